@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"slices"
 
 	"lcache/plan"
 	"lcache/reorder"
@@ -245,6 +246,23 @@ func (v *view) isAhead() bool { return v.inWindow() && !v.goesBack() && v.cur.ep
 // that are loaded before the log is there.
 func (v *view) goesBack() bool {
 	return v.tgt.exists && v.tgt.epoch == v.readEpoch && v.cur.epoch > v.readEpoch
+}
+
+// readView is what the epoch that is read depends on.
+type readView struct {
+	at, in []int // the epochs that active ranks ask for next, and that they are in
+	cur    int   // the epoch of the log that is read; -1: it has none
+	tgt    logView
+	before int // the epoch that was read
+}
+
+// needed lists the epochs whose orders are used: those that ranks are in or come to, the one that is read and the one after it, and the one after the target's.
+func (v *readView) needed(read int) []int {
+	needed := slices.Concat(v.in, v.at, []int{read, read + 1})
+	if v.tgt.exists {
+		needed = append(needed, v.tgt.epoch+1)
+	}
+	return needed
 }
 
 // epochRead is the epoch that is read: cur's as long as an active rank is in it, else the furthest that one of them asks for, else the one before.

@@ -107,9 +107,10 @@ func (e *Engine) sweepJobs() {
 		return
 	}
 	var held map[int]int64
+	now := time.Now()
 	for _, j := range e.sorted() {
 		switch {
-		case j != e.owner && e.isOver(j):
+		case j != e.owner && j.isOver(now, e.opts.LateEpoch):
 			e.endJob(j)
 			continue
 		case j == e.owner || !j.anyAsked():
@@ -120,7 +121,7 @@ func (e *Engine) sweepJobs() {
 		var needed []int
 		for n, r := range j.ranks {
 			switch {
-			case e.active(r, held):
+			case r.isActive(now, e.opts.LateEpoch, held):
 				needed = append(needed, r.epoch, j.at(r))
 			case !r.asked.IsZero():
 				e.prefetcher.Forget(j.jobRank(n))
@@ -130,9 +131,12 @@ func (e *Engine) sweepJobs() {
 	}
 }
 
-// isOver reports whether nobody has been connected for a job for a while. e.mu is held.
-func (e *Engine) isOver(j *job) bool {
-	return j.token != "" && j.users == 0 && time.Since(j.left) > lateEpochs*e.opts.LateEpoch
+// isConnected reports whether somebody takes part in a job. The server's own recipe's has no users, and always is. Engine.mu is held.
+func (j *job) isConnected() bool { return j.token == "" || j.users > 0 }
+
+// isOver reports whether nobody has been connected for a job for a while. Engine.mu is held.
+func (j *job) isOver(now time.Time, late time.Duration) bool {
+	return j.token != "" && j.users == 0 && now.Sub(j.left) > lateEpochs*late
 }
 
 // endJob forgets a job but for what it counted, and reads ahead for one that was served on demand. e.mu is held.

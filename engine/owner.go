@@ -44,27 +44,67 @@ func chooseOwner(jobs []contender, owner int) int {
 	return best.number
 }
 
-// contender describes a job. e.mu is held.
-func (e *Engine) contender(j *job, held func() map[chunker.JobRank]int64) contender {
-	c := contender{number: j.number, between: true, sleeps: true, fits: j.fits && e.isFresh()}
-	patience := e.opts.LateEpoch
-	if j == e.owner && (j.token == "" || j.users > 0) {
+// ownerView is all that the choice of the owner depends on, as it is at one moment. Every case is a paragraph of testdata/owner.txt.
+type ownerView struct {
+	now   time.Time
+	late  time.Duration // a rank that has asked for nothing for so long is silent
+	fresh bool          // the server has just started, and has begun no Logfile
+	owner int
+	jobs  []jobView                  // in the order in which they came
+	holds func(chunker.JobRank) bool // reports whether clients hold batches of a rank. It is called for silent ranks only: it may take long
+}
+
+// jobView is a job as the choice of the owner sees it.
+type jobView struct {
+	number    int
+	connected bool // somebody takes part in it, or it is the server's own recipe's
+	over      bool // nobody has been connected for a while
+	onDemand  bool
+	fits      bool
+	ranks     []rankView // that have asked for something
+}
+
+type rankView struct {
+	number  int
+	asked   time.Time // for the last time
+	between bool      // it is not in the middle of an epoch
+	samples int       // that it reads in its epoch
+}
+
+// contender is what a job has to be chosen for. An owner that somebody is connected for is waited for longer than others.
+func (j *jobView) contender(v *ownerView) contender {
+	c := contender{number: j.number, between: true, sleeps: true, fits: j.fits && v.fresh}
+	patience := v.late
+	if j.number == v.owner && j.connected {
 		patience *= lateEpochs
 	}
-	for n, r := range j.ranks {
-		if r.asked.IsZero() {
+	for _, r := range j.ranks {
+		silent := v.now.Sub(r.asked)
+		holds := silent > v.late && v.holds(chunker.JobRank{Job: j.number, Rank: r.number})
+		if silent > patience && !holds {
 			continue
 		}
-		holds := time.Since(r.asked) > e.opts.LateEpoch && held()[j.jobRank(n)] > 0
-		if time.Since(r.asked) > patience && !holds {
-			continue
-		}
-		c.active = !j.onDemand.Load() && (j.token == "" || j.users > 0)
-		c.sleeps = c.sleeps && time.Since(r.asked) > e.opts.LateEpoch && !holds
-		c.between = c.between && (r.finished || r.batch == 0)
-		c.samples = max(c.samples, j.schedule.Samples(r.epoch))
+		c.active = !j.onDemand && j.connected
+		c.sleeps = c.sleeps && silent > v.late && !holds
+		c.between = c.between && r.between
+		c.samples = max(c.samples, r.samples)
 	}
 	return c
+}
+
+// decideOwner returns the number of the job that is to own the log's order. The server's own recipe owns it when the owner is over.
+func decideOwner(v ownerView) int {
+	var contenders []contender
+	over := false
+	for _, j := range v.jobs {
+		contenders = append(contenders, j.contender(&v))
+		over = over || j.number == v.owner && j.over
+	}
+	next := chooseOwner(contenders, v.owner)
+	if next == v.owner && over {
+		return 0
+	}
+	return next
 }
 
 // isFresh reports whether the server has just started, and has begun no Logfile. e.mu is held.
@@ -104,31 +144,34 @@ func (e *Engine) fitLogs() {
 
 // nextOwner is the job that is to own the log's order. e.mu is held.
 func (e *Engine) nextOwner() *job {
-	if len(e.jobs) == 1 {
+	now, others := time.Now(), false
+	for _, j := range e.jobs {
+		others = others || j != e.owner && j.anyAsked()
+	}
+	if !others && !e.owner.isOver(now, e.opts.LateEpoch) { // so it is most often
 		return e.owner
 	}
-	var used []*job
-	for _, j := range e.sorted() {
-		if j.anyAsked() {
-			used = append(used, j)
-		}
-	}
-	if len(used) == 1 && used[0] == e.owner && !e.isOver(e.owner) { // so it is most often
-		return e.owner
-	}
-	held := sync.OnceValue(func() map[chunker.JobRank]int64 { // all leases are looked at, and only a rank that was silent for long needs that
+	v := ownerView{now: now, late: e.opts.LateEpoch, fresh: e.isFresh(), owner: e.owner.number}
+	held := sync.OnceValue(func() map[chunker.JobRank]int64 { // all leases are walked
 		held, _ := e.deliver.HeldByRank()
 		return held
 	})
-	var contenders []contender
-	for _, j := range used {
-		contenders = append(contenders, e.contender(j, held))
+	v.holds = func(of chunker.JobRank) bool { return held()[of] > 0 }
+	for _, j := range e.sorted() {
+		v.jobs = append(v.jobs, j.view(now, e.opts.LateEpoch))
 	}
-	next := e.jobs[chooseOwner(contenders, e.owner.number)]
-	if next == e.owner && e.isOver(next) {
-		return e.jobs[0]
+	return e.jobs[decideOwner(v)]
+}
+
+// view looks at what the choice of the owner depends on. Engine.mu is held.
+func (j *job) view(now time.Time, late time.Duration) jobView {
+	v := jobView{number: j.number, connected: j.isConnected(), over: j.isOver(now, late), onDemand: j.onDemand.Load(), fits: j.fits}
+	for n, r := range j.ranks {
+		if !r.asked.IsZero() {
+			v.ranks = append(v.ranks, rankView{number: n, asked: r.asked, between: r.finished || r.batch == 0, samples: j.schedule.Samples(r.epoch)})
+		}
 	}
-	return next
+	return v
 }
 
 // settleOwner lets the job own the log's order that is to. The Logfiles whose orders it does not have are read, and sorted, as those of an earlier job. Only the mover

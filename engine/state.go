@@ -199,31 +199,25 @@ func (e *Engine) members(owner staging.Segment, f func(sample.Index)) {
 	l.Members(owner.Segment, e.prefetcher.LeftSlot)
 }
 
-// active reports whether a rank asked lately or holds something; held is by process.
-func (e *Engine) active(r *rank, held map[int]int64) bool {
-	return !r.asked.IsZero() && (time.Since(r.asked) < e.opts.LateEpoch || held[r.pid] > 0)
+// isActive reports whether a rank has asked lately, or holds something; held is by process.
+func (r *rank) isActive(now time.Time, late time.Duration, held map[int]int64) bool {
+	return !r.asked.IsZero() && (now.Sub(r.asked) < late || held[r.pid] > 0)
 }
 
 // updateReadEpoch decides which epoch is read, and keeps the orders that the ranks are in. e.mu is held.
 func (e *Engine) updateReadEpoch() {
-	held := e.deliver.Held()
-	var at, needed []int
+	held, now := e.deliver.Held(), time.Now()
+	v := readView{cur: -1, tgt: viewOf(e.tgt), before: e.readEpoch}
+	if e.cur != nil {
+		v.cur = e.cur.Epoch
+	}
 	for _, r := range e.owner.ranks {
-		if e.active(r, held) {
-			at = append(at, e.owner.at(r))
-			needed = append(needed, r.epoch)
+		if r.isActive(now, e.opts.LateEpoch, held) {
+			v.at, v.in = append(v.at, e.owner.at(r)), append(v.in, r.epoch)
 		}
 	}
-	cur := -1
-	if e.cur != nil {
-		cur = e.cur.Epoch
-	}
-	e.readEpoch = epochRead(at, cur, e.readEpoch)
-	needed = append(append(needed, at...), e.readEpoch, e.readEpoch+1)
-	if e.tgt != nil {
-		needed = append(needed, e.tgt.Epoch+1)
-	}
-	e.owner.schedule.SetNeeded(needed)
+	e.readEpoch = epochRead(v.at, v.cur, v.before)
+	e.owner.schedule.SetNeeded(v.needed(e.readEpoch))
 }
 
 // heldInOrder is how many bytes the blocks have that a sort moves to the next Logfile. Packages are among them, unless they stay because the owner packs. e.mu is held.
