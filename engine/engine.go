@@ -116,7 +116,7 @@ type Engine struct {
 
 	importing chan struct{} // has a value while a job's importance begins, or all of them end; no lock is held when one is put there
 
-	moving sync.Mutex // held by the mover and by a packaging while one of them changes Logfiles; taken before all others
+	moving sync.Mutex // held by the mover and by a packer while one of them changes Logfiles; taken before all others
 
 	filling atomic.Pointer[filling] // where what the log lacks goes; nil: nowhere
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"lcache/chunker"
+	"lcache/internal/importance/packing"
 	"lcache/logfile"
 	"lcache/reorder"
 	"lcache/sample"
@@ -39,7 +40,7 @@ func (e *Engine) startFilling(l *reorder.EpochLog) {
 // fillAgain lets the log take what it lacks again, when the owner no longer puts samples into packages. Only the mover calls it. e.mu is held.
 func (e *Engine) fillAgain() {
 	switch {
-	case e.filling.Load() != nil || e.packsNow() && e.packagesLast():
+	case e.filling.Load() != nil || e.packsNow() && packing.IsRecorded(e.cache):
 	case e.relayout.lent:
 		e.startFilling(e.relayout.filled)
 	case e.tgt == nil && e.unidentified == nil:
@@ -98,7 +99,7 @@ func (e *Engine) storeMiss(_ sample.Origin, index sample.Index, data []byte) {
 		f.leave(index, nil)
 		return
 	}
-	ctx, cancel := context.WithTimeout(e.ctx, e.logTimeout())
+	ctx, cancel := context.WithTimeout(e.ctx, e.appendTimeout())
 	defer cancel()
 	var err error
 	if seg := int(f.segment[index]); e.cache.Locations.Get(index) == 0 { // else somebody was quicker

@@ -180,10 +180,9 @@ func TestPackagesOfALogfileAreFilledOn(t *testing.T) {
 	l := losing{d: d, e: e, world: 1}
 	l.ask(t, 0, text)
 	c := attach(t, e)
-	high := func(i sample.Index) bool { h, _ := e.owner.importance.Load().packs.isHigh(i); return h }
 	for epoch := 0; ; epoch++ {
 		l.steady(t, c, epoch)
-		logs, packed, absent, loose := lies(e, high)
+		logs, packed, absent, loose := lies(e, isHigh(e))
 		t.Logf("epoch %d: %d samples in Logfiles, %d in packages, %d nowhere, %d loose", epoch, logs, packed, absent, loose)
 		if loose == 0 && absent == 0 {
 			break

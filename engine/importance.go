@@ -12,6 +12,7 @@ import (
 	"lcache/drawn"
 	"lcache/importance"
 	"lcache/internal/importance/memory"
+	"lcache/internal/importance/packing"
 	"lcache/internal/importance/session"
 	"lcache/logfile"
 )
@@ -24,9 +25,9 @@ type important struct {
 	config drawn.Config
 	room   *holding
 
-	high  *memory.High  // samples that the policy keeps
-	along *memory.Along // samples that were read opportunistically; nil: none are
-	packs *packaging    // nil: its L-samples stay where they are
+	high  *memory.High    // samples that the policy keeps
+	along *memory.Along   // samples that were read opportunistically; nil: none are
+	packs *packing.Packer // nil: its L-samples stay where they are
 
 	ended chan struct{} // closed when everything is given back
 }
@@ -74,7 +75,7 @@ func (e *Engine) defaultCache(c drawn.Config) int64 {
 	left := max(e.spareMemory(), 0)
 	n := left
 	if c.Substitute == importance.Low {
-		n = e.besidePackages(left)
+		n = packing.MemoryLeft(e.cache, left)
 	} else if e.readsAlong(c) {
 		n -= left / alongShare
 	}
@@ -204,7 +205,7 @@ func (e *Engine) newImportant(j *job, c drawn.Config, h *holding) (p *important,
 	o := session.Options{Config: c, Manifest: e.cache.Manifest, Schedule: j.schedule, Host: sessionHost{e, j}, Log: e.cache.Logger, High: p.high, Observations: e.observed, Orders: h.orders,
 		Path: e.statePath(c.Name), Trace: e.cache.Store.Trace(), Room: p.roomToSave, Epochs: e.cache.Record.Job.Epochs, LateEpoch: e.opts.LateEpoch, Timeout: e.deliver.Timeout()}
 	if substitutesLow(p) {
-		if p.packs, err = e.newPackaging(p, e.spareMemory()); err != nil {
+		if p.packs, err = e.newPacker(p); err != nil {
 			return nil, err
 		}
 		if p.packs != nil {

@@ -10,6 +10,7 @@ import (
 	"lcache/fetch"
 	"lcache/importance"
 	"lcache/internal/importance/memory"
+	"lcache/internal/importance/packing"
 	"lcache/internal/importance/session"
 	"lcache/internal/serve/status"
 	"lcache/sample"
@@ -47,7 +48,7 @@ func (h sessionHost) OrderPublished(epoch, rank int) { h.e.window.ahead.pushed(h
 func (h sessionHost) Wake() { h.e.nudge() }
 
 func (h sessionHost) Units(high *sample.Set, epoch int, seed uint64) [][]sample.Index {
-	return h.e.units(high, epoch, seed)
+	return packing.Units(h.e.cache, high, epoch, seed)
 }
 
 // Unsent counts observations that a client did not send.

@@ -7,13 +7,13 @@ import (
 	"lcache/staging"
 )
 
-// Where the owner of the log puts no samples into packages, those that a job before it has filled are emptied as soon as there is a target: each is loaded as a segment is, and its samples go to where the target
-// wants them. Packages come first, because only so the places that they have become free for that.
+// If the owner of the log does not pack, the mover empties packages that an earlier job has filled, as soon as there is a target: it loads each like a segment, and its samples go to their places in the target.
+// Packages come before segments, because the target needs their places.
 
-// noPackage stands in emptying for all of them together.
+// noPackage is a key of emptying: the packages' journal could not be removed.
 const noPackage = -1
 
-// packageLeft returns a package that is to be moved to the target; -1: none. hollow reports that there are packages, and nothing is in them. e.mu is held.
+// packageLeft returns the next package to move to the target; -1: none. hollow reports that there are packages and all of them are empty. e.mu is held.
 func (e *Engine) packageLeft(packs bool) (number int, hollow bool) {
 	p := e.cache.Store.Packages()
 	if p == nil || packs || e.tgt == nil {
@@ -25,13 +25,13 @@ func (e *Engine) packageLeft(packs bool) (number int, hollow bool) {
 	return -1, p.Log().Empty() && !e.emptying[noPackage]
 }
 
-// finishPackages lets no package be filled on. Only the mover calls it, before it begins a target: no sample is put into packages while there is one.
+// finishPackages finishes all open packages. Only the mover calls it, before it begins a target: no sample is packed while there is one.
 func (e *Engine) finishPackages() {
 	p := e.cache.Store.Packages()
 	if p == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(e.ctx, e.logTimeout())
+	ctx, cancel := context.WithTimeout(e.ctx, e.appendTimeout())
 	defer cancel()
 	for lane := range p.Open() {
 		if err := p.Finish(ctx, lane); err != nil {
@@ -40,7 +40,7 @@ func (e *Engine) finishPackages() {
 	}
 }
 
-// emptyPackage moves what is in a package to the target. It reports whether there was a slot for it.
+// emptyPackage starts to move a package's samples to the target. It reports whether there was a slot for it.
 func (e *Engine) emptyPackage(number int) bool {
 	p := e.cache.Store.Packages()
 	e.mu.Lock()
@@ -53,7 +53,7 @@ func (e *Engine) emptyPackage(number int) bool {
 	if !ok && e.staging.Reclaim(e.evictable, e.members) > 0 {
 		slot, ok = e.staging.Acquire(owner)
 	}
-	if !ok && e.staging.Reclaim(func(staging.Segment) bool { return true }, e.members) > 0 { // what is read ahead there comes by place
+	if !ok && e.staging.Reclaim(func(staging.Segment) bool { return true }, e.members) > 0 { // the samples that were read ahead into slots are read at random
 		slot, ok = e.staging.Acquire(owner)
 	}
 	e.noteIdle(!ok)

@@ -52,8 +52,8 @@ func TestPackagesAreOff(t *testing.T) {
 // withoutPackages checks a server and its files.
 func withoutPackages(t *testing.T, e *Engine) {
 	t.Helper()
-	if packages, packing, memory := e.cache.Store.Packages(), e.packer(), e.cache.Facts().Packages; packages != nil || packing != nil || memory != 0 {
-		t.Fatalf("packages %v, packaging %v; the sizes count %d bytes for packages", packages, packing, memory)
+	if packages, packer, memory := e.cache.Store.Packages(), e.packer(), e.cache.Facts().Packages; packages != nil || packer != nil || memory != 0 {
+		t.Fatalf("packages %v, packer %v; the sizes count %d bytes for packages", packages, packer, memory)
 	}
 	without(t, e.cache.Dirs[0])
 }

@@ -61,7 +61,7 @@ func TestTwoJobsPack(t *testing.T) {
 		before := e.memory().Buffers
 		other := join("other")
 		if more := e.memory().Buffers - before; more < 1<<20 {
-			t.Errorf("the second job's packaging takes %d bytes of memory", more)
+			t.Errorf("the second job's packer takes %d bytes of memory", more)
 		}
 		stores := func(when string) {
 			t.Helper()

@@ -19,8 +19,8 @@ import (
 	"lcache/schedule"
 )
 
-// packing is what a job asks for whose L-samples may stand in for each other.
-const packing = `{"batch_size":64,"cache":%d,"seed":5,"method":"impact","substitute":"low","params":{"s_share":0,"warmup":1}}`
+// lowText are the options of a job whose L-samples may stand in for each other.
+const lowText = `{"batch_size":64,"cache":%d,"seed":5,"method":"impact","substitute":"low","params":{"s_share":0,"warmup":1}}`
 
 // lowBed is a cache of samples of about 13 KB in blocks of 128 KiB, and a job over it with memory for a fifth.
 func lowBed(t *testing.T, n int, in ingest.Options) (*dataset, Options, string) {
@@ -40,28 +40,48 @@ func lowBedOf(t *testing.T, d *dataset, in ingest.Options) (Options, string) {
 	o, _ := ingested(t, d, in)
 	cache := d.total / 5
 	o.Patience, o.Memory = 20*time.Second, 112<<20+cache
-	return o, fmt.Sprintf(packing, cache)
+	return o, fmt.Sprintf(lowText, cache)
 }
 
-// lies counts where samples lie: in Logfiles, in packages, nowhere; and those L-samples that are in no package of L-samples.
+// lies counts the samples in Logfiles, in packages and nowhere. loose counts the L-samples outside packages that are at least half full of L-samples.
 func lies(e *Engine, high func(sample.Index) bool) (logs, packed, absent, loose int) {
-	p := countPieces(e.cache, high)
-	for i := range e.cache.Manifest.Len() {
-		index := sample.Index(i)
-		half, seg, _, ok := e.cache.Locations.Split(e.cache.Locations.Get(index))
+	c := e.cache
+	low := map[int]int64{} // bytes of L-samples, by package
+	each := func(do func(index sample.Index, half, number int, ok bool)) {
+		for i := range c.Manifest.Len() {
+			half, number, _, ok := c.Locations.Split(c.Locations.Get(sample.Index(i)))
+			do(sample.Index(i), half, number, ok)
+		}
+	}
+	each(func(index sample.Index, half, number int, ok bool) {
+		if ok && half == logfile.PackageHalf && !high(index) {
+			low[number] += c.Padded(index)
+		}
+	})
+	each(func(index sample.Index, half, number int, ok bool) {
 		switch {
 		case !ok:
 			absent++
+			return
 		case half == logfile.PackageHalf:
 			packed++
-		default:
-			logs++
+			l := c.Logfile(half)
+			if !high(index) && 2*low[number] < int64(l.Blocks(number)-l.Gone(number))*int64(c.Format.Block) {
+				loose++
+			}
+			return
 		}
-		if ok && !high(index) && !p.at(half, seg).Holds() {
+		logs++
+		if !high(index) {
 			loose++
 		}
-	}
+	})
 	return logs, packed, absent, loose
+}
+
+// isHigh reports whether a sample is an H-sample of the job that owns the log.
+func isHigh(e *Engine) func(sample.Index) bool {
+	return func(i sample.Index) bool { high, _ := e.packer().IsHigh(i); return high }
 }
 
 // TestPackagesFill: after some drawn epochs the L-samples lie in packages, which are dense; no Logfile is begun meanwhile, nothing is read from the source, no more is written than delivered, and
@@ -80,8 +100,7 @@ func TestPackagesFill(t *testing.T) {
 			samples, bytes := l.steady(t, c, epoch)
 			now := e.Status().Jobs[0]
 			written := float64(now.LogWriteBytes-before.LogWriteBytes) / float64(bytes)
-			high := func(i sample.Index) bool { h, _ := e.owner.importance.Load().packs.isHigh(i); return h }
-			logs, packed, absent, loose := lies(e, high)
+			logs, packed, absent, loose := lies(e, isHigh(e))
 			t.Logf("epoch %d: %d samples, written %.2f, read %.2f of each byte delivered, %.0f bytes a read; %d samples in Logfiles, %d in packages, %d nowhere, %d loose; %d of %d places free", epoch, samples,
 				written, float64(now.LogReadBytes-before.LogReadBytes)/float64(bytes), float64(now.LogReadBytes-before.LogReadBytes)/float64(max(1, now.LogReadOps-before.LogReadOps)), logs, packed, absent, loose, e.cache.Store.Free(), e.cache.Format.Places)
 			switch {

@@ -7,7 +7,7 @@ import (
 )
 
 // Set is a set of samples of one manifest, with one bit a sample outside Go's heap. The nil Set is empty, and can't grow.
-// One goroutine may use it at a time.
+// One goroutine may use it at a time, or several that change nothing.
 type Set struct {
 	words []uint64
 	n     int // samples that may be in it

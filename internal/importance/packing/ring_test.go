@@ -1,4 +1,4 @@
-package engine
+package packing
 
 import (
 	"bytes"
@@ -9,10 +9,10 @@ import (
 	"lcache/sample"
 )
 
-// TestHandover: samples come out as they went in, in order; what has no room is refused, and all room is there again in the end.
-func TestHandover(t *testing.T) {
+// TestRing: samples come out in the order in which they went in. A sample without room is refused, and all room is free again in the end.
+func TestRing(t *testing.T) {
 	mapped := offheap.Mapped()
-	var h handover
+	var h ring
 	if err := h.init(1000); err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,219 @@
+package packing
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"lcache/blockio"
+	"lcache/cache"
+	"lcache/ingest"
+	"lcache/leaktest"
+	"lcache/logfile"
+	"lcache/metaindex"
+	"lcache/offheap"
+	"lcache/sample"
+	"lcache/schedule"
+	"lcache/sourcedir"
+	"lcache/staging"
+)
+
+func init() { os.Setenv("LCACHE_TMPFS", "1") } // temporary folders may be in memory
+
+func TestMain(m *testing.M) {
+	os.Exit(leaktest.Run(m, leaktest.Count{What: "bytes outside the heap", Now: offheap.Mapped}, leaktest.Count{What: "registered bytes", Now: blockio.Registered}))
+}
+
+// bed is a cache of samples of about 13 KB in blocks of 128 KiB, and what a Packer works with. Every tenth sample is an H-sample.
+type bed struct {
+	t     *testing.T
+	cache *cache.Cache
+	bytes [][]byte
+	all   []sample.Index
+
+	memory    []byte // the shared memory: all samples, one after the other
+	addresses []staging.Address
+
+	// The turn.
+	mu      sync.Mutex
+	allowed atomic.Bool
+	tries   atomic.Int64
+	alone   bool // EndAppends was called in this turn
+
+	looks     atomic.Int64 // at the clock
+	later     atomic.Int64 // nanoseconds that the clock is ahead
+	registers atomic.Int64
+	broken    atomic.Bool // nothing can be registered
+	bad       chan sample.Index
+}
+
+func newBed(t *testing.T, n int, compress string) *bed {
+	t.Helper()
+	b := &bed{t: t, bad: make(chan sample.Index, n)}
+	r, dir := rand.New(rand.NewPCG(1, uint64(n))), sourcedir.New(t)
+	for i := range n {
+		data := make([]byte, 12_000+r.IntN(3000))
+		for k := range data {
+			data[k] = byte(r.Uint32())
+			if compress != "" {
+				data[k] &= 3
+			}
+		}
+		folder := filepath.Join(dir, fmt.Sprint("class-", i*3/n))
+		if err := errors.Join(os.MkdirAll(folder, 0o755), os.WriteFile(filepath.Join(folder, fmt.Sprintf("%06d.bin", i)), data, 0o644)); err != nil {
+			t.Fatal(err)
+		}
+		b.bytes, b.all = append(b.bytes, data), append(b.all, sample.Index(i))
+		b.addresses = append(b.addresses, staging.Address{Offset: uint64(len(b.memory))})
+		b.memory = append(b.memory, data...)
+	}
+	in := ingest.Options{Source: dir, Dirs: []string{filepath.Join(t.TempDir(), "cache")}, Compress: compress, Block: 128 << 10, Memory: 64 << 20, Job: schedule.Job{World: 1}}
+	if _, err := ingest.Run(t.Context(), in); err != nil {
+		t.Fatal(err)
+	}
+	var err error
+	if b.cache, err = cache.Open(cache.Options{Dirs: in.Dirs, Memory: in.Memory, Logger: slog.New(slog.DiscardHandler)}); err != nil {
+		t.Fatal(err)
+	}
+	b.allowed.Store(true)
+	t.Cleanup(func() {
+		if err := b.cache.Close(); err != nil {
+			t.Error(err)
+		}
+		if rep, err := cache.Verify(context.Background(), cache.VerifyOptions{Dirs: in.Dirs}); err != nil || rep.Corrupt > 0 {
+			t.Errorf("verify: %v, %+v", err, rep)
+		}
+	})
+	return b
+}
+
+func (b *bed) Try() bool {
+	b.mu.Lock()
+	b.tries.Add(1)
+	if !b.allowed.Load() {
+		b.mu.Unlock()
+		return false
+	}
+	return true
+}
+
+func (b *bed) EndAppends() { b.alone = true }
+
+func (b *bed) Release() {
+	b.alone = false
+	b.mu.Unlock()
+}
+
+// packer starts a Packer over the bed.
+func (b *bed) packer() *Packer {
+	b.t.Helper()
+	p, err := New(Options{Cache: b.cache, Logger: b.cache.Logger, Turn: b, Seed: 5, Memory: 32 << 20, AppendTimeout: time.Minute, ReadTimeout: time.Minute,
+		Slice: func(offset uint64, n int) []byte { return b.memory[offset:][:n] },
+		Register: func(*logfile.Logfile) error {
+			b.registers.Add(1)
+			if b.broken.Load() {
+				return errors.New("no memory is left")
+			}
+			return nil
+		},
+		Bad: func(index sample.Index, at metaindex.Loc, _ int) {
+			if !b.alone {
+				b.t.Error("a sample is moved while others may append")
+			}
+			if b.cache.Locations.Clear(index, at) {
+				b.bad <- index
+			}
+		},
+		Now: func() time.Time {
+			b.looks.Add(1)
+			return time.Now().Add(time.Duration(b.later.Load()))
+		}})
+	if err != nil || p == nil {
+		b.t.Fatalf("%v, %v", p, err)
+	}
+	b.t.Cleanup(p.Close)
+	return p
+}
+
+func isHigh(i sample.Index) bool { return i%10 == 0 }
+
+// high is the set of H-samples.
+func (b *bed) high() *sample.Set { return b.set(isHigh) }
+
+func (b *bed) set(has func(sample.Index) bool) *sample.Set {
+	b.t.Helper()
+	set, err := sample.NewSet(len(b.all))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	for _, i := range b.all {
+		if has(i) {
+			set.Add(i)
+		}
+	}
+	return set
+}
+
+// changing trains epochs until something holds. In each of them a random half of the samples are H-samples: packages of L-samples become packages of H-samples, L-samples are packed again, and places become few.
+func (b *bed) changing(p *Packer, what string, holds func() bool) {
+	b.t.Helper()
+	r := rand.New(rand.NewPCG(2, 3))
+	b.until(p, what, func() bool {
+		p.Begin(b.set(func(sample.Index) bool { return r.IntN(2) == 0 }))
+		return holds()
+	})
+}
+
+// deliver delivers all samples, one after the other.
+func (b *bed) deliver(p *Packer) {
+	for i := range b.all {
+		p.Delivered(b.all[i:i+1], b.addresses[i:i+1])
+	}
+}
+
+// packed counts the samples that lie in packages, and those that lie nowhere.
+func (b *bed) packed() (low, high, absent int) {
+	for _, i := range b.all {
+		half, _, _, ok := b.cache.Locations.Split(b.cache.Locations.Get(i))
+		switch {
+		case !ok:
+			absent++
+		case half == logfile.PackageHalf && isHigh(i):
+			high++
+		case half == logfile.PackageHalf:
+			low++
+		}
+	}
+	return low, high, absent
+}
+
+// until delivers all samples again and again until something holds.
+func (b *bed) until(p *Packer, what string, holds func() bool) {
+	b.t.Helper()
+	for end := time.Now().Add(time.Minute); !holds(); {
+		b.deliver(p)
+		b.idles()
+		if time.Now().After(end) {
+			low, high, absent := b.packed()
+			b.t.Fatalf("%s: it does not; %d L-samples and %d H-samples lie in packages, %d nowhere, %d places are free", what, low, high, absent, b.cache.Store.Free())
+		}
+	}
+}
+
+// idles waits until the worker has begun two more steps: then it has seen all that happened before the call.
+func (b *bed) idles() {
+	b.t.Helper()
+	for from, end := b.looks.Load(), time.Now().Add(time.Minute); b.looks.Load() < from+2; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			b.t.Fatal("the worker does nothing")
+		}
+	}
+}

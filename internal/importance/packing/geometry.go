@@ -1,0 +1,97 @@
+package packing
+
+import (
+	"lcache/cache"
+	"lcache/logfile"
+	"lcache/metaindex"
+)
+
+// A geometry is the size and the number of packages, and the memory that packing takes. It is chosen when packages are begun, and read from their journal after that.
+type geometry struct {
+	open     int   // packages that are filled at the same time; the last one is for H-samples
+	blocks   int   // in a package
+	packages int   // at most
+	room     int   // samples in a package, at most
+	ring     int   // bytes of samples on their way from deliveries
+	buffer   int   // bytes of the longest read from a victim
+	memory   int64 // bytes of --memory that the cache's sizing does not count
+}
+
+const (
+	packageSamples = 50      // of mean size, at least: a package wastes half a sample on average
+	mostOpen       = 5       // so that a package is a mixture of several times its bytes
+	leastOpen      = 2       // one for L-samples and one for H-samples
+	mostPacked     = 8 << 20 // bytes of a sample that is packed; larger ones stay in Logfiles
+	runBytes       = 256 << 10
+)
+
+// facts describe a cache to chooseGeometry.
+type facts struct {
+	samples       int
+	kept, largest int64           // bytes of all samples and of the largest one, padded
+	block         int64           // bytes
+	places        int             // of blocks in the log
+	segment       int64           // bytes of a Logfile's segment
+	begun         *logfile.Header // of the packages that there are; nil: none that can be filled
+}
+
+func factsOf(c *cache.Cache) facts {
+	f := c.Facts()
+	out := facts{samples: c.Manifest.Len(), kept: int64(f.Kept), largest: int64(f.Largest), block: int64(c.Format.Block), places: c.Format.Places, segment: int64(c.Sizing.Segment)}
+	if p := c.Store.Packages(); p != nil && p.Log().Header().Open > 0 {
+		h := p.Log().Header()
+		out.begun = &h
+	}
+	return out
+}
+
+// chooseGeometry returns the geometry with the most open packages that takes at most memory bytes. If the smallest one takes more, it returns that and false.
+func chooseGeometry(f facts, memory int64) (g geometry, ok bool) {
+	mean, largest := f.kept/max(int64(f.samples), 1), min(f.largest, mostPacked)
+	g.blocks = int(max(1, (max(packageSamples*mean, largest)+f.block-1)/f.block))
+	g.blocks = min(g.blocks, max(1, int(f.segment/f.block)))
+	g.room = 2*int(int64(g.blocks)*f.block/max(mean, 1)) + 16
+	g.buffer = int(max(2*runBytes, largest+2*4096)+4095) &^ 4095
+	g.ring = int(max(1<<20, 2*largest))
+	if h := f.begun; h != nil {
+		g.open, g.blocks, g.packages = int(h.Open), int(h.SegmentBlocks), int(h.Segments)
+		g.memory = int64(g.ring + g.buffer)
+		return g, g.memory <= memory
+	}
+	for g.open = mostOpen; ; g.open-- {
+		g.packages = min(f.places/g.blocks+2*g.open, metaindex.MaxSegments)
+		g.memory = int64(g.ring+g.buffer) + int64(cache.PackagesBytes(uint32(g.open), uint32(g.packages), uint64(g.packages*g.room), uint64(f.block)))
+		if ok = g.memory <= memory; ok || g.open == leastOpen {
+			return g, ok
+		}
+	}
+}
+
+// MemoryLeft returns the bytes of memory that packing leaves. It takes at most a quarter, unless the smallest geometry takes more.
+func MemoryLeft(c *cache.Cache, memory int64) int64 {
+	f := factsOf(c)
+	g, ok := chooseGeometry(f, memory/4)
+	if !ok {
+		g, ok = chooseGeometry(f, memory)
+	}
+	if !ok {
+		return memory
+	}
+	return memory - g.memory
+}
+
+// lanes is how many open packages are for L-samples.
+func (g *geometry) lanes() int { return max(g.open-1, 1) }
+
+// reserve is how many places stay free for emptying: a package may fill as many before it is freed, and each open package one.
+func (g *geometry) reserve() int { return g.blocks + g.open + 4 }
+
+// hasPlacesFor reports whether the free places suffice to empty n victims in turns. A victim has blocks from which only some samples have moved, and packages are freed as a whole. One victim is always
+// emptied.
+func (g *geometry) hasPlacesFor(n, free int) bool {
+	return n == 1 || free >= g.open+2+n*max(2, g.blocks)
+}
+
+func (g *geometry) begin(c *cache.Cache) (*logfile.Packages, error) {
+	return c.BeginPackages(g.blocks, g.open, g.packages, g.room)
+}

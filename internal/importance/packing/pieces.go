@@ -1,0 +1,108 @@
+package packing
+
+import (
+	"lcache/cache"
+	"lcache/importance"
+	"lcache/logfile"
+	"lcache/sample"
+)
+
+// pieces count the bytes that live in each segment and package of a cache, by half and number. A scan of all samples' places counts them when an epoch begins; each move updates them. Samples that other
+// goroutines make misses are noticed when the next epoch begins.
+type pieces [logfile.PackageHalf + 1][]importance.Piece
+
+// at is a piece. An unknown one is empty.
+func (p *pieces) at(of piece) importance.Piece {
+	if of.number >= len(p[of.half]) {
+		return importance.Piece{}
+	}
+	return p[of.half][of.number]
+}
+
+// wrote records that a sample was written to a package, and reports whether it is the first one there.
+func (p *pieces) wrote(number int, off uint64, bytes int64) (first bool) {
+	list := &p[logfile.PackageHalf]
+	for number >= len(*list) {
+		*list = append(*list, importance.Piece{})
+	}
+	if off == 0 {
+		(*list)[number] = importance.Piece{}
+	}
+	(*list)[number].Bytes += bytes
+	return off == 0
+}
+
+// left records that a sample no longer lives in a piece.
+func (p *pieces) left(from piece, bytes int64, high bool) {
+	if from.number < len(p[from.half]) {
+		p[from.half][from.number].Live -= bytes
+		p[from.half][from.number].Low = max(p[from.half][from.number].Low-lowBytes(bytes, high), 0)
+	}
+}
+
+// arrived records that a sample lives in a package to which it was written.
+func (p *pieces) arrived(number int, bytes int64, high bool) {
+	p[logfile.PackageHalf][number].Live += bytes
+	p[logfile.PackageHalf][number].Low += lowBytes(bytes, high)
+}
+
+func lowBytes(bytes int64, high bool) int64 {
+	if high {
+		return 0
+	}
+	return bytes
+}
+
+// freed records that a piece is empty.
+func (p *pieces) freed(of piece) {
+	if of.number < len(p[of.half]) {
+		p[of.half][of.number] = importance.Piece{Ordered: !of.isPackage()}
+	}
+}
+
+// keep excludes a piece from the choice of victims until the next epoch.
+func (p *pieces) keep(of piece) {
+	if of.number < len(p[of.half]) {
+		p[of.half][of.number].Stays = true
+	}
+}
+
+// loose returns the packages that are less than half full of L-samples; nil if there is no memory for the set.
+func (p *pieces) loose() *sample.Set {
+	list := p[logfile.PackageHalf]
+	loose, err := sample.NewSet(len(list))
+	if err != nil {
+		return nil
+	}
+	for number, piece := range list {
+		if piece.Bytes > 0 && !piece.Holds() {
+			loose.Add(uint32(number))
+		}
+	}
+	return loose
+}
+
+// countPieces counts what lives in each piece.
+func countPieces(c *cache.Cache, high *sample.Set) (p pieces) {
+	for half := range p {
+		l := c.Logfile(half)
+		if l == nil {
+			continue
+		}
+		p[half] = make([]importance.Piece, l.Header().Segments)
+		for number := range p[half] {
+			p[half][number] = importance.Piece{Bytes: int64(l.Blocks(number)-l.Gone(number)) * int64(c.Format.Block), Ordered: half != logfile.PackageHalf}
+		}
+	}
+	for i := range c.Manifest.Len() {
+		index := sample.Index(i)
+		half, number, _, ok := c.Locations.Split(c.Locations.Get(index))
+		if !ok || number >= len(p[half]) {
+			continue
+		}
+		bytes := c.Padded(index)
+		p[half][number].Live += bytes
+		p[half][number].Low += lowBytes(bytes, high.Has(index))
+	}
+	return p
+}

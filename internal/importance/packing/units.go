@@ -1,0 +1,55 @@
+package packing
+
+import (
+	"lcache/cache"
+	"lcache/importance"
+	"lcache/logfile"
+	"lcache/sample"
+	"lcache/schedule"
+)
+
+// Units lists the L-samples that lie together on the disk, in units of about the size of a package: packages, and parts of Logfiles whose samples are not packed yet. A sample is in one unit at most. If a
+// Logfile is in the order of the source, its neighbours are of one class and would stand in for each other alone: its samples are mixed first, and read one by one until they are packed.
+func Units(c *cache.Cache, high *sample.Set, epoch int, seed uint64) (units [][]sample.Index) {
+	g, _ := chooseGeometry(factsOf(c), 0)
+	full := int64(g.blocks) * int64(c.Format.Block)
+	for half := range logfile.PackageHalf + 1 {
+		l := c.Logfile(half)
+		if l == nil {
+			continue
+		}
+		var all []sample.Index
+		for number := range int(l.Header().Segments) {
+			from := len(all)
+			l.Arrivals(number, func(_ int, index sample.Index, off uint64) bool {
+				if !high.Has(index) && c.Locations.Get(index) == c.Locations.At(half, number, off) {
+					all = append(all, index)
+				}
+				return true
+			})
+			if half == logfile.PackageHalf && len(all) > from {
+				units = append(units, all[from:len(all):len(all)])
+			}
+		}
+		if half == logfile.PackageHalf {
+			continue
+		}
+		if schedule.IsCanonical(l.Header().Key) {
+			importance.Mix(all, seed, epoch)
+		}
+		units = append(units, cut(all, full, c.Padded)...)
+	}
+	return units
+}
+
+// cut cuts a list of samples into units of full bytes, or slightly more.
+func cut(list []sample.Index, full int64, size func(sample.Index) int64) (units [][]sample.Index) {
+	from, bytes := 0, int64(0)
+	for k, index := range list {
+		if bytes += size(index); bytes >= full || k == len(list)-1 {
+			units = append(units, list[from:k+1:k+1])
+			from, bytes = k+1, 0
+		}
+	}
+	return units
+}

@@ -1,0 +1,234 @@
+package packing
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"lcache/cache"
+	"lcache/importance"
+	"lcache/logfile"
+	"lcache/metaindex"
+	"lcache/sample"
+)
+
+// retryAfter is how long nothing is written after an append failed: a full or read-only disk may be repaired meanwhile.
+const retryAfter = 30 * time.Second
+
+// A worker is the one goroutine of a Packer, and all that it alone uses.
+type worker struct {
+	p       *Packer
+	ctx     context.Context
+	buffer  *cache.Buffer
+	packing *importance.Packing
+	store   *logfile.Packages // nil: none were begun
+	high    *sample.Set
+	pieces  pieces
+	victims []*victim // the first one is next
+	idle    bool      // the last step did not have the turn
+	pause   time.Time // nothing is written before
+}
+
+// run is the goroutine.
+func (w *worker) run() {
+	defer close(w.p.ended)
+	defer w.buffer.Free()
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for w.ctx.Err() == nil {
+		if w.step() {
+			continue
+		}
+		select {
+		case <-w.p.wake:
+		case <-tick.C:
+		case <-w.ctx.Done():
+		}
+	}
+}
+
+// step does one action in one turn, and reports whether another one may follow at once.
+func (w *worker) step() (more bool) {
+	w.high = w.p.current()
+	turn := w.p.o.Turn
+	if w.p.o.Now().Before(w.pause) || !turn.Try() {
+		w.rest()
+		return false
+	}
+	defer turn.Release()
+	if !w.hasPackages() {
+		w.rest()
+		return false
+	}
+	turn.EndAppends()
+	consumed, begins := w.p.drain()
+	w.packing.Consumed(consumed)
+	if begins || w.idle { // without the turn others may have moved samples
+		w.count()
+	}
+	w.idle = false
+	return w.apply(decide(w.view()))
+}
+
+// rest drops all that may change before the next turn.
+func (w *worker) rest() {
+	w.p.ring.clear()
+	w.victims, w.idle = nil, true
+}
+
+// view is the state as decide sees it.
+func (w *worker) view() view {
+	c := w.p.o.Cache
+	v := view{geometry: w.p.geometry, free: c.Store.Free(), victims: len(w.victims), next: w.nextVictim, mayWrite: true}
+	_, _, v.handed = w.p.ring.next()
+	if len(w.victims) == 0 {
+		return v
+	}
+	first, bytes := w.victims[0], int64(0)
+	for _, s := range first.run(w.buffer) {
+		bytes += c.Padded(s.index)
+	}
+	v.state, v.runBlocks, v.mayWrite = first.state, int(bytes)/c.Format.Block, w.packing.May(bytes)
+	return v
+}
+
+// nextVictim is the piece to empty next. Packages are left out until they are finished.
+func (w *worker) nextVictim() (piece, bool) {
+	space := w.space(0)
+	if !space.Tight() {
+		return piece{}, false
+	}
+	var list pieces
+	for half := range logfile.PackageHalf {
+		if w.p.o.Cache.Logfile(half) != nil {
+			list[half] = w.pieces[half]
+		}
+	}
+	packages := w.pieces[logfile.PackageHalf]
+	finished := make([]importance.Piece, len(packages))
+	for _, number := range w.store.Finished() {
+		if number < len(finished) {
+			finished[number] = packages[number]
+		}
+	}
+	list[logfile.PackageHalf] = finished
+	return nextVictim(&list, space)
+}
+
+// space is how many places the log has, with a reserve for what a sample of n bytes fills, and for emptying.
+func (w *worker) space(n int) importance.Space {
+	f := w.p.o.Cache.Format
+	return importance.Space{Places: f.Places, Free: w.p.o.Cache.Store.Free(), Reserve: w.p.geometry.reserve() + n/f.Block}
+}
+
+// apply does an action, and reports whether another one may follow at once.
+func (w *worker) apply(a action) (more bool) {
+	switch a.kind {
+	case actPack:
+		index, data, _ := w.p.ring.next()
+		w.packHanded(index, data)
+		w.p.ring.taken()
+		return true
+	case actChoose:
+		w.pieces.keep(a.piece) // from the choice
+		w.victims = append(w.victims, &victim{log: w.p.o.Cache.Logfile(a.piece.half), piece: a.piece})
+		return true
+	case actScan:
+		return w.scan()
+	case actMove:
+		return w.moveRun()
+	}
+	return false
+}
+
+// hasPackages reports whether there are packages to fill, and begins them if there are none.
+func (w *worker) hasPackages() bool {
+	c, o := w.p.o.Cache, &w.p.o
+	packages, err := c.Store.Packages(), error(nil)
+	if w.store != nil && w.store == packages {
+		return true
+	}
+	switch {
+	case packages != nil && !packages.Log().IsOlder() && packages.Log().Header().Open > 0:
+	case packages != nil: // of a replaced manifest: ingest empties them
+		return false
+	default:
+		g := &w.p.geometry
+		if packages, err = g.begin(c); err == nil {
+			o.Logger.Info("samples that no order names are put into packages", "packages", g.packages, "blocks", g.blocks, "open", g.open)
+		}
+	}
+	if err == nil {
+		err = o.Register(packages.Log())
+	}
+	if err != nil {
+		w.fail("packages can't be begun; samples stay where they are", err)
+		return false
+	}
+	w.store = packages
+	w.packing = importance.NewPacking(max(packages.Open()-1, 1), o.Seed)
+	w.count()
+	return true
+}
+
+// fail pauses the worker after an error.
+func (w *worker) fail(what string, err error) {
+	if w.ctx.Err() == nil {
+		w.p.o.Logger.Warn(what, "error", err)
+	}
+	w.pause = w.p.o.Now().Add(retryAfter)
+}
+
+// count counts the pieces again.
+func (w *worker) count() {
+	w.pieces = countPieces(w.p.o.Cache, w.high)
+	for _, v := range w.victims {
+		w.pieces.keep(v.piece)
+	}
+	w.p.setLoose(w.pieces.loose())
+}
+
+// packHanded packs a sample of the ring, if it is not in a package by now.
+func (w *worker) packHanded(index sample.Index, data []byte) {
+	c := w.p.o.Cache
+	loc := c.Locations.Get(index)
+	high := w.high.Has(index)
+	s := sampleView{kept: c.Keeps(index), stored: loc != 0, high: high, short: w.space(len(data)).Short(), mayWrite: w.packing.May(c.Padded(index))}
+	if half, number, _, ok := c.Locations.Split(loc); ok {
+		s.packed = w.pieces.at(piece{half, number}).Holds()
+	}
+	if decideSample(s) != pack || !c.Sums.IsRight(index, data) { // the memory of a wrong one had another use before it was copied
+		return
+	}
+	w.pack(index, loc, high, func(ctx context.Context, lane int) (int, uint64, error) {
+		return c.Pack(ctx, w.store, lane, index, data)
+	})
+}
+
+// pack puts a sample into a package and publishes its new place. put appends its bytes.
+func (w *worker) pack(index sample.Index, from metaindex.Loc, high bool, put func(ctx context.Context, lane int) (number int, off uint64, err error)) fate {
+	c := w.p.o.Cache
+	ctx, cancel := context.WithTimeout(w.ctx, w.p.o.AppendTimeout)
+	defer cancel()
+	number, off, err := put(ctx, min(w.packing.Lane(index, high), w.store.Open()-1))
+	switch {
+	case errors.Is(err, logfile.ErrFull):
+		return never
+	case err != nil:
+		w.fail("a sample could not be put into a package; it stays where it is", err)
+		return later
+	}
+	bytes := c.Padded(index) // the length of a compressed sample is known once it was appended
+	w.packing.Wrote(bytes)
+	if w.pieces.wrote(number, off, bytes) {
+		w.p.written.Add(1)
+	}
+	if !c.Locations.Move(index, from, c.Locations.At(logfile.PackageHalf, number, off)) { // it was lost meanwhile: the copy is a hole
+		return pack
+	}
+	if half, old, _, ok := c.Locations.Split(from); ok {
+		w.pieces.left(piece{half, old}, bytes, high)
+	}
+	w.pieces.arrived(number, bytes, high)
+	return pack
+}
