@@ -58,8 +58,8 @@ ENGINE := -count=1 ./engine/...
 
 # Tests that run once, without the race detector and on one kind of I/O. Most compute or damage files in one goroutine, only read this repository, or count memory. TestMethodsAgree and TestMoreStorageIsNotSlower compute as others do under the detector.
 # TestKeepsWhatIsDrawn and TestRestStaysInPlace count what epochs read and write, which run as those of TestReadsAlong. Behind them the packages that they are in.
-WITHOUT_RACE := TestCrashIngest TestDroppedEpochsAreRemembered TestExactStaysWithinItsMemory TestFlagsNamed TestFrequencyAgainstDraws TestFunctionsNamed TestGlossary TestHeadersFlipped TestImportancePicture TestKeepsWhatIsDrawn TestLittleCacheKeeps TestMemoryOfImportance TestMemoryOfPieces TestMethodsAgree TestMoreStorageIsNotSlower \
-	TestNoVariableIsTaken TestOrderVectors TestPackedIsSmall TestPackedRoundTrip TestPlanningPicture TestPushedOrdersHaveALimit TestRestStaysInPlace TestSimulateHits TestTestsNamed TestTinyOrdersHaveALimit TestTrial TestVectors TestExamples/simulate
+WITHOUT_RACE := TestCrashIngest TestDroppedEpochsAreRemembered TestExactStaysWithinItsMemory TestFlagsNamed TestFrequencyAgainstDraws TestFunctionsNamed TestGlossary TestHeadersFlipped TestImportancePicture TestKeepsWhatIsDrawn TestLittleCacheKeeps TestLocksOfARequest TestMemoryOfImportance TestMemoryOfPieces TestMethodsAgree TestMoreStorageIsNotSlower \
+	TestNoVariableIsTaken TestOrderVectors TestPackedIsSmall TestPackedRoundTrip TestPlainRequestsAllocateNothingForImportance TestPlanningPicture TestPushedOrdersHaveALimit TestRestStaysInPlace TestSimulateHits TestTestsNamed TestTinyOrdersHaveALimit TestTrial TestVectors TestExamples/simulate
 WITHOUT_RACE_PACKAGES := $(addprefix ./,cmd/lcache engine ingest plan sample schedule shuffle stored)
 
 # Tests that no kind of I/O makes different, and that have all of their cases under the race detector: they run once.
@@ -85,7 +85,7 @@ PY_COMPILED     := python/tests/requirements-compiled.txt# what needs a C++ comp
 # Tests that take more than 1.3 s each on two busy CPUs. make check leaves them out, make test runs them.
 LONG_TESTS := TestBegunAnew TestBoundaryMemory TestByIndexFillsTheLog TestChangedSource TestCloseWithAHungFile TestCrashClones TestCrashCreate TestKillClones TestKilledWhilePacking TestFilesTruncated \
 	TestHeadersFlipped TestHintsKeepNothing TestHitRatios TestImportancePicture TestIngestedAfterBrokenOff TestJournalCutAtEveryByte TestJournalFlippedAtEveryByte TestLittleCacheKeeps \
-	TestKilledWhileAdapting TestManyChanges TestManySmallFiles TestMatrix TestModel TestModelWithPackages TestNoPrefillReadsSourceOnce TestNobodyWaits \
+	TestKilledWhileAdapting TestLocksOfARequest TestManyChanges TestManySmallFiles TestMatrix TestModel TestModelWithPackages TestNoPrefillReadsSourceOnce TestNobodyWaits \
 	TestNthFaultWithPackages TestPackagesDamaged TestPackedCrash TestPackedManifest TestPackedManifestOfAGrowingSource TestPackedMany TestPackedRefused TestPassInATightArena TestPowerCut TestPowerCutsWithPackages TestPushedAgain TestPushedAnew \
 	TestPushedOrders TestPushedOrdersHaveALimit TestRankPushesLater TestReaderOfAnEpochKeepsItsWindow TestRelist TestResumed \
 	TestStopWhileReordering TestVerifyOnlyReads
