@@ -136,39 +136,16 @@ func (e *Engine) importanceOf(j *job, c drawn.Config) (*important, error) {
 		}
 		return p, nil
 	}
-	e.mu.Lock()
-	other, closing, over := e.states[c.Name], e.ctx.Err() != nil, e.jobs[j.number] != j
-	used := other != nil && (other.j.token == "" || other.j.users > 0)
-	e.mu.Unlock()
-	switch {
-	case closing:
-		return nil, deliver.ErrClosing
-	case over:
-		return nil, errJobOver
-	case used:
-		return nil, &deliver.ArgumentError{Reason: fmt.Sprintf("importance: job name %q is in use: pass name=", c.Name)}
-	case other != nil:
-		other.stop(errNameTaken)
+	if err := e.freeName(j, c.Name); err != nil {
+		return nil, err
 	}
 	h, err := e.hold(c)
 	if err != nil {
 		return nil, err
 	}
-	if c.Cache == cacheNotGiven {
-		c.Cache = e.defaultCache(c)
-	}
-	if err := h.keepCache(c); err != nil {
-		h.giveBack()
-		return nil, err
-	}
-	if err := e.takeDisk(c.Name); err != nil {
-		h.giveBack()
-		return nil, err
-	}
-	p, err := e.newImportant(j, c, h)
+	p, err := e.beginImportant(j, c, h)
 	if err != nil {
 		h.giveBack()
-		e.giveBackDisk(c.Name)
 		return nil, err
 	}
 	e.holdBy(p.high.Held(), nil)
@@ -180,7 +157,7 @@ func (e *Engine) importanceOf(j *job, c drawn.Config) (*important, error) {
 		e.states = map[string]*important{}
 	}
 	e.states[c.Name] = p
-	over = e.jobs[j.number] != j // else the job's end finds the session
+	over := e.jobs[j.number] != j // else the job's end finds the session
 	j.importance.Store(p)
 	e.mu.Unlock()
 	if over {
@@ -188,6 +165,43 @@ func (e *Engine) importanceOf(j *job, c drawn.Config) (*important, error) {
 		return nil, errJobOver
 	}
 	return p, nil
+}
+
+// freeName ends the session of another job that has a name, if that job is not connected. It returns an error if it is, or if the job that asks is over.
+func (e *Engine) freeName(j *job, name string) error {
+	e.mu.Lock()
+	other, closing, over := e.states[name], e.ctx.Err() != nil, e.jobs[j.number] != j
+	used := other != nil && (other.j.token == "" || other.j.users > 0)
+	e.mu.Unlock()
+	switch {
+	case closing:
+		return deliver.ErrClosing
+	case over:
+		return errJobOver
+	case used:
+		return &deliver.ArgumentError{Reason: fmt.Sprintf("importance: job name %q is in use: pass name=", name)}
+	case other != nil:
+		other.stop(errNameTaken)
+	}
+	return nil
+}
+
+// beginImportant takes memory and disk space for a job's importance, and begins it.
+func (e *Engine) beginImportant(j *job, c drawn.Config, h *holding) (*important, error) {
+	if c.Cache == cacheNotGiven {
+		c.Cache = e.defaultCache(c)
+	}
+	if err := h.keepCache(c); err != nil {
+		return nil, err
+	}
+	if err := e.takeDisk(c.Name); err != nil {
+		return nil, err
+	}
+	p, err := e.newImportant(j, c, h)
+	if err != nil {
+		e.giveBackDisk(c.Name)
+	}
+	return p, err
 }
 
 // newImportant makes the memory and packages of a job's importance, and starts its session.

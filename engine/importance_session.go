@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 
 	"lcache/deliver"
@@ -22,23 +23,21 @@ type sessionHost struct {
 	j *job
 }
 
-// LaidOut returns the epochs for which a layout or Logfile exists.
-func (h sessionHost) LaidOut() map[int]bool {
+// LaidOut returns the epochs for which a layout or Logfile exists, ascending.
+func (h sessionHost) LaidOut() []int {
 	h.e.mu.Lock()
 	defer h.e.mu.Unlock()
-	epochs := map[int]bool{}
 	if h.j != h.e.owner {
-		return epochs
+		return nil
 	}
-	for epoch := range h.e.layouts {
-		epochs[epoch] = true
-	}
+	epochs := slices.Collect(maps.Keys(h.e.layouts))
 	for _, l := range h.e.logs {
 		if l.Epoch >= 0 {
-			epochs[l.Epoch] = true
+			epochs = append(epochs, l.Epoch)
 		}
 	}
-	return epochs
+	slices.Sort(epochs)
+	return slices.Compact(epochs)
 }
 
 func (h sessionHost) OrderChanged(epoch int, replaced bool) { h.e.reordered(h.j, epoch, replaced) }

@@ -120,7 +120,7 @@ func (h *High) Undelivered(indices []sample.Index) (n int64) {
 	return n
 }
 
-// alone calls f while the worker has the policy for itself. No lock is held. Called by the worker, and by newImportant before it runs.
+// alone calls f while the worker has the policy for itself. No lock is held. Called by the worker of the session, and by session.New before it runs.
 func (h *High) alone(f func()) {
 	h.mu.Lock()
 	h.busy = true

@@ -37,11 +37,11 @@ type bed struct {
 	mu        sync.Mutex
 	published []string // "epoch/rank"
 	changed   []int    // epochs that had another order before
-	laidOut   map[int]bool
+	laidOut   []int
 	wake      func() // nil: nothing
 }
 
-func (b *bed) LaidOut() map[int]bool {
+func (b *bed) LaidOut() []int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.laidOut

@@ -69,7 +69,7 @@ func (w *worker) retract(orders map[int]*drawn.Order) {
 	}
 	w.o.Schedule.Retract(back)
 	w.partial = -1
-	for epoch := range w.o.Host.LaidOut() {
+	for _, epoch := range w.o.Host.LaidOut() {
 		if epoch >= back {
 			w.o.Host.OrderChanged(epoch, true)
 		}

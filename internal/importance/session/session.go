@@ -30,8 +30,8 @@ import (
 
 // Host is the server of a session's job. The worker calls it while it holds no lock.
 type Host interface {
-	// LaidOut returns the epochs for which the job has a layout or a Logfile.
-	LaidOut() map[int]bool
+	// LaidOut returns the epochs for which the job has a layout or a Logfile, ascending.
+	LaidOut() []int
 	// OrderChanged is called after the schedule got another order of an epoch. replaced says that it had an order, or a partial one, before: then the epoch's layout is stale.
 	OrderChanged(epoch int, replaced bool)
 	// OrderPublished is called for each rank after an epoch's order is complete: the prefetcher can go on.
@@ -155,7 +155,7 @@ func (w *worker) begin() {
 	w.o.Schedule.CountIn(w.o.Orders)
 	w.beginMemory()
 	w.publish()
-	for epoch := range before {
+	for _, epoch := range before {
 		if !w.orders.given[epoch] {
 			w.o.Host.OrderChanged(epoch, true)
 		}

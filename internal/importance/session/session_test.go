@@ -136,7 +136,7 @@ func TestRestart(t *testing.T) {
 	eventually(t, "the boundary is saved", func() bool { return b.IsSaved(1) })
 	b.close()
 	b.mu.Lock()
-	b.laidOut, b.changed = map[int]bool{0: true, 1: true, 7: true}, nil
+	b.laidOut, b.changed = []int{0, 1, 7}, nil
 	b.mu.Unlock()
 	var err error
 	if b.Session, err = New(t.Context(), b.o); err != nil {
