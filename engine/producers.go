@@ -138,7 +138,7 @@ func (v *passView) expect(index sample.Index) deliver.Availability {
 	return deliver.Gone
 }
 
-// lostPatience serves the ranks behind by index from now on.
+// lostPatience lets the window move (rule 2): see decidePatience.
 func (b passProducer) lostPatience(at *deliver.Position) {
 	e := b.Engine
 	e.mu.Lock()
@@ -150,20 +150,29 @@ func (b passProducer) lostPatience(at *deliver.Position) {
 		return
 	}
 	me := e.owner.ranks[at.Rank]
-	moved := false
-	if me != nil && me.epoch == at.Epoch && me.batch < at.Batch && !me.waits() {
-		me.leave(at.Batch) // the one in front is slower than the window may be, or was left out
-		moved = true
+	if me == nil {
+		return
 	}
-	for _, r := range e.owner.ranks {
-		if r != me && !r.outOfWindow && me != nil && behind(r, me) {
-			r.outOfWindow = true
-			moved = true
+	a := decidePatience(e.patienceView(at, me))
+	if a.leave {
+		me.leave(at.Batch)
+	}
+	for _, n := range a.late {
+		e.owner.ranks[n].outOfWindow = true
+	}
+	me.gaveUpWaiting = me.gaveUpWaiting || a.givesUp
+}
+
+// patienceView looks at what decidePatience depends on. e.mu is held.
+func (e *Engine) patienceView(at *deliver.Position, me *rank) patienceView {
+	v := patienceView{epoch: at.Epoch, batch: at.Batch, me: me.standing(), waits: me.waits(), left: me.undelivered(at.Batch), others: map[int]standing{},
+		cur: viewOf(e.cur), slotless: e.slotless(), nearlyDrained: e.nearlyDrained(at.Epoch)}
+	for n, r := range e.owner.ranks {
+		if r != me && !r.outOfWindow {
+			v.others[n] = r.standing()
 		}
 	}
-	if me != nil && (!moved || e.cur == nil || at.Epoch != e.cur.Epoch) && (e.slotless() || !e.nearlyDrained(at.Epoch)) {
-		me.gaveUpWaiting = true
-	}
+	return v
 }
 
 // slotless reports whether the pass has found no slot for as long as a request waits for one: clients hold them all, and may go on
@@ -185,17 +194,4 @@ func (e *Engine) nearlyDrained(epoch int) bool {
 		}
 	}
 	return left <= max(4, len(e.segs)/10)
-}
-
-// behind reports whether rank a has still to pass what rank b has passed.
-func behind(a, b *rank) bool {
-	switch {
-	case a.asked.IsZero():
-		return true
-	case a.epoch != b.epoch:
-		return a.epoch < b.epoch
-	case a.finished != b.finished:
-		return b.finished
-	}
-	return a.batch < b.batch
 }

@@ -92,6 +92,19 @@ func (r *rank) advance() {
 	}
 }
 
+// undelivered is the first batch from one on that is not delivered.
+func (r *rank) undelivered(batch int) int {
+	for r.open[batch].delivered {
+		batch++
+	}
+	return batch
+}
+
+// standing is how far the rank has come.
+func (r *rank) standing() standing {
+	return standing{asked: !r.asked.IsZero(), epoch: r.epoch, batch: r.batch, finished: r.finished}
+}
+
 // waits reports whether somebody has asked for the first batch that is not delivered.
 func (r *rank) waits() bool {
 	_, ok := r.open[r.batch]

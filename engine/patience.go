@@ -1,0 +1,59 @@
+package engine
+
+// A standing is how far a rank has come.
+type standing struct {
+	asked    bool // else it never attached, and counts as being at the start
+	epoch    int
+	batch    int  // the first that is not delivered
+	finished bool // its epoch
+}
+
+// isBehind reports whether a rank has still to pass what another one has passed.
+func (s standing) isBehind(other standing) bool {
+	switch {
+	case !s.asked:
+		return true
+	case s.epoch != other.epoch:
+		return s.epoch < other.epoch
+	case s.finished != other.finished:
+		return other.finished
+	}
+	return s.batch < other.batch
+}
+
+// patienceView is all that the window's move depends on, after a request has waited for a slot until its patience was over. Every case is a paragraph of
+// testdata/patience.txt.
+type patienceView struct {
+	epoch, batch  int // of the request
+	me            standing
+	waits         bool             // somebody has asked for the rank's first batch that is not delivered
+	left          int              // the rank's first batch that is not delivered, from the request's on
+	others        map[int]standing // ranks that are not late
+	cur           logView          // the log that is read
+	slotless      bool             // clients have held all slots for as long as a request waits
+	nearlyDrained bool             // the pass comes to the request's epoch before long
+}
+
+// patienceAction is what follows from it.
+type patienceAction struct {
+	leave   bool  // the rank's batches before the request's are given up: no worker seems to want them
+	late    []int // ranks that are served by index from now on
+	givesUp bool  // the rank waits for no slot before it was served from the window again
+}
+
+// decidePatience decides what moves the window. Ranks behind the request hold it up: they are served by index from now on. Where there are none, or the request is for another epoch than the log that is
+// read, the rank itself gives up, unless the pass comes to its epoch before long.
+func decidePatience(v patienceView) (a patienceAction) {
+	me := v.me
+	if me.epoch == v.epoch && me.batch < v.batch && !v.waits { // the one in front is slower than the window may be, or was left out
+		a.leave, me.batch = true, v.left
+	}
+	for n, other := range v.others {
+		if other.isBehind(me) {
+			a.late = append(a.late, n)
+		}
+	}
+	moved := a.leave || len(a.late) > 0
+	a.givesUp = (!moved || !v.cur.exists || v.epoch != v.cur.epoch) && (v.slotless || !v.nearlyDrained)
+	return a
+}

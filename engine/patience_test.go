@@ -1,0 +1,73 @@
+package engine
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/datadriven"
+)
+
+// TestDecidePatience reads testdata/patience.txt as stories: a paragraph is the state after a request has waited for a slot until its patience was over, and what follows.
+//
+//	decide
+//	request=E/B me=E/B rank=N/E/B cur=E [waits finished unasked slotless drained]
+//	----
+//	what follows
+//
+// me is the first batch of the request's rank that is not delivered; waits: it was asked for. finished and unasked are of the rank before. Left out, me is the request's batch.
+func TestDecidePatience(t *testing.T) {
+	datadriven.RunTest(t, "testdata/patience.txt", func(t *testing.T, d *datadriven.TestData) string {
+		v := patienceView{others: map[int]standing{}}
+		last := -1
+		of := func(change func(*standing)) {
+			s := v.others[last]
+			change(&s)
+			v.others[last] = s
+		}
+		for _, field := range storyFields(t, d) {
+			switch field.name {
+			case "request":
+				field.read(&v.epoch, &v.batch)
+				v.me, v.left = standing{asked: true, epoch: v.epoch, batch: v.batch}, v.batch
+			case "me":
+				field.read(&v.me.epoch, &v.me.batch)
+			case "rank":
+				s := standing{asked: true}
+				field.read(&last, &s.epoch, &s.batch)
+				v.others[last] = s
+			case "finished":
+				of(func(s *standing) { s.finished = true })
+			case "unasked":
+				of(func(s *standing) { s.asked = false })
+			case "cur":
+				v.cur = logView{true, field.int()}
+			case "waits":
+				v.waits = true
+			case "slotless":
+				v.slotless = true
+			case "drained":
+				v.nearlyDrained = true
+			default:
+				field.unknown()
+			}
+		}
+		a := decidePatience(v)
+		slices.Sort(a.late)
+		var text []string
+		if a.leave {
+			text = append(text, "the batches before it are given up")
+		}
+		for _, n := range a.late {
+			text = append(text, fmt.Sprintf("rank %d is late", n))
+		}
+		if a.givesUp {
+			text = append(text, "the rank gives up waiting")
+		}
+		if text == nil {
+			text = append(text, "nothing")
+		}
+		return strings.Join(text, "\n") + "\n"
+	})
+}
