@@ -1,0 +1,153 @@
+package engine
+
+import (
+	"lcache/chunker"
+	"lcache/deliver"
+	"lcache/fetch"
+	"lcache/sample"
+)
+
+// leftOver is the part of a rank's coming chunk that is left to the prefetcher, because the pass does not bring it.
+type leftOver uint8
+
+const (
+	leftNothing  leftOver = iota // nothing, from this chunk on
+	leftAll                      // all of it
+	leftMisses                   // what the log does not keep
+	leftApart                    // what the log does not keep, and what it brings too early or too late: the order repeats samples, or was drawn in part when the epoch began
+	leftFollowed                 // all but what the pass is about to bring for the owner
+)
+
+// comingView is all that it depends on what is left of a rank's coming chunk. Every case is a paragraph of testdata/coming.txt.
+type comingView struct {
+	isKnown  bool // the job exists, and the epoch's order is known
+	inPlace  bool // there is no pass: samples stay where they were packed
+	hasRank  bool // the rank is one of the job's
+	owns     bool // the log is in the job's order
+	drawn    bool // by importance
+	inWindow bool // with owns: the pass brings the rank the samples of the epoch that the log keeps
+	ahead    int  // with owns: how many epochs after the one that the rank comes to next
+	misses   bool // the ring has memory for samples that the log does not keep
+}
+
+// decide decides what is left to the prefetcher.
+func (v *comingView) decide() leftOver {
+	switch {
+	case !v.isKnown:
+		return leftNothing
+	case v.inPlace || !v.hasRank:
+		return leftAll
+	case !v.owns:
+		return leftFollowed
+	case v.ahead > 1 || v.drawn && v.ahead > 0: // memory would not last: what was read would be given up, and read again. And the window may bring all of it
+		return leftNothing
+	case v.inWindow && v.drawn:
+		return leftApart
+	case v.inWindow && !v.misses:
+		return leftNothing
+	case v.inWindow:
+		return leftMisses
+	}
+	return leftAll
+}
+
+// comingChunk is what a rank asks for at a position, and what of it is left to the prefetcher. It returns false where nothing is left from there on: shareRanks notifies the prefetcher when
+// that ends.
+func (e *Engine) comingChunk(at deliver.Position) (c fetch.Coming, ok bool) {
+	e.mu.Lock()
+	j, p, v := e.comingView(at)
+	left := v.decide()
+	if v.inWindow && v.ahead == 0 {
+		j.ranks[at.Rank].inWindow = true // the mover notifies the prefetcher when that ends
+	}
+	e.mu.Unlock()
+	if left == leftNothing {
+		return c, false
+	}
+	list, chunks := e.chunkList(j, at.Rank, at.Epoch)
+	if list == nil {
+		return c, false
+	}
+	c.Next = at.JobRank().At(at.Epoch, at.Batch+1)
+	if c.Next.Batch >= list.Len() {
+		c.Next = at.JobRank().At(at.Epoch+1, 0)
+	}
+	if at.Batch < list.Len() {
+		c.CM = list.CM(chunks, at.Batch)
+	}
+	c.Near = substitutesLow(p) && p.Draws()
+	isMiss := func(index sample.Index) bool { return !e.keeps(index) }
+	switch left {
+	case leftMisses:
+		c.Left = isMiss
+	case leftApart:
+		e.mu.Lock()
+		apart, known := e.apart(at.Epoch, c.Content)
+		e.mu.Unlock()
+		if !known {
+			c.Left = isMiss
+			break
+		}
+		c.Left = func(index sample.Index) bool { return apart[index] }
+		if along := p.along.Of(at.Epoch); along != nil {
+			c.Along = along
+		}
+	case leftFollowed:
+		e.mu.Lock()
+		c.Soon = e.soon(j.ranks[at.Rank], c.Content)
+		e.mu.Unlock()
+	}
+	return c, true
+}
+
+// comingView looks at what it depends on what is left of a rank's coming chunk, and returns the rank's job and its importance. e.mu is held.
+func (e *Engine) comingView(at deliver.Position) (j *job, p *important, v comingView) {
+	j = e.jobs[at.Job]
+	if j == nil || !j.schedule.IsKnown(at.Epoch) {
+		return j, nil, v
+	}
+	r := j.ranks[at.Rank]
+	p = j.importance.Load()
+	v = comingView{isKnown: true, inPlace: e.relayout.lent, hasRank: r != nil, owns: j == e.owner, drawn: p != nil, misses: e.cache.Sizing.Miss > 0}
+	if v.owns && v.hasRank && !v.inPlace {
+		now := e.view()
+		v.inWindow, v.ahead = e.isInWindow(&now, r, at.Epoch), at.Epoch-j.at(r)
+	}
+	return j, p, v
+}
+
+// apart lists the samples of a chunk that the window does not bring: see apartFrom. It knows none if no log of the epoch has a line. e.mu is held.
+func (e *Engine) apart(epoch int, content []sample.Index) (apart map[sample.Index]bool, known bool) {
+	l := e.cur
+	if l == nil || l.Epoch != epoch {
+		l = e.tgt
+	}
+	if l == nil || l.Epoch != epoch || l.Line == nil {
+		return nil, false
+	}
+	return apartFrom(l.Line, content, e.holders.Has), true
+}
+
+// apartFrom lists the samples of a chunk that the pass over a line does not bring in time, and that are not held in memory: those that the line does not deliver, and later uses of samples. A sample lies where its
+// first use is. The first uses in a chunk lie in the segment that its last sample is delivered from, or in the one before if the chunk lies across the boundary of the two. A sample in an
+// earlier segment was used before, and its slot may be gone by now. A chunk of more than two segments has first uses there, too: they are read twice.
+func apartFrom(line *chunker.Line, content []sample.Index, isHeld func(sample.Index) bool) (apart map[sample.Index]bool) {
+	last := -1
+	for _, index := range content {
+		if seg, ok := line.Delivers(index); ok {
+			last = max(last, seg)
+		}
+	}
+	for _, index := range content {
+		seg, ok := line.Delivers(index)
+		isLaterUse := line.Repeats && seg < last-1
+		if ok && !isLaterUse || isHeld(index) {
+			continue
+		}
+		if apart == nil {
+			apart = map[sample.Index]bool{}
+		}
+		apart[index] = true
+	}
+	return apart
+}

@@ -1,0 +1,80 @@
+package engine
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/cockroachdb/datadriven"
+
+	"lcache/chunker"
+	"lcache/sample"
+)
+
+// TestDecideComing reads testdata/coming.txt as stories: a paragraph is a rank's coming chunk, and what of it is left to the prefetcher.
+//
+//	decide
+//	ahead=N [inwindow drawn hit others static unknown norank]
+//	----
+//	what is left
+//
+// The rank is one of the owner's, and the ring has memory for misses. hit: it has none, because the log keeps everything.
+func TestDecideComing(t *testing.T) {
+	datadriven.RunTest(t, "testdata/coming.txt", func(t *testing.T, d *datadriven.TestData) string {
+		v := comingView{isKnown: true, hasRank: true, owns: true, misses: true}
+		for _, field := range storyFields(t, d) {
+			switch field.name {
+			case "ahead":
+				v.ahead = field.int()
+			case "inwindow":
+				v.inWindow = true
+			case "drawn":
+				v.drawn = true
+			case "hit":
+				v.misses = false
+			case "others":
+				v.owns = false
+			case "static":
+				v.inPlace = true
+			case "unknown":
+				v.isKnown = false
+			case "norank":
+				v.hasRank = false
+			default:
+				field.unknown()
+			}
+		}
+		return map[leftOver]string{leftNothing: "nothing, from here on", leftAll: "all of it", leftMisses: "what the log does not keep", leftApart: "what the pass does not bring in time",
+			leftFollowed: "all but what the pass is about to bring"}[v.decide()] + "\n"
+	})
+}
+
+// TestApart: of a chunk the window does not bring what the line does not deliver, and later uses of samples that lie more than one segment before the chunk's last.
+func TestApart(t *testing.T) {
+	none := uint32(chunker.None)
+	line := &chunker.Line{Segment: []uint32{0, 1, 2, 3, 4, none}, Starts: []uint64{0, 1, 2, 3, 4, 5}, Used: 4} // segment 4 is rest
+	for _, tt := range []struct {
+		story   string
+		repeats bool
+		content []sample.Index
+		held    sample.Index
+		want    []sample.Index
+	}{
+		{"an epoch that uses each sample once", false, []sample.Index{0, 1, 2, 3}, sample.None, nil},
+		{"the line does not deliver two of them", false, []sample.Index{3, 4, 5}, sample.None, []sample.Index{4, 5}},
+		{"one of these is held in memory", false, []sample.Index{3, 4, 5}, 4, []sample.Index{5}},
+		{"the chunk lies across a boundary", true, []sample.Index{2, 3}, sample.None, nil},
+		{"two of them were used before", true, []sample.Index{0, 1, 2, 3}, sample.None, []sample.Index{0, 1}},
+		{"one of these is held in memory", true, []sample.Index{0, 1, 3}, 0, []sample.Index{1}},
+	} {
+		line.Repeats = tt.repeats
+		apart := apartFrom(line, tt.content, func(index sample.Index) bool { return index == tt.held })
+		var got []sample.Index
+		for index := range apart {
+			got = append(got, index)
+		}
+		slices.Sort(got)
+		if !slices.Equal(got, tt.want) {
+			t.Errorf("%s: %v of %v, want %v", tt.story, got, tt.content, tt.want)
+		}
+	}
+}
