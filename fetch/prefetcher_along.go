@@ -10,7 +10,7 @@ import (
 // A device that is limited in operations takes less time for one read over a short gap than for two reads. So a sample that is read by place brings those along that lie near it
 // and are asked for later in the epoch, long before their chunks are listed. Along has the memory for them.
 
-// Along chooses samples that are read along with another one, and keeps them until they are asked for. Its bytes are brought by Options.First after that. Its methods may be called
+// Along chooses samples that are read along with another one, and keeps them until they are asked for. Fetcher.Held has them then. Its methods may be called
 // concurrently, and wait for nothing.
 type Along interface {
 	// Wanted returns those of some samples that are asked for later and that nothing else brings.

@@ -26,9 +26,12 @@ type silence struct {
 	timer *time.Timer
 }
 
-// patient returns the context of a read from the source. It ends when the source has given no byte, to any reader, for SourceTimeout: a large sample over a slow network takes
-// long, and so does one that waits behind such samples. Only sources over a network, and shards that are read front to back, say when bytes come. cancel must follow.
+// patient returns the context of a read from the source. It ends when the source has given no byte, to any reader, for SourceTimeout. Only shards that are read front to back report when bytes come.
+// A read over a network ends silence with a limit of its own, and an error that says more; its context ends only if bytes come for longestRead times SourceTimeout. cancel must follow.
 func (f *Fetcher) patient(ctx context.Context) (mine context.Context, cancel func()) {
+	if source.EndsSilence(f.o.Source) {
+		return context.WithTimeout(ctx, longestRead*f.o.SourceTimeout)
+	}
 	s := &silence{f: f, began: time.Now()}
 	mine, s.cancel = context.WithCancelCause(source.WithMoved(ctx, f.bytesCame))
 	s.ended = mine.Done()

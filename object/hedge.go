@@ -51,6 +51,9 @@ func (r *Reader) ask(ctx context.Context, t *target, q Request) error {
 	if err := r.gate.enter(ctx, q.Len); err != nil {
 		return err
 	}
+	if t.tries == 0 && t.have == 0 {
+		t.moved = time.Now() // a wait for other requests is no silence of the store
+	}
 	dst := t.dst[t.have : t.have+int(q.Len)]
 	after := r.recent.patience()
 	if r.o.NoHedge || q.Len >= rangeBytes {

@@ -13,8 +13,8 @@ import (
 // Options of a Reader. Zero fields mean the defaults.
 type Options struct {
 	Median   int64         // size of objects, for the first number of requests; 0: not known
-	Idle     time.Duration // a request without an answer, or without a further byte, for so long has failed; 0: 10 s
-	Patience time.Duration // a read without a further byte for so long has failed, however often it was tried; 0: 30 s
+	Patience time.Duration // a read without a further byte for this long has failed, however often it was tried; 0: 30 s
+	Idle     time.Duration // a request without an answer, or without a further byte, for this long has failed, and is sent again; 0: a third of Patience
 	NoHedge  bool          // never ask a second time for what takes long
 }
 
@@ -40,11 +40,11 @@ type Reader struct {
 
 // NewReader makes a Reader. Close closes the store.
 func NewReader(s Store, o Options) *Reader {
-	if o.Idle <= 0 {
-		o.Idle = 10 * time.Second
-	}
 	if o.Patience <= 0 {
 		o.Patience = 30 * time.Second
+	}
+	if o.Idle <= 0 {
+		o.Idle = o.Patience / 3
 	}
 	return &Reader{store: s, o: o, gate: newGate(startControl(o.Median)), budget: newBudget()}
 }

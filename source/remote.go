@@ -118,6 +118,12 @@ func RequestsOf(s Source) (Requests, bool) {
 	return a.Requests()
 }
 
+// EndsSilence reports whether a read of a source ends without help when no byte comes for long, and its error then says why. Reads over a network do. A read of a file that hangs does not.
+func EndsSilence(s Source) bool {
+	a, ok := s.(interface{ EndsSilence() bool })
+	return ok && a.EndsSilence()
+}
+
 // remote is a source over a network: objects of a store, each a sample or a part of one. A sample's version is the hash of its ETag, or of what the
 // store tells in its place; 0: nothing. That of a sample with parts is a hash over theirs.
 type remote struct {
@@ -174,7 +180,7 @@ func openWeb(src string, opts Options) (Source, error) {
 }
 
 func newRemote(src, prefix string, opts Options, store object.Store) *remote {
-	return &remote{src: src, prefix: prefix, opts: opts, reader: object.NewReader(store, object.Options{NoHedge: opts.NoHedge})}
+	return &remote{src: src, prefix: prefix, opts: opts, reader: object.NewReader(store, object.Options{NoHedge: opts.NoHedge, Patience: opts.Patience})}
 }
 
 // withoutSecrets cuts user, password, query and fragment out of an address, also of one that can't be parsed: a secret key of AWS may have slashes.
@@ -204,6 +210,7 @@ func withoutSecrets(src string) string {
 func (r *remote) String() string             { return r.src }
 func (r *remote) Identity() string           { return r.src }
 func (r *remote) Requests() (Requests, bool) { return r.reader.Counts(), true }
+func (r *remote) EndsSilence() bool          { return true }
 func (r *remote) Close() error               { return r.reader.Close() }
 
 // List lists a bucket in the order of a directory, and a web server's list in its own order.

@@ -57,6 +57,9 @@ func NewRetrying(s Source, o Retry) *Retrying {
 	return &Retrying{Source: s, opts: o, tenths: 10 * o.Budget}
 }
 
+// EndsSilence is that of the source.
+func (r *Retrying) EndsSilence() bool { return EndsSilence(r.Source) }
+
 // Retries is how many reads were tried again so far, each time counted, and how many requests the source itself sent again.
 func (r *Retrying) Retries() int64 {
 	n, _ := RequestsOf(r.Source)
@@ -149,7 +152,7 @@ func Transient(err error) bool {
 		return false
 	}
 	if errors.As(err, new(*object.Error)) {
-		return false // it was tried again, for as long as there was hope
+		return false // package object has tried again, for as long as there was hope: one layer of retries is enough
 	}
 	for _, t := range transient {
 		if errors.Is(err, t) {

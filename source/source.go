@@ -14,6 +14,7 @@ import (
 	"log/slog"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"lcache/object"
 	"lcache/sample"
@@ -59,7 +60,8 @@ type Options struct {
 
 	Apart []string // folders that a link may lead to and that hold no samples: the cache's own
 
-	Remote // of sources that are no directory
+	Remote                 // of sources that are no directory
+	Patience time.Duration // of a read over a network, without a byte (object.Options); 0: 30 s
 
 	NoFollowLinks bool // nothing outside the source is read: a link that leaves it is an error
 }

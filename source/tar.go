@@ -126,6 +126,9 @@ func (s *shards) Requests() (Requests, bool) {
 	return s.remote.Counts(), true
 }
 
+// EndsSilence reports whether the shards lie behind a network.
+func (s *shards) EndsSilence() bool { return s.remote != nil }
+
 // Read reads one sample, part by part.
 func (s *shards) Read(ctx context.Context, e sample.Entry, dst []byte) error {
 	if err := checkPlace(e, dst); err != nil {

@@ -71,7 +71,7 @@ func openShardObjects(pattern string, opts *Options) (o *shardObjects, rest stri
 		}
 	}
 	o.noRanges.Store(opts.NoRanges)
-	o.reader = object.NewReader(store, object.Options{NoHedge: opts.NoHedge})
+	o.reader = object.NewReader(store, object.Options{NoHedge: opts.NoHedge, Patience: opts.Patience})
 	return o, rest, nil
 }
 

@@ -247,7 +247,7 @@ func TestLongHeaders(t *testing.T) {
 	} {
 		header, value = c.header, c.value
 		s := open(t, srv.URL+"/list")
-		r := object.NewReader(s, object.Options{NoHedge: true, Patience: time.Millisecond})
+		r := object.NewReader(s, object.Options{NoHedge: true, Patience: time.Millisecond, Idle: 10 * time.Second})
 		_, read := r.Read(t.Context(), object.Object{Key: "x", Size: 1}, make([]byte, 1))
 		_, stat := r.Stat(t.Context(), "x")
 		for what, err := range map[string]error{"read": read, "stat": stat} {

@@ -43,6 +43,9 @@ func (s *Source) Order() []string {
 	return append([]string(nil), s.order...)
 }
 
+// EndsSilence is that of the source.
+func (s *Source) EndsSilence() bool { return source.EndsSilence(s.Source) }
+
 // Read counts, does what Before says, and reads.
 func (s *Source) Read(ctx context.Context, e sample.Entry, dst []byte) error {
 	s.mu.Lock()
