@@ -154,7 +154,7 @@ func damaged(format string, args ...any) error {
 }
 
 // Open restores the state of a job from its file, or begins a new one: without a file, and if the file is damaged, of another dataset or of a job that
-// asked for something else. Then a warning says so.
+// had other options. Then a warning says so.
 func Open(c Config, path string, data Dataset, recipe bool, log *slog.Logger) (*State, error) {
 	s, err := New(c, path, data, recipe, log)
 	if err != nil {
@@ -230,7 +230,7 @@ func (s *State) decode(r *bufio.Reader, length int64) error {
 	case h.Fingerprint != s.data.Fingerprint || h.Samples != n:
 		return fmt.Errorf("it is of another dataset: %s, this one is %s", h.Fingerprint, s.data.Fingerprint)
 	case !s.Config.continues(h.Config):
-		return fmt.Errorf("that run asked for something else: %s", s.Config.Differs(h.Config))
+		return fmt.Errorf("options changed since that run: %s", s.Config.Differs(h.Config))
 	case versionOf(h.Config) != binary.LittleEndian.Uint32(head[8:]):
 		return damaged("it has version %d, and substitute %q", binary.LittleEndian.Uint32(head[8:]), h.Config.Substitute)
 	case h.Epoch < 0 || h.Epoch > math.MaxInt32:

@@ -252,7 +252,7 @@ func (s *State) Advance(to int, p importance.Progress) error {
 	case to < s.epoch && s.orders[to] != nil:
 		return nil
 	case to < s.epoch:
-		s.log.Warn("a job went back to an epoch whose order is not kept: all that was observed is forgotten, and the epoch is a plain one", "name", s.Config.Name, "epoch", to, "before", s.epoch)
+		s.log.Warn("epoch rewound past retained orders: losses reset, and the epoch is a plain permutation", "name", s.Config.Name, "epoch", to, "before", s.epoch)
 		if err := s.begin(to); err != nil {
 			return err
 		}

@@ -187,7 +187,7 @@ func TestGoesBack(t *testing.T) {
 	if s.Epoch() != 0 || !slices.Equal(s.Order(0).Indices, first) || s.Activity().LastObserved != -1 || s.Order(4) != nil {
 		t.Errorf("going back to epoch 0 gave epoch %d, %+v", s.Epoch(), s.Activity())
 	}
-	if !strings.Contains(said.String(), "forgotten") {
+	if !strings.Contains(said.String(), "losses reset") {
 		t.Errorf("no warning: %s", said)
 	}
 	advance(t, s, 9)
