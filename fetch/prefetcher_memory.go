@@ -48,42 +48,23 @@ func (r *Prefetcher) wait(p sample.Origin, n int, prefetches []*prefetch, ready 
 	}()
 	for r.ctx.Err() == nil {
 		changed := r.f.o.Staging.Changed()
-		r.mu.Lock()
-		if int64(n) > r.largestPiece() { // a request will read it by index
-			for _, pf := range prefetches {
-				pf.leaveChunks()
-			}
-		}
-		wanted := slices.ContainsFunc(prefetches, func(pf *prefetch) bool { return len(pf.chunks) > 0 })
-		may, spared := ready(), int64(0)
-		if wanted {
-			spared = r.spared(p, prefetches)
-		}
-		r.mu.Unlock()
-		if !wanted {
-			break
-		}
-		if may {
-			if spared == 0 || r.free() >= spared+int64(n) {
-				if x, ok := r.alloc(prefetches[0], n); ok {
-					r.tellIdle(false)
-					return x, false
-				}
-			}
-			r.mu.Lock()
-			again := r.squeeze(prefetches)
-			inPieces := !again && len(prefetches) > 1 && isUrgent(prefetches) && r.free() >= int64(n)
-			r.mu.Unlock()
-			if again {
-				continue
-			}
-			if inPieces {
-				return nil, true
-			}
+		x, got := r.allot(p, n, prefetches, ready)
+		switch got {
+		case allotted:
+			r.tellIdle(false)
+			return x, false
+		case allotInPieces:
+			return nil, true
+		case allotAgain:
+			continue
+		case allotFull:
 			r.tellIdle(true)
 		}
+		if got == allotUnwanted {
+			break
+		}
 		pause()
-		if may && r.giveWay(p, prefetches) {
+		if got == allotFull && r.giveWay(p, prefetches) {
 			return nil, false
 		}
 		select {
@@ -96,6 +77,53 @@ func (r *Prefetcher) wait(p sample.Origin, n int, prefetches []*prefetch, ready 
 		r.failed(pf)
 	}
 	return nil, false
+}
+
+// allotment is what became of an attempt to take memory.
+type allotment uint8
+
+const (
+	allotted      allotment = iota // there was room
+	allotUnwanted                  // no chunk wants the samples
+	allotNotYet                    // they may not be begun yet
+	allotAgain                     // a chunk was freed for them: the next attempt may find room
+	allotInPieces                  // there is room for each of them, and not for all in one piece, and a rank waits for them
+	allotFull                      // there is no room
+)
+
+// allot tries to take n bytes for some prefetches: see wait.
+func (r *Prefetcher) allot(p sample.Origin, n int, prefetches []*prefetch, ready func() bool) (*staging.Extent, allotment) {
+	r.mu.Lock()
+	if int64(n) > r.largestPiece() { // a request will read it by index
+		for _, pf := range prefetches {
+			pf.leaveChunks()
+		}
+	}
+	wanted := slices.ContainsFunc(prefetches, func(pf *prefetch) bool { return len(pf.chunks) > 0 })
+	may, spared := ready(), int64(0)
+	if wanted {
+		spared = r.spared(p, prefetches)
+	}
+	r.mu.Unlock()
+	switch {
+	case !wanted:
+		return nil, allotUnwanted
+	case !may:
+		return nil, allotNotYet
+	case spared == 0 || r.free() >= spared+int64(n):
+		if x, ok := r.alloc(prefetches[0], n); ok {
+			return x, allotted
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case r.squeeze(prefetches):
+		return nil, allotAgain
+	case len(prefetches) > 1 && isUrgent(prefetches) && r.free() >= int64(n):
+		return nil, allotInPieces
+	}
+	return nil, allotFull
 }
 
 // leaveChunks takes a prefetch that never fits off its chunks, so that its bytes do not count as taken. Prefetcher.mu is held.
