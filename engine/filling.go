@@ -20,7 +20,6 @@ type filling struct {
 	log     *logfile.Logfile
 	segment []uint32
 	router  *reorder.Router // of a Logfile that the pass fills, too; nil: it does not
-	hasRoom func() bool     // with a router: reports whether there is room beside what the pass moves
 
 	mu      sync.Mutex // guards the fields that follow
 	busy    map[sample.Index]struct{}
@@ -35,6 +34,28 @@ func (e *Engine) startFilling(l *reorder.EpochLog) {
 		return
 	}
 	e.filling.Store(&filling{log: l.Log, segment: l.Line.Segment, busy: map[sample.Index]struct{}{}})
+}
+
+// takeComing lets the log that is being filled take the samples that were chosen for it and come from the source. e.mu is held.
+func (e *Engine) takeComing(tgt *reorder.EpochLog) {
+	if tgt.Line == nil || !tgt.Line.Chosen || tgt.Router == nil {
+		return
+	}
+	e.filling.Store(&filling{log: tgt.Log, segment: tgt.Line.Segment, router: tgt.Router, busy: map[sample.Index]struct{}{}})
+}
+
+// hasRoom reports whether the arena has more room than the scan needs for samples on their way from one log to the next.
+func (e *Engine) hasRoom() bool {
+	held := e.cache.Sizing.Slack
+	for _, l := range e.cache.Store.Logfiles() {
+		if l != nil {
+			held += l.Held()
+		}
+	}
+	if p := e.cache.Store.Packages(); p != nil {
+		held += p.Log().Held()
+	}
+	return held < e.cache.Sizing.Arena
 }
 
 // fillAgain lets the log take what it lacks again, when the owner no longer puts samples into packages. Only the mover calls it. e.mu is held.
@@ -64,10 +85,10 @@ func (e *Engine) stopFilling() {
 }
 
 // enter reports whether a sample may be appended now. Each is tried by one at a time.
-func (f *filling) enter(index sample.Index) bool {
+func (f *filling) enter(index sample.Index, now time.Time) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if _, busy := f.busy[index]; busy || f.stopped || time.Now().Before(f.pause) {
+	if _, busy := f.busy[index]; busy || f.stopped || now.Before(f.pause) {
 		return false
 	}
 	f.busy[index] = struct{}{}
@@ -92,10 +113,10 @@ func (e *Engine) storeMiss(_ sample.Origin, index sample.Index, data []byte) {
 		return
 	}
 	f := e.filling.Load()
-	if f == nil || f.segment[index] == chunker.None || e.cache.Locations.Get(index) != 0 || !f.enter(index) {
+	if f == nil || f.segment[index] == chunker.None || e.cache.Locations.Get(index) != 0 || !f.enter(index, time.Now()) {
 		return
 	}
-	if f.router != nil && !(f.hasRoom() && f.router.Claim(index)) {
+	if f.router != nil && !(e.hasRoom() && f.router.Claim(index)) {
 		f.leave(index, nil)
 		return
 	}

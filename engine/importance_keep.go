@@ -6,7 +6,6 @@ import (
 	"lcache/chunker"
 	"lcache/importance"
 	"lcache/offheap"
-	"lcache/reorder"
 	"lcache/sample"
 	"lcache/schedule"
 )
@@ -105,26 +104,4 @@ func (p *important) orderBefore(epoch int) *schedule.Order {
 		return nil
 	}
 	return order
-}
-
-// takeComing lets the log that is being filled take the samples that were chosen for it and come from the source. e.mu is held.
-func (e *Engine) takeComing(tgt *reorder.EpochLog) {
-	if tgt.Line == nil || !tgt.Line.Chosen || tgt.Router == nil {
-		return
-	}
-	e.filling.Store(&filling{log: tgt.Log, segment: tgt.Line.Segment, router: tgt.Router, hasRoom: e.hasRoom, busy: map[sample.Index]struct{}{}})
-}
-
-// hasRoom reports whether the arena has more room than the scan needs for samples on their way from one log to the next.
-func (e *Engine) hasRoom() bool {
-	held := e.cache.Sizing.Slack
-	for _, l := range e.cache.Store.Logfiles() {
-		if l != nil {
-			held += l.Held()
-		}
-	}
-	if p := e.cache.Store.Packages(); p != nil {
-		held += p.Log().Held()
-	}
-	return held < e.cache.Sizing.Arena
 }
