@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	"lcache/offheap"
 	"lcache/sample"
@@ -54,5 +55,67 @@ func TestRing(t *testing.T) {
 	h.close()
 	if h.put(1, []byte{1}) || offheap.Mapped() != mapped {
 		t.Error("it takes something when it is closed, or keeps memory")
+	}
+}
+
+// TestRingDuringCopies: while a sample is being copied others can be put behind it. They come out after it, clear drops all of them, and close waits for it.
+func TestRingDuringCopies(t *testing.T) {
+	mapped := offheap.Mapped()
+	var h ring
+	if err := h.init(100); err != nil {
+		t.Fatal(err)
+	}
+	begin := func(index sample.Index) (fill func()) {
+		room, number, ok := h.reserve(index, 40)
+		if !ok {
+			t.Fatalf("there is no room for sample %d", index)
+		}
+		return func() {
+			copy(room, bytes.Repeat([]byte{byte(index)}, 40))
+			h.filled(number)
+		}
+	}
+	fill := begin(1)
+	if !h.put(2, make([]byte, 40)) {
+		t.Fatal("there is no room for a second sample")
+	}
+	if index, _, ok := h.next(); ok {
+		t.Errorf("sample %d comes out while the first one is being copied", index)
+	}
+	fill()
+	for _, want := range []sample.Index{1, 2} {
+		if index, data, ok := h.next(); !ok || index != want || data[39] != byte(want)&1 {
+			t.Errorf("sample %d comes out, %v, want %d", index, ok, want)
+		}
+		h.taken()
+	}
+	fill = begin(3)
+	h.clear()
+	if h.put(4, make([]byte, 70)) {
+		t.Error("room is given away that a sample is being copied to")
+	}
+	fill()
+	if index, _, ok := h.next(); ok {
+		t.Errorf("sample %d was dropped and comes out", index)
+	}
+	if !h.put(5, make([]byte, 100)) {
+		t.Error("the room of a dropped sample is not free")
+	}
+	h.clear()
+	fill = begin(6)
+	closed := make(chan struct{})
+	go func() { defer close(closed); h.close() }()
+	for h.put(7, nil) { // until close has begun
+		time.Sleep(time.Millisecond)
+	}
+	select {
+	case <-closed:
+		t.Error("the memory is freed while a sample is being copied to it")
+	default:
+	}
+	fill()
+	<-closed
+	if offheap.Mapped() != mapped {
+		t.Error("memory is left")
 	}
 }
