@@ -33,6 +33,7 @@ type beginning struct {
 	again          time.Time // when rates are compared next
 	sequentialRate float64   // of reads in order, bytes a second; 0: not measured
 	measuring      bool      // somebody measures it
+	lacksSlot      bool      // it could not be measured: all slots hold segments
 	sorting        bool      // the target is the epoch that is read, and the log held much when that began
 	written        uint64    // bytes, when the sort began
 	left           uint64    // bytes of the epoch that is read, when the target was begun

@@ -356,3 +356,26 @@ func TestSequentialRate(t *testing.T) {
 		t.Errorf("it was measured for %v, want %v", took, measureFor)
 	}
 }
+
+// TestMeasuresWithAllSlotsTaken: the segments of an owner before are in all slots. They are evicted, so that it can be measured how fast the log could be read in order, and
+// a sort may begin.
+func TestMeasuresWithAllSlotsTaken(t *testing.T) {
+	_, o := secondRun(t, ingest.Options{})
+	e := open(t, o)
+	defer closeEngine(t, e)
+	for n := uint64(0); ; n++ {
+		slot, ok := e.staging.Acquire(staging.Segment{Line: 1<<40 + n})
+		if !ok {
+			break
+		}
+		e.staging.Ready(slot)
+	}
+	e.measureSequential()
+	becomes(t, e, "the rate is measured", func() bool {
+		if e.beginning.sequentialRate == 0 && !e.beginning.measuring && !e.beginning.lacksSlot {
+			e.beginning.measuring = true
+			e.builders.Go(e.measureSequential)
+		}
+		return e.beginning.sequentialRate > 0
+	})
+}

@@ -16,6 +16,7 @@ func (e *Engine) move() {
 	for e.ctx.Err() == nil {
 		changed := e.staging.Changed()
 		e.settleOwner()
+		e.freeSlot()
 		if e.apply(e.look()) {
 			continue
 		}

@@ -26,7 +26,8 @@ func (e *Engine) measureSequential() {
 	e.mu.Unlock()
 	e.prefetcher.SetDepth(fetch.BesideThePass / 2)
 	rate := 0.0
-	if slot, ok := e.staging.Acquire(staging.Segment{Line: ^uint64(0)}); ok { // no such line: the slot can be reclaimed at once
+	slot, ok := e.staging.Acquire(staging.Segment{Line: ^uint64(0)}) // no such line: the slot can be reclaimed at once
+	if ok {
 		rate = e.readBlocks(l.Log, slot)
 		e.staging.Ready(slot)
 	}
@@ -34,11 +35,29 @@ func (e *Engine) measureSequential() {
 	e.mu.Lock()
 	e.beginning.sequentialRate = rate
 	e.beginning.measuring, e.beginning.depth = false, 0
-	if rate == 0 { // there is no slot, or the disk does not answer: another time
+	switch {
+	case !ok:
+		e.beginning.lacksSlot = true
+	case rate == 0: // the disk does not answer: another time
 		e.beginning.again = time.Now().Add(plan.ReconsiderEvery)
 	}
 	e.mu.Unlock()
 	e.nudge()
+}
+
+// freeSlot evicts the segments that no rank needs, if the rate of reads in order could not be measured without a slot: those that an owner before had loaded are
+// in the slots until others are loaded, and that would wait for the measurement. Only the mover calls it, as always where a slot is reclaimed.
+func (e *Engine) freeSlot() {
+	e.mu.Lock()
+	lacks := e.beginning.lacksSlot
+	e.beginning.lacksSlot = false
+	if lacks { // without a free slot all the same: another time
+		e.beginning.again = time.Now().Add(plan.ReconsiderEvery / 50)
+	}
+	e.mu.Unlock()
+	if lacks {
+		e.staging.Reclaim(e.evictable, e.members)
+	}
 }
 
 // readBlocks reads blocks of a log into a slot, many at once, those of a small log more than once. It returns how many bytes came in a second; 0: the log has no
