@@ -3,9 +3,9 @@ package blockio
 import "sync"
 
 // backlog is the queue between Submit and an engine. An operation is waiting, then active (taken by the engine, or held by a fault), then
-// finished. At most depth are active, and at most fileDepth of one file, each of which has a queue of its own: so a device that
-// hangs or is slow does not keep the others from being asked. Files take turns. Operations that the engine gives back (to
-// continue, or released by a fault) are ready: they stay active and go first.
+// finished. Of each way, at most depth operations are active, and at most fileDepth of one file. Each way of each file has a queue of its own: so a device that
+// hangs or is slow does not keep the others from being asked, and a write does not wait behind many reads, which a volume with limits serves
+// independently of it. Files take turns. Operations that the engine gives back (to continue, or released by a fault) are ready: they stay active and go first.
 type backlog struct {
 	depth, fileDepth int
 	// kick tells the engine how many operations are ready, or with 0 that it must end. It is called with mu held.
@@ -13,11 +13,11 @@ type backlog struct {
 	// kicked, if it is set, is called after each kick, when mu is free.
 	kicked func()
 
-	mu      sync.Mutex // guards the fields that follow
-	waiting int        // in all queues
-	turns   []*File    // that have operations waiting and room for them, each once
+	mu      sync.Mutex         // guards the fields that follow
+	waiting int                // in all queues
+	turns   [ways][]*fileQueue // that have operations waiting and room for them, each once
 	ready   list
-	active  int
+	active  [ways]int
 	closing bool
 	ended   bool // the engine's last goroutine has left or is leaving: no operation will be taken
 }
@@ -26,7 +26,23 @@ func newBacklog(depth, fileDepth int) *backlog {
 	return &backlog{depth: depth, fileDepth: min(fileDepth, depth)}
 }
 
-// fileQueue holds one file's operations in the backlog; guarded by backlog.mu.
+// way is the direction of an operation. A sync goes with the writes.
+type way int
+
+const (
+	writes way = iota // taken first: there are few, and what fills the next Logfile waits for them
+	reads
+	ways
+)
+
+func (op *Op) way() way {
+	if op.Write || op.sync {
+		return writes
+	}
+	return reads
+}
+
+// fileQueue holds one file's operations of one way; guarded by backlog.mu.
 type fileQueue struct {
 	waiting list
 	active  int
@@ -81,9 +97,10 @@ func (b *backlog) add(ops []*Op) []*Op {
 		return ops
 	}
 	for _, op := range ops {
-		op.File.queue.waiting.push(op)
+		w := op.way()
+		op.File.queues[w].waiting.push(op)
 		b.waiting++
-		b.inTurnLocked(op.File)
+		b.inTurnLocked(op.File, w)
 	}
 	b.unlockAndKick()
 	return nil
@@ -136,42 +153,48 @@ func (b *backlog) end() bool {
 	return b.ended
 }
 
-// inTurnLocked adds a file to the files with operations to be taken.
-func (b *backlog) inTurnLocked(f *File) {
-	if q := &f.queue; !q.inTurn && q.waiting.n > 0 && q.active < b.fileDepth {
+// inTurnLocked adds a file's queue to the queues with operations to be taken.
+func (b *backlog) inTurnLocked(f *File, w way) {
+	if q := &f.queues[w]; !q.inTurn && q.waiting.n > 0 && q.active < b.fileDepth {
 		q.inTurn = true
-		b.turns = append(b.turns, f)
+		b.turns[w] = append(b.turns[w], q)
 	}
 }
 
 // takeableLocked counts the operations that takeLocked would return now.
 func (b *backlog) takeableLocked() int {
-	n := 0
-	for _, f := range b.turns {
-		n += min(f.queue.waiting.n, b.fileDepth-f.queue.active)
+	all := b.ready.n
+	for w, queues := range b.turns {
+		n := 0
+		for _, q := range queues {
+			n += min(q.waiting.n, b.fileDepth-q.active)
+		}
+		all += min(n, b.depth-b.active[w])
 	}
-	return b.ready.n + min(n, b.depth-b.active)
+	return all
 }
 
 func (b *backlog) idleLocked() bool {
-	return b.waiting == 0 && b.active == 0
+	return b.waiting == 0 && b.active == [ways]int{}
 }
 
 // popLocked takes the next waiting operation of the file whose turn it is, and makes it active; nil: there is none with room.
 func (b *backlog) popLocked() *Op {
-	if len(b.turns) == 0 {
-		return nil
+	for w := range ways {
+		if len(b.turns[w]) == 0 || b.active[w] >= b.depth {
+			continue
+		}
+		q := b.turns[w][0]
+		b.turns[w] = b.turns[w][1:]
+		op := q.waiting.pop()
+		q.inTurn = false
+		q.active++
+		b.waiting--
+		b.active[w]++
+		b.inTurnLocked(op.File, w)
+		return op
 	}
-	f := b.turns[0]
-	b.turns = b.turns[1:]
-	q := &f.queue
-	op := q.waiting.pop()
-	q.inTurn = false
-	q.active++
-	b.waiting--
-	b.active++
-	b.inTurnLocked(f)
-	return op
+	return nil
 }
 
 // takeLocked returns an operation to carry out now, or nil. Those held by a fault pass through here to their wait.
@@ -179,9 +202,6 @@ func (b *backlog) takeLocked() *Op {
 	for {
 		if op := b.ready.pop(); op != nil {
 			return op
-		}
-		if b.active >= b.depth {
-			return nil
 		}
 		op := b.popLocked()
 		if op == nil {
@@ -211,9 +231,10 @@ func (b *backlog) finish(op *Op, err error) {
 	if b.ended {
 		b.mu.Unlock()
 	} else {
-		b.active--
-		op.File.queue.active--
-		b.inTurnLocked(op.File)
+		w := op.way()
+		b.active[w]--
+		op.File.queues[w].active--
+		b.inTurnLocked(op.File, w)
 		b.unlockAndKick()
 	}
 	op.Done(op, err)

@@ -19,7 +19,7 @@ import (
 	"sync/atomic"
 )
 
-// DefaultDepth is the bound of transfers in flight unless Options says otherwise.
+// DefaultDepth is the bound of transfers of each way in flight unless Options says otherwise.
 const DefaultDepth = 32
 
 // maxDepth keeps the ring's completion queue (twice the next power of two) far below the kernel's limit of 65,536.
@@ -32,7 +32,7 @@ var ErrClosed = errors.New("block I/O is closed")
 type Options struct {
 	Engine  string       // "auto" (or empty), "uring" or "pread"; uring fails instead of falling back
 	Direct  string       // "auto" (or empty), "on" or "off" ("1" or "0", as LCACHE_DIRECT has it); on makes OpenFile fail where O_DIRECT is refused
-	Depth   int          // transfers in flight at most; 0 means DefaultDepth
+	Depth   int          // reads in flight at most, and as many writes and syncs; 0 means DefaultDepth
 	PerFile int          // of them, on one file; 0 means Depth. With several devices a slow one then can't take all
 	Logger  *slog.Logger // told which engine was chosen and why; nil is silent
 }

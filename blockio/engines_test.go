@@ -1,11 +1,13 @@
 package blockio_test
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
 	"sync"
 	"testing"
+	"time"
 
 	"lcache/blockio"
 	"lcache/blockio/blockiotest"
@@ -98,6 +100,53 @@ func TestHungFileLeavesTheOthers(t *testing.T) {
 			for range 20 {
 				if err := io.Read(t.Context(), files[1], 4096, mem[32*4096:]); err != nil {
 					t.Fatal(err)
+				}
+			}
+			close(hung)
+			late.Wait()
+		})
+	}
+}
+
+// TestWritesBesideHungReads holds as many reads of a file as may be in flight: writes to it go on.
+func TestWritesBesideHungReads(t *testing.T) {
+	for _, engine := range choices("LCACHE_IO", "uring", "pread") {
+		t.Run(engine, func(t *testing.T) {
+			io, err := blockio.Open(blockio.Options{Engine: engine, Depth: 4})
+			var none *iouring.UnavailableError
+			if errors.As(err, &none) {
+				t.Skip(none)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer io.Close()
+			f, err := io.OpenFile(filepath.Join(t.TempDir(), "f"), true)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer f.Close()
+			if err := f.Allocate(1 << 16); err != nil {
+				t.Fatal(err)
+			}
+			hung := make(chan struct{})
+			blockio.Inject(io, func(_ int64, op *blockio.Op) blockio.Fault {
+				if !op.Write {
+					return blockio.Fault{Hold: hung}
+				}
+				return blockio.Fault{}
+			})
+			mem := blockiotest.Mem(t, 9*4096)
+			var late sync.WaitGroup
+			for i := range 8 {
+				late.Add(1)
+				io.Submit(&blockio.Op{File: f, Buf: mem[i*4096:][:4096], Done: func(*blockio.Op, error) { late.Done() }})
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			defer cancel()
+			for i := range 20 {
+				if err := io.Write(ctx, f, int64(i%8)*4096, mem[8*4096:]); err != nil {
+					t.Fatalf("write %d: %v", i, err)
 				}
 			}
 			close(hung)

@@ -24,7 +24,7 @@ type File struct {
 	direct             bool
 	memAlign, offAlign int
 
-	queue fileQueue
+	queues [ways]fileQueue
 
 	mu     sync.Mutex // guards the fields that follow
 	users  int        // operations and calls that use fd

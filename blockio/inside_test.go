@@ -154,6 +154,37 @@ func TestBacklogSharesDepth(t *testing.T) {
 	}
 }
 
+// A write does not wait behind reads: each way has a depth of its own.
+func TestBacklogWritesPassReads(t *testing.T) {
+	b := newBacklog(2, 2)
+	b.kick = func(int) {}
+	f := &File{path: "f", users: 1}
+	var ops []*Op
+	for i := range 8 {
+		ops = append(ops, &Op{File: f, Write: i >= 4, sync: i == 7, Done: func(*Op, error) {}})
+	}
+	b.add(ops)
+	if n := b.takeableLocked(); n != 4 {
+		t.Errorf("%d operations can be taken, want two of each way", n)
+	}
+	for _, want := range []*Op{ops[4], ops[5], ops[0], ops[1], nil} {
+		if got := b.takeLocked(); got != want {
+			t.Fatalf("took %v, want %v", got, want)
+		}
+	}
+	b.finish(ops[0], nil)
+	b.finish(ops[4], nil)
+	for _, want := range []*Op{ops[6], ops[2], nil} {
+		if got := b.takeLocked(); got != want {
+			t.Fatalf("took %v, want %v: an operation makes room for one of its own way", got, want)
+		}
+	}
+	b.finish(ops[5], nil)
+	if got := b.takeLocked(); got != ops[7] {
+		t.Errorf("took %v, want the sync, in its turn among the writes", got)
+	}
+}
+
 func TestAlloc(t *testing.T) {
 	for _, n := range []int{1, 4096, 5000, hugePage, hugePage + 1} {
 		b, err := Alloc(n)

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pool is the engine that works everywhere: up to depth goroutines, each with one pread or pwrite at a time. They are started
+// pool is the engine that works everywhere: up to depth goroutines for each way, each with one pread or pwrite at a time. They are started
 // as operations come and live until close.
 type pool struct {
 	ops  *backlog
@@ -34,7 +34,7 @@ func (p *pool) kick(ready int) {
 	for range min(ready, p.idle) {
 		p.cond.Signal()
 	}
-	for n := ready - p.idle; n > 0 && p.workers < p.ops.depth; n-- {
+	for n := ready - p.idle; n > 0 && p.workers < int(ways)*p.ops.depth; n-- {
 		p.workers++
 		p.joined.Add(1)
 		go p.work()

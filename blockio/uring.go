@@ -42,11 +42,11 @@ const (
 
 // startRing returns a running engine, or the reason why there is none. refused is told of memory that the kernel does not register.
 func startRing(ops *backlog, log *slog.Logger, refused func(error)) (*uring, error) {
-	ring, err := iouring.New(ops.depth)
+	ring, err := iouring.New(int(ways) * ops.depth)
 	if err != nil {
 		return nil, err
 	}
-	e := &uring{ops: ops, log: log, refused: refused, joined: make(chan struct{}), ring: ring, slots: make([]*Op, ops.depth),
+	e := &uring{ops: ops, log: log, refused: refused, joined: make(chan struct{}), ring: ring, slots: make([]*Op, int(ways)*ops.depth),
 		pause: func() { time.Sleep(busyPause) }}
 	for i := range e.slots {
 		e.free = append(e.free, uint64(i))
@@ -94,8 +94,8 @@ func (e *uring) fill() {
 	}
 }
 
-// push gives an operation's next transfer to the ring. There is always room: no more than depth are active, and the ring was
-// made for so many.
+// push gives an operation's next transfer to the ring. There is always room: no more than depth operations of each way are active, and the ring was made
+// for all of them.
 func (e *uring) push(op *Op) {
 	if e.broken != nil {
 		op.err = e.broken
@@ -120,7 +120,7 @@ func (e *uring) push(op *Op) {
 	e.free = e.free[:len(e.free)-1]
 	e.slots[q.Token] = op
 	if !e.ring.Push(q) {
-		panic(fmt.Sprintf("blockio: no room in the ring with %d requests of %d", e.ring.InFlight(), e.ops.depth))
+		panic(fmt.Sprintf("blockio: no room in the ring with %d requests of %d", e.ring.InFlight(), len(e.slots)))
 	}
 }
 
