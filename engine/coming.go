@@ -94,7 +94,7 @@ func (e *Engine) comingChunk(at deliver.Position) (c fetch.Coming, ok bool) {
 		}
 	case leftFollowed:
 		e.mu.Lock()
-		c.Soon = e.soon(j.ranks[at.Rank], c.Content)
+		c.Soon, c.Passing = e.soon(j.ranks[at.Rank], c.Content), e.anyInWindow()
 		e.mu.Unlock()
 	}
 	return c, true

@@ -56,6 +56,7 @@ type Prefetcher struct {
 	mu            sync.Mutex // guards the fields that follow; taken before staging's lock
 	ranks         map[chunker.JobRank]*rankCursor
 	prefetches    map[sample.Index]*prefetch
+	later         laterSamples
 	inFlight      int // reads by place, of several samples, not yet verified
 	inFlightBytes int
 	depth         int                         // at most this many in flight
@@ -94,7 +95,8 @@ func NewPrefetcher(f *Fetcher, o PrefetcherOptions) *Prefetcher {
 }
 
 func newPrefetcher(f *Fetcher, o PrefetcherOptions, paths func(*Prefetcher) []path) *Prefetcher {
-	r := &Prefetcher{f: f, o: o, depth: mostInFlight, patient: -1, work: map[int]*meters{AllJobs: {}}, ranks: map[chunker.JobRank]*rankCursor{}, prefetches: map[sample.Index]*prefetch{}}
+	r := &Prefetcher{f: f, o: o, depth: mostInFlight, patient: -1, work: map[int]*meters{AllJobs: {}}, ranks: map[chunker.JobRank]*rankCursor{}, prefetches: map[sample.Index]*prefetch{},
+		later: laterSamples{samples: map[sample.Index]*laterSample{}}}
 	for i := range r.wakes {
 		r.wakes[i] = make(chan struct{}, 1)
 	}
@@ -140,6 +142,7 @@ func (r *Prefetcher) Stop() {
 	r.stopped = true
 	for _, c := range r.ranks {
 		r.passAll(c)
+		r.dropAllLater(c)
 	}
 	r.landing.Broadcast()
 	r.mu.Unlock()
@@ -213,6 +216,7 @@ func (r *Prefetcher) Asked(at chunker.Position) {
 
 func (r *Prefetcher) jump(c *rankCursor, at chunker.Position) {
 	r.passAll(c)
+	r.dropAllLater(c)
 	clear(c.done)
 	c.next, c.strays, c.blocked = at, 0, false
 }
@@ -318,6 +322,7 @@ func (r *Prefetcher) Changed(rank chunker.JobRank, epoch int) {
 		return
 	}
 	c.blocked = false
+	r.dropAllLater(c)
 	for n := len(c.chunks); n > 0 && c.chunks[n-1].at.Epoch >= epoch; n-- {
 		r.unlist(c)
 	}
@@ -357,6 +362,7 @@ func (r *Prefetcher) Forget(rank chunker.JobRank) {
 		return
 	}
 	r.passAll(c)
+	r.dropAllLater(c)
 	delete(r.ranks, rank)
 	if !r.hasRanks(rank.Job) {
 		delete(r.work, rank.Job)

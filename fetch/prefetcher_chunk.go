@@ -23,19 +23,22 @@ func isNear(s, t chunker.Position) bool {
 // A Coming is a chunk that a rank will ask for.
 type Coming struct {
 	metaindex.CM
-	Next  chunker.Position        // of the rank, after this one
-	Left  func(sample.Index) bool // reports, without locks, whether nothing else brings a sample ahead of the request; nil: nothing brings any of them
-	Soon  []bool                  // of each sample: whether a slot is about to hold it, and a request waits for that; nil: none is
-	Near  bool                    // samples that lie near each other are asked for near each other: what lies around one is read with it
-	Along Along                   // has memory for what lies near a sample and is asked for later; nil: nothing is read along
+	Next    chunker.Position        // of the rank, after this one
+	Left    func(sample.Index) bool // reports, without locks, whether nothing else brings a sample ahead of the request; nil: nothing brings any of them
+	Soon    []bool                  // of each sample: whether a slot is about to hold it, and a request waits for that; nil: none is
+	Passing bool                    // a pass goes over the log for another job: what it brings to slots is kept for later chunks
+	Near    bool                    // samples that lie near each other are asked for near each other: what lies around one is read with it
+	Along   Along                   // has memory for what lies near a sample and is asked for later; nil: nothing is read along
 }
 
 // rankCursor is one rank's position, and the chunks listed for it.
 type rankCursor struct {
 	rank     chunker.JobRank
-	work     *meters                   // of the job
-	next     chunker.Position          // to be listed
-	blocked  bool                      // there is no chunk at next for now
+	work     *meters          // of the job
+	next     chunker.Position // to be listed
+	blocked  bool             // there is no chunk at next for now
+	passing  bool             // Coming.Passing of the chunk that was listed last
+	later    laterChunks
 	chunks   []*chunk                  // listed and not passed, in order
 	done     map[chunker.Position]bool // chunks that need no listing: delivered, or brought by index
 	strays   int                       // requests in a row for delivered chunks

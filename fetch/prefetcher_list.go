@@ -11,7 +11,7 @@ import (
 // list lists chunks until Stop.
 func (r *Prefetcher) list() {
 	for r.ctx.Err() == nil {
-		if r.listOne() {
+		if r.listOne() || r.noteLater() {
 			continue
 		}
 		select {
@@ -48,12 +48,14 @@ func (r *Prefetcher) listOne() bool {
 		r.leaveRest(c, at)
 	case c.done[at]:
 		c.next = coming.Next
+		r.passLater(c)
 		if i, listed := c.find(at); listed {
 			c.chunks[i].stale = false
 		}
 	default:
-		c.next = coming.Next
+		c.next, c.passing = coming.Next, coming.Passing
 		r.add(c, at, &coming)
+		r.passLater(c)
 	}
 	return true
 }
@@ -68,7 +70,7 @@ func (r *Prefetcher) hungriest() (best *rankCursor, full bool) {
 		}
 		switch {
 		case c.blocked || r.ctx.Err() != nil:
-		case !waits && len(c.chunks) > 0 && (c.bytes >= c.share || len(c.chunks) >= mostListed):
+		case !waits && len(c.chunks) > 0 && (c.bytes >= c.share-c.laterShare() || len(c.chunks) >= mostListed):
 			full = true
 		case best == nil || c.bytes < best.bytes || c.bytes == best.bytes && c.rank.Compare(best.rank) < 0:
 			best = c
@@ -115,6 +117,15 @@ func (r *Prefetcher) want(k *chunk, index sample.Index, size uint32, coming *Com
 	if pf != nil && pf.state == prefetchInSlot && !soon {
 		r.leftSlot(pf) // a slot may not come to hold it
 	}
+	if x := r.claim(index); x != nil && pf == nil {
+		pf = &prefetch{index: index, size: size, state: prefetchReady, x: x}
+		r.prefetches[index] = pf
+		r.appendTo(k, pf)
+		k.of.landed++
+		return
+	} else if x != nil {
+		r.f.o.Staging.KeepAtMost(x, 0)
+	}
 	switch {
 	case pf != nil && slices.Contains(pf.chunks, k):
 		return // twice in one chunk: one prefetch is enough
@@ -135,13 +146,18 @@ func (r *Prefetcher) want(k *chunk, index sample.Index, size uint32, coming *Com
 		}
 		k.left++
 	}
+	r.appendTo(k, pf)
+}
+
+// appendTo lets a chunk wait for a prefetch. r.mu is held.
+func (r *Prefetcher) appendTo(k *chunk, pf *prefetch) {
 	pf.chunks = append(pf.chunks, k)
 	if pf.state == prefetchQueued {
 		pf.bringForward()
 	}
 	k.prefetches = append(k.prefetches, pf)
-	k.bytes += int64(sideBytes(size))
-	k.of.bytes += int64(sideBytes(size))
+	k.bytes += int64(sideBytes(pf.size))
+	k.of.bytes += int64(sideBytes(pf.size))
 }
 
 // hasStale reports whether a chunk is to be listed once more.

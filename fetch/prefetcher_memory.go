@@ -201,6 +201,8 @@ func (r *Prefetcher) tellIdle(idle bool) {
 func (r *Prefetcher) makeRoom() {
 	r.shareOut()
 	for _, c := range r.ranks {
+		for c.later.bytes > c.laterShare() && r.shortenLater(c) {
+		}
 		for len(c.chunks) > 1 && c.bytes > c.share {
 			r.unlist(c)
 		}
@@ -267,6 +269,9 @@ func isUrgent(prefetches []*prefetch) bool {
 // giveUpOne frees what is missed least: a chunk of an epoch that its rank has left, else what the last chunk of the rank with the most bytes has on the first path, else on the next one
 // but the last, else that chunk. It returns false if there is nothing but what ranks request now. r.mu is held.
 func (r *Prefetcher) giveUpOne() bool {
+	if r.yieldLater() {
+		return true
+	}
 	var most *rankCursor
 	for _, c := range r.ranks {
 		if r.letGo(c) {
@@ -334,6 +339,9 @@ func (r *Prefetcher) letGo(c *rankCursor) bool {
 func (r *Prefetcher) yieldOne(p sample.Origin) (freed bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if p == sample.FromLog && r.yieldLater() {
+		return true
+	}
 	for _, later := range []bool{true, false} {
 		for _, c := range r.ranks {
 			for i := len(c.chunks) - 1; i >= 0; i-- {

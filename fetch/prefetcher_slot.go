@@ -55,7 +55,12 @@ type inSlot struct {
 
 // KeepFromSlot copies the samples of a slot that chunks want, as far as there is memory, before their addresses in the slot are withdrawn. Restore is to be
 // called after that.
-func (r *Prefetcher) KeepFromSlot(members func(func(sample.Index))) (kept Kept) {
+func (r *Prefetcher) KeepFromSlot(members func(func(sample.Index))) Kept {
+	return append(r.keepListed(members), r.keepLater(members)...)
+}
+
+// keepListed is KeepFromSlot for chunks that are listed.
+func (r *Prefetcher) keepListed(members func(func(sample.Index))) (kept Kept) {
 	if r.inSlots.Load() == 0 {
 		return nil
 	}

@@ -20,15 +20,16 @@ import (
 // readerBed has samples of 3000 bytes, of which the first logged are on disk, in blocks of 64 KiB; orders are by rank, of each epoch.
 type readerBed struct {
 	*bed
-	t      *testing.T
-	r      *fetch.Prefetcher
-	orders map[int][][]sample.Index
-	epochs atomic.Int64 // beyond the first
-	idle   atomic.Int64
-	left   func(sample.Index) bool // nil: all
-	jobs   bool                    // each rank is a job of its own
-	near   bool                    // what lies around a sample is read with it
-	along  fetch.Along             // nil: nothing is read along
+	t       *testing.T
+	r       *fetch.Prefetcher
+	orders  map[int][][]sample.Index
+	epochs  atomic.Int64 // beyond the first
+	idle    atomic.Int64
+	left    func(sample.Index) bool // nil: all
+	jobs    bool                    // each rank is a job of its own
+	passing bool                    // a pass goes over the log for another job
+	near    bool                    // what lies around a sample is read with it
+	along   fetch.Along             // nil: nothing is read along
 }
 
 // until waits for something that staging tells of.
@@ -91,7 +92,7 @@ func (b *readerBed) chunk(at chunker.Position) (fetch.Coming, bool) {
 	if next.Batch == len(order) {
 		next = at.JobRank().At(at.Epoch+1, 0)
 	}
-	return fetch.Coming{CM: metaindex.CM{Content: order[at.Batch]}, Next: next, Left: b.left, Near: b.near, Along: b.along}, true
+	return fetch.Coming{CM: metaindex.CM{Content: order[at.Batch]}, Next: next, Left: b.left, Passing: b.passing, Near: b.near, Along: b.along}, true
 }
 
 // ask waits for a chunk of the first epoch and returns which of its samples came from the source. What is held is given back, and the reader told.
