@@ -9,13 +9,14 @@ import (
 // The pass reads few large pieces, the prefetcher many small ones. A device that is limited in operations serves them in turn, so that what one has in flight keeps the
 // other waiting. What the prefetcher may have in flight says how they share the device.
 
-// Beside the window as many reads of small samples are in flight as leave a device that is limited in operations and in bytes, 3,000 and 500 MiB a second, no
-// idle part of either; of large ones as many as have about as many bytes as the window's own reads. Measured at 16 and 100 KB.
+// The pass has 16 MiB of blocks in flight. On a volume that is limited in operations that counts as 64 reads of 256 KiB, whatever the size of a block: so 96 reads of
+// small samples beside them get three of five operations. On a volume that is limited in bytes large samples get as many bytes as the pass.
+// docs/figures.md has what was measured at 16 and 100 KB with 3,000 operations and 500 MiB a second.
 const (
-	readsBesideTheWindow = 72
-	readsBesideASort     = 56      // which reads and writes
-	bytesForOneMore      = 2 << 10 // of a sample's size
-	bytesBesideTheWindow = 11 << 20
+	readsBesideTheWindow = 96
+	readsBesideASort     = 56   // which reads and writes
+	bytesForOneMore      = 1536 // of a sample's size
+	bytesBesideTheWindow = 16 << 20
 )
 
 // sharing is what the depth of the prefetcher depends on.
