@@ -139,10 +139,10 @@ func moved(last fate, n int) victimState {
 type fate uint8
 
 const (
-	stay  fate = iota // it lies well, or is not to be moved from there
+	stay  fate = iota // where it is
 	pack              // into a package
 	later             // nothing may be written now
-	never             // it can't lie in a package, or can't be read
+	never             // it does not fit into a package, is not kept, or is unreadable
 )
 
 func (f fate) String() string { return [...]string{"stay", "pack", "later", "never"}[f] }
@@ -152,7 +152,7 @@ type sampleView struct {
 	emptied bool // it comes from a victim; else from the ring
 
 	// Of a victim's sample.
-	hasLeft bool // it does not lie there any longer
+	hasLeft bool // it was moved or lost since the scan
 
 	// Of a sample in the ring.
 	kept   bool // this machine's log keeps it
@@ -164,7 +164,7 @@ type sampleView struct {
 	mayWrite bool // the job has consumed as many bytes as the sample takes
 }
 
-// decideSample is where a sample goes. H-samples come from memory in most epochs, so they are packed only to empty a victim, or when they lie nowhere.
+// decideSample returns where a sample goes. H-samples come from memory in most epochs, so they are packed only to empty a victim, or when they lie nowhere.
 func decideSample(s sampleView) fate {
 	switch {
 	case s.emptied && s.hasLeft:
