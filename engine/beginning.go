@@ -13,7 +13,7 @@ import (
 // prefetcher serves it by place at once. Whether the log is sorted into the epoch that is read, so that the window takes over, is decided by package plan from
 // what is measured meanwhile. Until then nothing is written, so that a slow consumer, or a look at three batches, wears no drive.
 
-// fewBatches is how many delivered batches of an epoch are too few to decide anything.
+// fewBatches is the number of an epoch's delivered batches up to which nothing is decided.
 const fewBatches = 4
 
 // nearlyEqual is the ratio of both times up to which the next epoch's log is begun at once, beside the reads by place. Between it and the ratio that a sort
@@ -22,7 +22,7 @@ const nearlyEqual = 1.1
 
 // beginning is what was measured since an epoch began over a log in another order. Engine.mu guards it.
 type beginning struct {
-	began  bool // else nothing was measured, and the fields that follow up to source say nothing
+	began  bool // false: nothing was measured, and the next fields up to source are unset
 	epoch  int
 	log    uint64 // its ID
 	choice plan.Choice
@@ -40,7 +40,7 @@ type beginning struct {
 	depth          int       // of the prefetcher; 0: as it likes
 }
 
-// choiceFor returns what was decided for an epoch and the log that is read; Wait if that was about another epoch or log.
+// choiceFor returns the choice for an epoch and the log that is read; Wait: there is none yet.
 func (b *beginning) choiceFor(epoch int, cur *reorder.EpochLog) plan.Choice {
 	if cur == nil || !b.isOf(epoch, cur.ID) {
 		return plan.Wait
@@ -48,7 +48,7 @@ func (b *beginning) choiceFor(epoch int, cur *reorder.EpochLog) plan.Choice {
 	return b.choice
 }
 
-// isOf reports whether it is about an epoch and the log with an ID.
+// isOf reports whether it was measured in an epoch over the log with an ID.
 func (b *beginning) isOf(epoch int, log uint64) bool {
 	return b.began && b.epoch == epoch && b.log == log
 }
@@ -73,17 +73,17 @@ func (b *beginning) unfinished(written uint64) int64 {
 	return int64(written - b.written)
 }
 
-// beginningView is all that the decision about a log in another order depends on, as it is at one moment. Every case is a paragraph of testdata/beginning.txt.
+// beginningView is the state that decideBeginning decides by, at one moment. Every case is a paragraph of testdata/beginning.txt.
 type beginningView struct {
 	now        time.Time
 	other      bool   // requests are served from a full log in another order than that of the epoch that is read, and no Logfile is being filled
-	epoch      int    // that is read
-	log        uint64 // the ID of the one that is read
+	epoch      int    // the epoch that is read
+	log        uint64 // the ID of the log that is read
 	last       beginning
 	finished   bool  // the ranks have read last.epoch to its end
-	chunks     int64 // that the job was delivered so far
+	chunks     int64 // delivered to the job so far
 	sortAtOnce bool
-	facts      func() plan.Beginning            // since last
+	facts      func() plan.Beginning            // measured since last
 	test       func(plan.Beginning) plan.Choice // instead of the rule of package plan; nil: none
 }
 
@@ -97,7 +97,7 @@ const (
 	beginLater                // the rates are compared again after a while
 )
 
-// beginningAction is what is done about a log in another order, and why.
+// beginningAction is the next step for a log in another order, and the reason.
 type beginningAction struct {
 	act    beginningAct
 	choice plan.Choice   // with beginAgain and beginChoose
@@ -105,7 +105,7 @@ type beginningAction struct {
 	why    string
 }
 
-// decideBeginning decides what becomes of a full log in another order. It sorts, leaves samples where they are, or waits until more is measured.
+// decideBeginning decides whether a full log in another order is sorted, or its samples are read by place, or more must be measured first.
 func decideBeginning(v beginningView) beginningAction {
 	b := &v.last
 	nothing := func(why string) beginningAction { return beginningAction{why: why} }
@@ -126,7 +126,7 @@ func decideBeginning(v beginningView) beginningAction {
 	return beginningAction{act: beginAgain, choice: plan.Wait, why: "an epoch begins over it"}
 }
 
-// weigh decides by what was measured since the epoch began.
+// weigh decides by measurements since the epoch began.
 func (v *beginningView) weigh(f plan.Beginning) beginningAction {
 	b := &v.last
 	switch {
@@ -141,7 +141,7 @@ func (v *beginningView) weigh(f plan.Beginning) beginningAction {
 		return beginningAction{why: "a test says so"}
 	}
 	choice, place, sort, why := f.Decide()
-	known := place > 0 && sort > 0 // false for what is not a number
+	known := place > 0 && sort > 0 // false for NaN
 	switch {
 	case choice != plan.Wait:
 		return beginningAction{act: beginChoose, choice: choice, why: why}
@@ -155,7 +155,7 @@ func (v *beginningView) weigh(f plan.Beginning) beginningAction {
 	return beginningAction{act: beginLater, after: plan.ReconsiderAfter(place), why: why}
 }
 
-// beginningView looks at what decideBeginning depends on. e.mu is held.
+// beginningView returns the state that decideBeginning decides by. e.mu is held.
 func (e *Engine) beginningView(v *view) beginningView {
 	b := &e.beginning
 	w := beginningView{now: time.Now(), other: v.isInOtherOrder(), epoch: v.readEpoch, last: *b, sortAtOnce: e.opts.sortAtOnce,
@@ -166,7 +166,7 @@ func (e *Engine) beginningView(v *view) beginningView {
 	return w
 }
 
-// consider decides what becomes of the log that is read, if it is in the order of an epoch that is not read. e.mu is held.
+// consider applies decideBeginning to the log that is read. e.mu is held.
 func (e *Engine) consider(v *view) {
 	w := e.beginningView(v)
 	a := decideBeginning(w)

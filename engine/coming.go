@@ -7,30 +7,30 @@ import (
 	"lcache/sample"
 )
 
-// leftOver is the part of a rank's coming chunk that is left to the prefetcher, because the pass does not bring it.
+// leftOver is the part of a rank's coming chunk that the prefetcher reads, because the scan of the log does not load it.
 type leftOver uint8
 
 const (
 	leftNothing  leftOver = iota // nothing, from this chunk on
 	leftAll                      // all of it
-	leftMisses                   // what the log does not keep
-	leftApart                    // what the log does not keep, and what it brings too early or too late: the order repeats samples, or was drawn in part when the epoch began
-	leftFollowed                 // all but what the pass is about to bring for the owner
+	leftMisses                   // samples that the log does not keep
+	leftApart                    // samples that apartFrom lists: the order was drawn by importance
+	leftFollowed                 // all samples but those that the scan is about to load for the owner
 )
 
-// comingView is all that it depends on what is left of a rank's coming chunk. Every case is a paragraph of testdata/coming.txt.
+// comingView is the state that comingView.decide decides by, at one moment. Every case is a paragraph of testdata/coming.txt.
 type comingView struct {
 	isKnown  bool // the job exists, and the epoch's order is known
-	inPlace  bool // there is no pass: samples stay where they were packed
+	inPlace  bool // nothing scans the log: samples stay where they were packed
 	hasRank  bool // the rank is one of the job's
 	owns     bool // the log is in the job's order
 	drawn    bool // by importance
-	inWindow bool // with owns: the pass brings the rank the samples of the epoch that the log keeps
+	inWindow bool // with owns: the scan loads the epoch's samples that the log keeps for the rank
 	ahead    int  // with owns: how many epochs after the one that the rank comes to next
 	misses   bool // the ring has memory for samples that the log does not keep
 }
 
-// decide decides what is left to the prefetcher.
+// decide returns the part that the prefetcher reads.
 func (v *comingView) decide() leftOver {
 	switch {
 	case !v.isKnown:
@@ -39,7 +39,7 @@ func (v *comingView) decide() leftOver {
 		return leftAll
 	case !v.owns:
 		return leftFollowed
-	case v.ahead > 1 || v.drawn && v.ahead > 0: // memory would not last: what was read would be given up, and read again. And the window may bring all of it
+	case v.ahead > 1 || v.drawn && v.ahead > 0: // memory would not last: samples would be given up, and read again. Or the scan may load all of them
 		return leftNothing
 	case v.inWindow && v.drawn:
 		return leftApart
@@ -51,7 +51,7 @@ func (v *comingView) decide() leftOver {
 	return leftAll
 }
 
-// comingChunk is what a rank asks for at a position, and what of it is left to the prefetcher. It returns false where nothing is left from there on: shareRanks notifies the prefetcher when
+// comingChunk returns the chunk at a position, and the part of it that the prefetcher reads. It returns false if that is nothing from there on. shareRanks notifies the prefetcher when
 // that ends.
 func (e *Engine) comingChunk(at deliver.Position) (c fetch.Coming, ok bool) {
 	e.mu.Lock()
@@ -100,7 +100,7 @@ func (e *Engine) comingChunk(at deliver.Position) (c fetch.Coming, ok bool) {
 	return c, true
 }
 
-// comingView looks at what it depends on what is left of a rank's coming chunk, and returns the rank's job and its importance. e.mu is held.
+// comingView returns the state that decides about a coming chunk, with the rank's job and the job's importance. e.mu is held.
 func (e *Engine) comingView(at deliver.Position) (j *job, p *important, v comingView) {
 	j = e.jobs[at.Job]
 	if j == nil || !j.schedule.IsKnown(at.Epoch) {
@@ -116,7 +116,7 @@ func (e *Engine) comingView(at deliver.Position) (j *job, p *important, v coming
 	return j, p, v
 }
 
-// apart lists the samples of a chunk that the window does not bring: see apartFrom. It knows none if no log of the epoch has a line. e.mu is held.
+// apart is apartFrom for the log of an epoch. known is false if no such log has an epoch layout. e.mu is held.
 func (e *Engine) apart(epoch int, content []sample.Index) (apart map[sample.Index]bool, known bool) {
 	l := e.cur
 	if l == nil || l.Epoch != epoch {
@@ -128,9 +128,9 @@ func (e *Engine) apart(epoch int, content []sample.Index) (apart map[sample.Inde
 	return apartFrom(l.Line, content, e.holders.Has), true
 }
 
-// apartFrom lists the samples of a chunk that the pass over a line does not bring in time, and that are not held in memory: those that the line does not deliver, and later uses of samples. A sample lies where its
-// first use is. The first uses in a chunk lie in the segment that its last sample is delivered from, or in the one before if the chunk lies across the boundary of the two. A sample in an
-// earlier segment was used before, and its slot may be gone by now. A chunk of more than two segments has first uses there, too: they are read twice.
+// apartFrom lists the samples of a chunk that the scan does not load in time and that memory does not hold: samples that the log does not deliver, and later uses of samples. A sample lies in the
+// segment of its first use. First uses of a chunk lie in its last segment, or in the segment before if the chunk crosses a boundary. A sample in an earlier segment was used before, and its slot
+// may be evicted by now. If a chunk crosses several boundaries, some first uses are listed as well, and are read twice.
 func apartFrom(line *chunker.Line, content []sample.Index, isHeld func(sample.Index) bool) (apart map[sample.Index]bool) {
 	last := -1
 	for _, index := range content {

@@ -43,8 +43,8 @@ func TestDecideComing(t *testing.T) {
 				field.unknown()
 			}
 		}
-		return map[leftOver]string{leftNothing: "nothing, from here on", leftAll: "all of it", leftMisses: "what the log does not keep", leftApart: "what the pass does not bring in time",
-			leftFollowed: "all but what the pass is about to bring"}[v.decide()] + "\n"
+		return map[leftOver]string{leftNothing: "nothing, from here on", leftAll: "all of it", leftMisses: "what the log does not keep", leftApart: "what the scan does not load in time",
+			leftFollowed: "all but what the scan is about to load"}[v.decide()] + "\n"
 	})
 }
 

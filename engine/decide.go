@@ -248,7 +248,7 @@ func (v *view) goesBack() bool {
 	return v.tgt.exists && v.tgt.epoch == v.readEpoch && v.cur.epoch > v.readEpoch
 }
 
-// readView is what the epoch that is read depends on.
+// readView is the state that the epoch that is read follows from.
 type readView struct {
 	at, in []int // the epochs that active ranks ask for next, and that they are in
 	cur    int   // the epoch of the log that is read; -1: it has none

@@ -28,7 +28,7 @@ type filling struct {
 	appends sync.WaitGroup // added to only under mu, and not after stopped
 }
 
-// startFilling lets a line's Logfile take what it lacks.
+// startFilling begins to append misses to a Logfile, as far as its layout has a place for them.
 func (e *Engine) startFilling(l *reorder.EpochLog) {
 	if l == nil || l.Line == nil {
 		return
@@ -58,7 +58,7 @@ func (e *Engine) hasRoom() bool {
 	return held < e.cache.Sizing.Arena
 }
 
-// fillAgain lets the log take what it lacks again, when the owner no longer puts samples into packages. Only the mover calls it. e.mu is held.
+// fillAgain begins to append misses to the log again, when the owner no longer puts samples into packages. Only the mover calls it. e.mu is held.
 func (e *Engine) fillAgain() {
 	switch {
 	case e.filling.Load() != nil || e.packsNow() && packing.IsRecorded(e.cache):

@@ -61,7 +61,7 @@ func (j *job) rank(n int) *rank {
 	return r
 }
 
-// next is the position that rank n comes to next: of its first batch that is not delivered.
+// next is the position of rank n's first batch that is not delivered. Engine.mu is held.
 func (j *job) next(n int) deliver.Position {
 	r := j.ranks[n]
 	if at := j.at(r); at != r.epoch {

@@ -156,7 +156,7 @@ func (e *Engine) retryLayout() {
 	}
 }
 
-// hindmost is the first segment of cur that a rank in time is at; where all are late, the first that any of them is at.
+// hindmost is the first segment of cur that a rank in time is at. If all ranks are late, it is the first that any of them is at. e.mu is held.
 func (e *Engine) hindmost() int {
 	first, late := -1, -1
 	least := func(a *int, f int) {
@@ -185,7 +185,7 @@ func (e *Engine) hindmost() int {
 	return max(first, 0)
 }
 
-// anyInTime reports whether some rank is to be served from the window.
+// anyInTime reports whether some rank is to be served from the window. e.mu is held.
 func (e *Engine) anyInTime() bool {
 	for _, r := range e.owner.ranks {
 		if !r.asked.IsZero() && !r.outOfWindow {

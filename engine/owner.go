@@ -44,10 +44,10 @@ func chooseOwner(jobs []contender, owner int) int {
 	return best.number
 }
 
-// ownerView is all that the choice of the owner depends on, as it is at one moment. Every case is a paragraph of testdata/owner.txt.
+// ownerView is the state that decideOwner decides by, at one moment. Every case is a paragraph of testdata/owner.txt.
 type ownerView struct {
 	now   time.Time
-	late  time.Duration // a rank that has asked for nothing for so long is silent
+	late  time.Duration // after it a rank without a request is silent
 	fresh bool          // the server has just started, and has begun no Logfile
 	owner int
 	jobs  []jobView                  // in the order in which they came
@@ -58,7 +58,7 @@ type ownerView struct {
 type jobView struct {
 	number    int
 	connected bool // somebody takes part in it, or it is the server's own recipe's
-	over      bool // nobody has been connected for a while
+	over      bool // it had no connection for a while
 	onDemand  bool
 	fits      bool
 	ranks     []rankView // that have asked for something
@@ -68,10 +68,10 @@ type rankView struct {
 	number  int
 	asked   time.Time // for the last time
 	between bool      // it is not in the middle of an epoch
-	samples int       // that it reads in its epoch
+	samples int       // of its epoch
 }
 
-// contender is what a job has to be chosen for. An owner that somebody is connected for is waited for longer than others.
+// contender returns the job as a candidate. A silent owner with a connection counts as active for longer than other jobs.
 func (j *jobView) contender(v *ownerView) contender {
 	c := contender{number: j.number, between: true, sleeps: true, fits: j.fits && v.fresh}
 	patience := v.late
@@ -163,7 +163,7 @@ func (e *Engine) nextOwner() *job {
 	return e.jobs[decideOwner(v)]
 }
 
-// view looks at what the choice of the owner depends on. Engine.mu is held.
+// view returns the job as the choice of the owner sees it. Engine.mu is held.
 func (j *job) view(now time.Time, late time.Duration) jobView {
 	v := jobView{number: j.number, connected: j.isConnected(), over: j.isOver(now, late), onDemand: j.onDemand.Load(), fits: j.fits}
 	for n, r := range j.ranks {

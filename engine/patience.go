@@ -5,7 +5,7 @@ type standing struct {
 	asked    bool // else it never attached, and counts as being at the start
 	epoch    int
 	batch    int  // the first that is not delivered
-	finished bool // its epoch
+	finished bool // the epoch
 }
 
 // isBehind reports whether a rank has still to pass what another one has passed.
@@ -21,8 +21,7 @@ func (s standing) isBehind(other standing) bool {
 	return s.batch < other.batch
 }
 
-// patienceView is all that the window's move depends on, after a request has waited for a slot until its patience was over. Every case is a paragraph of
-// testdata/patience.txt.
+// patienceView is the state after a request has waited for a slot until its patience was over. Every case is a paragraph of testdata/patience.txt.
 type patienceView struct {
 	epoch, batch  int // of the request
 	me            standing
@@ -31,18 +30,18 @@ type patienceView struct {
 	others        map[int]standing // ranks that are not late
 	cur           logView          // the log that is read
 	slotless      bool             // clients have held all slots for as long as a request waits
-	nearlyDrained bool             // the pass comes to the request's epoch before long
+	nearlyDrained bool             // the scan begins the request's epoch before long
 }
 
-// patienceAction is what follows from it.
+// patienceAction moves the window.
 type patienceAction struct {
 	leave   bool  // the rank's batches before the request's are given up: no worker seems to want them
 	late    []int // ranks that are served by index from now on
 	givesUp bool  // the rank waits for no slot before it was served from the window again
 }
 
-// decidePatience decides what moves the window. Ranks behind the request hold it up: they are served by index from now on. Where there are none, or the request is for another epoch than the log that is
-// read, the rank itself gives up, unless the pass comes to its epoch before long.
+// decidePatience decides how the window moves on. Ranks behind the request hold up the window, and are served by index from now on. If there is none, or the request is for another epoch than
+// the log's, the rank itself gives up. Except if the scan begins its epoch before long: then waiting takes less time than reads by index.
 func decidePatience(v patienceView) (a patienceAction) {
 	me := v.me
 	if me.epoch == v.epoch && me.batch < v.batch && !v.waits { // the one in front is slower than the window may be, or was left out

@@ -163,7 +163,7 @@ func (b passProducer) lostPatience(at *deliver.Position) {
 	me.gaveUpWaiting = me.gaveUpWaiting || a.givesUp
 }
 
-// patienceView looks at what decidePatience depends on. e.mu is held.
+// patienceView returns the state that decidePatience decides by. e.mu is held.
 func (e *Engine) patienceView(at *deliver.Position, me *rank) patienceView {
 	v := patienceView{epoch: at.Epoch, batch: at.Batch, me: me.standing(), waits: me.waits(), left: me.undelivered(at.Batch), others: map[int]standing{},
 		cur: viewOf(e.cur), slotless: e.slotless(), nearlyDrained: e.nearlyDrained(at.Epoch)}

@@ -157,7 +157,7 @@ func (e *Engine) own(j *job, pid, rank int) error {
 }
 
 // needs reports whether a rank of the owner has still to pass a segment. An epoch that the log has left, for an earlier one, is laid out again when a rank comes
-// to it. Segments further ahead of a rank than the window reaches, because it went back, are read again if they were not moved.
+// to it. Segments further ahead of a rank than the window reaches, because it went back, are read again if they were not moved. e.mu is held.
 func (e *Engine) needs(r *rank, l *reorder.EpochLog, seg int) bool {
 	switch at := e.owner.at(r); {
 	case at > l.Epoch || r.finished && r.epoch == l.Epoch:

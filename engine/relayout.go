@@ -17,7 +17,7 @@ import (
 // static layout to the log the job is one that begins over a full log in another order. A server that began with the static layout first asks its slots back from
 // the ring, and takes up the Logfiles when it has some (docs/adr/0020-changing-the-layout.md). The source is not read for either change.
 
-// shortestEpoch is how long an epoch must have taken to say anything: a short one has what a server does once in it.
+// shortestEpoch is the time that an epoch must have taken to count. In a short one the work that a server does once weighs too much.
 const shortestEpoch = 5 * time.Second
 
 // nearlyWhole is the share of what an epoch usually delivers from the log that it must have delivered, to be one like those that come.
@@ -160,10 +160,10 @@ func (e *Engine) keepLayout() {
 	}
 }
 
-// epochView is all that it depends on whether an epoch says anything about the layouts. Every case is a paragraph of testdata/relayout.txt.
+// epochView is the state at the end of an epoch. Every case is a paragraph of testdata/relayout.txt.
 type epochView struct {
 	done    status.Epoch
-	samples int     // that the epoch delivers
+	samples int     // delivered by the epoch, by its order
 	kept    float64 // share of the samples that the log is to hold
 	hits    int64   // of the last epoch that was served in place
 	others  bool    // another job has read lately
@@ -179,24 +179,24 @@ type epochView struct {
 	other        bool // the epoch began over a log in another order
 }
 
-// epochSays is the layout that an epoch was read in, and whether the epoch was like those that come. Without a layout it was a mixture.
+// epochSays is the layout that an epoch was read in, and whether the epoch is typical of the next ones. layout is "" for a mixture of both.
 type epochSays struct {
 	layout  string
 	typical bool
 	why     string
 }
 
-// says decides whether an epoch says anything about the layout that it was read in.
+// says decides whether an epoch counts for the choice of the layout.
 func (v *epochView) says() epochSays {
 	layout, why := v.readAs()
 	if layout == "" {
 		return epochSays{why: why}
 	}
-	why = v.isUnlike(layout)
+	why = v.untypical(layout)
 	return epochSays{layout, why == "", why}
 }
 
-// readAs is the layout in which an epoch was read; "" if it was a mixture, and why.
+// readAs returns the layout that an epoch was read in; "": a mixture, and why.
 func (v *epochView) readAs() (layout, why string) {
 	switch {
 	case v.lent && v.inPlace:
@@ -214,14 +214,14 @@ func (v *epochView) readAs() (layout, why string) {
 	case !v.inPlace:
 		return cache.LayoutLog, ""
 	case v.tgt || v.cur.epoch == v.done.Epoch:
-		return "", "the first epoch in place is still read in order, and written for nobody"
+		return "", "it was read in order after the layout had changed, and written for no next epoch"
 	}
 	return cache.LayoutStatic, ""
 }
 
-// isUnlike is why an epoch was unlike those that come; "": it was whole, long enough, and no other job read beside it. It also was from a log that holds what it is to
-// hold; or from one in place that holds less, as after a kill, and holds no more than in the epoch before.
-func (v *epochView) isUnlike(layout string) string {
+// untypical returns why an epoch is not typical of the next ones; "": it is. A typical epoch was delivered whole, took long enough, and no other job read during it. The log held all that it is to
+// hold. In the static layout it may hold less, as after a kill, if it held no more than in the epoch before.
+func (v *epochView) untypical(layout string) string {
 	n, d := float64(v.samples), v.done
 	enough := float64(d.Hits) >= nearlyWhole*v.kept*n
 	if layout == cache.LayoutStatic {
@@ -231,9 +231,9 @@ func (v *epochView) isUnlike(layout string) string {
 	case !v.next:
 		return "it was the last one"
 	case time.Duration(d.Seconds*float64(time.Second)) < v.short:
-		return "it was short: a server does things once in it"
+		return "it was too short"
 	case v.others:
-		return "another job read beside it"
+		return "another job read at the same time"
 	case float64(d.Hits+d.Misses) < nearlyWhole*n:
 		return "it was not delivered whole"
 	case !enough:
@@ -242,7 +242,7 @@ func (v *epochView) isUnlike(layout string) string {
 	return ""
 }
 
-// epochView looks at what it depends on whether an epoch says anything. e.mu is held.
+// epochView returns the state at the end of an epoch. e.mu is held.
 func (e *Engine) epochView(d status.Epoch) *epochView {
 	r := &e.relayout
 	v := &epochView{done: d, samples: e.owner.schedule.Samples(d.Epoch), kept: float64(e.cache.Record.Kept) / float64(max(1, e.cache.Manifest.Len())), hits: r.hits,

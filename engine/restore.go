@@ -142,7 +142,7 @@ func (e *Engine) fillUnidentified(known *reorder.EpochLog) {
 }
 
 // unorder makes packages of the second Logfile, whose order no job has. The next order is then laid out in its place, and the packages go there first. A Logfile of an
-// earlier manifest can't become packages: its samples are given up.
+// earlier manifest can't become packages: its samples are given up. Only the mover calls it.
 func (e *Engine) unorder() bool {
 	l := e.unidentified
 	ctx, cancel := context.WithTimeout(e.ctx, unorderTime)

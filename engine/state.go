@@ -70,7 +70,7 @@ func newState() state {
 		compared: map[*logfile.Logfile]int{}, windowHitRate: 1, relayout: relayout{tookUp: -1}}
 }
 
-// number gives a log, or a pass that begins again, a number of its own.
+// number gives a log, or a pass that begins again, a number of its own. Engine.mu is held, unless the engine is being opened.
 func (s *state) number(l *reorder.EpochLog) {
 	s.lastID++
 	l.ID = s.lastID
@@ -90,10 +90,10 @@ func (s *state) firstUnloaded(from int) int {
 // firstUnswept is the first segment that this pass has not gone over; -1: none.
 func (s *state) firstUnswept() int { return slices.Index(s.segs, segAbsent) }
 
-// progress is how far the pass has come in some segments.
+// progress is how many of some segments the scan has passed.
 type progress struct {
-	all, over int // segments, and those that it has gone over
-	next      int // with over < all: the first that it has not gone over
+	all, over int // segments, and scanned segments
+	next      int // with over < all: the first segment that is not scanned
 }
 
 // add counts a segment. Segments are added in order.
@@ -107,11 +107,11 @@ func (p *progress) add(seg int, state segState) {
 	}
 }
 
-// isBehind reports whether the pass has gone over a smaller share of these segments than of others. Then there is a next one.
+// isBehind reports whether a smaller share of these segments is scanned than of others. Then there is a next one.
 func (p *progress) isBehind(others progress) bool { return p.over*others.all < others.over*p.all }
 
-// lateRest returns the first segment of cur's rest that the pass has not gone over, while it has gone over a smaller share of the rest than of what is delivered; -1: it has not. The
-// share of the segments that are carried counts for itself: they take the disk no time. cur has a line.
+// lateRest returns the first of cur's unused segments that is not scanned, if a smaller share of them is scanned than of the delivered segments; -1: the share is not smaller. Carried segments take
+// the disk no time, so their share counts on its own. cur has an epoch layout.
 func (s *state) lateRest() int {
 	carries := make([]bool, len(s.segs))
 	if s.tgt != nil && s.tgt.Line != nil && s.tgt.Line.Before == s.cur.Line {
@@ -233,7 +233,7 @@ func (e *Engine) heldInOrder() uint64 {
 }
 
 // isSparse reports whether the samples that a sort would move are less than half of what the log is to keep: then the epoch that is read is laid out for itself, and
-// read from the source in its order, instead of by index.
+// read from the source in its order, instead of by index. e.mu is held.
 func (e *Engine) isSparse() bool {
 	kept := e.cache.Record.KeptBytes
 	if bytes := e.cache.Manifest.Bytes(); e.cache.Record.IsPacked() && bytes > 0 {

@@ -9,11 +9,11 @@ import (
 type state uint8
 
 const (
-	unknown         state = iota // nothing: there is no recipe, or its order is withheld
+	unknown         state = iota // no order: there is no recipe, or its order is withheld
 	foretold                     // parts of some ranks' orders: they can be laid out, and not be read
 	partial                      // the orders that some local ranks have pushed; of other ranks nothing, or a foretold part
 	complete                     // the orders that all local ranks have pushed
-	dropped                      // nothing any longer: pushed orders were dropped, and clients must push them again
+	dropped                      // no order any longer: pushed orders were dropped, and clients must push them again
 	replayed                     // the recipe's order
 	mixed                        // the orders that some local ranks have pushed. The others read the recipe's, and the epoch is laid out in it
 	replaced                     // the orders that all local ranks have pushed, instead of the recipe's
@@ -33,7 +33,7 @@ const (
 	events                // their number
 )
 
-// transitions is the state after each event. A recipe's order can't be foretold, and what was foretold is forgotten when the recipe's order is allowed.
+// transitions has the state after each event. A known order can't be foretold. Allow forgets foretold parts.
 var transitions = [states][events]state{
 	//               tell      pushSome pushLast  drop             allow
 	unknown:         {foretold, partial, complete, states, replayed},
@@ -86,7 +86,7 @@ func (s *Schedule) first(n int) state {
 	return unknown
 }
 
-// look returns what is known of an epoch. The caller holds s.mu.
+// look returns a copy of an epoch's record, without making one. The caller holds s.mu.
 func (s *Schedule) look(n int) epochOrder {
 	if e := s.epochs[n]; e != nil {
 		return *e
