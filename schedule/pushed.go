@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"time"
 
 	"lcache/sample"
 
@@ -146,7 +145,7 @@ func (s *Schedule) Push(ctx context.Context, by Pusher, epoch, rank int, order B
 	}
 	e := s.record(epoch)
 	if !e.state.hasPushed() {
-		e.since = time.Now()
+		e.since = s.now()
 	}
 	e.ranks[rank] = g
 	s.apply(epoch, s.pushEvent(e.ranks))

@@ -33,6 +33,7 @@ type Schedule struct {
 	n      int   // samples of the dataset
 	local  []int // ranks served here
 	makers sync.WaitGroup
+	now    func() time.Time // time.Now, except in tests
 
 	mu            sync.Mutex          // guards the fields that follow
 	room          *quota.Share        // for pushed and foretold orders
@@ -67,7 +68,7 @@ var errUnknownOrder = &Error{Reason: "no order is known for this epoch: give the
 
 // New makes the schedule of a job over a dataset of n samples. Pushed orders have no limit before CountIn.
 func New(j Job, n int) (*Schedule, error) {
-	s := &Schedule{job: j, n: n, room: endless(), owners: map[int]int{}, epochs: map[int]*epochOrder{},
+	s := &Schedule{job: j, n: n, room: endless(), owners: map[int]int{}, epochs: map[int]*epochOrder{}, now: time.Now,
 		orderCache: orderCache{orders: map[int]*Order{}, making: map[int]*making{}, last: -1}}
 	world := max(j.World, 1)
 	if err := j.Check(); err != nil {
@@ -153,7 +154,7 @@ func (s *Schedule) IsComplete(epoch int, patience time.Duration) bool {
 		return false
 	case e.state == foretold || e.state == partial:
 		some := slices.ContainsFunc(s.local, func(r int) bool { return e.ranks[r] == nil })
-		return !some || e.state == partial && time.Since(e.since) > patience
+		return !some || e.state == partial && s.now().Sub(e.since) > patience
 	}
 	return true
 }

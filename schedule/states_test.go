@@ -34,6 +34,9 @@ type model struct {
 	epochs           [3]modelEpoch
 }
 
+// modelBegan is the time of all pushes.
+var modelBegan = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
 // What ranks push in the walks: one order that fills what is foretold, and one that does not.
 var (
 	modelPart   = [][]sample.Index{{1, sample.None}, {3}}
@@ -167,8 +170,10 @@ func (m *model) compare(s, recipe *Schedule) (wrong []string) {
 	ctx := context.Background()
 	for e := range m.epochs {
 		say(fmt.Sprintf("IsKnown(%d)", e), s.IsKnown(e), m.isKnown(e))
-		say(fmt.Sprintf("IsComplete(%d), patient", e), s.IsComplete(e, time.Hour), m.isComplete(e, true))
-		say(fmt.Sprintf("IsComplete(%d), impatient", e), s.IsComplete(e, -1), m.isComplete(e, false))
+		say(fmt.Sprintf("IsComplete(%d) in time", e), s.IsComplete(e, time.Hour), m.isComplete(e, true))
+		s.now = func() time.Time { return modelBegan.Add(time.Hour + 1) }
+		say(fmt.Sprintf("IsComplete(%d) after an hour", e), s.IsComplete(e, time.Hour), m.isComplete(e, false))
+		s.now = func() time.Time { return modelBegan }
 		_, err := s.Order(ctx, e)
 		say(fmt.Sprintf("Order(%d) exists", e), err == nil, m.isKnown(e))
 		o, err := s.ToLayOut(ctx, e)
@@ -245,6 +250,7 @@ func newWalker(t *testing.T, r *rand.Rand, withRecipe bool, local int) *walker {
 		t.Cleanup(s.Stop)
 		*to = s
 	}
+	w.s.now = func() time.Time { return modelBegan }
 	if !withRecipe {
 		w.recipe = nil
 	}
