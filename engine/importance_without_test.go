@@ -5,27 +5,20 @@ import (
 	"testing"
 	"time"
 
-	"lcache/deliver"
 	"lcache/drawn"
 	"lcache/importance"
 	"lcache/sample"
 )
 
-// TestJobWithoutImportance: what a request, an observation or the end of an epoch does for importance allocates nothing in a job without, and waits for no other job's session.
+// TestJobWithoutImportance: in a job without importance, an observation and the end of an epoch allocate nothing, and a request does not wait for another job's session.
 func TestJobWithoutImportance(t *testing.T) {
 	j := samplerJob(4, 16, 1, false)
 	d, o := small(t, j)
 	o.Memory, o.Patience = 32<<20, 20*time.Second
 	e := open(t, o)
 	defer closeEngine(t, e)
-	job := e.lookUp(0)
-	at := deliver.Position{Epoch: 1}
 	seen := importance.Observation{Kind: importance.Losses, Index: []sample.Index{1}, Loss: []float32{1}, Node: sample.None}
 	allocated := testing.AllocsPerRun(100, func() {
-		b := begun{window: e.window, at: &at, j: job, important: job.importance.Load()}
-		if b.important != nil || b.important.requested(at) != nil || b.important.requestedIn(1) != nil || job.importanceStatus() != nil {
-			t.Error("the job has importance")
-		}
 		e.Observe(0, seen)
 		e.EndEpoch(0, 0, importance.Progress{Epoch: 1}, Unsent{Dropped: 1})
 	})
