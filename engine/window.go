@@ -108,7 +108,7 @@ func forClient(err error) error {
 // note records where a rank is. A position that the schedule does not have is counted, and nothing else follows from it.
 func (b *begun) note(ctx context.Context, q *deliver.Request, scheduled bool) {
 	e, j, at := b.Engine, b.j, q.At
-	if b.important != nil {
+	if b.important != nil && !q.ByPosition { // else Await has noted the rank
 		b.important.Seen(at.Rank, at.Epoch)
 	}
 	if !scheduled {
