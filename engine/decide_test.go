@@ -3,7 +3,6 @@ package engine
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/cockroachdb/datadriven"
@@ -25,46 +24,30 @@ func TestDecide(t *testing.T) {
 		v := view{requested: true, inTime: true, mayBegin: true, choice: plan.Place, unloaded: -1, unswept: -1, rest: -1, pack: -1}
 		var known, laidOut []int
 		sparse := false
-		for _, field := range strings.Fields(d.Input) {
-			name, value, _ := strings.Cut(field, "=")
-			read := func(n *int) {
-				if _, err := fmt.Sscan(value, n); err != nil {
-					d.Fatalf(t, "%s: %v", field, err)
-				}
-			}
-			list := func() (list []int) {
-				for _, text := range strings.Split(value, ",") {
-					n := 0
-					if _, err := fmt.Sscan(text, &n); err != nil {
-						d.Fatalf(t, "%s: %v", field, err)
-					}
-					list = append(list, n)
-				}
-				return list
-			}
-			switch name {
+		for _, field := range storyFields(t, d) {
+			switch field.name {
 			case "read":
-				read(&v.readEpoch)
+				v.readEpoch = field.int()
 			case "cur":
 				v.cur.exists = true
-				read(&v.cur.epoch)
+				v.cur.epoch = field.int()
 			case "tgt":
 				v.tgt.exists = true
-				read(&v.tgt.epoch)
+				v.tgt.epoch = field.int()
 			case "unloaded":
-				read(&v.unloaded)
+				v.unloaded = field.int()
 			case "unswept":
-				read(&v.unswept)
+				v.unswept = field.int()
 			case "rest":
-				read(&v.rest)
+				v.rest = field.int()
 			case "loading":
-				read(&v.loading)
+				v.loading = field.int()
 			case "inslots":
-				read(&v.inSlots)
+				v.inSlots = field.int()
 			case "known":
-				known = list()
+				known = field.list()
 			case "laidout":
-				laidOut = list()
+				laidOut = field.list()
 			case "unrequested":
 				v.requested = false
 			case "unidentified":
@@ -78,13 +61,13 @@ func TestDecide(t *testing.T) {
 			case "paused":
 				v.paused = true
 			case "open", "sort", "place":
-				v.choice = map[string]plan.Choice{"open": plan.Wait, "sort": plan.Sort, "place": plan.Place}[name]
+				v.choice = map[string]plan.Choice{"open": plan.Wait, "sort": plan.Sort, "place": plan.Place}[field.name]
 			case "sorting":
 				v.sorting = true
 			case "failed":
 				v.mayBegin = false
 			case "pack":
-				read(&v.pack)
+				v.pack = field.int()
 			case "hollow":
 				v.hollow = true
 			case "packs":
@@ -92,7 +75,7 @@ func TestDecide(t *testing.T) {
 			case "inplace":
 				v.inPlace = true
 			default:
-				d.Fatalf(t, "%s is no field of a view", field)
+				field.unknown()
 			}
 		}
 		v.sparse = func() bool { return sparse }

@@ -27,7 +27,7 @@ const (
 
 // stateRoom counts the part of the budget that files of importance take.
 type stateRoom struct {
-	mu    sync.Mutex
+	mu    sync.Mutex       // guards the fields that follow; held for sums only
 	room  int64            // bytes of the budget for all of them
 	taken map[string]int64 // by a job's name: of jobs that have importance
 	other map[string]int64 // by file name without the prefix: of all others

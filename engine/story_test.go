@@ -46,6 +46,15 @@ func (f storyField) int() (n int) {
 	return n
 }
 
+// list reads numbers that are separated by commas.
+func (f storyField) list() (list []int) {
+	f.t.Helper()
+	for _, text := range strings.Split(f.value, ",") {
+		list = append(list, storyField{f.t, f.d, f.name, text}.int())
+	}
+	return list
+}
+
 // float reads a number that may be a fraction.
 func (f storyField) float() (x float64) {
 	f.t.Helper()
