@@ -223,7 +223,7 @@ func (e *Engine) newImportant(j *job, c drawn.Config, h *holding) (p *important,
 			return nil, err
 		}
 		if p.packs != nil {
-			o.Packs = p.packs
+			o.BeginPackages = p.packs.Begin
 		}
 	}
 	if e.readsAlong(c) {

@@ -39,7 +39,7 @@ func (w *worker) beginPackages() {
 		drawn = drawn || epoch >= w.state.Epoch() && !o.Plain
 	}
 	w.isDrawn.Store(drawn)
-	if !drawn || w.o.Packs == nil {
+	if !drawn || w.o.BeginPackages == nil {
 		return
 	}
 	high, err := w.state.High()
@@ -47,5 +47,5 @@ func (w *worker) beginPackages() {
 		w.o.Log.Warn("keeping last epoch's H-samples for packages", "name", w.o.Config.Name, "err", err)
 		return
 	}
-	w.o.Packs.Begin(high)
+	w.o.BeginPackages(high)
 }

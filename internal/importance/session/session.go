@@ -28,7 +28,7 @@ import (
 	"lcache/schedule"
 )
 
-// Host is the server of a session's job. The worker calls it while it holds no lock.
+// Host is the server of a session's job. The worker calls it without a lock; Units alone is called under Session.stateMu, while an order is drawn.
 type Host interface {
 	// LaidOut returns the epochs for which the job has a layout or a Logfile, ascending.
 	LaidOut() []int
@@ -42,12 +42,6 @@ type Host interface {
 	Units(high *sample.Set, epoch int, seed uint64) [][]sample.Index
 }
 
-// Packer puts L-samples into packages.
-type Packer interface {
-	// Begin begins an epoch that was drawn. The set of H-samples is the Packer's from then on.
-	Begin(high *sample.Set)
-}
-
 // Options configure a Session. They never change.
 type Options struct {
 	Config   drawn.Config
@@ -58,7 +52,8 @@ type Options struct {
 
 	High  *memory.High  // samples that the policy keeps
 	Along *memory.Along // samples that were read opportunistically; nil: none are
-	Packs Packer        // nil: L-samples stay where they are
+	// BeginPackages begins an epoch of the packages, which own its set of H-samples from then on; nil: L-samples stay where they are.
+	BeginPackages func(high *sample.Set)
 
 	Observations *quota.Share // memory for observations that wait, of all jobs
 	Orders       *quota.Share // memory for the job's orders
