@@ -134,9 +134,6 @@ func (f *Fetcher) Jobs() int { return f.o.Jobs }
 // LogTimeout is how long a read from the log may take.
 func (f *Fetcher) LogTimeout() time.Duration { return f.o.LogTimeout }
 
-// SourceTimeout is how long a read from the source may take without a byte.
-func (f *Fetcher) SourceTimeout() time.Duration { return f.o.SourceTimeout }
-
 // SetLogTimeout changes how long a read from the log may take. It is for tests, before any read.
 func (f *Fetcher) SetLogTimeout(d time.Duration) { f.o.LogTimeout = d }
 

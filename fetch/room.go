@@ -135,11 +135,13 @@ func (f *Fetcher) inTurn(ctx context.Context, pool staging.Pool, n int64) (*stag
 }
 
 // oneRoom is Room for a caller that others may wait for, like the pass: for one sample, without waiting for clients to give back what they
-// hold.
+// hold. It waits as long as a read of the source may be silent.
 func (f *Fetcher) oneRoom(ctx context.Context, n int64) (*staging.Extent, error) {
 	if x, ok := f.TryRoom(n); ok {
 		return x, nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, f.o.SourceTimeout)
+	defer cancel()
 	if n > f.o.Staging.SpareBytes() {
 		return f.Room(ctx, n)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"testing"
+	"time"
 
 	"lcache/blockio"
 	"lcache/fetch"
@@ -75,4 +76,24 @@ func TestThePassWaitsForNoLease(t *testing.T) {
 	}
 	b.Staging.Drop(x)
 	b.Staging.Drop(leased)
+}
+
+// TestRoomForOneHasADeadline: a caller that others may wait for does not wait for memory for ever.
+func TestRoomForOneHasADeadline(t *testing.T) {
+	b := roomBed(t, fetch.Options{SourceTimeout: 10 * soon})
+	side, ok := b.Fetcher.TryRoom(b.Staging.SideBytes())
+	if !ok {
+		t.Fatal("side memory is not free")
+	}
+	defer b.Staging.Drop(side)
+	spare, err := b.Fetcher.SpareRoom(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Staging.Drop(spare)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	if _, _, err := b.Fetcher.FetchAll(ctx, []sample.Index{1}); !errors.Is(err, fetch.ErrNoRoom) || ctx.Err() != nil {
+		t.Errorf("without room: %v, and its caller's time is over: %v; want %v before that", err, ctx.Err(), fetch.ErrNoRoom)
+	}
 }

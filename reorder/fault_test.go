@@ -11,6 +11,7 @@ import (
 
 	"lcache/blockio"
 	"lcache/fetch"
+	"lcache/object"
 	"lcache/reorder"
 	"lcache/sample"
 )
@@ -281,5 +282,36 @@ func TestSourceHangsInAPass(t *testing.T) {
 	b.holds(members)
 	if b.reclaim(l) != 1 {
 		t.Error("the slot does not come back")
+	}
+}
+
+// TestSlowBytesOutlastTheSilence: a source that gives bytes all the time may take longer for a sample than it may be silent, also where the sample's place in the log is damaged.
+func TestSlowBytesOutlastTheSilence(t *testing.T) {
+	const silence = 30 * soon
+	b := newBed(t, spec{sizes: slices.Repeat([]uint32{1000}, 60), workers: 2, slots: 1, fetch: fetch.Options{SourceTimeout: silence, Jobs: 4}})
+	l, next, target := b.twoLines(12)
+	_, done := b.load(l, 0, target, reorder.Deliver)
+	b.wait(done)
+	b.reclaim(l)
+	if err := next.Log.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	bad := l.Line.Order[2]
+	if b.Scramble(bad) == 0 {
+		t.Fatal("the sample is not on disk")
+	}
+	b.Source.Before(func(ctx context.Context, _ sample.Entry, _ []byte) error {
+		for range 12 {
+			time.Sleep(silence / 8)
+			object.Moved(ctx)
+		}
+		return ctx.Err()
+	})
+	again := &reorder.EpochLog{ID: 99, Log: l.Log, Line: l.Line}
+	_, done = b.load(again, 0, target, reorder.Deliver)
+	b.wait(done)
+	b.holds(l.Line.Members(0))
+	if n := b.Source.Reads()[b.Name(bad)]; n != 1 {
+		t.Errorf("the damaged sample was read %d times from the source, want once", n)
 	}
 }

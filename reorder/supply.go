@@ -1,7 +1,6 @@
 package reorder
 
 import (
-	"context"
 	"sync"
 	"sync/atomic"
 
@@ -85,10 +84,8 @@ func (p *Pass) supply(l *load, index sample.Index, off uint64, inSlot, useLog bo
 		}
 		return
 	}
-	ctx, cancel := context.WithTimeout(p.ctx, p.o.Fetcher.SourceTimeout())
-	defer cancel()
 	if !useLog {
-		x, data, err := p.o.Fetcher.Aside(ctx, index)
+		x, data, err := p.o.Fetcher.Aside(p.ctx, index)
 		if err != nil {
 			p.skipped(l, index, err)
 			return
@@ -97,7 +94,7 @@ func (p *Pass) supply(l *load, index sample.Index, off uint64, inSlot, useLog bo
 		p.o.Staging.Drop(x)
 		return
 	}
-	extents, got, err := p.o.Fetcher.FetchAll(ctx, []sample.Index{index})
+	extents, got, err := p.o.Fetcher.FetchAll(p.ctx, []sample.Index{index})
 	if err != nil {
 		p.skipped(l, index, err)
 		return
