@@ -61,11 +61,12 @@ var mayImport = map[string][]string{
 	"deliver":                     {"staging", "fetch", "metaindex", "chunker", "sample"},
 	"ingest":                      {"cache", "sorter", "schedule", "logfile", "stored", "source", "chunker", "metaindex", "blockio", "sample", "cachedir"},
 	"internal/serve/status":       nil,
+	"internal/importance/disk":    {"cache", "deliver", "drawn"},
 	"internal/importance/memory":  {"drawn", "importance", "staging", "sample"},
 	"internal/importance/packing": {"cache", "schedule", "staging", "logfile", "metaindex", "importance", "sample"},
 	"internal/importance/session": {"internal/serve/status", "internal/importance/memory", "quota", "schedule", "deliver", "drawn", "importance", "sample"},
 
-	"engine":     {"internal/serve/status", "internal/importance/memory", "internal/importance/packing", "internal/importance/session", "quota", "cache", "sorter", "schedule", "deliver", "fetch", "reorder", "logfile", "staging", "source", "chunker", "metaindex", "plan", "verdict", "drawn", "importance", "sample"},
+	"engine":     {"internal/serve/status", "internal/importance/disk", "internal/importance/memory", "internal/importance/packing", "internal/importance/session", "quota", "cache", "sorter", "schedule", "deliver", "fetch", "reorder", "logfile", "staging", "source", "chunker", "metaindex", "plan", "verdict", "drawn", "importance", "sample"},
 	"server":     {"quota", "deliver", "engine", "schedule", "importance", "sample"},
 	"cachedir":   nil,
 	"cgroup":     nil,

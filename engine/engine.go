@@ -29,6 +29,7 @@ import (
 	"lcache/cache"
 	"lcache/deliver"
 	"lcache/fetch"
+	"lcache/internal/importance/disk"
 	"lcache/internal/serve/status"
 	"lcache/logfile"
 	"lcache/plan"
@@ -95,7 +96,7 @@ type Engine struct {
 	importances *quota.Share   // states of importance
 	kept        *quota.Share   // samples and packages that importance keeps in memory
 	observed    *quota.Share   // observations that wait to be taken, of all jobs
-	disk        stateRoom      // of --budget, for states of importance
+	disk        *disk.Files    // of importance
 
 	wake     chan struct{} // to the mover
 	ctx      context.Context
@@ -193,7 +194,7 @@ func newEngine(c *cache.Cache, o Options) (*Engine, error) {
 	}
 	e.server = hex.EncodeToString(random[:])
 	e.openAccount()
-	e.disk = stateRoom{room: c.StateRoom(), taken: map[string]int64{}}
+	e.disk = disk.New(disk.Options{Cache: c, Now: o.Now, Asleep: e.asleep})
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	if err := e.assemble(); err != nil {
 		e.cancel()
@@ -236,7 +237,7 @@ func (e *Engine) assemble() (err error) {
 	}
 	e.prefetcher = e.newPrefetcher()
 	e.loops.Go(e.move)
-	e.loops.Go(e.sweepStates)
+	e.loops.Go(func() { e.disk.Sweep(e.ctx, e.importing) })
 	return nil
 }
 

@@ -11,6 +11,7 @@ import (
 	"lcache/deliver"
 	"lcache/drawn"
 	"lcache/importance"
+	"lcache/internal/importance/disk"
 	"lcache/internal/importance/memory"
 	"lcache/internal/importance/packing"
 	"lcache/internal/importance/session"
@@ -194,12 +195,12 @@ func (e *Engine) beginImportant(j *job, c drawn.Config, h *holding) (*important,
 	if err := h.keepCache(c); err != nil {
 		return nil, err
 	}
-	if err := e.takeDisk(c.Name); err != nil {
+	if err := e.disk.Take(c.Name); err != nil {
 		return nil, err
 	}
 	p, err := e.newImportant(j, c, h)
 	if err != nil {
-		e.giveBackDisk(c.Name)
+		e.disk.GiveBack(c.Name)
 	}
 	return p, err
 }
@@ -217,7 +218,7 @@ func (e *Engine) newImportant(j *job, c drawn.Config, h *holding) (p *important,
 		return nil, err
 	}
 	o := session.Options{Config: c, Manifest: e.cache.Manifest, Schedule: j.schedule, Host: sessionHost{e, j}, Log: e.cache.Logger, High: p.high, Observations: e.observed, Orders: h.orders,
-		Path: e.statePath(c.Name), Trace: e.cache.Store.Trace(), Room: p.roomToSave, Epochs: e.cache.Record.Job.Epochs, LateEpoch: e.opts.LateEpoch, Timeout: e.deliver.Timeout()}
+		Path: e.disk.Path(c.Name), Trace: e.cache.Store.Trace(), Room: func(bytes int64) error { return e.disk.Grow(c.Name, bytes) }, Epochs: e.cache.Record.Job.Epochs, LateEpoch: e.opts.LateEpoch, Timeout: e.deliver.Timeout()}
 	if substitutesLow(p) {
 		if p.packs, err = e.newPacker(p); err != nil {
 			return nil, err
@@ -272,10 +273,27 @@ func (p *important) giveBack() {
 	p.Wait()
 	p.j.schedule.CountIn(p.e.orders)
 	p.room.giveBack()
-	p.e.giveBackDisk(p.config.Name)
+	p.e.disk.GiveBack(p.config.Name)
 	p.e.mu.Lock()
 	defer p.e.mu.Unlock()
 	delete(p.e.states, p.config.Name)
+}
+
+// asleep lists the jobs with importance that are not connected, the one that left first at the front.
+func (e *Engine) asleep() (jobs []disk.Job) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	var list []*important
+	for _, p := range e.states {
+		if p.j.token != "" && p.j.users == 0 {
+			list = append(list, p)
+		}
+	}
+	slices.SortFunc(list, func(a, b *important) int { return a.j.left.Compare(b.j.left) })
+	for _, p := range list {
+		jobs = append(jobs, disk.Job{Name: p.config.Name, Stop: p.stop})
+	}
+	return jobs
 }
 
 // endImportance ends all sessions.

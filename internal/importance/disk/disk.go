@@ -1,0 +1,242 @@
+// Package disk counts the files importance-<name> against --budget. A job that asks for importance takes room for twice its file, because the file is replaced whole. Files of jobs that are not connected are removed
+// when their room is needed, oldest first, and 30 days after they were written.
+//
+// The package neither reads nor writes the files: drawn does. Take and Sweep need a turn that the caller gives to one goroutine at a time. The other methods may be called concurrently.
+package disk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/dustin/go-humanize"
+
+	"lcache/cache"
+	"lcache/deliver"
+	"lcache/drawn"
+)
+
+const (
+	maxAge     = 30 * 24 * time.Hour
+	sweepEvery = time.Hour
+)
+
+// Options configure Files.
+type Options struct {
+	Cache  *cache.Cache
+	Now    func() time.Time
+	Asleep func() []Job // lists the jobs that have importance and are not connected, the one that left first at the front
+}
+
+// A Job has importance, and none of its clients is connected.
+type Job struct {
+	Name string
+	Stop func(why error) // ends its importance, and gives back its room
+}
+
+// Files are the files of importance in a cache.
+type Files struct {
+	o    Options
+	dir  string
+	room room
+}
+
+// New returns the Files of a cache. No job has room yet.
+func New(o Options) *Files {
+	return &Files{o: o, dir: o.Cache.Dirs[0], room: room{total: o.Cache.StateRoom(), taken: map[string]int64{}, other: map[string]int64{}}}
+}
+
+// Path returns the path of a job's file.
+func (f *Files) Path(name string) string { return filepath.Join(f.dir, drawn.FilePrefix+name) }
+
+// Take takes room for twice a job's file. If files of jobs that are not connected are in the way, it removes them. The caller has the turn.
+func (f *Files) Take(name string) error {
+	files, err := f.list()
+	if err != nil {
+		return fmt.Errorf("importance %s: %w", name, err)
+	}
+	bytes := 2 * f.o.Cache.StateBytes()
+	for _, one := range files {
+		if one.name == name {
+			bytes = max(bytes, 2*one.bytes)
+		}
+	}
+	lack, err := f.lack(name, bytes, files)
+	if err == nil && lack > 0 {
+		lack, err = f.makeRoom(name, bytes, lack, files)
+	}
+	if err != nil {
+		return fmt.Errorf("room for importance %s: %w", name, err)
+	}
+	if lack > 0 || !f.room.take(name, bytes) {
+		return f.noRoom(bytes, max(lack, 1))
+	}
+	return nil
+}
+
+// GiveBack takes a job's room back, except the bytes of its file.
+func (f *Files) GiveBack(name string) {
+	bytes := int64(0)
+	if info, err := os.Lstat(f.Path(name)); err == nil {
+		bytes = wholeBlocks(info)
+	}
+	f.room.giveBack(name, bytes)
+}
+
+// Grow takes room for a version of a job's file. It returns an error if the budget or the disk has none.
+func (f *Files) Grow(name string, bytes int64) error {
+	if !f.room.take(name, 2*bytes) {
+		return fmt.Errorf("the budget has no room for %s: end another job with importance, or give lcache ingest a larger --budget", humanize.IBytes(uint64(2*bytes)))
+	}
+	free, err := f.o.Cache.FreeBytes()
+	if err == nil && free < bytes {
+		err = fmt.Errorf("%s has %s above the free-space reserve, and it needs %s: make room", f.dir, humanize.IBytes(uint64(max(free, 0))), humanize.IBytes(uint64(bytes)))
+	}
+	return err
+}
+
+// Sweep removes the files that are older than 30 days, of jobs that are not connected, at once and then every hour until ctx ends. It takes the turn by a value in turn.
+func (f *Files) Sweep(ctx context.Context, turn chan struct{}) {
+	tick := time.NewTicker(sweepEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case turn <- struct{}{}:
+		case <-ctx.Done():
+			return
+		}
+		err := f.removeOld()
+		<-turn
+		if err != nil {
+			f.o.Cache.Logger.Warn("the saved importance of old jobs can't be removed", "err", err)
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// removeOld removes the files that are older than 30 days. The caller has the turn.
+func (f *Files) removeOld() error {
+	files, err := f.list()
+	for _, one := range files {
+		if f.o.Now().Sub(one.saved) > maxAge && !f.room.has(one.name) {
+			err = errors.Join(err, f.remove(one, "it is older than 30 days"))
+		}
+	}
+	return err
+}
+
+// A file is a file importance-<name>.
+type file struct {
+	name  string // without the prefix
+	path  string
+	bytes int64 // on disk
+	saved time.Time
+}
+
+// list lists the files, oldest first.
+func (f *Files) list() (files []file, err error) {
+	entries, err := os.ReadDir(f.dir)
+	if err != nil {
+		return nil, err
+	}
+	for _, entry := range entries {
+		name, is := strings.CutPrefix(entry.Name(), drawn.FilePrefix)
+		if !is {
+			continue
+		}
+		info, err := entry.Info()
+		if errors.Is(err, fs.ErrNotExist) { // it was replaced meanwhile
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, file{name, filepath.Join(f.dir, entry.Name()), wholeBlocks(info), info.ModTime()})
+	}
+	slices.SortFunc(files, func(a, b file) int { return a.saved.Compare(b.saved) })
+	return files, nil
+}
+
+// wholeBlocks returns the bytes of a file in whole blocks.
+func wholeBlocks(info fs.FileInfo) int64 { return (info.Size() + 4095) / 4096 * 4096 }
+
+// lack returns the bytes that are missing for a job's file in the budget and on the disk.
+func (f *Files) lack(name string, bytes int64, files []file) (int64, error) {
+	free, err := f.o.Cache.FreeBytes()
+	return max(f.room.lack(name, bytes, files), bytes-free), err
+}
+
+// makeRoom removes files of jobs that are not connected, oldest first: those of jobs without importance, then the others. If all together are too few, it removes none. It returns the bytes that are still missing.
+func (f *Files) makeRoom(name string, bytes, lack int64, files []file) (int64, error) {
+	removable := int64(0)
+	asleep := f.o.Asleep()
+	for _, one := range files {
+		if one.name != name && !f.room.has(one.name) {
+			removable += one.bytes
+		}
+	}
+	for _, j := range asleep {
+		removable += f.room.of(j.Name)
+	}
+	if removable < lack {
+		return lack, nil
+	}
+	for lack > 0 {
+		next := slices.IndexFunc(files, func(one file) bool { return one.name != name && !f.room.has(one.name) })
+		switch {
+		case next >= 0:
+			if err := f.remove(files[next], "room is needed"); err != nil {
+				return lack, err
+			}
+		case len(asleep) > 0:
+			asleep[0].Stop(errRemoved)
+			asleep = asleep[1:]
+		default:
+			return lack, nil
+		}
+		var err error
+		if files, err = f.list(); err != nil {
+			return lack, err
+		}
+		if lack, err = f.lack(name, bytes, files); err != nil {
+			return lack, err
+		}
+	}
+	return lack, nil
+}
+
+var errRemoved = &deliver.ArgumentError{Reason: "importance: another job needed the disk space of this job's state while none of its clients was connected: call job.importance again; with a larger --budget both fit"}
+
+func (f *Files) remove(one file, why string) error {
+	if err := f.o.Cache.Store.Trace().Remove(one.path); err != nil {
+		return err
+	}
+	f.o.Cache.Logger.Info("the saved importance of an earlier job is removed", "name", one.name, "why", why, "saved", one.saved)
+	return nil
+}
+
+// noRoom returns the error of a job whose file needs bytes, of which some are missing.
+func (f *Files) noRoom(bytes, lack int64) error {
+	c := f.o.Cache
+	text := fmt.Sprintf("importance: its state needs %s on disk, and ", humanize.IBytes(uint64(bytes)))
+	if free, err := c.FreeBytes(); err == nil && free < bytes {
+		return &deliver.ArgumentError{Reason: text + fmt.Sprintf("%s has %s above the free-space reserve: make room there", f.dir, humanize.IBytes(uint64(max(free, 0))))}
+	}
+	need := c.Budget() // a larger budget of a cache that lacks samples holds more samples, and leaves room for as many files
+	if f.room.isUsed() || c.Sizing.HoldsAll(c.Facts()) {
+		need = max(need, c.WholeBudget())
+	}
+	need += lack
+	return &deliver.ArgumentError{Reason: text + fmt.Sprintf("the budget of %s leaves %s: end another job with importance, or make the cache again with lcache ingest --budget %dMiB",
+		humanize.IBytes(uint64(c.Budget())), humanize.IBytes(uint64(max(bytes-lack, 0))), need>>20+1)}
+}
