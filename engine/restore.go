@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"lcache/logfile"
@@ -169,3 +170,34 @@ func (e *Engine) unorder() bool {
 
 // unorderTime is the deadline for the writes that unorder waits for. After it the mover tries again later.
 const unorderTime = 10 * time.Second
+
+// restoreStatic takes the Logfiles as they are. In the static layout samples stay where they were packed: no scan reads the log in order, and nothing is moved. The prefetcher
+// reads each rank's coming chunks by location, into a ring that has the memory of the slots. Only samples that the log should keep and lacks are written: in the first epoch
+// without prefill, or after damage. Each is written once, when it was read from the source.
+func (e *Engine) restoreStatic() error {
+	if e.cache.IsComplete(0, 1) {
+		return nil
+	}
+	var newest *reorder.EpochLog
+	for _, l := range slices.Backward(e.cache.Store.ByAge()) {
+		el, err := e.identify(l)
+		if err != nil {
+			return err
+		}
+		if el.Line != nil {
+			newest = el
+			break
+		}
+	}
+	if newest == nil {
+		e.cache.Logger.Info("what the log lacks is read from the source each time: its order is not this job's; ingest completes it")
+		return nil
+	}
+	e.number(newest)
+	if err := e.mover.Register(newest.Log); err != nil {
+		return err
+	}
+	e.relayout.filled = newest
+	e.startFilling(newest)
+	return nil
+}

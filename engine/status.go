@@ -4,11 +4,13 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"lcache/chunker"
 	"lcache/deliver"
 	"lcache/internal/serve/status"
+	"lcache/logfile"
 	"lcache/sample"
 )
 
@@ -202,4 +204,65 @@ func (e *Engine) consumer(j *job, n int, r *rank) int {
 		return r.pid
 	}
 	return told.pid
+}
+
+// fillTotals fills in all but MetaIndexBytesEach. e.mu is held.
+func (e *Engine) fillTotals(t *status.Totals) {
+	d, f, store := &e.deliver.Stats, &e.fetcher.Stats, e.cache.Store.Stats()
+	source := &f.Reads[sample.FromSource]
+	t.ChunksDelivered, t.SamplesDelivered, t.BytesDelivered, t.Hits, t.Misses = d.Chunks.Load(), d.Samples.Load(), d.Bytes.Load(), d.Hits(), d.Misses()
+	t.PrefetchedSamples, t.SkippedSamples, t.StallSeconds = d.Prefetched.Load(), d.Skipped.Load(), d.Stall.Total().Seconds()
+	t.SourceBytes, t.SourceReads, t.SourceRetries = source.Bytes.Load(), source.Reads.Load(), e.cache.Source.Retries()
+	t.SourceHedges = e.cache.Source.Hedges()
+	t.LogReadBytes, t.LogReadOps, t.LogWriteBytes, t.LogWriteOps = int64(store.BlockReadBytes), int64(store.BlockReads), int64(store.WriteBytes), int64(store.Writes)
+	t.SortBytes = e.sortBytes + e.beginning.unfinished(store.WriteBytes)
+	t.RandomReads, t.ReorderDropped, t.LateBlocks = f.Reads[sample.FromLog].Reads.Load(), e.pass.Stats.Dropped.Load(), e.pass.Stats.LateBlocks.Load()
+	t.CorruptSamples, t.StaleSamples = f.CorruptSamples.Load(), f.StaleReads.Load()
+	t.WriteErrors, t.ReadErrors, t.SyncErrors = int64(store.WriteErrors), int64(store.ReadErrors), int64(store.SyncErrors)
+	t.EvictedSegments, t.ConsumerWait, t.Draining = e.evicted, e.idleFor().Seconds(), e.drained && e.tgt != nil
+	t.Segments, t.SegmentBytes = len(e.segs), int64(e.cache.Sizing.Segment)
+}
+
+// wear is how much the drives are written a day. e.mu is held.
+func (e *Engine) wear(written int64) (w status.Wear) {
+	then := e.owner.counts.before
+	if then.at.IsZero() {
+		then = totals{at: e.started}
+	}
+	d := e.cache.Disk()
+	w.EndurancePerDay, w.DriveBytes = int64(min(d.WearPerDay, 1e18)), d.DriveBytes
+	w.PerDay(written-then.logWrite, time.Since(then.at).Seconds())
+	return w
+}
+
+// devices lists the cache's devices and their errors.
+func (e *Engine) devices() (list []status.Device) {
+	for _, d := range e.cache.Store.Devices() {
+		list = append(list, status.Device{Dir: d.Dir, State: d.State, Errors: int64(d.Errors), Asides: int64(d.Asides), LastError: d.LastError, Blocks: int64(d.Blocks)})
+	}
+	return list
+}
+
+// cacheState summarizes the state of the cache in a few words: its devices, and other trouble.
+func cacheState(devices []status.Device, other error) string {
+	var trouble []string
+	aside := 0
+	for _, d := range devices {
+		if d.State == logfile.DeviceNormal {
+			continue
+		}
+		if d.State == logfile.DeviceAside {
+			aside++
+		}
+		trouble = append(trouble, fmt.Sprintf("%s is %s", d.Dir, d.State))
+	}
+	switch {
+	case aside > 0 && aside == len(devices):
+		return "aside"
+	case len(trouble) > 0:
+		return "degraded: " + strings.Join(trouble, ", ")
+	case other != nil:
+		return "degraded: " + other.Error()
+	}
+	return "normal"
 }
