@@ -6,7 +6,6 @@ import (
 
 	"lcache/chunker"
 	"lcache/reorder"
-	"lcache/schedule"
 	"lcache/staging"
 )
 
@@ -16,12 +15,15 @@ func (e *Engine) layOut(epoch int) {
 		return
 	}
 	e.layingOut[epoch] = true
-	s, important, before := e.owner.schedule, e.owner.importance.Load(), e.lineBefore(epoch)
+	s, p, unused := e.owner.schedule, e.owner.importance.Load(), e.unusedBefore(epoch)
 	e.builders.Go(func() {
 		order, err := s.ToLayOut(e.ctx, epoch)
 		var line *chunker.Line
-		if err == nil {
-			line, err = e.newLine(important, epoch, order, before)
+		switch {
+		case err == nil && p != nil:
+			line, err = p.newLine(epoch, order, unused)
+		case err == nil:
+			line, err = e.cache.NewLine(order, nil)
 		}
 		e.mu.Lock()
 		delete(e.layingOut, epoch)
@@ -39,19 +41,6 @@ func (e *Engine) layOut(epoch int) {
 		}
 		e.nudge()
 	})
-}
-
-// newLine lays out an order, which an importance may have drawn.
-func (e *Engine) newLine(p *important, epoch int, order *schedule.Order, before *lineBefore) (*chunker.Line, error) {
-	if p == nil {
-		return e.cache.NewLine(order, nil)
-	}
-	rest, kept, free := p.rest(epoch, order, before)
-	defer free()
-	if rest.Order == nil {
-		return e.cache.NewLine(order, nil)
-	}
-	return e.cache.NewLineAfter(order, rest, kept)
 }
 
 // setBroken notes that the next line can't be laid out, or its Logfile can't be begun. e.mu is held.

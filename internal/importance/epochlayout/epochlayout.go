@@ -1,0 +1,159 @@
+// Package epochlayout decides how the log of a drawn epoch is laid out: which samples the log keeps, which of them are read in order, and which unused segments of the epoch before stay in place.
+//
+// A drawn epoch leaves many samples out, and finds many in memory. Its log has neither in the segments that are read in order: they lie in unused segments behind these, most used first. The next Logfile takes over
+// the blocks of an unused segment of which few samples are wanted, and the wanted samples are read by location. A wrong prediction of what is drawn, or of what stays in memory, costs random reads and nothing else
+// (docs/adr/0025-what-stays-in-place.md).
+//
+// The package changes nothing: a Log and an Epoch in, a chunker.Rest out. The engine passes what its Logfiles and memories hold.
+package epochlayout
+
+import (
+	"slices"
+
+	"lcache/chunker"
+	"lcache/drawn"
+	"lcache/offheap"
+	"lcache/sample"
+)
+
+// Log is what a layout depends on in the log of a cache.
+type Log struct {
+	Sizes      []uint32 // of all samples, in bytes
+	Align      int
+	Segment    uint64 // bytes of a full segment
+	Block      uint64 // bytes of a block
+	Compressed bool
+	Admits     func(sample.Index) bool // reports whether the budget admits a sample by its name
+	Has        func(sample.Index) bool // reports whether the log holds a sample now
+}
+
+// Epoch is what a layout depends on in a drawn epoch.
+type Epoch struct {
+	*Prediction
+	Order   []sample.Index          // that the epoch delivers; an index beyond the dataset is not known yet
+	Earlier func() []sample.Index   // that the epoch before delivers; nil: it has begun, or its order is not known
+	Held    func(sample.Index) bool // reports whether memory holds a sample now
+	Unused  *Unused                 // of the epoch before; nil: not known
+	Along   int64                   // bytes of memory for opportunistic reads
+}
+
+// Prediction is what an epoch is expected to need most.
+type Prediction struct {
+	MostUsed []sample.Index // all samples, most used first
+	High     *sample.Set    // samples that memory will hold
+}
+
+// Predict returns the Prediction of an epoch. It takes over mostUsed (importance.MostUsed), and frees it after an error. size returns the bytes of a sample in memory.
+func Predict(mostUsed []sample.Index, c drawn.Config, size func(sample.Index) int64) (*Prediction, error) {
+	high, err := sample.NewSet(len(mostUsed))
+	if err != nil {
+		offheap.Free(mostUsed)
+		return nil, err
+	}
+	left := c.Cache
+	for _, index := range mostUsed {
+		if left -= size(index); left < 0 || c.Policy == "lru" {
+			break
+		}
+		high.Add(index)
+	}
+	return &Prediction{mostUsed, high}, nil
+}
+
+// Free frees the memory of a Prediction.
+func (p *Prediction) Free() {
+	offheap.Free(p.MostUsed)
+	p.High.Close()
+}
+
+// Unused is the unused segments of an epoch layout.
+type Unused struct {
+	line   *chunker.Line // may be freed
+	first  int           // segment
+	starts []uint64
+	order  []sample.Index
+}
+
+// CopyUnused copies the unused segments of an epoch layout.
+func CopyUnused(l *chunker.Line) *Unused {
+	first := 0
+	for first < l.Segments() && !l.IsRest(first) {
+		first++
+	}
+	return &Unused{line: l, first: first, starts: slices.Clone(l.Starts), order: slices.Clone(l.Order[l.Starts[first]:])}
+}
+
+// members returns the samples of an unused segment.
+func (u *Unused) members(k int) []sample.Index {
+	return u.order[u.starts[k]-u.starts[u.first] : u.starts[k+1]-u.starts[u.first]]
+}
+
+// Rest returns the samples that are excluded from the segments that are read in order, and the samples that the log keeps. Without an Order in it the epoch is laid out by its order alone. kept is nil if the log keeps
+// the samples that the budget admits; else the caller closes it. Rest is valid for as long as the Prediction is.
+func (l *Log) Rest(e *Epoch) (r chunker.Rest, kept *sample.Set) {
+	kept, err := l.keeps(e)
+	if err != nil || kept == nil && e.Unused == nil {
+		return chunker.Rest{}, nil
+	}
+	r = chunker.Rest{Apart: e.High.Has, Order: e.MostUsed}
+	if e.Unused == nil {
+		return r, kept
+	}
+	r.Before, r.Lies, r.Carry = e.Unused.line, e.Unused.members, l.carry(e)
+	if kept != nil { // a segment that is carried keeps all of its samples
+		r.Carry = slices.DeleteFunc(r.Carry, func(k int) bool {
+			return slices.ContainsFunc(e.Unused.members(k), func(i sample.Index) bool { return !kept.Has(i) })
+		})
+	}
+	return r, kept
+}
+
+// carry returns the unused segments to leave in place.
+func (l *Log) carry(e *Epoch) []int {
+	bytes := 0.0
+	for _, size := range l.Sizes {
+		bytes += float64(size)
+	}
+	r := epochReads{mean: bytes / float64(len(l.Sizes)), segment: float64(l.Segment), block: float64(l.Block), along: float64(e.Along)}
+	if err := l.countReads(e, &r); err != nil {
+		return nil
+	}
+	return chooseCarried(r)
+}
+
+// countReads counts the samples that the epoch wants of each unused segment, and the samples that it delivers and memory will not hold: different ones, and repetitions.
+func (l *Log) countReads(e *Epoch, r *epochReads) error {
+	of, err := offheap.Make[uint32](len(l.Sizes)) // 1 + the position in r.unused, because fresh memory is 0
+	if err != nil {
+		return err
+	}
+	defer offheap.Free(of)
+	seen, err := sample.NewSet(len(l.Sizes))
+	if err != nil {
+		return err
+	}
+	defer seen.Close()
+	for k := e.Unused.first; k < len(e.Unused.starts)-1; k++ {
+		s := unusedSegment{k: k}
+		for _, index := range e.Unused.members(k) {
+			of[index] = uint32(len(r.unused) + 1)
+			s.bytes += float64(chunker.Padded(l.Sizes[index], l.Align))
+		}
+		r.unused = append(r.unused, s)
+	}
+	for _, index := range e.Order {
+		switch {
+		case int(index) >= len(of) || e.High.Has(index): // open, or in memory
+			continue
+		case seen.Has(index):
+			r.again++
+			continue
+		}
+		seen.Add(index)
+		r.outside++
+		if of[index] > 0 {
+			r.unused[of[index]-1].wanted++
+		}
+	}
+	return nil
+}
