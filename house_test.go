@@ -67,8 +67,9 @@ var mayImport = map[string][]string{
 	"internal/importance/session": {"internal/serve/status", "internal/importance/memory", "quota", "schedule", "deliver", "drawn", "importance", "sample"},
 
 	"internal/importance/epochlayout": {"chunker", "fetch", "drawn", "importance", "sample"},
+	"engine/internal/count":           {"internal/serve/status", "schedule", "verdict", "sample"},
 
-	"engine":     {"internal/serve/status", "internal/importance/disk", "internal/importance/epochlayout", "internal/importance/memory", "internal/importance/packing", "internal/importance/session", "quota", "cache", "sorter", "schedule", "deliver", "fetch", "reorder", "logfile", "staging", "source", "chunker", "metaindex", "plan", "verdict", "drawn", "importance", "sample"},
+	"engine":     {"engine/internal/count", "internal/serve/status", "internal/importance/disk", "internal/importance/epochlayout", "internal/importance/memory", "internal/importance/packing", "internal/importance/session", "quota", "cache", "sorter", "schedule", "deliver", "fetch", "reorder", "logfile", "staging", "source", "chunker", "metaindex", "plan", "drawn", "importance", "sample"},
 	"server":     {"quota", "deliver", "engine", "schedule", "importance", "sample"},
 	"cachedir":   nil,
 	"cgroup":     nil,

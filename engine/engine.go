@@ -28,6 +28,7 @@ import (
 
 	"lcache/cache"
 	"lcache/deliver"
+	"lcache/engine/internal/count"
 	"lcache/fetch"
 	"lcache/internal/importance/disk"
 	"lcache/internal/serve/status"
@@ -103,7 +104,7 @@ type Engine struct {
 	cancel   context.CancelFunc
 	loops    sync.WaitGroup // move
 	builders sync.WaitGroup // of lines
-	digests  digester
+	digests  count.Digester
 
 	mu      sync.Mutex                   // guards the fields that follow; see the package comment for the order of locks
 	jobs    map[int]*job                 // by number
@@ -221,7 +222,7 @@ func (e *Engine) assemble() (err error) {
 	if err := e.makeDeliver(); err != nil {
 		return err
 	}
-	e.owner = newJob(0, e.cache.Schedule)
+	e.owner = newJob(0, e.cache.Schedule, count.Totals{At: e.started})
 	e.jobs = map[int]*job{0: e.owner}
 	e.publishJobs()
 	e.fetcher.Rest.Store(&e.ownerStats().Reads)

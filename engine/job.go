@@ -7,6 +7,7 @@ import (
 
 	"lcache/chunker"
 	"lcache/deliver"
+	"lcache/engine/internal/count"
 	"lcache/logfile"
 	"lcache/schedule"
 )
@@ -23,7 +24,7 @@ type job struct {
 	importance atomic.Pointer[important] // nil: the job asked for none
 
 	ranks    map[int]*rank
-	counts   counts
+	counts   *count.Job
 	users    int                      // that take part: connections
 	left     time.Time                // when one of them ended last
 	onDemand atomic.Bool              // beyond --jobs-max: nothing is read ahead
@@ -31,8 +32,9 @@ type job struct {
 	compared map[*logfile.Logfile]int // the version of its order that a Logfile was compared with at the start; missing: it was not
 }
 
-func newJob(number int, s *schedule.Schedule) *job {
-	j := &job{number: number, schedule: s, ranks: map[int]*rank{}, compared: map[*logfile.Logfile]int{}}
+// newJob makes a job that begins with these totals.
+func newJob(number int, s *schedule.Schedule, begin count.Totals) *job {
+	j := &job{number: number, schedule: s, counts: count.New(time.Now, begin), ranks: map[int]*rank{}, compared: map[*logfile.Logfile]int{}}
 	for _, r := range s.Local() {
 		j.ranks[r] = &rank{}
 	}

@@ -74,12 +74,9 @@ func (e *Engine) Join(token string) (int, error) {
 	}
 	s.CountIn(e.orders)
 	e.lastJob++
-	j := newJob(e.lastJob, s)
+	j := newJob(e.lastJob, s, e.totals(e.lastJob))
 	j.token, j.users, j.began = token, 1, time.Now()
 	j.onDemand.Store(e.readAhead() >= e.opts.JobsMax)
-	j.counts.last = e.totals(j) // what the server had done before is no part of the job's first epoch
-	e.timed(j, &j.counts.last)
-	j.counts.before = j.counts.last
 	e.jobs[j.number] = j
 	e.publishJobs()
 	if j.onDemand.Load() {

@@ -163,3 +163,25 @@ func (e *Engine) reread() {
 	e.mu.Unlock()
 	e.retire()
 }
+
+// idleFor is how long nothing more could be read before a client had consumed. e.mu is held.
+func (e *Engine) idleFor() time.Duration {
+	wait := e.consumerWait
+	if !e.idle.IsZero() {
+		wait += time.Since(e.idle)
+	}
+	if !e.full.IsZero() && !e.anyInWindow() {
+		wait += time.Since(e.full)
+	}
+	return wait
+}
+
+// anyInWindow reports whether the window serves a rank. e.mu is held.
+func (e *Engine) anyInWindow() bool {
+	for _, r := range e.owner.ranks {
+		if r.inWindow && !r.asked.IsZero() {
+			return true
+		}
+	}
+	return false
+}

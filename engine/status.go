@@ -23,7 +23,7 @@ const digestPatience = time.Second
 
 // Status is the state and the counters now.
 func (e *Engine) Status() status.Document {
-	e.digests.wait(digestPatience)
+	e.digests.Wait(digestPatience)
 	held := heldBytes{}
 	held.ranks, held.unplaced = e.deliver.HeldByRank()
 	totals := status.Totals{ServerFigures: status.ServerFigures{MetaIndexBytesEach: e.bytesEach()}}
@@ -32,7 +32,7 @@ func (e *Engine) Status() status.Document {
 	for _, of := range e.listed() {
 		jobs = append(jobs, e.statusOf(of, held))
 	}
-	e.fillTotals(&totals) // after the jobs, so that it is no less than their sum
+	e.fillTotals(&totals) // after the jobs, so that the totals are at least their sum
 	if jobs = append(jobs, e.ended...); len(jobs) == 1 {
 		jobs[0].SkippedSamples = totals.SkippedSamples // at once, not only with the batch that they are left out of
 	}
@@ -75,14 +75,13 @@ func (e *Engine) ready() int {
 	return int(samples) / e.cache.Record.Job.BatchSize
 }
 
-// heldBytes are those that clients hold: by rank, and by process what it asked for without a position.
+// heldBytes are the bytes that clients hold: by rank, or by process if they were requested without a position.
 type heldBytes struct {
 	ranks    map[chunker.JobRank]int64
 	unplaced map[int]int64
 }
 
-// listed are the jobs of the document but for those that are over. The job of the server's own recipe is left out while nobody has asked anything of it, if there is
-// another one. e.mu is held.
+// listed returns the jobs of the document, except the ended ones. If there is another job, it leaves out the job of the server's own recipe while no client has used it. e.mu is held.
 func (e *Engine) listed() (jobs []*job) {
 	for _, j := range e.sorted() {
 		switch {
@@ -96,10 +95,10 @@ func (e *Engine) listed() (jobs []*job) {
 	return jobs
 }
 
-// isUsed reports whether somebody has asked for samples of a job. e.mu is held.
+// isUsed reports whether a client has requested samples of a job. e.mu is held.
 func (e *Engine) isUsed(j *job) bool {
 	s := e.deliver.StatsOf(j.number)
-	return s.Chunks.Load() > 0 || s.Stall.Total() > 0 || j.counts.asked > 0 || j.counts.divergences > 0 || len(j.counts.reports.ranks) > 0
+	return s.Chunks.Load() > 0 || s.Stall.Total() > 0 || j.counts.IsUsed()
 }
 
 // lastStatusOf is the part of the document about a job that is over. e.mu is held.
@@ -134,24 +133,9 @@ func (e *Engine) statusOf(of *job, held heldBytes) status.Job {
 	} else {
 		j.Epoch, j.ReadyBatches = of.latestEpoch(), e.readyByPrefetcher(of)
 	}
-	e.fillCounts(of, &j, e.totals(of))
 	e.fillRanks(of, &j, held)
+	of.counts.Fill(&j, e.totals(of.number))
 	return j
-}
-
-// fillCounts fills in what is counted of a job. e.mu is held.
-func (e *Engine) fillCounts(of *job, j *status.Job, now totals) {
-	c := &of.counts
-	j.Divergences, j.FirstDivergence = c.divergences, c.firstDivergence
-	j.EpochsDone = append(j.EpochsDone, c.done...)
-	c.fillEpoch(j, now)
-	// The epoch that is read and the one before it: what bound the first epoch is no news in the tenth.
-	then := c.before
-	if then.at.IsZero() {
-		then.at = e.started
-	}
-	e.timed(of, &now)
-	j.BoundBy = boundBy(now.since(then))
 }
 
 // fillRanks fills in how far a job's ranks are. e.mu is held.
@@ -171,39 +155,16 @@ func (e *Engine) fillRanks(of *job, j *status.Job, held heldBytes) {
 	}
 	slices.Sort(j.Pids)
 	slices.SortFunc(j.Ranks, func(a, b status.Rank) int { return a.Rank - b.Rank })
-	of.counts.reports.fill(j)
-}
-
-// fillEpoch fills in the figures of the epoch that is read now: of the open epoch that was asked for last. Without an open one they are those of
-// the epoch that was over last. Engine.mu is held.
-func (c *counts) fillEpoch(j *status.Job, now totals) {
-	var open *epochCount
-	for _, ep := range c.open {
-		if open == nil || ep.asked > open.asked {
-			open = ep
-		}
-	}
-	if open != nil {
-		j.HitsEpoch, j.MissesEpoch, j.SourceBytesEpoch = open.hits, open.misses, now.source-c.last.source
-		return
-	}
-	if n := len(c.done); n > 0 {
-		last := c.done[n-1]
-		j.HitsEpoch, j.MissesEpoch, j.SourceBytesEpoch = last.Hits, last.Misses, last.SourceBytes
-	}
 }
 
 // consumer is the process that consumes a rank's batches: the one that reported for it, unless that process has gone and another one asks now.
 // e.mu is held.
 func (e *Engine) consumer(j *job, n int, r *rank) int {
-	told := j.counts.reports.ranks[n]
-	if told == nil || told.pid == 0 || told.pid == r.pid {
+	pid := j.counts.LoopPid(n)
+	if pid == 0 || pid == r.pid || !e.deliver.Attached(pid) && e.deliver.Attached(r.pid) {
 		return r.pid
 	}
-	if !e.deliver.Attached(told.pid) && e.deliver.Attached(r.pid) {
-		return r.pid
-	}
-	return told.pid
+	return pid
 }
 
 // fillTotals fills in all but MetaIndexBytesEach. e.mu is held.
@@ -225,13 +186,9 @@ func (e *Engine) fillTotals(t *status.Totals) {
 
 // wear is how much the drives are written a day. e.mu is held.
 func (e *Engine) wear(written int64) (w status.Wear) {
-	then := e.owner.counts.before
-	if then.at.IsZero() {
-		then = totals{at: e.started}
-	}
 	d := e.cache.Disk()
 	w.EndurancePerDay, w.DriveBytes = int64(min(d.WearPerDay, 1e18)), d.DriveBytes
-	w.PerDay(written-then.logWrite, time.Since(then.at).Seconds())
+	e.owner.counts.FillWear(&w, written)
 	return w
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"lcache/deliver"
+	"lcache/engine/internal/count"
 	"lcache/internal/serve/status"
 	"lcache/sample"
 	"lcache/schedule"
@@ -134,7 +135,7 @@ func (b *begun) note(ctx context.Context, q *deliver.Request, scheduled bool) {
 	r.diverged = false
 	r.ask(at.Epoch, at.Batch, q.Indices)
 	r.pid, r.asked, r.seen = q.Pid, time.Now(), at.Epoch
-	_, over := j.counts.epoch(at.Epoch, at.Rank)
+	_, over := j.counts.Epoch(at.Epoch, at.Rank)
 	e.mu.Unlock()
 	e.closeEpochs(j, over)
 	b.ahead.asked(at)
@@ -148,14 +149,7 @@ func (e *Engine) diverged(j *job, at *deliver.Position, place schedule.Finding, 
 	known := place == schedule.Scheduled || place == schedule.Nowhere && j.schedule.IsKnown(at.Epoch)
 	e.mu.Lock()
 	if known {
-		j.counts.divergences++
-	}
-	if known && j.counts.firstDivergence == nil {
-		d := &status.Divergence{Epoch: at.Epoch, Rank: at.Rank, Batch: at.Batch}
-		for d.Position < min(len(indices), len(want)) && want[d.Position] == indices[d.Position] {
-			d.Position++
-		}
-		j.counts.firstDivergence = d
+		j.counts.Diverge(status.Divergence{Epoch: at.Epoch, Rank: at.Rank, Batch: at.Batch}, want, indices)
 	}
 	if place == schedule.Nowhere {
 		e.mu.Unlock()
@@ -165,8 +159,8 @@ func (e *Engine) diverged(j *job, at *deliver.Position, place schedule.Finding, 
 		r.outOfWindow, r.diverged = true, true
 		r.pid, r.asked, r.seen = pid, time.Now(), at.Epoch
 	}
-	ep, over := j.counts.epoch(at.Epoch, at.Rank)
-	ep.diverged = true
+	ep, over := j.counts.Epoch(at.Epoch, at.Rank)
+	ep.Diverged = true
 	e.mu.Unlock()
 	e.closeEpochs(j, over)
 	return true
@@ -292,7 +286,7 @@ func (b *begun) Done(d deliver.Delivery) {
 		e.windowHitRate += weight * (float64(d.Ahead)/float64(d.Samples) - e.windowHitRate)
 	}
 	e.paused = e.windowHitRate < 0.5
-	var over []*epochCount
+	var over []count.Ended
 	if at != nil && b.j != nil {
 		over = e.deliveredAt(b.j, at, d)
 	}
@@ -308,7 +302,7 @@ func (b *begun) Done(d deliver.Delivery) {
 }
 
 // deliveredAt moves a rank on, and returns the epochs that are over with it. e.mu is held.
-func (e *Engine) deliveredAt(j *job, at *deliver.Position, d deliver.Delivery) []*epochCount {
+func (e *Engine) deliveredAt(j *job, at *deliver.Position, d deliver.Delivery) []count.Ended {
 	r := j.ranks[at.Rank]
 	if r == nil {
 		return nil
@@ -325,16 +319,16 @@ func (e *Engine) deliveredAt(j *job, at *deliver.Position, d deliver.Delivery) [
 	if d.Ready {
 		r.ready++
 	}
-	ep, over := j.counts.epoch(at.Epoch, at.Rank)
-	ep.hits += int64(d.Samples - d.Misses())
-	ep.misses += int64(d.Misses())
-	ep.diverged = ep.diverged || d.Skipped > 0 // what was delivered is not the schedule's: it has no digest
+	ep, over := j.counts.Epoch(at.Epoch, at.Rank)
+	ep.Hits += int64(d.Samples - d.Misses())
+	ep.Misses += int64(d.Misses())
+	ep.Diverged = ep.Diverged || d.Skipped > 0 // what was delivered is not the schedule's: it has no digest
 	batches := j.schedule.Batches(at.Epoch, at.Rank)
-	ep.delivered(at.Rank, at.Batch, batches)
+	ep.Deliver(at.Rank, at.Batch, batches)
 	if r.epoch == at.Epoch {
 		r.deliver(at.Batch)
 	}
-	if r.epoch == at.Epoch && ep.whole(at.Rank, batches) {
+	if r.epoch == at.Epoch && ep.IsWhole(at.Rank, batches) {
 		r.finished, r.finishedTo = true, r.epoch+1
 	}
 	return append(over, j.overEpochs()...)

@@ -1,4 +1,4 @@
-package engine
+package count
 
 import (
 	"crypto/sha256"
@@ -10,9 +10,9 @@ import (
 	"lcache/sample"
 )
 
-// digester hashes the orders of finished epochs in the background, one after the other. No request waits for it: SHA-256 over millions of indices takes
-// tenths of a second.
-type digester struct {
+// A Digester hashes the orders of finished epochs in the background, one after the other. No request waits for it, because SHA-256 over millions of indices takes tenths of a
+// second. The zero value is ready for use. Its methods may be called concurrently; its lock is held for a moment only.
+type Digester struct {
 	mu    sync.Mutex // guards the fields that follow
 	queue []func()
 	idle  chan struct{} // closed when the queue has run; nil: nothing is queued
@@ -21,8 +21,8 @@ type digester struct {
 // mostDigests bounds the queue, because clients choose the epochs that they read. An epoch beyond it has no digest.
 const mostDigests = 64
 
-// add queues work. start begins a goroutine that its owner joins. It reports whether there was room.
-func (d *digester) add(start func(func()), work func()) bool {
+// Add queues work. start starts a goroutine, which the caller joins. Add reports whether there was room.
+func (d *Digester) Add(start func(func()), work func()) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if len(d.queue) >= mostDigests {
@@ -36,7 +36,7 @@ func (d *digester) add(start func(func()), work func()) bool {
 	return true
 }
 
-func (d *digester) run() {
+func (d *Digester) run() {
 	for {
 		d.mu.Lock()
 		if len(d.queue) == 0 {
@@ -52,8 +52,8 @@ func (d *digester) run() {
 	}
 }
 
-// wait returns when nothing is queued, or after a limit.
-func (d *digester) wait(limit time.Duration) {
+// Wait returns when nothing is queued, or after a limit.
+func (d *Digester) Wait(limit time.Duration) {
 	d.mu.Lock()
 	idle := d.idle
 	d.mu.Unlock()
@@ -68,22 +68,22 @@ func (d *digester) wait(limit time.Duration) {
 	}
 }
 
-// rankBatches are the batches that a rank received in an epoch.
-type rankBatches struct {
-	received []uint64                               // bit i: batch i was delivered
-	look     func(batch int) ([]sample.Index, bool) // returns the indices of a batch
+// Batches are the batches that a rank received in an epoch.
+type Batches struct {
+	Received []uint64                               // bit i is set if batch i was delivered
+	Look     func(batch int) ([]sample.Index, bool) // returns the indices of a batch; false: unknown
 }
 
-// digestOf returns the SHA-256 of indices, rank by rank, as little-endian u32; nil if the order of a batch is unknown.
-func digestOf(ranks []rankBatches) *string {
+// Digest returns the SHA-256 of indices, rank by rank, as little-endian u32; nil if the order of a batch is unknown.
+func Digest(ranks []Batches) *string {
 	h := sha256.New()
 	var buf []byte
 	for _, r := range ranks {
-		for b := range len(r.received) * 64 {
-			if r.received[b/64]&(1<<(b%64)) == 0 {
+		for b := range len(r.Received) * 64 {
+			if r.Received[b/64]&(1<<(b%64)) == 0 {
 				continue
 			}
-			indices, ok := r.look(b)
+			indices, ok := r.Look(b)
 			if !ok {
 				return nil
 			}

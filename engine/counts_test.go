@@ -5,34 +5,12 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"maps"
-	"reflect"
+	"math/rand/v2"
 	"slices"
 	"testing"
-	"time"
 
 	"lcache/ingest"
-	"lcache/internal/serve/status"
-	"lcache/verdict"
 )
-
-// TestBoundBy: the verdict is of what was counted in the period. What follows from which facts is told in verdict's stories.
-func TestBoundBy(t *testing.T) {
-	p := period{seconds: 100, samples: 1000, misses: 20, stall: 30, idle: 60, loop: loopTotals{wait: 30, loop: 99, decode: 5, workers: 2}}
-	want := verdict.Facts{Delivered: 1000, Seconds: 100, Samples: 1000, Misses: 20, Stall: 30, Idle: 60, LoopSeconds: 99, LoopWait: 30}
-	if got := p.facts(); got != want {
-		t.Errorf("facts %+v, want %+v", got, want)
-	}
-	if got := boundBy(p); got != "disk" {
-		t.Errorf("bound by %s, want disk: the loop waits, batches do not lie ready, and the source is hardly read", got)
-	}
-	p.loop = loopTotals{}
-	if got := boundBy(p); got != "consumer" {
-		t.Errorf("bound by %s, want consumer: nothing was reported, and more lay ready than was missing", got)
-	}
-	if got := boundBy(period{}); got != "unknown" {
-		t.Errorf("bound by %s, want unknown: nothing was asked for", got)
-	}
-}
 
 func TestReport(t *testing.T) {
 	j := samplerJob(2, 64, 2, false)
@@ -97,7 +75,7 @@ func TestBatchesWithoutPlaces(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if s := e.Status().Jobs[0]; len(s.Ranks) != 1 || s.Ranks[0].Position != 0 || len(e.owner.counts.open) != 0 {
+	if s := e.Status().Jobs[0]; len(s.Ranks) != 1 || s.Ranks[0].Position != 0 || s.Ranks[0].Epoch != 0 {
 		t.Errorf("batches that no order has moved rank 0: %+v", s.Ranks)
 	}
 	if err := e.Report(Report{Epoch: 0, First: 0, Had: 2}); err != nil {
@@ -121,26 +99,24 @@ func TestBatchesWithoutPlaces(t *testing.T) {
 	}
 }
 
-// TestReportsAreBounded: numbers that a client makes up take no memory without end.
-func TestReportsAreBounded(t *testing.T) {
-	var s reports
-	for n := range mostReported + 10 {
-		s.add(Report{Epoch: n, Rank: n, LoopWait: 1})
+// TestDigestsAreNotWaitedFor: an epoch ends, and the next one is read, while a digest is being computed. The status document has the digests as soon as they are there.
+func TestDigestsAreNotWaitedFor(t *testing.T) {
+	d := makeDataset(t, 200, func(r *rand.Rand, _ int) int { return 1000 + r.IntN(9000) })
+	j := samplerJob(3, 16, 2, false)
+	o, _ := ingested(t, d, ingest.Options{Job: j, Block: 128 << 10, Memory: 24 << 20})
+	e := open(t, o)
+	defer closeEngine(t, e)
+	release := make(chan struct{})
+	e.digests.Add(e.builders.Go, func() { <-release })
+	d.readEpochs(t, e, j, 0, 2)
+	if done := e.Status().Jobs[0].EpochsDone; len(done) != 2 || done[1].OrderDigest != nil {
+		t.Errorf("with a digest on its way: %+v", done)
 	}
-	if len(s.ranks) != mostReported || len(s.epochs) > 2*keepClosed {
-		t.Errorf("%d ranks and %d epochs are kept", len(s.ranks), len(s.epochs))
-	}
-	latest := status.Epoch{Epoch: mostReported - 1}
-	if s.fillEpoch(&latest); latest.LoopWaitSeconds == nil || *latest.LoopWaitSeconds != 1 {
-		t.Errorf("the latest epoch is not among them: %+v", latest)
-	}
-}
-
-func TestPeriod(t *testing.T) {
-	then := totals{at: time.Unix(100, 0), samples: 5, misses: 2, stall: time.Second, idle: time.Second, loop: loopTotals{wait: 1, loop: 10, decode: 3}}
-	now := totals{at: time.Unix(130, 0), samples: 11, misses: 3, stall: 3 * time.Second, idle: 5 * time.Second, loop: loopTotals{wait: 4, loop: 30, decode: 5}}
-	want := period{seconds: 30, samples: 6, misses: 1, stall: 2, idle: 4, loop: loopTotals{wait: 3, loop: 20, decode: 2}}
-	if got := now.since(then); !reflect.DeepEqual(got, want) {
-		t.Errorf("got %+v, want %+v", got, want)
+	close(release)
+	done := e.Status().Jobs[0].EpochsDone
+	for k := range done {
+		if done[k].OrderDigest == nil || done[k].RequestedDigest == nil || k > 0 && *done[k].OrderDigest == *done[k-1].OrderDigest {
+			t.Errorf("epoch %d: no digest of its own: %+v", k, done[k])
+		}
 	}
 }
