@@ -8,6 +8,7 @@ import (
 
 	"lcache/cache"
 	"lcache/deliver"
+	"lcache/internal/importance/session"
 	"lcache/quota"
 )
 
@@ -16,6 +17,7 @@ import (
 const (
 	leastOrders   = 4 << 20  // for pushed orders: with few samples an order is little more than its entries in tables
 	orderEntries  = 64 << 10 // these entries
+	leastStates   = 4 << 20  // for states of importance of small datasets, if --memory leaves nothing
 	leastObserved = 2 << 20  // for observations that wait
 	shareOrders   = 4        // pushed orders may take this part of --memory,
 	shareObserved = 16       // and observations this one
@@ -49,8 +51,7 @@ func (e *Engine) openAccount() {
 		e.orders.SetLimit(e.opts.PushBytes)
 	}
 	left := e.account.Left()
-	e.importances = e.account.Share(leastStates, leastStates+left)
-	e.kept = e.account.Share(0, left)
+	e.shares = session.Shares{Account: e.account, States: e.account.Share(leastStates, leastStates+left), Kept: e.account.Share(0, left), MostOrders: limit / shareOrders, Memory: limit}
 	e.observed = e.account.Share(leastObserved, max(leastObserved, limit/shareObserved))
 	e.cache.Schedule.CountIn(e.orders)
 }

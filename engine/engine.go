@@ -31,6 +31,7 @@ import (
 	"lcache/engine/internal/count"
 	"lcache/fetch"
 	"lcache/internal/importance/disk"
+	"lcache/internal/importance/session"
 	"lcache/internal/serve/status"
 	"lcache/logfile"
 	"lcache/plan"
@@ -80,24 +81,23 @@ type knobs struct {
 
 // An Engine serves one cache.
 type Engine struct {
-	cache       *cache.Cache
-	keeps       func(sample.Index) bool // the cache's Placement
-	opts        Options
-	started     time.Time
-	server      string // random, of this run
-	mover       *sorter.Mover
-	staging     *staging.Staging // the mover's
-	fetcher     *fetch.Fetcher   // the mover's
-	pass        *reorder.Pass    // the mover's
-	prefetcher  *fetch.Prefetcher
-	window      *window
-	deliver     *deliver.Deliver
-	account     *quota.Account // what --memory leaves for clients
-	orders      *quota.Share   // pushed orders of all jobs, and those that are being received
-	importances *quota.Share   // states of importance
-	kept        *quota.Share   // samples and packages that importance keeps in memory
-	observed    *quota.Share   // observations that wait to be taken, of all jobs
-	disk        *disk.Files    // of importance
+	cache      *cache.Cache
+	keeps      func(sample.Index) bool // the cache's Placement
+	opts       Options
+	started    time.Time
+	server     string // random, of this run
+	mover      *sorter.Mover
+	staging    *staging.Staging // the mover's
+	fetcher    *fetch.Fetcher   // the mover's
+	pass       *reorder.Pass    // the mover's
+	prefetcher *fetch.Prefetcher
+	window     *window
+	deliver    *deliver.Deliver
+	account    *quota.Account // what --memory leaves for clients
+	orders     *quota.Share   // pushed orders of all jobs, and those that are being received
+	shares     session.Shares // of the account, for importance
+	observed   *quota.Share   // observations that wait to be taken, of all jobs
+	disk       *disk.Files    // of importance
 
 	wake     chan struct{} // to the mover
 	ctx      context.Context

@@ -24,7 +24,7 @@ type important struct {
 	e      *Engine
 	j      *job
 	config drawn.Config
-	room   *holding
+	room   *session.Holding
 
 	high  *memory.High    // samples that the policy keeps
 	along *memory.Along   // samples that were read opportunistically; nil: none are
@@ -49,7 +49,7 @@ func (e *Engine) Importance(ctx context.Context, number, rank int, run string, t
 	if err != nil {
 		return ImportanceInfo{}, &deliver.ArgumentError{Reason: err.Error()}
 	}
-	here, err := allHere(text, c.WorldSize)
+	here, err := session.AllHere(text, c.WorldSize)
 	if err != nil {
 		return ImportanceInfo{}, err
 	}
@@ -67,6 +67,9 @@ func (e *Engine) Importance(ctx context.Context, number, rank int, run string, t
 	p.Join(rank, run, here)
 	return ImportanceInfo{Name: c.Name, Lag: c.Lag, Seed: fmt.Sprint(c.Seed), Length: int64(p.Status().EpochLength), WorldSize: c.WorldSize, BatchSize: c.BatchSize, Ignored: c.Ignored}, nil
 }
+
+// spareMemory returns the memory not yet reserved, for samples and packages of importance.
+func (e *Engine) spareMemory() int64 { return e.shares.Kept.Left() }
 
 // cacheNotGiven marks a configuration whose cache= was left out.
 const cacheNotGiven = -1
@@ -140,13 +143,13 @@ func (e *Engine) importanceOf(j *job, c drawn.Config) (*important, error) {
 	if err := e.freeName(j, c.Name); err != nil {
 		return nil, err
 	}
-	h, err := e.hold(c)
+	h, err := e.shares.Hold(c, e.cache.Manifest.Len())
 	if err != nil {
 		return nil, err
 	}
 	p, err := e.beginImportant(j, c, h)
 	if err != nil {
-		h.giveBack()
+		h.GiveBack()
 		return nil, err
 	}
 	e.holdBy(p.high.Held(), nil)
@@ -188,11 +191,11 @@ func (e *Engine) freeName(j *job, name string) error {
 }
 
 // beginImportant takes memory and disk space for a job's importance, and begins it.
-func (e *Engine) beginImportant(j *job, c drawn.Config, h *holding) (*important, error) {
+func (e *Engine) beginImportant(j *job, c drawn.Config, h *session.Holding) (*important, error) {
 	if c.Cache == cacheNotGiven {
 		c.Cache = e.defaultCache(c)
 	}
-	if err := h.keepCache(c); err != nil {
+	if err := h.KeepCache(c); err != nil {
 		return nil, err
 	}
 	if err := e.disk.Take(c.Name); err != nil {
@@ -206,7 +209,7 @@ func (e *Engine) beginImportant(j *job, c drawn.Config, h *holding) (*important,
 }
 
 // newImportant makes the memory and packages of a job's importance, and starts its session.
-func (e *Engine) newImportant(j *job, c drawn.Config, h *holding) (p *important, err error) {
+func (e *Engine) newImportant(j *job, c drawn.Config, h *session.Holding) (p *important, err error) {
 	p = &important{e: e, j: j, config: c, room: h, ended: make(chan struct{})}
 	defer func() {
 		if err != nil {
@@ -217,7 +220,7 @@ func (e *Engine) newImportant(j *job, c drawn.Config, h *holding) (p *important,
 	if p.high, err = e.newHigh(c); err != nil {
 		return nil, err
 	}
-	o := session.Options{Config: c, Manifest: e.cache.Manifest, Schedule: j.schedule, Host: sessionHost{e, j}, Log: e.cache.Logger, High: p.high, Observations: e.observed, Orders: h.orders,
+	o := session.Options{Config: c, Manifest: e.cache.Manifest, Schedule: j.schedule, Host: sessionHost{e, j}, Log: e.cache.Logger, High: p.high, Observations: e.observed, Orders: h.Orders,
 		Path: e.disk.Path(c.Name), Trace: e.cache.Store.Trace(), Room: func(bytes int64) error { return e.disk.Grow(c.Name, bytes) }, Epochs: e.cache.Record.Job.Epochs, LateEpoch: e.opts.LateEpoch, Timeout: e.deliver.Timeout()}
 	if substitutesLow(p) {
 		if p.packs, err = e.newPacker(p); err != nil {
@@ -233,9 +236,9 @@ func (e *Engine) newImportant(j *job, c drawn.Config, h *holding) (p *important,
 		}
 		o.Along = p.along
 	}
-	h.keep(p.packs.Memory())
+	h.Keep(p.packs.Memory())
 	if p.along != nil {
-		h.keep(p.along.Total())
+		h.Keep(p.along.Total())
 	}
 	if p.Session, err = session.New(e.ctx, o); err != nil {
 		return nil, err
@@ -272,7 +275,7 @@ func (p *important) giveBack() {
 	p.freeMemory()
 	p.Wait()
 	p.j.schedule.CountIn(p.e.orders)
-	p.room.giveBack()
+	p.room.GiveBack()
 	p.e.disk.GiveBack(p.config.Name)
 	p.e.mu.Lock()
 	defer p.e.mu.Unlock()

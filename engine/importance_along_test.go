@@ -26,7 +26,7 @@ func TestReadsAlong(t *testing.T) {
 			l := losing{d: d, e: e, world: 1}
 			l.ask(t, 0, fmt.Sprintf(`{"batch_size":64,"cache":%d,"seed":5,"method":"impact","lag":%s,"params":{"s_share":0,"warmup":2}}`, cache, lag))
 			p := e.owner.importance.Load()
-			if got, most := p.room.kept, e.opts.Memory-int64(e.cache.Sizing.Memory); got > most || p.along == nil {
+			if got, most := e.shares.Kept.Taken(), e.opts.Memory-int64(e.cache.Sizing.Memory); got > most || p.along == nil {
 				t.Fatalf("importance takes %d bytes, memory leaves %d; read along: %v", got, most, p.along != nil)
 			}
 			c := attach(t, e)

@@ -231,7 +231,7 @@ func TestOrderThatCantBeGiven(t *testing.T) {
 	l := losing{d: d, e: e, world: 1}
 	l.ask(t, 0, fmt.Sprintf(shade, 0))
 	l.epochs(t, 0, 1)
-	share, room := e.owner.importance.Load().room.orders, int64(0)
+	share, room := e.owner.importance.Load().room.Orders, int64(0)
 	for n := share.Limit(); n > 0; n /= 2 {
 		for share.Take(n) {
 			room += n
