@@ -122,30 +122,18 @@ func (e *Engine) evictLast(l *reorder.EpochLog, before int) bool {
 	return found && e.staging.Reclaim(func(owner staging.Segment) bool { return owner == last }, e.members) > 0
 }
 
-// noteIdle notes whether the pass waits for a slot: nothing more may be loaded until a client has consumed.
-func (e *Engine) noteIdle(idle bool) { e.noteWait(&e.idle, idle, true) }
-
-// noteFull notes whether the prefetcher waits for memory. That counts as waiting for the consumer where the window serves no rank.
-func (e *Engine) noteFull(full bool) {
-	e.mu.Lock()
-	counts := !e.anyInWindow()
-	e.mu.Unlock()
-	e.noteWait(&e.full, full, counts)
-}
-
-// noteWait keeps a clock of consumer_wait.
-func (e *Engine) noteWait(since *time.Time, waits, counts bool) {
+// noteIdle notes whether the scan waits for a slot: nothing more may be loaded until a client has consumed.
+func (e *Engine) noteIdle(idle bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if waits && since.IsZero() {
-		*since = time.Now()
-	}
-	if !waits && !since.IsZero() {
-		if counts {
-			e.consumerWait += time.Since(*since)
-		}
-		*since = time.Time{}
-	}
+	e.consumerWait.Slot(time.Now(), idle)
+}
+
+// noteFull notes whether the prefetcher waits for memory.
+func (e *Engine) noteFull(full bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.consumerWait.Memory(time.Now(), full, !e.anyInWindow())
 }
 
 // reread lets segments be loaded again that were evicted while nothing is written on: the epoch may be asked for once more.
@@ -165,16 +153,7 @@ func (e *Engine) reread() {
 }
 
 // idleFor is how long nothing more could be read before a client had consumed. e.mu is held.
-func (e *Engine) idleFor() time.Duration {
-	wait := e.consumerWait
-	if !e.idle.IsZero() {
-		wait += time.Since(e.idle)
-	}
-	if !e.full.IsZero() && !e.anyInWindow() {
-		wait += time.Since(e.full)
-	}
-	return wait
-}
+func (e *Engine) idleFor() time.Duration { return e.consumerWait.Total(time.Now(), !e.anyInWindow()) }
 
 // anyInWindow reports whether the window serves a rank. e.mu is held.
 func (e *Engine) anyInWindow() bool {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"lcache/chunker"
+	"lcache/engine/internal/count"
 	"lcache/logfile"
 	"lcache/reorder"
 	"lcache/sample"
@@ -58,9 +59,7 @@ type state struct {
 	beginning     beginning // of an epoch over a log in another order
 	windowHitRate float64   // share of about the last 1,000 samples that lay in the window
 	paused        bool      // loading ahead is of no use
-	idle          time.Time // since when the pass has nothing it may load; zero: it has
-	full          time.Time // since when the prefetcher has no memory to read to; zero: it has
-	consumerWait  time.Duration
+	consumerWait  count.ConsumerWait
 	evicted       int64 // segments
 	sortBytes     int64 // written by sorts into the epoch that is read
 }

@@ -1,8 +1,9 @@
 // Package count counts what the engine has delivered of a job: in the epochs that are read, and in each epoch that is over. It decides when an epoch is over, and judges by the
 // counters, and by what training loops report of their time, what limits the job.
 //
-// A [Job] has the counters of one job, an [Epoch] those of an epoch that is read. Neither has a lock: the caller's lock guards all of a Job with its Epochs (Engine.mu). An [Ended]
-// is a copy, and needs none. A [Digester] hashes orders in the background, under its own lock. The package reads no counter itself: the caller passes a job's [Totals].
+// A [Job] has the counters of one job, an [Epoch] those of an epoch that is read. A [ConsumerWait] measures a server's waits. None has a lock: the caller's lock guards them
+// (Engine.mu), a Job together with its Epochs. An [Ended] is a copy, and needs none. A [Digester] hashes orders in the background, under its own lock. The package reads no counter
+// itself: the caller passes a job's [Totals].
 package count
 
 import (

@@ -117,6 +117,19 @@ func TestLateRank(t *testing.T) {
 	}
 }
 
+// TestEndedStays: what was received in an epoch that was over does not change while the epoch is open again.
+func TestEndedStays(t *testing.T) {
+	j := newJob()
+	j.deliver(0, 0, 0)
+	left := j.Over([]Rank{{Asked: true, Epoch: 1}}, j.batches)[0]
+	j.Close(left, Totals{}, false)
+	j.deliver(0, 1, 0)
+	j.deliver(0, 0, 1)
+	if got := left.Received[0]; !slices.Equal(got, []uint64{1}) {
+		t.Errorf("rank 0 had received %b, want batch 0", got)
+	}
+}
+
 // TestEpochsAreBounded: epochs that clients make up take no memory without end. The epoch whose last request is the oldest makes room.
 func TestEpochsAreBounded(t *testing.T) {
 	j := newJob()

@@ -66,10 +66,16 @@ func TestFigures(t *testing.T) {
 			t.Errorf("after epoch %d: %d hits, %d bytes of the source, %d epochs done, bound by %s", epoch, d.HitsEpoch, d.SourceBytesEpoch, len(d.EpochsDone), d.BoundBy)
 		}
 	}
+	var latest status.Job
+	j.deliver(4, 0).Hits = 4
+	j.deliver(3, 1).Hits = 3
+	if j.Fill(&latest, at(3)); latest.HitsEpoch != 3 {
+		t.Errorf("two epochs are open: %d hits, want the 3 of the epoch with the latest request", latest.HitsEpoch)
+	}
 	j.now = j.now.Add(time.Minute)
 	var got, want status.Wear
-	j.FillWear(&got, 4000)     // since epoch 1 was over
-	want.PerDay(2000, 60+1+60) // a request came a second after the end
+	j.FillWear(&got, 4000)       // since epoch 1 was over
+	want.PerDay(2000, 60+1+2+60) // each request came a second after what was before it
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("wear %+v, want %+v", got, want)
 	}
