@@ -45,17 +45,9 @@ func (e *Engine) Importance(ctx context.Context, number, rank int, run string, t
 		lag = "1"
 	}
 	job := e.cache.Record.Job
-	c, err := drawn.Parse(text, drawn.Defaults{Cache: cacheNotGiven, Seed: job.Seed, BatchSize: job.BatchSize, WorldSize: max(job.World, 1), DropLast: job.DropLast, Lag: lag})
-	if err != nil {
-		return ImportanceInfo{}, &deliver.ArgumentError{Reason: err.Error()}
-	}
-	here, err := session.AllHere(text, c.WorldSize)
+	c, here, err := session.Parse(text, drawn.Defaults{Cache: cacheNotGiven, Seed: job.Seed, BatchSize: job.BatchSize, WorldSize: max(job.World, 1), DropLast: job.DropLast, Lag: lag}, j.schedule)
 	if err != nil {
 		return ImportanceInfo{}, err
-	}
-	if j.schedule.Replays() && (j.schedule.World() != c.WorldSize || job.BatchSize != c.BatchSize) {
-		return ImportanceInfo{}, &deliver.ArgumentError{Reason: fmt.Sprintf("importance: world_size %d and batch_size %d differ from the server's recipe (%d and %d)",
-			c.WorldSize, c.BatchSize, j.schedule.World(), job.BatchSize)}
 	}
 	if e.cache.Manifest.Len() == 0 {
 		return ImportanceInfo{}, &deliver.ArgumentError{Reason: "importance: the dataset has no samples"}
@@ -65,11 +57,19 @@ func (e *Engine) Importance(ctx context.Context, number, rank int, run string, t
 		return ImportanceInfo{}, err
 	}
 	p.Join(rank, run, here)
-	return ImportanceInfo{Name: c.Name, Lag: c.Lag, Seed: fmt.Sprint(c.Seed), Length: int64(p.Status().EpochLength), WorldSize: c.WorldSize, BatchSize: c.BatchSize, Ignored: c.Ignored}, nil
+	return p.Info(c), nil
 }
 
 // spareMemory returns the memory not yet reserved, for samples and packages of importance.
 func (e *Engine) spareMemory() int64 { return e.shares.Kept.Left() }
+
+// alongShare is the part of importance memory for opportunistic reads if a job gives no cache=: 1/alongShare.
+const alongShare = 16
+
+// readsAlong reports whether a job has opportunistic reads: in a log that is reordered, where drawn epochs leave segments in place.
+func (e *Engine) readsAlong(c drawn.Config) bool {
+	return c.Lag != "0" && c.Substitute == "" && !e.cache.IsStatic()
+}
 
 // cacheNotGiven marks a configuration whose cache= was left out.
 const cacheNotGiven = -1
@@ -90,16 +90,7 @@ func (e *Engine) defaultCache(c drawn.Config) int64 {
 }
 
 // ImportanceInfo is the answer to a client that asked for importance.
-type ImportanceInfo struct {
-	Name      string `json:"name"`
-	Lag       string `json:"lag"`
-	Seed      string `json:"seed"`
-	Length    int64  `json:"epoch_length"`
-	WorldSize int    `json:"world_size"`
-	BatchSize int    `json:"batch_size"`
-
-	Ignored []string `json:"ignored,omitempty"` // parameters that were given and have no effect
-}
+type ImportanceInfo = session.Info
 
 // importanceWithin is importanceOf within a request's time: it reads files, and a disk may hang.
 func (e *Engine) importanceWithin(ctx context.Context, j *job, c drawn.Config) (*important, error) {
@@ -152,10 +143,7 @@ func (e *Engine) importanceOf(j *job, c drawn.Config) (*important, error) {
 		h.GiveBack()
 		return nil, err
 	}
-	e.holdBy(p.high.Held(), nil)
-	if p.along != nil {
-		e.holdBy(p.along.Held(), nil)
-	}
+	e.changeHolders(p.holders(), nil)
 	e.mu.Lock()
 	if e.states == nil {
 		e.states = map[string]*important{}
@@ -217,7 +205,8 @@ func (e *Engine) newImportant(j *job, c drawn.Config, h *session.Holding) (p *im
 			err = fmt.Errorf("importance %s: %w", c.Name, err)
 		}
 	}()
-	if p.high, err = e.newHigh(c); err != nil {
+	data := memory.Dataset{Manifest: e.cache.Manifest, Sums: e.cache.Sums, Logger: e.cache.Logger}
+	if p.high, err = memory.NewHigh(c, memory.Options{Dataset: data, Slice: e.staging.Slice, Read: e.fetcher.ReadNow}); err != nil {
 		return nil, err
 	}
 	o := session.Options{Config: c, Manifest: e.cache.Manifest, Schedule: j.schedule, Host: sessionHost{e, j}, Log: e.cache.Logger, High: p.high, Observations: e.observed, Orders: h.Orders,
@@ -231,15 +220,13 @@ func (e *Engine) newImportant(j *job, c drawn.Config, h *session.Holding) (p *im
 		}
 	}
 	if e.readsAlong(c) {
-		if p.along, err = e.newAlong(e.spareMemory()); err != nil {
+		if p.along, err = memory.NewAlong(e.spareMemory(), data, e.undelivered); err != nil {
 			return nil, err
 		}
 		o.Along = p.along
 	}
 	h.Keep(p.packs.Memory())
-	if p.along != nil {
-		h.Keep(p.along.Total())
-	}
+	h.Keep(p.along.Total())
 	if p.Session, err = session.New(e.ctx, o); err != nil {
 		return nil, err
 	}
@@ -252,9 +239,7 @@ func (p *important) freeMemory() {
 	if p.high != nil {
 		p.high.Close()
 	}
-	if p.along != nil {
-		p.along.Close()
-	}
+	p.along.Close()
 }
 
 // stop ends the session and waits until its name is free again. Requests get why as their error. The file stays.
@@ -268,10 +253,7 @@ func (p *important) stop(why error) {
 
 // giveBack frees the memory of a session whose worker has ended, then its name when the file is written.
 func (p *important) giveBack() {
-	p.e.holdBy(nil, p.high.Held())
-	if p.along != nil {
-		p.e.holdBy(nil, p.along.Held())
-	}
+	p.e.changeHolders(nil, p.holders())
 	p.freeMemory()
 	p.Wait()
 	p.j.schedule.CountIn(p.e.orders)

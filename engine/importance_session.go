@@ -109,16 +109,7 @@ func (e *Engine) Unstable(number, rank int) (mine []sample.Index, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := p.Refuse(rank); err != nil {
-		return nil, err
-	}
-	err = p.View(func(s *drawn.State) {
-		all := s.Unstable()
-		for k := rank; k < len(all); k += p.config.WorldSize {
-			mine = append(mine, all[k])
-		}
-	})
-	return mine, err
+	return p.Unstable(rank)
 }
 
 // OrderPage returns a part of a rank's order in an epoch of a job with importance, from place first on, and the length of the whole. It waits until the epoch's order is known.
@@ -176,16 +167,21 @@ func (p *important) requested(at deliver.Position) []sample.Index {
 	return p.RequestedAt(at)
 }
 
-// holdBy adds a memory to the suppliers, or removes one.
-func (e *Engine) holdBy(more, less fetch.Holder) {
+// holders returns the memories of a job that hold samples.
+func (p *important) holders() fetch.Holders {
+	list := fetch.Holders{p.high.Held()}
+	if p.along != nil {
+		list = append(list, p.along.Held())
+	}
+	return list
+}
+
+// changeHolders adds memories to the suppliers, and removes others.
+func (e *Engine) changeHolders(more, less fetch.Holders) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.holders = slices.Clone(e.holders) // readers use the old list without a lock
-	if more != nil {
-		e.holders = append(e.holders, more)
-	} else {
-		e.holders = slices.DeleteFunc(e.holders, func(one fetch.Holder) bool { return one == less })
-	}
-	list := e.holders
+	list := slices.Concat(e.holders, more) // readers use the old list without a lock
+	list = slices.DeleteFunc(list, func(one fetch.Holder) bool { return slices.Contains(less, one) })
+	e.holders = list
 	e.fetcher.Held.Store(&list)
 }

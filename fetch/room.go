@@ -66,6 +66,25 @@ func (f *Fetcher) TryRoom(need int64) (*staging.Extent, bool) {
 	return f.sideNow(need, func() bool { return f.yieldOne(sample.FromLog) })
 }
 
+// ReadNow calls use with the bytes of a sample, if there is side memory to read it into now.
+func (f *Fetcher) ReadNow(ctx context.Context, index sample.Index, use func(data []byte)) error {
+	one := []sample.Index{index}
+	x, ok := f.TryRoom(f.Need(one))
+	if !ok {
+		return nil
+	}
+	extents, got := f.Into(ctx, x, one)
+	defer func() {
+		for _, x := range extents {
+			f.o.Staging.Drop(x)
+		}
+	}()
+	if got[0].Err == nil {
+		use(got[0].Data)
+	}
+	return got[0].Err
+}
+
 // sideNow takes side memory if no other caller waits for it and there is room, or yield has made some.
 func (f *Fetcher) sideNow(need int64, yield func() bool) (*staging.Extent, bool) {
 	turn := f.turns[staging.Side]

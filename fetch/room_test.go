@@ -78,6 +78,28 @@ func TestThePassWaitsForNoLease(t *testing.T) {
 	b.Staging.Drop(leased)
 }
 
+// TestReadNow: a sample is read if side memory has room now, and the memory is free again afterwards. Without room nothing is read, and that is no error.
+func TestReadNow(t *testing.T) {
+	b := roomBed(t, fetch.Options{})
+	reads := 0
+	read := func() {
+		t.Helper()
+		if err := b.Fetcher.ReadNow(t.Context(), 7, func(data []byte) { b.Is(7, data); reads++ }); err != nil {
+			t.Error(err)
+		}
+	}
+	read()
+	side, ok := b.Fetcher.TryRoom(b.Staging.SideBytes())
+	if !ok {
+		t.Fatal("side memory is not free")
+	}
+	read()
+	b.Staging.Drop(side)
+	if read(); reads != 2 {
+		t.Errorf("%d reads, want 2", reads)
+	}
+}
+
 // TestRoomForOneHasADeadline: a caller that others may wait for does not wait for memory for ever.
 func TestRoomForOneHasADeadline(t *testing.T) {
 	b := roomBed(t, fetch.Options{SourceTimeout: 10 * soon})

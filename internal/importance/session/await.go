@@ -18,8 +18,8 @@ func (s *Session) Seen(rank, epoch int) {
 	}
 }
 
-// Refuse returns the error of a rank that the job does not have; nil: it has it.
-func (s *Session) Refuse(rank int) error {
+// refuse returns the error of a rank that the job does not have; nil: it has it.
+func (s *Session) refuse(rank int) error {
 	if rank >= 0 && rank < s.o.Config.WorldSize {
 		return nil
 	}
@@ -28,7 +28,7 @@ func (s *Session) Refuse(rank int) error {
 
 // Await waits until the order of an epoch is known. It does not wait for an epoch that the job does not have.
 func (s *Session) Await(ctx context.Context, rank, epoch int) error {
-	if err := s.Refuse(rank); err != nil {
+	if err := s.refuse(rank); err != nil {
 		return err
 	}
 	if !s.o.Schedule.Exists(epoch) {

@@ -3,6 +3,7 @@ package session
 import (
 	"context"
 
+	"lcache/drawn"
 	"lcache/sample"
 )
 
@@ -29,4 +30,18 @@ func (s *Session) Page(ctx context.Context, epoch, rank int, first, count uint32
 		page = append(page, batch[max(0, int(first)-b*size):min(len(batch), end-b*size)]...)
 	}
 	return page, total, nil
+}
+
+// Unstable lists the samples that a rank looks at again before the next epoch.
+func (s *Session) Unstable(rank int) (mine []sample.Index, err error) {
+	if err := s.refuse(rank); err != nil {
+		return nil, err
+	}
+	err = s.View(func(state *drawn.State) {
+		all := state.Unstable()
+		for k := rank; k < len(all); k += s.o.Config.WorldSize {
+			mine = append(mine, all[k])
+		}
+	})
+	return mine, err
 }

@@ -1,0 +1,61 @@
+package session
+
+import (
+	"fmt"
+
+	"lcache/deliver"
+	"lcache/drawn"
+	"lcache/schedule"
+	"lcache/surrogate"
+)
+
+// Info is the answer to a client that asked for importance.
+type Info struct {
+	Name      string `json:"name"`
+	Lag       string `json:"lag"`
+	Seed      string `json:"seed"`
+	Length    int64  `json:"epoch_length"`
+	WorldSize int    `json:"world_size"`
+	BatchSize int    `json:"batch_size"`
+
+	Ignored []string `json:"ignored,omitempty"` // parameters that were given and have no effect
+}
+
+// Info returns what a client that asked for importance gets to know. c is what it asked for.
+func (s *Session) Info(c drawn.Config) Info {
+	return Info{Name: c.Name, Lag: c.Lag, Seed: fmt.Sprint(c.Seed), Length: int64(s.Status().EpochLength), WorldSize: c.WorldSize, BatchSize: c.BatchSize, Ignored: c.Ignored}
+}
+
+// Parse returns what a client's text asks for in a job that has a schedule. allHere says that all ranks are known to run on this machine.
+func Parse(text []byte, d drawn.Defaults, s *schedule.Schedule) (c drawn.Config, allHere bool, err error) {
+	if c, err = drawn.Parse(text, d); err != nil {
+		return c, false, &deliver.ArgumentError{Reason: err.Error()}
+	}
+	if allHere, err = ranksHere(text, c.WorldSize); err != nil {
+		return c, false, err
+	}
+	if s.Replays() && (s.World() != c.WorldSize || d.BatchSize != c.BatchSize) {
+		return c, false, &deliver.ArgumentError{Reason: fmt.Sprintf("importance: world_size %d and batch_size %d differ from the server's recipe (%d and %d)", c.WorldSize, c.BatchSize, s.World(), d.BatchSize)}
+	}
+	return c, allHere, nil
+}
+
+// ranksHere reports whether a client's text says that all ranks of a run are on its machine; false: the client does not know. It returns an error if only some are. Ranks on another machine observe to another server,
+// which would draw other orders: some samples would be trained twice in an epoch, and others not.
+func ranksHere(text []byte, world int) (bool, error) {
+	var given struct {
+		Local *int `json:"local_world_size"`
+	}
+	err := surrogate.Unmarshal(text, &given)
+	switch {
+	case err != nil:
+		return false, &deliver.ArgumentError{Reason: fmt.Sprintf("importance: %v", err)}
+	case given.Local == nil:
+		return false, nil
+	case *given.Local < 1:
+		return false, &deliver.ArgumentError{Reason: fmt.Sprintf("importance: local_world_size is %d: give how many ranks run on this machine, or null", *given.Local)}
+	case *given.Local < world:
+		return false, &deliver.ArgumentError{Reason: fmt.Sprintf("job.importance needs all ranks on one machine: %d in all, %d here", world, *given.Local)}
+	}
+	return true, nil
+}
