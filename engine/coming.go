@@ -125,7 +125,7 @@ func (e *Engine) apart(epoch int, content []sample.Index) (apart map[sample.Inde
 	if l == nil || l.Epoch != epoch || l.Line == nil {
 		return nil, false
 	}
-	return apartFrom(l.Line, content, e.holders.Has), true
+	return apartFrom(l.Line, content, e.fetcher.Held.Load().Has), true
 }
 
 // apartFrom lists the samples of a chunk that the scan does not load in time and that memory does not hold: samples that the log does not deliver, and later uses of samples. A sample lies in the

@@ -113,7 +113,6 @@ type Engine struct {
 	lastJob int
 	ended   []status.Job          // the last ones that are over
 	states  map[string]*important // of importance, by name
-	holders fetch.Holders         // of samples, by importance
 	state
 
 	importing chan struct{} // has a value while a job's importance begins, or all of them end; no lock is held when one is put there

@@ -180,8 +180,10 @@ func (p *important) holders() fetch.Holders {
 func (e *Engine) changeHolders(more, less fetch.Holders) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	list := slices.Concat(e.holders, more) // readers use the old list without a lock
+	list := slices.Clone(more)
+	if held := e.fetcher.Held.Load(); held != nil {
+		list = slices.Concat(*held, more) // readers use the old list without a lock
+	}
 	list = slices.DeleteFunc(list, func(one fetch.Holder) bool { return slices.Contains(less, one) })
-	e.holders = list
 	e.fetcher.Held.Store(&list)
 }
