@@ -96,7 +96,7 @@ func (e *Engine) closeEpochs(j *job, over []count.Ended) {
 	}
 }
 
-// deliveredOrders returns the batches that were delivered in an epoch, by rank, and those that were requested where they differ. Both are nil if the order is unknown.
+// deliveredOrders returns the batches that were delivered in an epoch, by rank, and the requested batches if they differ. Both are nil if the order is unknown.
 func (e *Engine) deliveredOrders(j *job, end count.Ended) (served, requested []count.Batches) {
 	if end.Diverged {
 		return nil, nil

@@ -12,8 +12,8 @@ import (
 	"lcache/schedule"
 )
 
-// A job is one program's way through the dataset: its orders, how far its ranks have come, and what is counted of it. One job of an Engine is the owner: the
-// log is laid out in its order, and the state machine asks it alone. The others are served by the prefetcher. Engine.mu guards ranks and counts.
+// A job is one program's way through the dataset: its orders, the progress of its ranks, and its counters. One job of an Engine is the owner: the log is laid out in its order, and
+// the state machine asks it alone. The prefetcher serves the others. Engine.mu guards ranks and counts.
 type job struct {
 	number   int    // in positions; 0: of the server's own recipe
 	token    string // "": of the server's own recipe
@@ -41,7 +41,7 @@ func newJob(number int, s *schedule.Schedule, begin count.Totals) *job {
 	return j
 }
 
-// jobOf returns the job that a position names; nil: there is no such job. e.mu is held.
+// jobOf returns the job that a position names, or nil. e.mu is held.
 func (e *Engine) jobOf(at *deliver.Position) *job { return e.jobs[at.Job] }
 
 // publishJobs makes a change of the jobs visible to lookUp. e.mu is held.
@@ -50,10 +50,10 @@ func (e *Engine) publishJobs() {
 	e.found.Store(&now)
 }
 
-// lookUp returns the job with a number; nil: there is no such job. It takes no lock.
+// lookUp returns the job with a number, or nil. It takes no lock.
 func (e *Engine) lookUp(number int) *job { return (*e.found.Load())[number] }
 
-// rank returns a rank, which is new if nobody has asked for it before. e.mu is held.
+// rank returns a rank, or makes it at its first request. e.mu is held.
 func (j *job) rank(n int) *rank {
 	r := j.ranks[n]
 	if r == nil {

@@ -12,9 +12,9 @@ import (
 	"lcache/schedule"
 )
 
-// Several jobs may read one cache: training and validation, a notebook beside a run, searches over the same dataset. A job is named by a token that its
-// processes say; all ranks and workers with one token are one job. Each begins with the orders of the server's own recipe, and pushes others. A job that nobody is
-// connected for any longer ends after a while; only what it counted stays.
+// Several jobs may read one cache: training and validation, a notebook in addition to a run, searches over the same dataset. A job's processes name it by a token: all ranks and
+// workers with one token are one job. Each begins with the orders of the server's own recipe, and pushes others. A job without a connection ends after a while, and only its
+// last counters stay.
 
 const (
 	defaultJobs = 8    // that are read ahead for
@@ -105,7 +105,7 @@ func (e *Engine) admitJobs() {
 	}
 }
 
-// readAhead is how many connected jobs with a token are read ahead for. One that nobody is connected for takes no other's place: a program may make a loader for each
+// readAhead counts the connected jobs with a token that are read ahead for. A job without a connection takes no other job's place, because a program may make a loader for each
 // epoch. e.mu is held.
 func (e *Engine) readAhead() (n int) {
 	for _, j := range e.jobs {
@@ -125,8 +125,8 @@ func (e *Engine) sorted() (jobs []*job) {
 	return jobs
 }
 
-// sweepJobs ends the jobs that nobody has been connected for lately, and takes memory from those that sleep: they hold nothing but their leases. It keeps the orders
-// of the others. e.mu is held.
+// sweepJobs ends the jobs that have had no connection for a while, takes memory from the ranks that sleep, which keep only their leases, and keeps the orders of the others. e.mu is
+// held.
 func (e *Engine) sweepJobs() {
 	if len(e.jobs) == 1 {
 		return
@@ -159,12 +159,12 @@ func (e *Engine) sweepJobs() {
 // isConnected reports whether somebody takes part in a job. The server's own recipe's has no users, and always is. Engine.mu is held.
 func (j *job) isConnected() bool { return j.token == "" || j.users > 0 }
 
-// isOver reports whether nobody has been connected for a job for a while. Engine.mu is held.
+// isOver reports whether a job has had no connection for a while. Engine.mu is held.
 func (j *job) isOver(now time.Time, late time.Duration) bool {
 	return j.token != "" && j.users == 0 && now.Sub(j.left) > lateEpochs*late
 }
 
-// endJob forgets a job but for what it counted, and reads ahead for one that was served on demand. e.mu is held.
+// endJob forgets a job except for its last entry in the status document. e.mu is held.
 func (e *Engine) endJob(j *job) {
 	for n := range j.ranks {
 		e.prefetcher.Forget(j.jobRank(n))
