@@ -218,7 +218,7 @@ class Bench:
         """Jobs at once with different seeds: epochs of each, then each one's speed and the sum while all of them read."""
         n = self.o.jobs
         self.note(f"{name}: {n} jobs at once")
-        processes = self.run([self.reader(cache, 10 + j) for j in range(n)], self.env(name), self.o.epochs)
+        processes = self.run([self.reader(cache, 1 + j) for j in range(n)], self.env(name), self.o.epochs)
         out = []
         for j, p in enumerate(processes):
             for e, f in enumerate(self.epochs(p, f"{name}, job {j}", alone=False)):
@@ -226,13 +226,31 @@ class Bench:
         read = processes[0].ready["moved"][0]  # type: ignore[attr-defined]
         if self.stage.moved()[0] - read < self.o.bytes - self.stage.memory:
             raise Failed(f"{name}: {n} jobs read less of the device than one epoch's bytes: it was not cold")
-        ways = [[(x["t"], x.get("epoch", 0), x["samples"]) for x in p.lines if x["kind"] == "progress"] for p in processes]
+        ways = [[(x["t"], x["samples"]) for x in p.lines if x["kind"] == "progress"] for p in processes]
         curves = [grown(way, self.o.size) for way in ways]
-        start, end = max(c[0][0] for c in curves), min(c[-1][0] for c in curves)
-        speeds = [(at(c, end) - at(c, start)) / (end - start) / 1e6 for c in curves]
-        out += [{"name": f"job {j} of {n}, while all read", "mb_s": s, "together": True} for j, s in enumerate(speeds)]
-        out.append({"name": f"sum of {n} jobs", "mb_s": sum(speeds), "together": True})
-        self.note(f"{name}: {n} jobs at once: " + " + ".join(f"{s:.0f}" for s in speeds) + " MB/s")
+        end = min(c[-1][0] for c in curves)
+        second = [([t for t, samples in way if not samples] + [end])[1] for way in ways]  # when each came to its second epoch
+        for word, start in (("while all read", max(c[0][0] for c in curves)), ("from the second epoch of one on", min(second))):
+            if start >= end:
+                continue
+            speeds = [(at(c, end) - at(c, start)) / (end - start) / 1e6 for c in curves]
+            out += [{"name": f"job {j} of {n}, {word}", "mb_s": s, "together": True} for j, s in enumerate(speeds)]
+            out.append({"name": f"sum of {n} jobs, {word}", "mb_s": sum(speeds), "together": True})
+            self.note(f"{name}: {n} jobs at once, {word}: " + " + ".join(f"{s:.0f}" for s in speeds) + " MB/s")
+        return out
+
+    def same(self, name: str, cache: Path) -> list[dict[str, Any]]:
+        """Jobs at once with one seed, after one job alone with another: how often they read the device."""
+        out, n = [], self.o.same_jobs
+        for jobs, seed in ((1, 30), (n, 31)):
+            self.note(f"{name}: {jobs} with one seed")
+            processes = self.run([self.reader(cache, seed) for _ in range(jobs)], self.env(name), self.o.epochs)
+            for j, p in enumerate(processes):
+                self.epochs(p, f"{name}, job {j} of {jobs} with one seed", alone=False)
+            read = self.stage.moved()[0] - processes[0].ready["moved"][0]  # type: ignore[attr-defined]
+            times = [x["t"] for p in processes for x in p.lines if x["kind"] == "progress"]
+            out.append({"name": f"{jobs} with one seed, all of them", "mb_s": jobs * self.o.epochs * self.o.bytes / (max(times) - min(times)) / 1e6, "device_read": read / self.o.bytes})
+        self.note(f"{name}: one job read the device {out[0]['device_read']:.2f} times in {self.o.epochs} epochs, {n} with one seed {out[1]['device_read']:.2f} times")
         return out
 
     def validation(self, name: str, cache: Path) -> list[dict[str, Any]]:
@@ -301,6 +319,8 @@ class Bench:
             raise Failed(f"{name}: the orders are not those of the seeds: {same}")
         if "jobs" in o.phases:
             out["jobs"] = self.jobs(name, cache)
+        if "same" in o.phases:
+            out["same"] = self.same(name, cache)
         if "validation" in o.phases:
             out["validation"] = self.validation(name, cache)
         shutil.rmtree(cache)
@@ -309,10 +329,10 @@ class Bench:
         return out
 
 
-def grown(way: list[tuple[float, int, int]], sample: int) -> list[tuple[float, float]]:
+def grown(way: list[tuple[float, int]], sample: int) -> list[tuple[float, float]]:
     """(time, bytes so far) over all epochs: the counts of a process begin again with each."""
     out, before, last = [], 0, 0
-    for t, _, samples in way:
+    for t, samples in way:
         if samples < last:
             before += last
         last = samples

@@ -41,6 +41,8 @@ def ratios(one: Round, name: str, baseline: str) -> dict[str, float]:
             out[f"{job['name']} ÷ plain"] = job["mb_s"] / plain
         if job.get("together") and steady:
             out[f"{job['name']} ÷ steady"] = job["mb_s"] / steady
+    if same := mine.get("same"):
+        out[f"device reads of {same[1]['name'].split(',')[0]} ÷ one's"] = same[1]["device_read"] / same[0]["device_read"]
     for figure in mine.get("validation", []):
         if "longer" in figure:
             out["validation of a tenth, part of an epoch that it costs"] = figure["longer"]
