@@ -39,6 +39,7 @@ type rankCursor struct {
 	blocked  bool             // there is no chunk at next for now
 	passing  bool             // Coming.Passing of the chunk that was listed last
 	later    laterChunks
+	lent     int64                     // bytes of the shares of ranks that read nothing ahead, for copies
 	chunks   []*chunk                  // listed and not passed, in order
 	done     map[chunker.Position]bool // chunks that need no listing: delivered, or brought by index
 	strays   int                       // requests in a row for delivered chunks

@@ -46,12 +46,21 @@ type laterChunk struct {
 // copyBytes returns how much memory a copy takes.
 func copyBytes(size uint32) int64 { return int64(size+4095) &^ 4095 }
 
-// laterShare returns how many bytes copies of samples for later chunks of a rank may take: 0 unless a pass goes over the log for another job. r.mu is held.
+// laterShare returns how many bytes copies of samples for later chunks of a rank may take: 0 unless a pass goes over the log for another job. It is what is left of the
+// rank's share, and of the shares of ranks that read nothing ahead because the pass serves them. r.mu is held.
 func (c *rankCursor) laterShare() int64 {
 	if !c.passing {
 		return 0
 	}
-	return c.share - max(c.share/2, min(c.share, 2*c.largest))
+	return c.share - c.nearShare() + c.lent
+}
+
+// nearShare returns how many bytes the chunks that are listed for a rank may fill. r.mu is held.
+func (c *rankCursor) nearShare() int64 {
+	if !c.passing {
+		return c.share
+	}
+	return max(c.share/2, min(c.share, 2*c.largest))
 }
 
 // noteLater notes the next chunk of a rank whose copies leave room for more. It returns false when there is none.
@@ -157,6 +166,17 @@ func (r *Prefetcher) dropAllLater(c *rankCursor) {
 		r.dropLater(c, len(c.later.list)-1)
 	}
 	c.later = laterChunks{}
+}
+
+// trimLater frees the copies of a rank that its part of the memory has no room for any longer. Those in half of its share stay when the pass is interrupted, as between two epochs.
+// r.mu is held.
+func (r *Prefetcher) trimLater(c *rankCursor) {
+	most := c.laterShare()
+	if !c.passing {
+		most = c.share / 2
+	}
+	for c.later.bytes > most && r.shortenLater(c) {
+	}
 }
 
 // yieldLater frees copies of the chunk that is needed last of the rank with most of them. It returns false if there are none. r.mu is held.

@@ -161,3 +161,39 @@ func TestLaterCopiesAreFreed(t *testing.T) {
 		})
 	}
 }
+
+// A rank that reads nothing ahead, because the pass serves it, lends its part of the memory for copies, and has it back when it reads ahead again.
+func TestIdleRanksLendMemoryForCopies(t *testing.T) {
+	var order [][]sample.Index
+	for i := range 60 {
+		order = append(order, []sample.Index{sample.Index(i)})
+	}
+	b := newLeftBed(t, slices.Repeat([]uint32{3000}, 60), fetch.Options{Jobs: 4}, staging.Options{Slots: 1, SlotBytes: 16 * 4096, SideBytes: 1 << 16, MissBytes: 32 * room}, fetch.PrefetcherOptions{},
+		map[int][][]sample.Index{0: order, 1: nil})
+	b.passing = true
+	b.r.Asked(chunker.Position{Rank: 1}) // it has no chunk: something else serves it
+	b.ask(0, 0)
+	b.until(func() bool { return b.r.Ready(chunker.JobRank{}) >= 8 })
+	var all []sample.Index
+	for i := sample.Index(12); i < 60; i++ {
+		all = append(all, i)
+	}
+	count := func() (n int) {
+		for _, i := range all {
+			if b.Staging.Present(i) {
+				n++
+			}
+		}
+		return n
+	}
+	for some := range slices.Chunk(all, 8) {
+		b.passes(some...)
+	}
+	const half = 24 // copies that half of the rank's share has room for: three quarters of the memory are its share, because the other one takes nothing
+	if n := count(); n <= half {
+		t.Errorf("%d copies, want more than %d", n, half)
+	}
+	b.orders[1] = [][]sample.Index{{0}, {1}, {2}, {3}, {4}, {5}, {6}, {7}, {8}}
+	b.r.Changed(chunker.JobRank{Rank: 1}, 0)
+	b.until(func() bool { return count() <= half })
+}

@@ -65,12 +65,13 @@ func (r *Prefetcher) listOne() bool {
 func (r *Prefetcher) hungriest() (best *rankCursor, full bool) {
 	r.shareOut()
 	for _, c := range r.ranks {
+		r.trimLater(c)
 		waits := !c.asked.Before(c.next) || c.hasStale()
 		for waits && c.bytes >= c.share && r.letGo(c) {
 		}
 		switch {
 		case c.blocked || r.ctx.Err() != nil:
-		case !waits && len(c.chunks) > 0 && (c.bytes >= c.share-c.laterShare() || len(c.chunks) >= mostListed):
+		case !waits && len(c.chunks) > 0 && (c.bytes >= c.nearShare() || len(c.chunks) >= mostListed):
 			full = true
 		case best == nil || c.bytes < best.bytes || c.bytes == best.bytes && c.rank.Compare(best.rank) < 0:
 			best = c

@@ -201,8 +201,7 @@ func (r *Prefetcher) tellIdle(idle bool) {
 func (r *Prefetcher) makeRoom() {
 	r.shareOut()
 	for _, c := range r.ranks {
-		for c.later.bytes > c.laterShare() && r.shortenLater(c) {
-		}
+		r.trimLater(c)
 		for len(c.chunks) > 1 && c.bytes > c.share {
 			r.unlist(c)
 		}

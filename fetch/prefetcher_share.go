@@ -58,7 +58,20 @@ func (r *Prefetcher) shareOut() {
 		cursors, paces = append(cursors, c), append(paces, c.pace.lately(now))
 	}
 	most := r.memory() * 3 / 4 / int64(max(1, r.o.Ranks, len(cursors)))
+	idle, passing := int64(0), int64(0)
 	for i, share := range shares(memory, r.o.Ranks, paces) {
-		cursors[i].share = max(share, min(most, 2*cursors[i].largest))
+		c := cursors[i]
+		c.share, c.lent = max(share, min(most, 2*c.largest)), 0
+		switch {
+		case c.blocked && len(c.chunks) == 0: // as while the window serves the rank
+			idle += c.share
+		case c.passing:
+			passing++
+		}
+	}
+	for _, c := range cursors {
+		if c.passing && !(c.blocked && len(c.chunks) == 0) {
+			c.lent = idle / passing
+		}
 	}
 }
