@@ -190,6 +190,13 @@ func (r *Prefetcher) yieldLater() bool {
 	return most != nil && r.shortenLater(most)
 }
 
+// yieldsLater is yieldLater for callers that do not hold r.mu.
+func (r *Prefetcher) yieldsLater() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.yieldLater()
+}
+
 // shortenLater forgets the last chunks that were noted, until that has freed a copy. r.mu is held.
 func (r *Prefetcher) shortenLater(c *rankCursor) (freed bool) {
 	for len(c.later.list) > 0 && !freed {

@@ -81,6 +81,9 @@ func (r *Prefetcher) keepListed(members func(func(sample.Index))) (kept Kept) {
 			n++
 		}
 		x, ok := r.alloc(wanted[0].prefetch, bytes)
+		if !ok && r.yieldsLater() { // it is needed first
+			continue
+		}
 		if !ok {
 			break
 		}
