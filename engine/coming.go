@@ -64,16 +64,8 @@ func (e *Engine) comingChunk(at deliver.Position) (c fetch.Coming, ok bool) {
 	if left == leftNothing {
 		return c, false
 	}
-	list, chunks := e.chunkList(j, at.Rank, at.Epoch)
-	if list == nil {
+	if c, ok = e.chunkAt(j, at); !ok {
 		return c, false
-	}
-	c.Next = at.JobRank().At(at.Epoch, at.Batch+1)
-	if c.Next.Batch >= list.Len() {
-		c.Next = at.JobRank().At(at.Epoch+1, 0)
-	}
-	if at.Batch < list.Len() {
-		c.CM = list.CM(chunks, at.Batch)
 	}
 	c.Near = substitutesLow(p) && p.Draws()
 	isMiss := func(index sample.Index) bool { return !e.keeps(index) }
@@ -96,6 +88,37 @@ func (e *Engine) comingChunk(at deliver.Position) (c fetch.Coming, ok bool) {
 		e.mu.Lock()
 		c.Soon, c.Passing = e.soon(j.ranks[at.Rank], c.Content), e.anyInWindow()
 		e.mu.Unlock()
+	}
+	return c, true
+}
+
+// laterChunk returns the chunk at a position of a rank of another job, while the window serves the owner of the log. The chunk is noted and not listed, so that it says nothing about whether the
+// rank follows the log.
+func (e *Engine) laterChunk(at deliver.Position) (c fetch.Coming, ok bool) {
+	e.mu.Lock()
+	j, _, v := e.comingView(at)
+	passing := v.decide() == leftFollowed && e.anyInWindow()
+	e.mu.Unlock()
+	if !passing {
+		return c, false
+	}
+	c, ok = e.chunkAt(j, at)
+	c.Passing = true
+	return c, ok
+}
+
+// chunkAt returns the samples of the chunk at a position, and the position of the next one; false where the order is not known.
+func (e *Engine) chunkAt(j *job, at deliver.Position) (c fetch.Coming, ok bool) {
+	list, chunks := e.chunkList(j, at.Rank, at.Epoch)
+	if list == nil {
+		return c, false
+	}
+	c.Next = at.JobRank().At(at.Epoch, at.Batch+1)
+	if c.Next.Batch >= list.Len() {
+		c.Next = at.JobRank().At(at.Epoch+1, 0)
+	}
+	if at.Batch < list.Len() {
+		c.CM = list.CM(chunks, at.Batch)
 	}
 	return c, true
 }

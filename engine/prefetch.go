@@ -13,7 +13,7 @@ import (
 // newPrefetcher makes what brings samples that the pass does not. In the static layout that is all of them, and the ring has room for them. Else
 // chunks that are read ahead lie in side memory, too.
 func (e *Engine) newPrefetcher() *fetch.Prefetcher {
-	return fetch.NewPrefetcher(e.fetcher, fetch.PrefetcherOptions{Chunk: e.comingChunk, Count: e.readCounts, Side: !e.cache.IsStatic(),
+	return fetch.NewPrefetcher(e.fetcher, fetch.PrefetcherOptions{Chunk: e.comingChunk, Later: e.laterChunk, Count: e.readCounts, Side: !e.cache.IsStatic(),
 		Leased: int64(e.cache.Sizing.Credit), Ranks: len(e.owner.schedule.Local()), Idle: e.noteFull})
 }
 

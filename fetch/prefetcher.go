@@ -13,11 +13,13 @@ import (
 	"lcache/sample"
 )
 
-// PrefetcherOptions configure a Prefetcher. The Prefetcher holds no lock of its own while it calls Chunk or Idle.
+// PrefetcherOptions configure a Prefetcher. The Prefetcher holds no lock of its own while it calls Chunk, Later or Idle.
 type PrefetcherOptions struct {
 	// Chunk returns the chunk at a position. ok is false past the job's end, while the order is not known, and where nothing is left to
 	// the Prefetcher from there on: it calls Chunk again after Changed or Refresh, and where the rank has jumped.
 	Chunk func(at chunker.Position) (c Coming, ok bool)
+	// Later is Chunk for chunks that are noted for copies, and may never be listed. Nil: Chunk.
+	Later func(at chunker.Position) (c Coming, ok bool)
 	// Count returns the Counts of single reads for a job. Nil is allowed.
 	Count func(job int) *Counts
 	// Side lets chunks lie in side memory, too, as far as no request waits for it. A request that does gets it back.
@@ -95,6 +97,9 @@ func NewPrefetcher(f *Fetcher, o PrefetcherOptions) *Prefetcher {
 }
 
 func newPrefetcher(f *Fetcher, o PrefetcherOptions, paths func(*Prefetcher) []path) *Prefetcher {
+	if o.Later == nil {
+		o.Later = o.Chunk
+	}
 	r := &Prefetcher{f: f, o: o, depth: mostInFlight, patient: -1, work: map[int]*meters{AllJobs: {}}, ranks: map[chunker.JobRank]*rankCursor{}, prefetches: map[sample.Index]*prefetch{},
 		later: laterSamples{samples: map[sample.Index]*laterSample{}}}
 	for i := range r.wakes {

@@ -72,6 +72,9 @@ func (r *Prefetcher) noteLater() bool {
 		if l.next.Before(one.next) {
 			l.next = one.next
 		}
+		if len(l.list) >= mostListed { // of chunks whose samples others have noted nothing else limits the number
+			continue
+		}
 		if l.blocked || l.next.Epoch > one.next.Epoch || l.bytes >= one.laterShare()*3/4 { // what is known of two epochs takes twice the memory
 			continue
 		}
@@ -85,7 +88,7 @@ func (r *Prefetcher) noteLater() bool {
 	}
 	at := c.later.next
 	r.mu.Unlock()
-	coming, ok := r.o.Chunk(at)
+	coming, ok := r.o.Later(at)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch l := &c.later; {

@@ -2,6 +2,7 @@ package fetch_test
 
 import (
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -197,5 +198,26 @@ func TestIdleRanksLendMemoryForCopies(t *testing.T) {
 	const half = 24 // copies that half of the rank's share has room for: three quarters of the memory are its share, because the other one takes nothing
 	if n := count(); n <= half {
 		t.Errorf("%d copies, want more than %d", n, half)
+	}
+}
+
+// Chunks that are only noted are looked up by Later: what Chunk says of a chunk is for one that is listed.
+func TestNotedChunksAreNotListed(t *testing.T) {
+	var order [][]sample.Index
+	for i := range 60 {
+		order = append(order, []sample.Index{sample.Index(i)})
+	}
+	var listed, noted atomic.Int64 // the last batch that was looked up
+	var b *leftBed
+	b = newLeftBed(t, slices.Repeat([]uint32{3000}, 60), fetch.Options{Jobs: 4}, staging.Options{Slots: 1, SlotBytes: 16 * 4096, SideBytes: 1 << 16, MissBytes: 16 * room},
+		fetch.PrefetcherOptions{Later: func(at chunker.Position) (fetch.Coming, bool) {
+			noted.Store(max(noted.Load(), int64(at.Batch)))
+			return b.chunk(at)
+		}}, map[int][][]sample.Index{0: order})
+	b.passing = true
+	b.listed = &listed
+	b.begins(8)
+	if l, n := listed.Load(), noted.Load(); l > 20 || n != 59 {
+		t.Errorf("chunks to %d were listed and to %d noted, want few and to 59", l, n)
 	}
 }

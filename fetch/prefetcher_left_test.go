@@ -21,6 +21,7 @@ import (
 type leftBed struct {
 	*readerBed
 	brings atomic.Pointer[func(sample.Index) bool] // what is left to the Prefetcher
+	listed *atomic.Int64                           // the last batch that Chunk was called for; nil: not noted
 }
 
 const room = 2 * 4096
@@ -35,6 +36,9 @@ func newLeftBed(t *testing.T, sizes []uint32, o fetch.Options, memory staging.Op
 		Fetch: o, Staging: memory})}}}
 	t.Cleanup(func() { blockio.Inject(io, nil) })
 	p.Chunk = func(at chunker.Position) (fetch.Coming, bool) {
+		if b.listed != nil {
+			b.listed.Store(max(b.listed.Load(), int64(at.Batch)))
+		}
 		c, ok := b.chunk(at)
 		if left := b.brings.Load(); left != nil {
 			c.Left = *left
