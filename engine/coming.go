@@ -11,11 +11,11 @@ import (
 type leftOver uint8
 
 const (
-	leftNothing  leftOver = iota // nothing, from this chunk on
-	leftAll                      // all of it
-	leftMisses                   // samples that the log does not keep
-	leftApart                    // samples that apartFrom lists: the order was drawn by importance
-	leftFollowed                 // all samples but those that the scan is about to load for the owner
+	leftNothing leftOver = iota // nothing, from this chunk on
+	leftAll                     // all of it
+	leftMisses                  // samples that the log does not keep
+	leftApart                   // samples that apartFrom lists: the order was drawn by importance
+	leftOther                   // all of it: the log is in the order of another job
 )
 
 // comingView is the state that comingView.decide decides by, at one moment. Every case is a paragraph of testdata/coming.txt.
@@ -23,7 +23,7 @@ type comingView struct {
 	isKnown  bool // the job exists, and the epoch's order is known
 	inPlace  bool // nothing scans the log: samples stay where they were packed
 	hasRank  bool // the rank is one of the job's
-	owns     bool // the log is in the job's order
+	owns     bool // the job owns the log's order, or the rank is served as the owner is
 	drawn    bool // by importance
 	inWindow bool // with owns: the scan loads the epoch's samples that the log keeps for the rank
 	ahead    int  // with owns: how many epochs after the one that the rank comes to next
@@ -38,7 +38,7 @@ func (v *comingView) decide() leftOver {
 	case v.inPlace || !v.hasRank:
 		return leftAll
 	case !v.owns:
-		return leftFollowed
+		return leftOther
 	case v.ahead > 1 || v.drawn && v.ahead > 0: // memory would not last: samples would be given up, and read again. Or the scan may load all of them
 		return leftNothing
 	case v.inWindow && v.drawn:
@@ -84,20 +84,19 @@ func (e *Engine) comingChunk(at deliver.Position) (c fetch.Coming, ok bool) {
 		if along := p.along.Of(at.Epoch); along != nil {
 			c.Along = along
 		}
-	case leftFollowed:
+	case leftOther:
 		e.mu.Lock()
-		c.Soon, c.Passing = e.soon(j.ranks[at.Rank], c.Content), e.anyInWindow()
+		c.Passing = e.anyInWindow()
 		e.mu.Unlock()
 	}
 	return c, true
 }
 
-// laterChunk returns the chunk at a position of a rank of another job, while the window serves the owner of the log. The chunk is noted and not listed, so that it says nothing about whether the
-// rank follows the log.
+// laterChunk returns the chunk at a position of a rank of another job, while the window serves the owner of the log. The chunk is noted and not listed.
 func (e *Engine) laterChunk(at deliver.Position) (c fetch.Coming, ok bool) {
 	e.mu.Lock()
 	j, _, v := e.comingView(at)
-	passing := v.decide() == leftFollowed && e.anyInWindow()
+	passing := v.decide() == leftOther && e.anyInWindow()
 	e.mu.Unlock()
 	if !passing {
 		return c, false
@@ -132,9 +131,10 @@ func (e *Engine) comingView(at deliver.Position) (j *job, p *important, v coming
 	r := j.ranks[at.Rank]
 	p = j.importance.Load()
 	v = comingView{isKnown: true, inPlace: e.relayout.lent, hasRank: r != nil, owns: j == e.owner, drawn: p != nil, misses: e.cache.Sizing.Miss > 0}
-	if v.owns && v.hasRank && !v.inPlace {
+	if v.hasRank && !v.inPlace && e.isLaidOutFor(j, at.Epoch) {
 		now := e.view()
-		v.inWindow, v.ahead = e.isInWindow(&now, r, at.Epoch), at.Epoch-j.at(r)
+		v.inWindow, v.ahead = e.isInWindow(&now, j, r, at.Epoch), at.Epoch-j.at(r)
+		v.owns = v.owns || v.inWindow
 	}
 	return j, p, v
 }

@@ -44,7 +44,7 @@ func TestDecideComing(t *testing.T) {
 			}
 		}
 		return map[leftOver]string{leftNothing: "nothing, from here on", leftAll: "all of it", leftMisses: "what the log does not keep", leftApart: "what the scan does not load in time",
-			leftFollowed: "all but what the scan is about to load"}[v.decide()] + "\n"
+			leftOther: "all of it, beside the scan"}[v.decide()] + "\n"
 	})
 }
 

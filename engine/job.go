@@ -29,14 +29,15 @@ type job struct {
 	left     time.Time                // when one of them ended last
 	onDemand atomic.Bool              // beyond --jobs-max: nothing is read ahead
 	fits     bool                     // it has the order of a Logfile that was found at the start
+	alike    map[int]bool             // by epoch: whether it has the owner's order; missing: they were not compared
 	compared map[*logfile.Logfile]int // the version of its order that a Logfile was compared with at the start; missing: it was not
 }
 
 // newJob makes a job that begins with these totals.
 func newJob(number int, s *schedule.Schedule, begin count.Totals) *job {
-	j := &job{number: number, schedule: s, counts: count.New(time.Now, begin), ranks: map[int]*rank{}, compared: map[*logfile.Logfile]int{}}
+	j := &job{number: number, schedule: s, counts: count.New(time.Now, begin), ranks: map[int]*rank{}, alike: map[int]bool{}, compared: map[*logfile.Logfile]int{}}
 	for _, r := range s.Local() {
-		j.ranks[r] = &rank{}
+		j.rank(r)
 	}
 	return j
 }
@@ -57,7 +58,7 @@ func (e *Engine) lookUp(number int) *job { return (*e.found.Load())[number] }
 func (j *job) rank(n int) *rank {
 	r := j.ranks[n]
 	if r == nil {
-		r = &rank{}
+		r = &rank{of: j.jobRank(n), broughtTo: -1}
 		j.ranks[n] = r
 	}
 	return r

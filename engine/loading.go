@@ -95,8 +95,8 @@ func (e *Engine) reload(cur *reorder.EpochLog, before uint64) {
 // leaveWindow lets the ranks that have not come past cur's epoch be served by index. e.mu is held.
 func (e *Engine) leaveWindow() {
 	e.drained = true
-	for _, r := range e.owner.ranks {
-		if e.owner.at(r) <= e.cur.Epoch {
+	for j, r := range e.windowRanks(e.cur.Epoch) {
+		if j.at(r) <= e.cur.Epoch {
 			r.outOfWindow = true
 		}
 	}
@@ -107,8 +107,8 @@ func (e *Engine) leaveWindow() {
 func (e *Engine) evictLast(l *reorder.EpochLog, before int) bool {
 	e.mu.Lock()
 	last := staging.Segment{Line: l.ID, Segment: before}
-	for _, r := range e.owner.ranks {
-		if !r.outOfWindow && e.owner.at(r) == l.Epoch && !r.finished {
+	for j, r := range e.windowRanks(l.Epoch) {
+		if !r.outOfWindow && j.at(r) == l.Epoch && !r.finished {
 			last.Segment = max(last.Segment, floor(r, l)) // what a rank is at is not evicted
 		}
 	}
@@ -157,9 +157,11 @@ func (e *Engine) idleFor() time.Duration { return e.consumerWait.Total(time.Now(
 
 // anyInWindow reports whether the window serves a rank. e.mu is held.
 func (e *Engine) anyInWindow() bool {
-	for _, r := range e.owner.ranks {
-		if r.inWindow && !r.asked.IsZero() {
-			return true
+	for _, j := range e.jobs {
+		for _, r := range j.ranks {
+			if r.inWindow && !r.asked.IsZero() {
+				return true
+			}
 		}
 	}
 	return false

@@ -16,6 +16,7 @@ func (e *Engine) move() {
 	for e.ctx.Err() == nil {
 		changed := e.staging.Changed()
 		e.settleOwner()
+		e.compareOrders()
 		e.freeSlot()
 		if e.apply(e.look()) {
 			continue
@@ -68,11 +69,17 @@ func (e *Engine) counted(on outlook) {
 
 // shareRanks tells the prefetcher of each rank that the window serves from now on, or no longer. e.mu is held.
 func (e *Engine) shareRanks(v *view) {
-	for n, r := range e.owner.ranks {
-		at := e.owner.at(r)
-		if is := e.isInWindow(v, r, at); is != r.inWindow || at != r.lookedAt { // chunks of an epoch to come may have been left to a window that never came to it
-			r.inWindow, r.lookedAt = is, at
-			e.prefetcher.Refresh(e.owner.next(n))
+	for _, j := range e.jobs {
+		for n, r := range j.ranks {
+			at := j.at(r)
+			is := e.isInWindow(v, j, r, at)
+			if is && at == v.cur.epoch {
+				r.broughtTo = at
+			}
+			if is != r.inWindow || at != r.lookedAt { // chunks of an epoch to come may have been left to a window that never came to it
+				r.inWindow, r.lookedAt = is, at
+				e.prefetcher.Refresh(j.next(n))
+			}
 		}
 	}
 }
@@ -165,12 +172,12 @@ func (e *Engine) hindmost() int {
 		}
 	}
 	asked := e.owner.anyAsked()
-	for _, r := range e.owner.ranks {
+	for j, r := range e.windowRanks(e.cur.Epoch) {
 		if r.asked.IsZero() && asked {
 			continue
 		}
 		f := 0
-		if e.owner.at(r) == e.cur.Epoch && !r.finished && r.front() != nil {
+		if j.at(r) == e.cur.Epoch && !r.finished && r.front() != nil {
 			f = floor(r, e.cur)
 		}
 		if r.outOfWindow {
@@ -187,7 +194,10 @@ func (e *Engine) hindmost() int {
 
 // anyInTime reports whether some rank is to be served from the window. e.mu is held.
 func (e *Engine) anyInTime() bool {
-	for _, r := range e.owner.ranks {
+	if e.cur == nil {
+		return false
+	}
+	for _, r := range e.windowRanks(e.cur.Epoch) {
 		if !r.asked.IsZero() && !r.outOfWindow {
 			return true
 		}
@@ -274,9 +284,9 @@ func (e *Engine) setCurrent(l *reorder.EpochLog) {
 	e.segs = make([]segState, l.Log.Header().Segments)
 	e.drained = false
 	e.paused, e.windowHitRate = false, 1 // reset the hit rate: it described the log before, and a waiter will not reset it
-	for _, r := range e.owner.ranks {
+	for j, r := range e.windowRanks(l.Epoch) {
 		r.gaveUpWaiting = false
-		if e.owner.at(r) == l.Epoch {
+		if j.at(r) == l.Epoch {
 			r.outOfWindow = false // it was late for what was read before
 		}
 	}
@@ -295,7 +305,6 @@ func (e *Engine) swap() bool {
 	l.EndRouting()
 	e.sortBytes += e.beginning.ends(e.cache.Store.Stats().WriteBytes)
 	e.setCurrent(l)
-	e.refollow(old)
 	e.mu.Unlock()
 	if err := e.cache.Store.Drop(old.Log.Half()); err != nil {
 		e.cache.Logger.Error("the old log can't be removed", "error", err)

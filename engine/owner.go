@@ -225,6 +225,9 @@ func (e *Engine) setOwner(next *job, epochs map[*reorder.EpochLog]int) {
 		l.line.Free()
 	}
 	clear(e.compared)
+	for _, j := range e.jobs {
+		clear(j.alike)
+	}
 	e.broken = nil
 	e.sortBytes += e.beginning.unfinished(e.cache.Store.Stats().WriteBytes)
 	e.beginning = beginning{sequentialRate: e.beginning.sequentialRate, measuring: e.beginning.measuring, depth: e.beginning.depth}

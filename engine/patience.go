@@ -1,5 +1,7 @@
 package engine
 
+import "lcache/chunker"
+
 // A standing is how far a rank has come.
 type standing struct {
 	asked    bool // else it never attached, and counts as being at the start
@@ -25,19 +27,19 @@ func (s standing) isBehind(other standing) bool {
 type patienceView struct {
 	epoch, batch  int // of the request
 	me            standing
-	waits         bool             // somebody has asked for the rank's first batch that is not delivered
-	left          int              // the rank's first batch that is not delivered, from the request's on
-	others        map[int]standing // ranks that are not late
-	cur           logView          // the log that is read
-	slotless      bool             // clients have held all slots for as long as a request waits
-	nearlyDrained bool             // the scan begins the request's epoch before long
+	waits         bool                         // somebody has asked for the rank's first batch that is not delivered
+	left          int                          // the rank's first batch that is not delivered, from the request's on
+	others        map[chunker.JobRank]standing // that the window serves as well, and that are not late
+	cur           logView                      // the log that is read
+	slotless      bool                         // clients have held all slots for as long as a request waits
+	nearlyDrained bool                         // the scan begins the request's epoch before long
 }
 
 // patienceAction moves the window.
 type patienceAction struct {
-	leave   bool  // the rank's batches before the request's are given up: no worker seems to want them
-	late    []int // ranks that are served by index from now on
-	givesUp bool  // the rank waits for no slot before it was served from the window again
+	leave   bool              // the rank's batches before the request's are given up: no worker seems to want them
+	late    []chunker.JobRank // that are served by index from now on
+	givesUp bool              // the rank waits for no slot before it was served from the window again
 }
 
 // decidePatience decides how the window moves on. Ranks behind the request hold up the window, and are served by index from now on. If there is none, or the request is for another epoch than

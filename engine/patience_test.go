@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"lcache/chunker"
+
 	"github.com/cockroachdb/datadriven"
 )
 
@@ -19,8 +21,8 @@ import (
 // me is the first batch of the request's rank that is not delivered; waits: it was asked for. finished and unasked are of the rank before. Left out, me is the request's batch.
 func TestDecidePatience(t *testing.T) {
 	datadriven.RunTest(t, "testdata/patience.txt", func(t *testing.T, d *datadriven.TestData) string {
-		v := patienceView{others: map[int]standing{}}
-		last := -1
+		v := patienceView{others: map[chunker.JobRank]standing{}}
+		last := chunker.JobRank{}
 		of := func(change func(*standing)) {
 			s := v.others[last]
 			change(&s)
@@ -35,7 +37,7 @@ func TestDecidePatience(t *testing.T) {
 				field.read(&v.me.epoch, &v.me.batch)
 			case "rank":
 				s := standing{asked: true}
-				field.read(&last, &s.epoch, &s.batch)
+				field.read(&last.Rank, &s.epoch, &s.batch)
 				v.others[last] = s
 			case "finished":
 				of(func(s *standing) { s.finished = true })
@@ -54,13 +56,13 @@ func TestDecidePatience(t *testing.T) {
 			}
 		}
 		a := decidePatience(v)
-		slices.Sort(a.late)
+		slices.SortFunc(a.late, chunker.JobRank.Compare)
 		var text []string
 		if a.leave {
 			text = append(text, "the batches before it are given up")
 		}
 		for _, n := range a.late {
-			text = append(text, fmt.Sprintf("rank %d is late", n))
+			text = append(text, fmt.Sprintf("rank %d is late", n.Rank))
 		}
 		if a.givesUp {
 			text = append(text, "the rank gives up waiting")

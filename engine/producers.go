@@ -66,10 +66,7 @@ func (e *Engine) passView(q query) passView {
 	switch {
 	case !q.isScheduled():
 		return v
-	case q.job != e.owner: // of what the pass brings for the owner's sake a sample that is being read serves others, too
-		if first, end := e.windowFor(q.rank); end > 0 && floor(q.rank, e.cur) < end {
-			v.inPlace, v.mayQueue, v.first = true, true, first
-		}
+	case !e.isLaidOutFor(q.job, q.at.Epoch): // a sample that is being read serves it, too
 		return v
 	}
 	state := e.view()
@@ -86,9 +83,9 @@ func (e *Engine) passView(q query) passView {
 	return v
 }
 
-// isInWindow reports whether the pass brings a rank of the owner the samples of an epoch that the log keeps. Else the prefetcher does. e.mu is held.
-func (e *Engine) isInWindow(v *view, r *rank, epoch int) bool {
-	if e.cur == nil || r.diverged || r.gaveUpWaiting {
+// isInWindow reports whether the pass brings a rank the samples of an epoch that the log keeps. Else the prefetcher does. e.mu is held.
+func (e *Engine) isInWindow(v *view, j *job, r *rank, epoch int) bool {
+	if e.cur == nil || r.diverged || r.gaveUpWaiting || !e.isLaidOutFor(j, epoch) {
 		return false
 	}
 	switch {
@@ -143,33 +140,28 @@ func (b passProducer) lostPatience(at *deliver.Position) {
 	e := b.Engine
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if j := e.jobOf(at); j != e.owner {
-		if j != nil {
-			e.fallBehind(j, at.Rank)
-		}
+	j := e.jobOf(at)
+	if j == nil || j.ranks[at.Rank] == nil || !e.isLaidOutFor(j, at.Epoch) {
 		return
 	}
-	me := e.owner.ranks[at.Rank]
-	if me == nil {
-		return
-	}
-	a := decidePatience(e.patienceView(at, me))
+	me := j.ranks[at.Rank]
+	a := decidePatience(e.patienceView(at, j, me))
 	if a.leave {
 		me.leave(at.Batch)
 	}
 	for _, n := range a.late {
-		e.owner.ranks[n].outOfWindow = true
+		e.jobs[n.Job].ranks[n.Rank].outOfWindow = true
 	}
 	me.gaveUpWaiting = me.gaveUpWaiting || a.givesUp
 }
 
-// patienceView returns the state that decidePatience decides by. e.mu is held.
-func (e *Engine) patienceView(at *deliver.Position, me *rank) patienceView {
-	v := patienceView{epoch: at.Epoch, batch: at.Batch, me: me.standing(), waits: me.waits(), left: me.undelivered(at.Batch), others: map[int]standing{},
+// patienceView returns the state that decidePatience decides by. No rank of the owner is late because a companion waits. e.mu is held.
+func (e *Engine) patienceView(at *deliver.Position, mine *job, me *rank) patienceView {
+	v := patienceView{epoch: at.Epoch, batch: at.Batch, me: me.standing(), waits: me.waits(), left: me.undelivered(at.Batch), others: map[chunker.JobRank]standing{},
 		cur: viewOf(e.cur), slotless: e.slotless(), nearlyDrained: e.nearlyDrained(at.Epoch)}
-	for n, r := range e.owner.ranks {
-		if r != me && !r.outOfWindow {
-			v.others[n] = r.standing()
+	for j, r := range e.windowRanks(at.Epoch) {
+		if r != me && !r.outOfWindow && (mine == e.owner || j != e.owner) {
+			v.others[r.of] = r.standing()
 		}
 	}
 	return v

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"time"
 
+	"lcache/chunker"
 	"lcache/reorder"
 	"lcache/sample"
 	"lcache/schedule"
@@ -12,6 +13,7 @@ import (
 // A rank is how far one rank has come. Ranks that never attached count as being at the start. Its requests need not come in the order of its
 // batches: several workers of one loader ask at the same time.
 type rank struct {
+	of            chunker.JobRank
 	pid           int
 	epoch         int
 	asked         time.Time // for the last time
@@ -22,6 +24,7 @@ type rank struct {
 	outOfWindow   bool      // not served from the window until it has caught up
 	inWindow      bool      // served from the window when the mover or the prefetcher looked last
 	lookedAt      int       // its epoch when the prefetcher was told last
+	broughtTo     int       // the last epoch that the window has brought it samples of; -1: none
 	diverged      bool      // its last request was not what its position asks for
 	seen          int       // the epoch of the last request, also of one that differed from the schedule
 
@@ -29,8 +32,6 @@ type rank struct {
 	open  map[int]request // from batch on, and some delivered ones before it: a worker may be the first to ask, and not have the first batch
 	last  []sample.Index  // the batch before, if it was delivered
 	again int             // requests in a row for delivered batches
-
-	follower follower // of the log, where another job owns it
 
 	delivered, ready int64 // batches, and those of them that lay in memory when they were asked for
 }
@@ -156,10 +157,10 @@ func (e *Engine) own(j *job, pid, rank int) error {
 	return j.schedule.Claim(pid, rank, reader, func(owner int) bool { return busy && e.deliver.Attached(owner) })
 }
 
-// needs reports whether a rank of the owner has still to pass a segment. An epoch that the log has left, for an earlier one, is laid out again when a rank comes
+// needs reports whether a rank of a job that the log is laid out for has still to pass a segment. An epoch that the log has left, for an earlier one, is laid out again when a rank comes
 // to it. Segments further ahead of a rank than the window reaches, because it went back, are read again if they were not moved. e.mu is held.
-func (e *Engine) needs(r *rank, l *reorder.EpochLog, seg int) bool {
-	switch at := e.owner.at(r); {
+func (e *Engine) needs(j *job, r *rank, l *reorder.EpochLog, seg int) bool {
+	switch at := j.at(r); {
 	case at > l.Epoch || r.finished && r.epoch == l.Epoch:
 		return false
 	case at < l.Epoch:

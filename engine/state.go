@@ -146,8 +146,8 @@ func (e *Engine) evictable(owner staging.Segment) bool {
 		return true
 	}
 	held := false
-	for _, r := range e.owner.ranks {
-		if !e.needs(r, l, owner.Segment) {
+	for j, r := range e.windowRanks(l.Epoch) {
+		if !e.needs(j, r, l, owner.Segment) {
 			continue
 		}
 		if !r.outOfWindow {
@@ -169,8 +169,8 @@ func (e *Engine) awaited(owner staging.Segment) bool {
 	if l == nil || l.Line == nil {
 		return false
 	}
-	for _, r := range e.owner.ranks {
-		if e.needs(r, l, owner.Segment) {
+	for j, r := range e.windowRanks(l.Epoch) {
+		if e.needs(j, r, l, owner.Segment) {
 			return true
 		}
 	}
@@ -215,6 +215,11 @@ func (e *Engine) updateReadEpoch() {
 			v.at, v.in = append(v.at, e.owner.at(r)), append(v.in, r.epoch)
 		}
 	}
+	for j, r := range e.windowRanks(v.cur) {
+		if j != e.owner && !r.outOfWindow && j.at(r) == v.cur && r.isActive(now, e.opts.LateEpoch, held) {
+			v.at = append(v.at, v.cur)
+		}
+	}
 	e.readEpoch = epochRead(v.at, v.cur, v.before)
 	e.owner.schedule.SetNeeded(v.needed(e.readEpoch))
 }
@@ -247,6 +252,7 @@ func (e *Engine) isSparse() bool {
 func (e *Engine) reordered(j *job, epoch int, replaced bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	e.forgetLikeness(j, epoch)
 	if j != e.owner {
 		return
 	}

@@ -25,7 +25,6 @@ type Coming struct {
 	metaindex.CM
 	Next    chunker.Position        // of the rank, after this one
 	Left    func(sample.Index) bool // reports, without locks, whether nothing else brings a sample ahead of the request; nil: nothing brings any of them
-	Soon    []bool                  // of each sample: whether a slot is about to hold it, and a request waits for that; nil: none is
 	Passing bool                    // a pass goes over the log for another job: what it brings to slots is kept for later chunks
 	Near    bool                    // samples that lie near each other are asked for near each other: what lies around one is read with it
 	Along   Along                   // has memory for what lies near a sample and is asked for later; nil: nothing is read along
@@ -139,7 +138,7 @@ const (
 	prefetchTaken                        // out of the list, to be begun at once
 	prefetchReading                      // on its way
 	prefetchReady                        // published
-	prefetchInSlot                       // nothing was read: the sample lies in a slot, is about to, or is just leaving it
+	prefetchInSlot                       // nothing was read: the sample lies in a slot, or is just leaving it
 )
 
 // prefetch is the read of one sample for one or more chunks.

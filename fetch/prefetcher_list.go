@@ -93,9 +93,9 @@ func (r *Prefetcher) add(c *rankCursor, at chunker.Position, coming *Coming) {
 		k.stale = false
 		r.leaveOut(k, func(index sample.Index) bool { return !left(index) })
 	}
-	for i, index := range coming.Content {
+	for _, index := range coming.Content {
 		if size := r.f.o.Manifest.Size(index); size > 0 && left(index) {
-			r.want(k, index, size, coming, coming.Soon != nil && coming.Soon[i])
+			r.want(k, index, size, coming)
 		}
 	}
 	c.largest = max(c.largest, k.bytes)
@@ -112,12 +112,9 @@ func (r *Prefetcher) add(c *rankCursor, at chunker.Position, coming *Coming) {
 	}
 }
 
-// want adds a sample to a chunk that does not have it yet: its prefetch for another chunk, or a new one. What a slot is about to hold is not read. r.mu is held.
-func (r *Prefetcher) want(k *chunk, index sample.Index, size uint32, coming *Coming, soon bool) {
+// want adds a sample to a chunk that does not have it yet: its prefetch for another chunk, or a new one. r.mu is held.
+func (r *Prefetcher) want(k *chunk, index sample.Index, size uint32, coming *Coming) {
 	pf := r.prefetches[index]
-	if pf != nil && pf.state == prefetchInSlot && !soon {
-		r.leftSlot(pf) // a slot may not come to hold it
-	}
 	if x := r.claim(index); x != nil && pf == nil {
 		pf = &prefetch{index: index, size: size, state: prefetchReady, x: x}
 		r.prefetches[index] = pf
@@ -140,11 +137,6 @@ func (r *Prefetcher) want(k *chunk, index sample.Index, size uint32, coming *Com
 			pf.path = r.pathOf(index)
 		}
 		r.prefetches[index] = pf
-		if soon {
-			pf.state = prefetchInSlot
-			r.inSlots.Add(1)
-			break
-		}
 		k.left++
 	}
 	r.appendTo(k, pf)

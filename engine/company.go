@@ -1,0 +1,86 @@
+package engine
+
+import (
+	"iter"
+	"maps"
+
+	"lcache/reorder"
+)
+
+// Jobs that have the owner's order of an epoch are served by the window as the owner is: eight searches with one seed are one pass over the log. Their ranks are companions
+// of the owner's ranks. The window waits for a companion as long as for a rank of the owner, and no longer (rule 2): one that was too slow is read ahead for by place until its next epoch.
+
+// compareOrders notes which jobs have the owner's orders of the epochs that the window is at. Only the mover calls it.
+func (e *Engine) compareOrders() {
+	type pair struct {
+		j     *job
+		epoch int
+	}
+	var open []pair
+	e.mu.Lock()
+	owner := e.owner
+	for _, j := range e.jobs {
+		if j == owner || !j.anyAsked() || j.importance.Load() != nil {
+			continue
+		}
+		for _, l := range []*reorder.EpochLog{e.cur, e.tgt} {
+			if l == nil || l.Epoch < 0 {
+				continue
+			}
+			if _, compared := j.alike[l.Epoch]; !compared && j.schedule.IsKnown(l.Epoch) {
+				open = append(open, pair{j, l.Epoch})
+			}
+		}
+	}
+	e.mu.Unlock()
+	for _, p := range open {
+		versions := func() [2]int { return [2]int{p.j.schedule.Version(p.epoch), owner.schedule.Version(p.epoch)} }
+		before := versions()
+		is := p.j.schedule.IsLike(owner.schedule, p.epoch)
+		e.mu.Lock()
+		if e.owner == owner && versions() == before { // reordered forgets what changes later
+			maps.DeleteFunc(p.j.alike, func(epoch int, _ bool) bool { return epoch < p.epoch-2 || epoch > p.epoch+1 })
+			p.j.alike[p.epoch] = is
+		}
+		e.mu.Unlock()
+	}
+}
+
+// forgetLikeness has an epoch's orders compared again: that of one of the jobs has changed. e.mu is held.
+func (e *Engine) forgetLikeness(j *job, epoch int) {
+	delete(j.alike, epoch)
+	if j != e.owner {
+		return
+	}
+	for _, other := range e.jobs {
+		delete(other.alike, epoch)
+	}
+}
+
+// isLaidOutFor reports whether a log in the owner's order of an epoch is in the order of a job, too. e.mu is held.
+func (e *Engine) isLaidOutFor(j *job, epoch int) bool {
+	return j == e.owner || j.alike[epoch] && j.isConnected()
+}
+
+// windowRanks returns the ranks that a log of an epoch is laid out for: all of the owner's, and of other jobs those that are in this epoch, or that the window has brought
+// the epoch before. e.mu is held while it is used.
+func (e *Engine) windowRanks(epoch int) iter.Seq2[*job, *rank] {
+	return func(yield func(*job, *rank) bool) {
+		for _, r := range e.owner.ranks {
+			if !yield(e.owner, r) {
+				return
+			}
+		}
+		for _, j := range e.jobs {
+			if j == e.owner || !e.isLaidOutFor(j, epoch) {
+				continue
+			}
+			for _, r := range j.ranks {
+				at := j.at(r)
+				if !r.asked.IsZero() && (at == epoch || at == epoch-1 && r.broughtTo == epoch-1) && !yield(j, r) {
+					return
+				}
+			}
+		}
+	}
+}

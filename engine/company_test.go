@@ -1,0 +1,255 @@
+package engine
+
+import (
+	"context"
+	"math/rand/v2"
+	"os"
+	"testing"
+	"time"
+
+	"lcache/cache"
+	"lcache/deliver"
+	"lcache/ingest"
+	"lcache/sample"
+	"lcache/schedule"
+)
+
+// Jobs in the order of the log that one of them owns take their samples from its window.
+func TestJobsFollow(t *testing.T) {
+	d, o := secondRun(t, ingest.Options{})
+	o.Patience = 10 * time.Second
+	r := rand.New(rand.NewPCG(4, 4))
+	const epochs = 4
+	var orders [epochs][][]sample.Index
+	readBytes := func(jobs ...string) uint64 {
+		e := open(t, o)
+		defer closeEngine(t, e)
+		var seats []*seat
+		for _, token := range jobs {
+			s := d.join(t, e, token)
+			defer s.leave()
+			for epoch := range orders {
+				if orders[epoch] == nil {
+					if err := s.push(r, epoch, len(d.bytes)); err != nil {
+						t.Fatal(err)
+					}
+					orders[epoch] = s.orders[epoch]
+				} else if err := e.PushOf(s.number, schedule.Pusher{Pid: os.Getpid(), Session: s.c.Token}, epoch, 0, schedule.Cut(orders[epoch])); err != nil {
+					t.Fatal(err)
+				}
+			}
+			seats = append(seats, s)
+		}
+		var before uint64
+		for epoch, order := range orders {
+			for batch := range order {
+				for _, s := range seats {
+					b, err := s.c.ChunkAt(context.Background(), deliver.Position{Job: s.number, Epoch: epoch, Batch: batch})
+					if err == nil {
+						err = d.check(e, b)
+						s.c.Release(b.Lease)
+					}
+					if err != nil {
+						t.Fatalf("epoch %d batch %d: %v", epoch, batch, err)
+					}
+				}
+			}
+			if epoch == 0 { // it began over a log in another order
+				waitFor(t, "the log is in the order of epoch 1", func() bool { // else a busy machine begins it by place, each job for itself
+					e.mu.Lock()
+					defer e.mu.Unlock()
+					return e.cur != nil && e.cur.Epoch == 1
+				})
+				before = e.cache.Store.Stats().ReadBytes
+			}
+		}
+		noSource(t, e)
+		return e.cache.Store.Stats().ReadBytes - before
+	}
+	alone, all := readBytes("first"), readBytes("first", "second", "third")
+	if all > alone*13/10 {
+		t.Errorf("three jobs in the same order read %d bytes, one reads %d", all, alone)
+	}
+}
+
+// companions is an engine with jobs that have pushed the same orders.
+func companions(t *testing.T, o Options, d *dataset, epochs int, tokens ...string) (*Engine, []*seat) {
+	t.Helper()
+	e := open(t, o)
+	t.Cleanup(func() { closeEngine(t, e) })
+	r := rand.New(rand.NewPCG(5, 5))
+	var seats []*seat
+	for _, token := range tokens {
+		s := d.join(t, e, token)
+		for epoch := range epochs {
+			if len(seats) == 0 {
+				if err := s.push(r, epoch, len(d.bytes)); err != nil {
+					t.Fatal(err)
+				}
+				continue
+			}
+			s.orders[epoch] = seats[0].orders[epoch]
+			if err := e.PushOf(s.number, schedule.Pusher{Pid: os.Getpid(), Session: s.c.Token}, epoch, 0, schedule.Cut(s.orders[epoch])); err != nil {
+				t.Fatal(err)
+			}
+		}
+		seats = append(seats, s)
+	}
+	return e, seats
+}
+
+// batch reads one batch, and gives it back.
+func (s *seat) batch(t *testing.T, epoch, batch int) {
+	t.Helper()
+	b, err := s.c.ChunkAt(t.Context(), deliver.Position{Job: s.number, Epoch: epoch, Batch: batch})
+	if err == nil {
+		err = s.d.check(s.e, b)
+		s.c.Release(b.Lease)
+	}
+	if err != nil {
+		t.Fatalf("job %d epoch %d batch %d: %v", s.number, epoch, batch, err)
+	}
+}
+
+// rankOf returns what the engine knows of a job's only rank.
+func (s *seat) rankOf() rank {
+	s.e.mu.Lock()
+	defer s.e.mu.Unlock()
+	return *s.e.jobs[s.number].ranks[0]
+}
+
+// Jobs with one order that begin one after the other catch up with one another, and then read the disk as one job does.
+func TestCompanionsCatchUp(t *testing.T) {
+	d, o := secondRun(t, ingest.Options{})
+	o.sortAtOnce = true
+	const epochs = 4
+	readBytes := func(t *testing.T, tokens ...string) uint64 {
+		e, seats := companions(t, o, d, epochs, tokens...)
+		var before uint64
+		at := make([]chan struct{}, len(seats)+1)
+		for k := range at {
+			at[k] = make(chan struct{})
+		}
+		close(at[0])
+		done := make(chan error, len(seats))
+		for k, s := range seats {
+			go func() {
+				<-at[k]
+				for batch := range 20 {
+					b, err := s.c.ChunkAt(t.Context(), deliver.Position{Job: s.number, Batch: batch})
+					if err != nil {
+						done <- err
+						return
+					}
+					s.c.Release(b.Lease)
+				}
+				close(at[k+1])
+				err := s.read(0, 20)
+				if k == 0 {
+					before = e.cache.Store.Stats().ReadBytes
+				}
+				for epoch := 1; epoch < epochs && err == nil; epoch++ {
+					err = s.read(epoch, 0)
+				}
+				done <- err
+			}()
+		}
+		for range seats {
+			if err := <-done; err != nil {
+				t.Fatal(err)
+			}
+		}
+		noSource(t, e)
+		return e.cache.Store.Stats().ReadBytes - before
+	}
+	var alone, all uint64
+	t.Run("one job", func(t *testing.T) { alone = readBytes(t, "first") })
+	t.Run("four jobs", func(t *testing.T) { all = readBytes(t, "first", "second", "third", "fourth") })
+	if all > alone*14/10 {
+		t.Errorf("four jobs with one order read %d bytes after the first epoch, one reads %d", all, alone)
+	}
+}
+
+// A companion that stops reading holds up the owner until the owner's patience is over, and not again in this epoch. It gets the rest of its epoch all the same.
+func TestStoppedCompanionIsLeft(t *testing.T) {
+	d, o := secondRun(t, ingest.Options{})
+	o.Patience, o.sortAtOnce = 300*time.Millisecond, true
+	e, seats := companions(t, o, d, 2, "owner", "stops")
+	owner, stops := seats[0], seats[1]
+	last := len(owner.orders[0]) - 1
+	owner.batch(t, 0, 0)
+	stops.batch(t, 0, 0)
+	waitFor(t, "the log is in the order of epoch 0, and the companion is served by the window", func() bool {
+		e.nudge()
+		return e.Status().Jobs[0].Layout == cache.LayoutLog && stops.rankOf().broughtTo == 0
+	})
+	if err := owner.read(0, 1); err != nil {
+		t.Fatal(err)
+	}
+	if r := stops.rankOf(); !r.outOfWindow || r.batch != 1 {
+		t.Errorf("the companion is at batch %d of %d, and late: %v; want 1, and true: else nothing has shown that it is left", r.batch, last, r.outOfWindow)
+	}
+	if err := owner.read(1, 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := stops.read(0, 1); err != nil {
+		t.Fatal(err)
+	}
+	noSource(t, e)
+}
+
+// A companion that is faster makes no rank of the owner late: it is read ahead for by place.
+func TestCompanionLeavesTheOwnerInTime(t *testing.T) {
+	d, o := secondRun(t, ingest.Options{})
+	o.Patience, o.sortAtOnce = 300*time.Millisecond, true
+	e, seats := companions(t, o, d, 2, "owner", "faster")
+	owner, faster := seats[0], seats[1]
+	owner.batch(t, 0, 0)
+	faster.batch(t, 0, 0)
+	waitFor(t, "the companion is served by the window", func() bool {
+		e.nudge()
+		return faster.rankOf().broughtTo == 0
+	})
+	if err := faster.read(0, 1); err != nil {
+		t.Fatal(err)
+	}
+	if r := owner.rankOf(); r.outOfWindow {
+		t.Error("the owner is late, because a companion was faster")
+	}
+	if err := owner.read(0, 1); err != nil {
+		t.Fatal(err)
+	}
+	noSource(t, e)
+}
+
+// A job whose order is changed is no companion any longer, and gets what it has pushed.
+func TestChangedOrderEndsTheCompany(t *testing.T) {
+	d, o := secondRun(t, ingest.Options{})
+	o.sortAtOnce = true
+	e, seats := companions(t, o, d, 2, "owner", "changes")
+	owner, changes := seats[0], seats[1]
+	owner.batch(t, 0, 0)
+	changes.batch(t, 0, 0)
+	isLike := func() bool {
+		e.nudge()
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		return e.jobs[changes.number].alike[0]
+	}
+	waitFor(t, "both jobs have one order", isLike)
+	if err := changes.push(rand.New(rand.NewPCG(6, 6)), 0, len(d.bytes)); err != nil {
+		t.Fatal(err)
+	}
+	if isLike() {
+		t.Error("a job with another order is a companion still")
+	}
+	done := make(chan error, 1)
+	go func() { done <- changes.read(0, 0) }()
+	if err := owner.read(0, 1); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	noSource(t, e)
+}

@@ -1,0 +1,36 @@
+package schedule
+
+import (
+	"maps"
+	"slices"
+)
+
+// IsLike reports whether two jobs of one dataset have the same order of an epoch: the same batches for the same ranks. A foretold order is not like another one, because it
+// may change. While orders are compared, which are never changed, no lock is held.
+func (s *Schedule) IsLike(other *Schedule, epoch int) bool {
+	mine, ranks := s.pushedOf(epoch)
+	theirs, others := other.pushedOf(epoch)
+	switch {
+	case !mine.isKnown() || !theirs.isKnown() || len(ranks) != len(others):
+		return false
+	case len(ranks) == 0: // both replay the recipe
+		return s.replay.Key() == other.replay.Key() && slices.Equal(s.local, other.local)
+	case mine.isOfRanks() != theirs.isOfRanks(): // one of them has other ranks, which read the recipe's
+		return false
+	}
+	for rank, g := range ranks {
+		h := others[rank]
+		if h == nil || !g.isPushed || !h.isPushed || !slices.Equal(g.ends, h.ends) || !slices.Equal(g.flat, h.flat) {
+			return false
+		}
+	}
+	return true
+}
+
+// pushedOf returns the state of an epoch, and the orders of its ranks that were pushed or foretold.
+func (s *Schedule) pushedOf(epoch int) (state, map[int]*rankOrder) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.look(epoch)
+	return e.state, maps.Clone(e.ranks)
+}
