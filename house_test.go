@@ -48,6 +48,7 @@ var mayImport = map[string][]string{
 	"drawn":                       {"importance", "sample"},
 	"wandering":                   nil,
 	"quota":                       nil,
+	"internal/errcode":            nil,
 	"scenario":                    {"plan"},
 	"compare":                     {"plan", "scenario"},
 	"hitratio":                    {"importance", "wandering", "sample"},
@@ -70,7 +71,7 @@ var mayImport = map[string][]string{
 	"engine/internal/count":           {"internal/serve/status", "schedule", "verdict", "sample"},
 
 	"engine":     {"engine/internal/count", "internal/serve/status", "internal/importance/disk", "internal/importance/epochlayout", "internal/importance/memory", "internal/importance/packing", "internal/importance/session", "quota", "cache", "sorter", "schedule", "deliver", "fetch", "reorder", "logfile", "staging", "source", "chunker", "metaindex", "plan", "drawn", "importance", "sample"},
-	"server":     {"quota", "deliver", "engine", "schedule", "importance", "sample"},
+	"server":     {"internal/errcode", "quota", "deliver", "engine", "schedule", "importance", "sample"},
 	"cachedir":   nil,
 	"cgroup":     nil,
 	"leaktest":   nil,

@@ -61,7 +61,7 @@ func (d *Deliver) Attach(pid int, token string) (*Client, error) {
 		}
 	}
 	if left >= mostLeft {
-		return nil, &ArgumentError{fmt.Sprintf("process %d has closed %d connections with batches that it has not released: it has to end first", pid, left)}
+		return nil, &ArgumentError{Reason: fmt.Sprintf("process %d has closed %d connections with batches that it has not released: it has to end first", pid, left)}
 	}
 	var random [16]byte
 	if _, err := rand.Read(random[:]); err != nil {
@@ -89,7 +89,7 @@ func (c *Client) lease(b *Batch, hold *staging.Hold, at *Position) error {
 	case c.d.closed || c.dead:
 		return ErrClosing
 	case len(c.leases) >= most:
-		return &ArgumentError{fmt.Sprintf("process %d holds %d batches that it has not released: no session may hold more", c.Pid, most)}
+		return &ArgumentError{Reason: fmt.Sprintf("process %d holds %d batches that it has not released: no session may hold more", c.Pid, most)}
 	}
 	c.d.nextLease++
 	b.Lease = c.d.nextLease

@@ -111,7 +111,10 @@ func (b *Batch) bytes() (n int64) {
 var ErrClosing = errors.New("the server is stopping")
 
 // An ArgumentError means that a request is wrong for this dataset or job.
-type ArgumentError struct{ Reason string }
+type ArgumentError struct {
+	Reason   string
+	TooLarge bool // for the memory or the frame of one answer: fewer samples may fit
+}
 
 func (e *ArgumentError) Error() string { return e.Reason }
 
@@ -236,7 +239,7 @@ func (c *Client) begin(ctx context.Context, q *Request) (Plan, error) {
 func (d *Deliver) known(indices []sample.Index) error {
 	for i, index := range indices {
 		if int(index) >= d.o.Manifest.Len() {
-			return &ArgumentError{fmt.Sprintf("index %d at position %d is not in the dataset of %d samples", index, i, d.o.Manifest.Len())}
+			return &ArgumentError{Reason: fmt.Sprintf("index %d at position %d is not in the dataset of %d samples", index, i, d.o.Manifest.Len())}
 		}
 	}
 	return nil
@@ -346,7 +349,7 @@ func (d *Deliver) explain(ctx context.Context, err error, at *Position) error {
 	case errors.As(err, &noRoom):
 		return err
 	case errors.As(err, &large):
-		return &ArgumentError{large.Error()}
+		return &ArgumentError{Reason: large.Error(), TooLarge: true}
 	case errors.Is(err, fetch.ErrNoRoom) && !errors.Is(err, context.Canceled):
 		return &TimeoutError{d.o.Timeout, fmt.Sprintf("room in side memory: %v; %s", err, d.holder())}
 	case errors.Is(err, context.DeadlineExceeded) && ctx.Err() != nil:

@@ -216,7 +216,7 @@ func TestTooLarge(t *testing.T) {
 	c := b.attach(os.Getpid())
 	indices := make([]sample.Index, 100)
 	var bad *deliver.ArgumentError
-	if _, err := c.Get(t.Context(), indices, nil); !errors.As(err, &bad) || !strings.Contains(err.Error(), "side memory") {
+	if _, err := c.Get(t.Context(), indices, nil); !errors.As(err, &bad) || !bad.TooLarge || !strings.Contains(err.Error(), "side memory") {
 		t.Errorf("got %v", err)
 	}
 	large := &fetch.TooLargeError{}

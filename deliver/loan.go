@@ -141,12 +141,12 @@ func (c *Client) lendPart(ctx context.Context, q *Request, from int) (*Loan, err
 	}
 	indices := q.Indices
 	if from > len(indices) {
-		return nil, &ArgumentError{fmt.Sprintf("position %d of a request for %d samples", from, len(indices))}
+		return nil, &ArgumentError{Reason: fmt.Sprintf("position %d of a request for %d samples", from, len(indices))}
 	}
 	n := d.o.Fetcher.Fitting(indices[from:])
 	if n == 0 && from < len(indices) {
 		size := d.o.Fetcher.Need(indices[from : from+1])
-		return nil, &ArgumentError{(&fetch.TooLargeError{Need: size, Limit: d.o.Staging.SpareBytes()}).Error()}
+		return nil, &ArgumentError{Reason: (&fetch.TooLargeError{Need: size, Limit: d.o.Staging.SpareBytes()}).Error(), TooLarge: true}
 	}
 	r := d.newCollected(q.part(from, n), plan)
 	if err := d.collect(ctx, r, func(ctx context.Context, _ int64) (*staging.Extent, error) { return d.o.Fetcher.SpareRoom(ctx) }); err != nil {

@@ -49,7 +49,7 @@ func (c *conn) handle(ctx context.Context, q *request) {
 			c.s.opts.Logger.Warn("connection ended", "pid", c.client.Pid, "err", err)
 			defer c.c.CloseRead() // ends the reader, and so the connection
 		}
-		c.out = appendReasoned(c.out[:0], q.request, f, reasonOf(f, err))
+		c.out = appendFailure(c.out[:0], q.request, f)
 	}
 	if c.send(c.out) != nil && lease != 0 {
 		// The client can't have read all of it, so it has nothing to release.
@@ -183,7 +183,7 @@ func (c *conn) get(ctx context.Context, q *request) (lease uint64, err error) {
 		return 0, err
 	}
 	if len(p.indices) > maxBatch {
-		return 0, argument("get %d samples: at most %d fit an answer", len(p.indices), maxBatch)
+		return 0, tooLarge("get %d samples: at most %d fit an answer", len(p.indices), maxBatch)
 	}
 	if err := c.roomFor(ctx, c.batchBytes(len(p.indices))); err != nil {
 		return 0, err
@@ -268,7 +268,7 @@ func (c *conn) lend(ctx context.Context, q *request) error {
 		return err
 	}
 	if len(p.get.indices) > maxBatch {
-		return argument("get %d samples: at most %d fit an answer", len(p.get.indices), maxBatch)
+		return tooLarge("get %d samples: at most %d fit an answer", len(p.get.indices), maxBatch)
 	}
 	if err := c.roomFor(ctx, c.batchBytes(len(p.get.indices))); err != nil {
 		return err
@@ -293,7 +293,7 @@ func (c *conn) lend(ctx context.Context, q *request) error {
 	case err != nil:
 		return err
 	case len(loan.Indices) > maxBatch:
-		return argument("lend %d samples: at most %d fit an answer", len(loan.Indices), maxBatch)
+		return tooLarge("lend %d samples: at most %d fit an answer", len(loan.Indices), maxBatch)
 	}
 	c.out = appendLoan(c.out, q.request, loan, c.others)
 	return nil
@@ -306,7 +306,7 @@ func (c *conn) batch(q *request, batch *deliver.Batch, err error) (uint64, error
 	}
 	if n := len(batch.Indices); n > maxBatch { // those of a job that allows substitutes have importance.MaxSamples at most
 		c.client.Release(batch.Lease)
-		return 0, argument("the batch has %d samples: at most %d fit an answer", n, maxBatch)
+		return 0, tooLarge("the batch has %d samples: at most %d fit an answer", n, maxBatch)
 	}
 	var parts [][]sample.Part
 	if c.along {

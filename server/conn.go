@@ -101,7 +101,7 @@ func (c *conn) serve(ctx, reading context.Context) {
 	<-read
 	switch {
 	case c.s.isClosing():
-		c.send(appendFailure(nil, 0, failure{Kind: "closing", Message: deliver.ErrClosing.Error()}))
+		c.send(appendFailure(nil, 0, failureOf(deliver.ErrClosing)))
 	case end != nil && !gone(end):
 		c.s.opts.Logger.Warn("connection ended", "pid", c.client.Pid, "err", end)
 		c.send(appendFailure(nil, 0, failureOf(end)))

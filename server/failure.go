@@ -7,6 +7,7 @@ import (
 	"io/fs"
 
 	"lcache/deliver"
+	"lcache/internal/errcode"
 )
 
 // argument returns the error of a request that asks for something impossible.
@@ -14,9 +15,14 @@ func argument(format string, args ...any) error {
 	return &deliver.ArgumentError{Reason: fmt.Sprintf(format, args...)}
 }
 
+// tooLarge returns the error of a request whose answer does not fit: the client may ask for fewer samples at once.
+func tooLarge(format string, args ...any) error {
+	return &deliver.ArgumentError{Reason: fmt.Sprintf(format, args...), TooLarge: true}
+}
+
 // failureOf turns an error into the body of ERROR.
 func failureOf(err error) failure {
-	f := failure{Kind: "internal", Message: err.Error()}
+	f := failure{Kind: "internal", Code: errcode.Internal, Message: err.Error()}
 	var (
 		rule  *protocolError
 		deny  *deniedError
@@ -28,42 +34,38 @@ func failureOf(err error) failure {
 	)
 	switch {
 	case errors.As(err, &rule):
-		f.Kind = "protocol"
+		f.Kind, f.Code = "protocol", errcode.Protocol
 	case errors.As(err, &deny):
-		f.Kind = "denied"
+		f.Kind, f.Code = "denied", errcode.Denied
 	case errors.Is(err, deliver.ErrClosing), errors.As(err, &crowd):
-		f.Kind = "closing"
+		f.Kind, f.Code = "closing", errcode.Closing
 	case errors.Is(err, errCancelled), errors.Is(err, context.Canceled):
-		f.Kind = "cancelled"
+		f.Kind, f.Code = "cancelled", errcode.Cancelled
 	case errors.As(err, &wrong):
-		f.Kind = "argument"
+		f.Kind, f.Code = "argument", errcode.Argument
+		if wrong.TooLarge {
+			f.Code = errcode.TooLarge
+		}
 	case errors.As(err, &full):
-		f.Kind = "room"
+		f.Kind, f.Code = "room", errcode.Room
 	case errors.Is(err, errLate):
-		f.Kind = "late"
+		f.Kind, f.Code = "late", errcode.Late
 	case errors.As(err, &late):
-		f.Kind = "timeout"
+		f.Kind, f.Code = "timeout", errcode.Timeout
 	case errors.As(err, &named):
 		f.Kind, f.Sample = "sample", named.SampleName()
+		f.Code, f.Reason = sampleCode(err)
 	}
 	return f
 }
 
-// reasoned is the body of ERROR.
-type reasoned struct {
-	failure
-	Reason string `json:"reason,omitempty"`
-}
-
-// reasonOf names why a sample can't be read; "": for another reason, or the error is of another kind.
-func reasonOf(f failure, err error) string {
+// sampleCode returns the code of a sample that can't be read, and ERROR's reason; "": for another reason.
+func sampleCode(err error) (code errcode.Code, reason string) {
 	switch {
-	case f.Kind != "sample":
-		return ""
 	case errors.Is(err, fs.ErrNotExist):
-		return "not_found"
+		return errcode.SampleNotFound, "not_found"
 	case errors.Is(err, fs.ErrPermission):
-		return "permission"
+		return errcode.SampleForbidden, "permission"
 	}
-	return ""
+	return errcode.Sample, ""
 }

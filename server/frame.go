@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"lcache/deliver"
+	"lcache/internal/errcode"
 	"lcache/spelling"
 	"lcache/surrogate"
 )
@@ -155,9 +156,11 @@ type hello struct {
 
 // failure is the body of ERROR. Kind and message are frozen for all versions.
 type failure struct {
-	Kind    string `json:"kind"`
-	Message string `json:"message"`
-	Sample  string `json:"sample,omitempty"`
+	Kind    string       `json:"kind"`
+	Message string       `json:"message"`
+	Sample  string       `json:"sample,omitempty"`
+	Reason  string       `json:"reason,omitempty"` // why the sample can't be read: not_found or permission
+	Code    errcode.Code `json:"code"`
 }
 
 func appendJSON(b []byte, kind uint8, request uint32, v any) ([]byte, error) {
@@ -173,14 +176,9 @@ func appendJSON(b []byte, kind uint8, request uint32, v any) ([]byte, error) {
 }
 
 func appendFailure(b []byte, request uint32, f failure) []byte {
-	return appendReasoned(b, request, f, "")
-}
-
-// appendReasoned is appendFailure with the reason why a sample can't be read; "": without.
-func appendReasoned(b []byte, request uint32, f failure, reason string) []byte {
 	f.Message = spelling.UTF8(f.Message[:min(len(f.Message), 64<<10)]) // a message holds names, which may be long, and any bytes
 	f.Sample = f.Sample[:min(len(f.Sample), 64<<10)]
-	b, _ = appendJSON(b, typeError, request, reasoned{f, reason}) // can't fail: four strings that fit
+	b, _ = appendJSON(b, typeError, request, f) // can't fail: five strings that fit
 	return b
 }
 

@@ -18,6 +18,7 @@ import (
 	"lcache/deliver"
 	"lcache/engine"
 	"lcache/importance"
+	"lcache/internal/errcode"
 	"lcache/sample"
 )
 
@@ -145,7 +146,7 @@ func TestGoldenAnswers(t *testing.T) {
 		"indices-are": appendIndices(nil, 16, []uint32{5, 9}, 100),
 		"weights-are": appendWeights(nil, 17, []float32{0.5, 1.5}),
 		"ok":          appendEmpty(nil, typeOK, 5),
-		"error":       appendFailure(nil, 2, failure{"sample", "gone", "a/b.jpg"}),
+		"error":       appendFailure(nil, 2, failure{Kind: "sample", Message: "gone", Sample: "a/b.jpg", Reason: "not_found", Code: errcode.SampleNotFound}),
 	}
 	want := goldens(t)
 	for name, b := range map[string][]byte{"a client that did not ask": appendBatch(nil, 2, &served, false), "nothing is served in place of others": appendBatch(nil, 2, &same, true)} {

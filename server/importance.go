@@ -241,7 +241,7 @@ func (c *conn) weights(ctx context.Context, q *request) error {
 		return err
 	}
 	if len(p.indices) > mostIndices {
-		return argument("weights of %d samples: at most %d fit an answer", len(p.indices), mostIndices)
+		return tooLarge("weights of %d samples: at most %d fit an answer", len(p.indices), mostIndices)
 	}
 	if err := c.roomFor(ctx, headerBytes+4+4*len(p.indices)); err != nil {
 		return err

@@ -48,7 +48,7 @@ func TestErrorsAboutNamesThatAreNotUTF8(t *testing.T) {
 		{&fs.PathError{Op: "open", Path: "/caf\xe9", Err: fs.ErrPermission}, "", `open /caf\xe9: `},
 		{fmt.Errorf("%s", strings.Repeat("\xff", 1<<20)), "", `\xff\xff`},
 	} {
-		b := appendReasoned(nil, 1, failureOf(c.err), "")
+		b := appendFailure(nil, 1, failureOf(c.err))
 		var got failure
 		if err := surrogate.Unmarshal(b[headerBytes:], &got); err != nil || !utf8.Valid(b[headerBytes:]) || len(b) > maxFrame {
 			t.Fatalf("%.80q: %d bytes, %v", c.err, len(b), err)

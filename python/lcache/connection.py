@@ -75,7 +75,9 @@ class Connection:
     def why(self) -> Exception:
         """The reason, to be raised. Each call makes a new exception: a raised one refers to the stack frames that it passed, and to views in them."""
         reason = self.broken or Broken("the server closed the connection")
-        return type(reason)(*reason.args)
+        again = type(reason)(*reason.args)
+        vars(again).update(vars(reason))
+        return again
 
     def send(self, data: bytes = b"") -> None:
         """Sends data, after the bytes that earlier calls left, as far as the socket takes them. The next call sends the rest.

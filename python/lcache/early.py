@@ -7,7 +7,8 @@ from array import array
 from . import protocol
 from .errors import Error
 from .link import Link
-from .session import NoRoom, Request
+from .server_errors import NoRoom
+from .session import Request
 
 _ROOM = 3  # batches that the server must have room for: the program may keep one, and another loader need one
 

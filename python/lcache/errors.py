@@ -15,7 +15,13 @@ def printable(text: str) -> str:
 
 
 class Error(Exception):
-    """Base of every exception that this package raises on purpose."""
+    """Base of every exception that this package raises on purpose.
+
+    `code` is the code of the server's error, such as "LC002", which stays the same when texts change; docs/protocol.md lists the codes. None: the error is not
+    a server's answer, or an older server's.
+    """
+
+    code: str | None = None
 
     def __str__(self) -> str:
         return printable(super().__str__())
@@ -106,8 +112,3 @@ _OF_ERRNO = {
 def of_errno(number: int | None, message: str) -> OSError:
     """The exception of an errno."""
     return _OF_ERRNO.get(number or 0, OSError)(message, number)
-
-
-def of_sample(reason: str) -> type[SampleError]:
-    """The class for a sample that can't be read. reason is the server's: "not_found", "permission", or "" for any other."""
-    return {"not_found": MissingSampleError, "permission": ForbiddenSampleError}.get(reason, SampleError)

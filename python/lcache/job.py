@@ -20,7 +20,8 @@ from .loans import copy_by_loans
 from .orders import Order, chunk_requests, order_requests, push_requests, require_indices, require_numbers, u32_array
 from .parts import BatchParts, read_parts
 from .replay import Options, Replay
-from .session import NoRoom, Request
+from .server_errors import NoRoom
+from .session import Request
 
 _log = logging.getLogger("lcache")
 

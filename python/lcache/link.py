@@ -15,7 +15,8 @@ from .errors import ConnectionError, Error, ProtocolError, TimeoutError
 from .info import Info
 from .memory import Map
 from .orders import Order, push_requests
-from .session import Late, Request, Session, error_of, sessions
+from .server_errors import error_of
+from .session import Late, Request, Session, sessions
 
 _CLIENT = "lcache-python 0.1"
 _HANDSHAKE = 10.0  # seconds for HELLO and its answer

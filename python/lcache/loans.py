@@ -7,7 +7,8 @@ from array import array
 from . import protocol
 from .errors import ProtocolError
 from .link import Link, require_kind
-from .session import LoanOver, Request, Session
+from .server_errors import LoanOver
+from .session import Request, Session
 
 
 def copy_by_loans(link: Link, request: Request) -> tuple[protocol.Columns, list[memoryview], Session] | None:

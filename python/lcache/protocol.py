@@ -61,6 +61,16 @@ class Columns(NamedTuple):
     parts: memoryview | None = None  # the body of PARTS for these samples; None: it was not sent along
 
 
+class Failure(NamedTuple):
+    """An ERROR answer."""
+
+    kind: str
+    message: str
+    sample: str | None = None
+    reason: str | None = None  # why the sample can't be read: "not_found" or "permission"
+    code: str | None = None  # None: the server is an older one
+
+
 def frame(kind: int, request: int, body: bytes = b"", job: int = 0) -> bytes:
     """One frame, ready to be sent. job is the connection's number of the job that the request belongs to; other requests belong to none."""
     return HEADER.pack(8 + len(body), VERSION, kind, job if kind in OF_JOB else 0, request) + body
@@ -213,16 +223,10 @@ def read_json(body: bytes) -> dict[str, Any]:
     return value
 
 
-def read_error(body: bytes) -> tuple[str, str, str | None]:
-    """(kind, message, sample) of an ERROR."""
+def read_error(body: bytes) -> Failure:
     fields = read_json(body)
-    sample = fields.get("sample")
-    return str(fields.get("kind")), str(fields.get("message")), None if sample is None else str(sample)
-
-
-def read_reason(body: bytes) -> str:
-    """Why the sample of an ERROR can't be read: "not_found", "permission", or "" for any other reason."""
-    return str(read_json(body).get("reason") or "")
+    sample, reason, code = (None if fields.get(key) is None else str(fields[key]) for key in ("sample", "reason", "code"))
+    return Failure(str(fields.get("kind")), str(fields.get("message")), sample, reason, code)
 
 
 def read_lease(body: bytes) -> int | None:

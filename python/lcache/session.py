@@ -22,10 +22,10 @@ from typing import Any
 
 from . import protocol, releases
 from .connection import Broken, Connection
-from .errors import ArgumentError, ConnectionError, Error, ProtocolError, RefusedError, TimeoutError, of_sample
+from .errors import ConnectionError, Error, ProtocolError
 from .info import Info
 from .memory import Map
-from .program_errors import in_python
+from .server_errors import error_of
 
 sessions: weakref.WeakSet[Session] = weakref.WeakSet()
 
@@ -38,14 +38,6 @@ _SLICE = 1.0
 
 class Late(Exception):
     """A wait reached its deadline. Internal: the caller knows the purpose of the wait."""
-
-
-class NoRoom(TimeoutError):
-    """Leases leave no room for the request's samples, but the server lends them in parts. Internal: the caller copies them."""
-
-
-class LoanOver(Error):
-    """The server needed the memory before its bytes were copied. Internal: the caller asks for them again."""
 
 
 class Request:
@@ -417,23 +409,3 @@ def _notify(connection: Connection) -> None:
 def _has_reply(connection: Connection) -> bool:
     """Whether an answer waits to be taken."""
     return any(answer.reply is not None for answer in connection.answers.values())
-
-
-def error_of(body: bytes, what: str, embedded: bool = False) -> Exception:
-    """The exception of an ERROR answer. Broken: the server goes away, and another may come. what names the request, "" none.
-
-    embedded: flags that the server names are arguments of lcache.open. Those of a server that was started by hand stay flags.
-    """
-    try:
-        kind, message, sample = protocol.read_error(body)
-    except ProtocolError as e:
-        return e
-    if embedded:
-        message = in_python(message)
-    text = f"{what}: {message}" if what else message
-    if kind == "sample":
-        return of_sample(protocol.read_reason(body))(text, sample, message)
-    if kind == "closing":
-        return Broken(text)
-    kinds = {"timeout": TimeoutError, "argument": ArgumentError, "protocol": ProtocolError, "denied": RefusedError, "room": NoRoom, "late": LoanOver}
-    return kinds.get(kind, Error)(text)

@@ -233,7 +233,7 @@ class Server:
         return error("protocol", f"type {kind} is unknown")
 
 
-def error(kind: str, message: str, **more: str) -> tuple[int, bytes]:
+def error(kind: str, message: str, **more: object) -> tuple[int, bytes]:
     return p.A_ERROR, json.dumps({"kind": kind, "message": message, **more}).encode()
 
 

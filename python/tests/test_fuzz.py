@@ -21,7 +21,7 @@ from lcache import connection
 from lcache import protocol as p
 from lcache.info import Info
 from lcache.parts import AlikeParts, read_parts
-from lcache.session import error_of
+from lcache.server_errors import error_of
 
 SEED = int(os.environ.get("LCACHE_SEED") or random.randrange(1 << 31))
 MEMORY, SAMPLES = 1 << 33, 100_000  # of the server whose answers the decoder gets
@@ -221,12 +221,13 @@ def importance(rng):
 def error(rng):
     kind = rng.choice(("sample", "closing", "timeout", "argument", "protocol", "denied", "other"))
     said = {"kind": kind, "message": text(word(rng)), **({"sample": text(word(rng))} if kind == "sample" else {})}
+    said.update({} if rng.random() < 0.5 else {"code": f"LC{rng.randrange(20):03}"})
 
     def read(body):
         assert isinstance(error_of(body, "asking"), (lcache.Error, connection.Broken))
         return p.read_error(body)
 
-    return p.A_ERROR, json.dumps(said).encode(), read, (kind, said["message"], said.get("sample"))
+    return p.A_ERROR, json.dumps(said).encode(), read, (kind, said["message"], said.get("sample"), None, said.get("code"))
 
 
 ANSWERS = (batch, served, loan, names, parts, hello, indices, weights, importance, error)

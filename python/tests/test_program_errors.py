@@ -87,8 +87,8 @@ def test_exception_of_a_program(written, usage, kind, number, text):
         (errors.of_errno(errno.EIO, "bad"), OSError),
         (errors.RefusedError("not yours"), PermissionError),
         (errors.RefusedError("not yours"), ConnectionError),
-        (errors.of_sample("not_found")("gone", "a.jpg", "gone from the source"), FileNotFoundError),
-        (errors.of_sample("permission")("no", "a.jpg", "permission denied"), PermissionError),
+        (errors.MissingSampleError("gone", "a.jpg", "gone from the source"), FileNotFoundError),
+        (errors.ForbiddenSampleError("no", "a.jpg", "permission denied"), PermissionError),
     ],
 )
 def test_builtin_exceptions(error, builtin):
@@ -99,7 +99,6 @@ def test_builtin_exceptions(error, builtin):
 
 
 def test_other_samples():
-    error = errors.of_sample("")("bad", "a.jpg", "input/output error")
-    assert type(error) is lcache.SampleError and not isinstance(error, OSError)
-    missing = errors.of_sample("not_found")("read a.jpg: gone", "a.jpg", "gone")
+    assert not isinstance(lcache.SampleError("bad", "a.jpg", "input/output error"), OSError)
+    missing = errors.MissingSampleError("read a.jpg: gone", "a.jpg", "gone")
     assert (missing.sample, missing.cause, str(missing)) == ("a.jpg", "gone", "read a.jpg: gone")

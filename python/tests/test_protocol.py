@@ -91,7 +91,8 @@ def test_answers(frames):
     total, indices = p.read_indices(body(frames["indices-are"], p.A_INDICES, 16), 64, 256, 10)
     assert (total, indices.tolist()) == (100, [5, 9])
     assert p.read_weights(body(frames["weights-are"], p.A_WEIGHTS, 17), 2).tolist() == [0.5, 1.5]
-    assert p.read_error(body(frames["error"], p.A_ERROR, 2)) == ("sample", "gone", "a/b.jpg")
+    assert p.read_error(body(frames["error-before"], p.A_ERROR, 2)) == ("sample", "gone", "a/b.jpg", None, None)
+    assert p.read_error(body(frames["error"], p.A_ERROR, 2)) == ("sample", "gone", "a/b.jpg", "not_found", "LC002")
 
 
 @pytest.mark.parametrize(("memory", "samples"), [((1 << 32) - 1, 10), (1 << 32, 9)])

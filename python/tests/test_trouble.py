@@ -1,6 +1,7 @@
 """Servers that go, come back, are slow, or answer with errors."""
 
 import os
+import pickle
 import threading
 import time
 
@@ -247,44 +248,65 @@ def test_flags_of_a_server(serve, path, embedded):
 
 
 @pytest.mark.parametrize(
-    ("kind", "cls", "stays"),
+    ("said", "cls", "stays"),
     [
-        ("sample", lcache.SampleError, True),
-        ("timeout", lcache.TimeoutError, True),
-        ("argument", lcache.ArgumentError, True),
-        ("internal", lcache.Error, True),
-        ("of the future", lcache.Error, True),
-        ("protocol", lcache.ProtocolError, False),
-        ("denied", lcache.ConnectionError, False),
+        ({"kind": "sample"}, lcache.SampleError, True),
+        ({"kind": "sample", "reason": "not_found"}, FileNotFoundError, True),
+        ({"kind": "sample", "reason": "permission"}, PermissionError, True),
+        ({"kind": "timeout"}, lcache.TimeoutError, True),
+        ({"kind": "argument"}, lcache.ArgumentError, True),
+        ({"kind": "internal"}, lcache.Error, True),
+        ({"kind": "of the future"}, lcache.Error, True),
+        ({"kind": "protocol"}, lcache.ProtocolError, False),
+        ({"kind": "denied"}, lcache.ConnectionError, False),
+        # With a code that this client knows, the code decides.
+        ({"kind": "sample", "code": "LC001"}, lcache.SampleError, True),
+        ({"kind": "sample", "code": "LC002"}, FileNotFoundError, True),
+        ({"kind": "sample", "code": "LC003"}, PermissionError, True),
+        ({"kind": "of the future", "code": "LC004"}, lcache.TimeoutError, True),
+        ({"kind": "of the future", "code": "LC007"}, lcache.ArgumentError, True),
+        ({"kind": "argument", "code": "LC008"}, lcache.ArgumentError, True),
+        ({"kind": "internal", "code": "LC010"}, lcache.Error, True),
+        ({"kind": "of the future", "code": "LC011"}, lcache.ProtocolError, False),
+        ({"kind": "denied", "code": "LC012"}, lcache.ConnectionError, False),
+        # With one of a later server, the kind decides.
+        ({"kind": "argument", "code": "LC999"}, lcache.ArgumentError, True),
+        ({"kind": "sample", "reason": "not_found", "code": "LC999"}, FileNotFoundError, True),
+        ({"kind": "denied", "code": "LC999"}, lcache.ConnectionError, False),
+        ({"kind": "of the future", "code": "LC999"}, lcache.Error, True),
     ],
+    ids=lambda value: " ".join(value.values()) if isinstance(value, dict) else None,
 )
-def test_errors(serve, path, kind, cls, stays):
+def test_errors(serve, path, said, cls, stays):
     class Refuses(Server):
         def answer(self, k, body, mine):
             if k == protocol.STATUS:
-                return error(kind, "read a/b.jpg: vanished", sample="a/b.jpg")
+                return error(message="read a/b.jpg: vanished", sample="a/b.jpg", **said)
             return super().answer(k, body, mine)
 
     server = serve(Refuses)
     job = lcache.connect(path, timeout=10)
     with pytest.raises(cls, match="the status: read a/b.jpg: vanished") as e:
         job.stats()
-    assert isinstance(e.value, lcache.Error)
-    if cls is lcache.SampleError:
+    assert isinstance(e.value, lcache.Error) and e.value.code == said.get("code")
+    assert (type(e.value) is lcache.Error) == (cls is lcache.Error)
+    assert pickle.loads(pickle.dumps(e.value)).code == e.value.code
+    if isinstance(e.value, lcache.SampleError):
         assert (e.value.sample, e.value.cause) == ("a/b.jpg", "read a/b.jpg: vanished")
     check(job.get([2]), [2])
     assert server.accepted == (1 if stays else 2)
     job.close()
 
 
-def test_closing_server_is_waited_for(serve, path):
+@pytest.mark.parametrize("said", [{"kind": "closing"}, {"kind": "closing", "code": "LC013"}, {"kind": "closing", "code": "LC999"}])
+def test_closing_server_is_waited_for(serve, path, said):
     class Closing(Server):
-        said = False
+        said_so = False
 
         def answer(self, kind, body, mine):
-            if not self.said:
-                self.said = True
-                return error("closing", "the server stops")
+            if not self.said_so:
+                self.said_so = True
+                return error(message="the server stops", **said)
             return super().answer(kind, body, mine)
 
     server = serve(Closing)
@@ -295,8 +317,6 @@ def test_closing_server_is_waited_for(serve, path):
 
 
 def test_sample_error_pickles():
-    import pickle
-
     e = pickle.loads(pickle.dumps(lcache.SampleError("m", "s", "c")))
     assert (str(e), e.sample, e.cause) == ("m", "s", "c")
 

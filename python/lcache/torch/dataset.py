@@ -18,6 +18,7 @@ from ..errors import ArgumentError, DecodeError, Error, SampleError
 from ..freed_memory import keep_freed
 from ..job import Job, connect
 from ..opening import open as open_job
+from ..server_errors import may_be_too_large
 from . import asked_indices, fixed_lists, tagged_batch
 from .decoders import WholeBatch, chosen
 from .fetched import Fetched, each, of_thread
@@ -408,8 +409,8 @@ class Dataset(torch.utils.data.Dataset[T], Generic[T]):
         """The samples in one batch, or in several where the server lends less than one batch needs."""
         try:
             return [asked.job.get(indices, at=asked.at)]
-        except ArgumentError:
-            if len(indices) < 2 or max(indices) >= self.job.samples or min(indices) < 0:
+        except ArgumentError as e:
+            if len(indices) < 2 or not may_be_too_large(e) or max(indices) >= self.job.samples or min(indices) < 0:
                 raise
             # The batch has more bytes than the server lends at once: it was started without this batch size.
             half = len(indices) // 2
