@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from .info import Info
-from .link import Link
-from .replay import Options, Replay
+from ._client.info import Info
+from ._client.link import Link
+from ._client.replay import Options, Replay
 
 
 class Described:

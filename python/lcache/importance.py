@@ -23,19 +23,19 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from . import protocol
+from ._client import protocol
+from ._client.environment import launched_world
+from ._client.orders import require_numbers, u32_array
 from .arrays import numpy_module
 from .described import Described
-from .environment import launched_world
 from .errors import ArgumentError, Error
 from .irreducible import Irreducible
 from .neighbour_graph import GraphBank, hnswlib_module
 from .neighbours import MOST, Bank, Options, Refused
-from .orders import require_numbers, u32_array
 
 if TYPE_CHECKING:
+    from ._client.link import Link
     from .batch import Batch
-    from .link import Link
 
 _log = logging.getLogger("lcache")
 

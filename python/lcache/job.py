@@ -9,19 +9,19 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, cast
 
-from . import protocol, releases
+from ._client import protocol, releases
+from ._client.early import EarlyRequest, get_request
+from ._client.embedded import Home
+from ._client.link import Link, require_kind
+from ._client.loans import copy_by_loans
+from ._client.orders import Order, chunk_requests, order_requests, push_requests, require_indices, require_numbers, u32_array
+from ._client.parts import BatchParts, read_parts
+from ._client.replay import Options, Replay
+from ._client.server_errors import NoRoom
+from ._client.session import Request
 from .batch import Batch, Samples
-from .early import EarlyRequest, get_request
-from .embedded import Home
 from .errors import ArgumentError, Error, ProtocolError
 from .importance import Observed
-from .link import Link, require_kind
-from .loans import copy_by_loans
-from .orders import Order, chunk_requests, order_requests, push_requests, require_indices, require_numbers, u32_array
-from .parts import BatchParts, read_parts
-from .replay import Options, Replay
-from .server_errors import NoRoom
-from .session import Request
 
 _log = logging.getLogger("lcache")
 

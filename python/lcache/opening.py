@@ -7,13 +7,13 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from . import buckets
-from .cachedirs import existing_cache, folders
-from .embedded import Home, ensure_server, lcache_program
-from .environment import launched_world
+from ._client import buckets
+from ._client.cachedirs import existing_cache, folders
+from ._client.embedded import Home, ensure_server, lcache_program
+from ._client.environment import launched_world
+from ._client.match import Listing
+from ._client.replay import Options, param_texts, replay_for
 from .job import Job, require_token
-from .match import Listing
-from .replay import Options, param_texts, replay_for
 from .running_servers import filter_differs, job_at, offered_job, require_match
 
 _log = logging.getLogger("lcache")

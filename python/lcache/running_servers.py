@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import os
 
-from .environment import offered_sockets
+from ._client.environment import offered_sockets
+from ._client.match import HeldListing, Listing, difference
 from .errors import ArgumentError, Error, printable
 from .job import Job, connect_as
-from .match import HeldListing, Listing, difference
 
 _log = logging.getLogger("lcache")
 

@@ -13,7 +13,7 @@ import socket
 import struct
 import threading
 
-from lcache import protocol as p
+from lcache._client import protocol as p
 
 BATCHES = 6  # an epoch of one rank
 BATCH = 8  # samples in a batch

@@ -7,7 +7,7 @@ import fakeserver
 import pytest
 
 import lcache
-from lcache import protocol
+from lcache._client import protocol
 
 numpy = pytest.importorskip("numpy", reason="numpy is not installed")
 

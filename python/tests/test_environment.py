@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from lcache.environment import launched_world
+from lcache._client.environment import launched_world
 
 with open(os.path.join(os.path.dirname(__file__), "../../testdata/launchers.json")) as f:
     CASES = json.load(f)["cases"]

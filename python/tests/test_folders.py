@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from lcache.cachedirs import folders
+from lcache._client.cachedirs import folders
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from conftest import check
 from fakeserver import content, order
 
 import lcache
-from lcache import releases
+from lcache._client import releases
 
 
 def in_child(test):

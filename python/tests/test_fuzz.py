@@ -17,11 +17,11 @@ from conftest import check
 from fakeserver import Server
 
 import lcache
-from lcache import connection
-from lcache import protocol as p
-from lcache.info import Info
-from lcache.parts import AlikeParts, read_parts
-from lcache.server_errors import error_of
+from lcache._client import connection
+from lcache._client import protocol as p
+from lcache._client.info import Info
+from lcache._client.parts import AlikeParts, read_parts
+from lcache._client.server_errors import error_of
 
 SEED = int(os.environ.get("LCACHE_SEED") or random.randrange(1 << 31))
 MEMORY, SAMPLES = 1 << 33, 100_000  # of the server whose answers the decoder gets

@@ -10,7 +10,7 @@ import pytest
 from fakeserver import Server
 
 import lcache
-from lcache import protocol as p
+from lcache._client import protocol as p
 
 SIZE = 64 << 14  # of the fake server's memory
 

@@ -12,7 +12,8 @@ import pytest
 from realserver import Folder, Server, lcache_command, needs_binary
 
 import lcache
-from lcache import importance, protocol
+from lcache import importance
+from lcache._client import protocol
 
 SAMPLES = 300
 

@@ -10,7 +10,7 @@ import pytest
 from realserver import Folder, Server, needs_binary
 
 import lcache
-from lcache import protocol
+from lcache._client import protocol
 
 numpy = pytest.importorskip("numpy", reason="numpy is not installed")
 

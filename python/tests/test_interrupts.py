@@ -10,8 +10,8 @@ from fakeserver import order
 from interrupts import at_point, interrupted_everywhere
 
 import lcache
-from lcache import releases
-from lcache.cache_lock import Lock
+from lcache._client import releases
+from lcache._client.cache_lock import Lock
 
 
 def no_lease_stays(server):

@@ -16,7 +16,7 @@ from conftest import check
 from fakeserver import BATCHES, Server, content, order
 
 import lcache
-from lcache import protocol
+from lcache._client import protocol
 
 
 def test_facts(job):

@@ -13,8 +13,8 @@ import pytest
 from realserver import ROOT, Folder, Server, needs_binary
 
 import lcache
-from lcache import protocol
-from lcache.environment import launched_run, process_run
+from lcache._client import protocol
+from lcache._client.environment import launched_run, process_run
 
 
 @pytest.fixture(scope="module")
@@ -169,6 +169,6 @@ def test_processes():
     mine = process_run()
     assert mine == process_run() and mine.startswith(f"pid-{os.getpid()}-")
     env = {**os.environ, "PYTHONPATH": os.path.join(ROOT, "python")}
-    code = "from lcache.environment import process_run; print(process_run())"
+    code = "from lcache._client.environment import process_run; print(process_run())"
     theirs = {subprocess.run([sys.executable, "-c", code], env=env, check=True, capture_output=True, text=True).stdout.strip() for _ in range(2)}
     assert len({run.split("-")[2] for run in (mine, *theirs)}) == 3

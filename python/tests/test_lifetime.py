@@ -12,7 +12,7 @@ from conftest import check
 from fakeserver import Server, content, error, order
 
 import lcache
-from lcache import protocol, releases
+from lcache._client import protocol, releases
 
 VIEWS = {
     "sample": lambda batch: batch.samples[1],

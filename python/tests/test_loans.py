@@ -10,7 +10,7 @@ from conftest import check
 from fakeserver import BATCHES, SAMPLES, Server, error, order
 
 import lcache
-from lcache import protocol as p
+from lcache._client import protocol as p
 
 
 class Full(Server):

@@ -5,12 +5,12 @@ import os
 
 import pytest
 
-from lcache import buckets
+from lcache._client import buckets
+from lcache._client.environment import offered_sockets
+from lcache._client.info import Info
+from lcache._client.match import HeldListing, Listing, difference, identity
+from lcache._client.replay import Options, replay_for
 from lcache.errors import ArgumentError
-from lcache.info import Info
-from lcache.match import HeldListing, Listing, difference, identity
-from lcache.environment import offered_sockets
-from lcache.replay import Options, replay_for
 
 with open(os.path.join(os.path.dirname(__file__), "../../testdata/listings.json")) as f:
     CASES = json.load(f)["cases"]

@@ -10,7 +10,8 @@ import pytest
 from realserver import ROOT, Folder, Server, needs_binary
 
 import lcache
-from lcache import importance, protocol
+from lcache import importance
+from lcache._client import protocol
 from lcache.neighbours import Bank, Options
 
 numpy = pytest.importorskip("numpy", reason="numpy is not installed")

@@ -6,8 +6,9 @@ from array import array
 
 import pytest
 
-from lcache import ArgumentError, protocol
-from lcache.orders import Order, push_requests
+from lcache import ArgumentError
+from lcache._client import protocol
+from lcache._client.orders import Order, push_requests
 
 
 def test_cut():

@@ -8,7 +8,7 @@ import pytest
 
 import lcache
 from lcache import errors
-from lcache.program_errors import exception, in_python
+from lcache._client.program_errors import exception, in_python
 
 
 @pytest.mark.parametrize(

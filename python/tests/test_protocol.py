@@ -5,8 +5,9 @@ import struct
 
 import pytest
 
-from lcache import ProtocolError, protocol
-from lcache.parts import all_parts, read_parts
+from lcache import ProtocolError
+from lcache._client import protocol
+from lcache._client.parts import all_parts, read_parts
 
 GOLDENS = pathlib.Path(__file__).parents[2] / "server" / "testdata" / "frames.txt"
 

@@ -10,8 +10,8 @@ from conftest import check
 from fakeserver import BATCHES, Server, error, order
 
 import lcache
-from lcache import protocol
-from lcache.embedded import Home
+from lcache._client import protocol
+from lcache._client.embedded import Home
 
 
 def test_connection_lost_everywhere(serve, path):

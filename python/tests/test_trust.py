@@ -14,9 +14,9 @@ import pytest
 from fakeserver import error
 
 import lcache
-from lcache import cachedirs, connection, embedded, protocol, trust
-from lcache.cache_lock import Lock
-from lcache.match import Listing
+from lcache._client import cachedirs, connection, embedded, protocol, trust
+from lcache._client.cache_lock import Lock
+from lcache._client.match import Listing
 
 STRANGER, THIRD = 61001, 61002
 

@@ -6,9 +6,9 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from .._client.first_open import SHARDS
+from .._client.match import is_url
 from ..errors import ArgumentError, printable
-from ..first_open import SHARDS
-from ..match import is_url
 
 
 def no_class_folder(directory: str, shards: str = "") -> FileNotFoundError:

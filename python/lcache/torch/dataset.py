@@ -11,14 +11,14 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch.utils.data
 
+from .._client.environment import process_run
+from .._client.server_errors import may_be_too_large
 from ..batch import Batch
 from ..decode_errors import decode_error
-from ..environment import process_run
 from ..errors import ArgumentError, DecodeError, Error, SampleError
 from ..freed_memory import keep_freed
 from ..job import Job, connect
 from ..opening import open as open_job
-from ..server_errors import may_be_too_large
 from . import asked_indices, fixed_lists, tagged_batch
 from .decoders import WholeBatch, chosen
 from .fetched import Fetched, each, of_thread

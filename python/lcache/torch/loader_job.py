@@ -17,7 +17,7 @@ from typing import Protocol
 
 import torch.distributed
 
-from ..environment import launched_run
+from .._client.environment import launched_run
 from ..errors import ArgumentError
 from ..job import Job
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Union
 import torch
 from torch.utils.data import ConcatDataset, Subset
 
-from ..orders import Order
+from .._client.orders import Order
 from . import frameworks
 from .dataset import Dataset, overrides_access
 

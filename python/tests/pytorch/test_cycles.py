@@ -11,7 +11,7 @@ if not hasattr(torch, "Tensor"):
     pytest.skip("torch is not installed", allow_module_level=True)
 
 import lcache.torch as lt  # noqa: E402
-from lcache import releases  # noqa: E402
+from lcache._client import releases  # noqa: E402
 
 
 def index(_, sample):

@@ -49,7 +49,7 @@ def leased(job):
 @pytest.fixture
 def used(monkeypatch):
     """The positions of answers to requests that were sent early."""
-    found, answer = [], lcache.early.EarlyRequest.answer
+    found, answer = [], lcache._client.early.EarlyRequest.answer
 
     def seen(request, body, deadline):
         early = answer(request, body, deadline)
@@ -57,7 +57,7 @@ def used(monkeypatch):
             found.append(body)
         return early
 
-    monkeypatch.setattr(lcache.early.EarlyRequest, "answer", seen)
+    monkeypatch.setattr(lcache._client.early.EarlyRequest, "answer", seen)
     return found
 
 
@@ -135,7 +135,7 @@ def test_an_error_is_the_one_of_now(folder, root, monkeypatch):
     lists(loader)
     iterator = iter(loader)
     got = [next(iterator).tolist()]
-    answer, failed = lcache.link.Link.answer, []
+    answer, failed = lcache._client.link.Link.answer, []
 
     def fails_once(link, request, deadline=None):
         if not failed:
@@ -143,7 +143,7 @@ def test_an_error_is_the_one_of_now(folder, root, monkeypatch):
             raise lcache.TimeoutError("the source did not answer")
         return answer(link, request, deadline)
 
-    monkeypatch.setattr(lcache.link.Link, "answer", fails_once)
+    monkeypatch.setattr(lcache._client.link.Link, "answer", fails_once)
     got += [batch.tolist() for batch in iterator]
     assert got == expected[1] and failed
 

@@ -20,7 +20,7 @@ import realserver
 from embedded_servers import folder, gone, root  # noqa: F401
 
 import lcache
-from lcache.cache_lock import NewFolder
+from lcache._client.cache_lock import NewFolder
 
 
 def opened_on_a_terminal(*arguments):

@@ -21,7 +21,7 @@ from torch.utils import data  # noqa: E402
 
 import lcache  # noqa: E402
 import lcache.torch as lt  # noqa: E402
-from lcache.orders import Order  # noqa: E402
+from lcache._client.orders import Order  # noqa: E402
 from lcache.torch import known_samplers  # noqa: E402
 from lcache.torch.computed_epoch import ComputedEpoch, private  # noqa: E402
 from lcache.torch.known_samplers import known_sampler  # noqa: E402
@@ -180,7 +180,7 @@ def peak(reset=False):
 def empty_batch(indices):
     """A batch of samples without bytes."""
     n = len(indices)
-    columns = lcache.protocol.Columns(0, 0, (0,) * n, (0,) * n, memoryview(array("I", indices)), memoryview(bytes(4 * n)).cast("i"))
+    columns = lcache._client.protocol.Columns(0, 0, (0,) * n, (0,) * n, memoryview(array("I", indices)), memoryview(bytes(4 * n)).cast("i"))
     return lcache.Batch(columns, [memoryview(b"")] * n, lambda _: [])
 
 
@@ -205,7 +205,7 @@ def test_memory(sink, kind, seed):
     assert server.until(lambda: len(server.pushed) == 3 and not server.pushed.get((2, 0), [(0, 1)])[-1][1], 60)
     assert peak()[0] - before < 60 * n + (64 << 20), "later epochs, of which two may be drawn at once"
     assert {key: sum(count for _, _, count, _ in pieces) for key, pieces in server.pushed.items()} == {(e, 0): n // size for e in range(3)}
-    assert len(server.pushed[0, 0]) == -(-n // lcache.protocol.PUSH_PIECE)
+    assert len(server.pushed[0, 0]) == -(-n // lcache._client.protocol.PUSH_PIECE)
 
 
 def test_later_epochs_are_computed_beside_the_loop(sink, monkeypatch):

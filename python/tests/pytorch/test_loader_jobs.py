@@ -20,7 +20,7 @@ from torch.utils import data  # noqa: E402
 
 import lcache  # noqa: E402
 import lcache.torch as lt  # noqa: E402
-from lcache import protocol  # noqa: E402
+from lcache._client import protocol  # noqa: E402
 from lcache.torch.ranks import digest  # noqa: E402
 
 SIZE = 16

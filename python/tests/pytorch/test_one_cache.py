@@ -10,7 +10,7 @@ import realserver
 from embedded_servers import gone, root, servers  # noqa: F401
 
 import lcache
-from lcache.cachedirs import folders
+from lcache._client.cachedirs import folders
 
 pytest.importorskip("torch", reason="torch is not installed")
 from lcache.torch import ImageFolder  # noqa: E402

@@ -95,7 +95,7 @@ def test_eight_at_once(folder, root):
 
 
 def test_waiting_says_for_whom(folder, root):
-    from lcache.cachedirs import folders
+    from lcache._client.cachedirs import folders
 
     (cache,) = folders(folder.root, root)
     os.makedirs(cache)
@@ -111,7 +111,7 @@ def test_waiting_says_for_whom(folder, root):
 
 
 def test_waiting_ends(folder, root):
-    from lcache.cachedirs import folders
+    from lcache._client.cachedirs import folders
 
     (cache,) = folders(folder.root, root)
     os.makedirs(cache)

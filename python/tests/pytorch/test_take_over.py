@@ -98,7 +98,7 @@ def train(folder, root):
 
 def patient(seconds):
     """Arguments of Python for a training that waits so long for another server, where its client can wait."""
-    return "-c", f"import sys, lcache; sys.modules.get('lcache.stopped_server', sys).PATIENCE = {seconds}; import training_run; training_run.main(*sys.argv[1:])"
+    return "-c", f"import sys, lcache; sys.modules.get('lcache._client.stopped_server', sys).PATIENCE = {seconds}; import training_run; training_run.main(*sys.argv[1:])"
 
 
 def cache_of(root):

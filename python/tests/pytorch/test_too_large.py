@@ -8,7 +8,7 @@ if not hasattr(torch, "Tensor"):
     pytest.skip("torch is not installed", allow_module_level=True)
 
 import lcache  # noqa: E402
-from lcache import protocol  # noqa: E402
+from lcache._client import protocol  # noqa: E402
 from lcache.torch import Dataset  # noqa: E402
 
 

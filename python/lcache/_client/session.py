@@ -20,9 +20,9 @@ from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Any
 
+from ..errors import ConnectionError, Error, ProtocolError
 from . import protocol, releases
 from .connection import Broken, Connection
-from .errors import ConnectionError, Error, ProtocolError
 from .info import Info
 from .memory import Map
 from .server_errors import error_of

@@ -9,8 +9,8 @@ from array import array
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from ..errors import ArgumentError, ProtocolError
 from . import protocol
-from .errors import ArgumentError, ProtocolError
 from .session import Request, Session
 
 

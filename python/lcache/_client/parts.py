@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from operator import add
 from typing import Union
 
-from .errors import ProtocolError
+from ..errors import ProtocolError
 
 _TWO = struct.Struct("<II")
 

@@ -13,8 +13,8 @@ import shlex
 import time
 from collections.abc import Callable
 
+from ..errors import Error, printable
 from .cache_lock import POLL, Lock
-from .errors import Error, printable
 from .trust import open_file
 
 _log = logging.getLogger("lcache")

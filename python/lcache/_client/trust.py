@@ -15,7 +15,7 @@ import stat
 import struct
 from collections.abc import Iterable
 
-from .errors import RefusedError, of_errno, printable
+from ..errors import RefusedError, of_errno, printable
 
 _log = logging.getLogger("lcache")
 

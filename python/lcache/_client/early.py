@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from array import array
 
+from ..errors import Error
 from . import protocol
-from .errors import Error
 from .link import Link
 from .server_errors import NoRoom
 from .session import Request

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from .errors import ProtocolError
+from ..errors import ProtocolError
 
 _NONE: Mapping[str, Any] = MappingProxyType({})
 

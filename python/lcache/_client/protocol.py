@@ -12,7 +12,7 @@ from array import array
 from operator import add
 from typing import Any, NamedTuple
 
-from .errors import ProtocolError
+from ..errors import ProtocolError
 
 VERSION = 1
 MAX_FRAME = 16 << 20  # bytes that the length field counts

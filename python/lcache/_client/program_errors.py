@@ -6,8 +6,8 @@ import errno
 import json
 import re
 
+from ..errors import ArgumentError, Error, of_errno, printable
 from . import buckets
-from .errors import ArgumentError, Error, of_errno, printable
 
 # Flags of the program, and the arguments of lcache.open that they come from. Flags without a value stand for True or False.
 _VALUES = {

@@ -20,10 +20,10 @@ import sys
 import time
 from typing import Any, NamedTuple
 
+from ..errors import ConnectionError, Error, RefusedError, TimeoutError, of_errno, printable
 from .cache_lock import POLL, Lock, NewFolder, print_line
 from .connection import Broken, Connection
 from .environment import offered_sockets
-from .errors import ConnectionError, Error, RefusedError, TimeoutError, of_errno, printable
 from .first_open import require_source, tell
 from .match import is_url
 from .program_errors import exception

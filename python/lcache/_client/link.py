@@ -8,10 +8,10 @@ import time
 import weakref
 from collections.abc import Callable
 
+from ..errors import ConnectionError, Error, ProtocolError, TimeoutError
 from . import protocol, releases
 from .connection import Broken, Connection
 from .embedded import Home
-from .errors import ConnectionError, Error, ProtocolError, TimeoutError
 from .info import Info
 from .memory import Map
 from .orders import Order, push_requests

@@ -15,8 +15,8 @@ import socket
 import time
 from typing import Any
 
+from ..errors import ConnectionError, ProtocolError, RefusedError
 from . import protocol
-from .errors import ConnectionError, ProtocolError, RefusedError
 from .trust import require_server
 
 _SUN_PATH = 107  # bytes of a path that sockaddr_un has room for, without the final NUL

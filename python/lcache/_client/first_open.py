@@ -10,8 +10,8 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
+from ..errors import of_errno, printable
 from .cache_lock import print_line
-from .errors import of_errno, printable
 from .match import is_url
 
 _log = logging.getLogger("lcache")

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from .errors import ArgumentError
+from ..errors import ArgumentError
 
 # The settings that s3= may have: texts, and those that are True or False.
 TEXTS = ("endpoint_url", "region", "profile")

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from .errors import ArgumentError, Error
+from ..errors import ArgumentError, Error
 from .match import HeldListing, Listing, difference
 from .replay import Options
 from .trust import is_trusted, open_file, require_folder

@@ -12,7 +12,7 @@ from array import array
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from .errors import ArgumentError, Error
+from ..errors import ArgumentError, Error
 from .info import Info
 
 

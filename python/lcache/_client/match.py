@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+from ..errors import ArgumentError
 from .buckets import plain_endpoint
-from .errors import ArgumentError
 
 
 class Listing(NamedTuple):

@@ -11,7 +11,7 @@ import ctypes
 import fcntl
 import os
 
-from .errors import ConnectionError, ProtocolError
+from ..errors import ConnectionError, ProtocolError
 
 _PROT_READ, _MAP_SHARED = 1, 1
 _F_GET_SEALS, _SEAL_SHRINK = 1034, 2

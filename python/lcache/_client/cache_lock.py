@@ -10,7 +10,7 @@ import sys
 import time
 from typing import Any
 
-from .errors import Error, TimeoutError, of_errno, printable
+from ..errors import Error, TimeoutError, of_errno, printable
 from .trust import make_folder, open_file, require_folder
 
 POLL = 0.1  # seconds between looks at a lock that another process holds

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from array import array
 
+from ..errors import ProtocolError
 from . import protocol
-from .errors import ProtocolError
 from .link import Link, require_kind
 from .server_errors import LoanOver
 from .session import Request, Session

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from ..errors import ArgumentError, Error, ForbiddenSampleError, MissingSampleError, ProtocolError, RefusedError, SampleError, TimeoutError
 from . import protocol
 from .connection import Broken
-from .errors import ArgumentError, Error, ForbiddenSampleError, MissingSampleError, ProtocolError, RefusedError, SampleError, TimeoutError
 from .program_errors import in_python
 
 
