@@ -13,7 +13,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 
 
 def module_of(file):
-    """lcache/torch/push.py → lcache.torch.push; lcache/__init__.py → lcache."""
+    """lcache/torch/sampler.py → lcache.torch.sampler; lcache/__init__.py → lcache."""
     parts = file.relative_to(PACKAGE.parent).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
@@ -61,7 +61,7 @@ def cycle(graph):
 
 def test_no_import_cycle():
     assert {"lcache.job", "lcache._client.link", "lcache.torch.loader"} <= set(MODULES)
-    assert "lcache._client.link" in IMPORTS["lcache.job"] and "lcache.torch.order_ahead" in IMPORTS["lcache.torch.sampler"]
+    assert "lcache._client.link" in IMPORTS["lcache.job"] and "lcache.torch._order.order_ahead" in IMPORTS["lcache.torch.sampler"]
     assert cycle({name: used & set(MODULES) for name, used in IMPORTS.items()}) is None
 
 
@@ -95,10 +95,10 @@ def test_standard_library_only(name):
 
 # Private names of other packages that the client may use, and why.
 EXCEPTIONS = {
-    ("lcache.torch.forked_child", "_exit"): "os._exit, by which a forked child has to end; documented",
-    ("lcache.torch.frameworks", "_getframe"): "reads the caller of a batch sampler's __iter__; CPython only, and documented",
-    ("lcache.torch.frameworks", "_sampler"): "Lightning's wrappers of a sampler",
-    ("lcache.torch.known_samplers", "_version"): "how often a tensor was changed in place; torch's notes on autograd describe it",
+    ("lcache.torch._order.forked_child", "_exit"): "os._exit, by which a forked child has to end; documented",
+    ("lcache.torch._order.frameworks", "_getframe"): "reads the caller of a batch sampler's __iter__; CPython only, and documented",
+    ("lcache.torch._order.frameworks", "_sampler"): "Lightning's wrappers of a sampler",
+    ("lcache.torch._order.known_samplers", "_version"): "how often a tensor was changed in place; torch's notes on autograd describe it",
     ("lcache.torch.ready_batch", "_C"): "torch's way to say that what is computed from a subclass of Tensor is a plain tensor; its notes on extending torch show it",
     ("lcache.torch.ready_batch", "_disabled_torch_function_impl"): "the same",
     ("lcache.torch.loader", "_lcache_above"): "is set on other packages' loader classes, so that the prefix keeps it apart from their names",

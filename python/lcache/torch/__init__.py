@@ -10,10 +10,10 @@ images. docs/pytorch-inside.md draws the way of a sample through these modules.
 from typing import TYPE_CHECKING, Any
 
 from . import image_folder
+from ._order.importance_sampler import ImportanceSampler
 from .dataset import Dataset, Sample
 from .headspace import headspace
 from .importance import losses, weights
-from .importance_sampler import ImportanceSampler
 from .loader import DataLoader, watch
 from .neighbours import Neighbours
 from .sampler import BatchSampler

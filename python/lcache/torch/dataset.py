@@ -14,17 +14,18 @@ import torch.utils.data
 from .._client.environment import process_run
 from .._client.server_errors import may_be_too_large
 from ..batch import Batch
-from ..decode_errors import decode_error
 from ..errors import ArgumentError, DecodeError, Error, SampleError
 from ..freed_memory import keep_freed
 from ..job import Job, connect
 from ..opening import open as open_job
-from . import asked_indices, fixed_lists, tagged_batch
+from . import asked_indices, fixed_lists
+from ._order import tagged_batch
+from ._order.loader_job import BorrowedJob
+from ._order.tagged_batch import Following, Position, TaggedBatch
+from .decode_errors import decode_error
 from .decoders import WholeBatch, chosen
 from .fetched import Fetched, each, of_thread
-from .loader_job import BorrowedJob
 from .ready_batch import ReadyBatch, plain, with_columns, with_index
-from .tagged_batch import Following, Position, TaggedBatch
 
 T = TypeVar("T", covariant=True)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..errors import Error, printable
 from ..job import Job
-from .order_ahead import OrderAhead
+from ._order.order_ahead import OrderAhead
 
 _log = logging.getLogger("lcache")
 _LEAST = 5.0  # seconds: a shorter epoch shows nothing about its slowest part

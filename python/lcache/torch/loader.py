@@ -12,14 +12,14 @@ import torch
 import torch.utils.data
 
 from ..errors import Error
-from . import frameworks, tagged_batch
+from ._order import frameworks, tagged_batch
+from ._order.order_ahead import OrderAhead
+from ._order.resume import from_state, to_state
+from ._order.sampler_copy import SpawnableGenerator
+from ._order.wrappers import holds_dataset
 from .epoch_report import EpochReport
 from .headspace_run import halved
-from .order_ahead import OrderAhead
-from .resume import from_state, to_state
 from .sampler import BatchSampler, watched_sampler
-from .sampler_copy import SpawnableGenerator
-from .wrappers import holds_dataset
 
 
 class _WatchedLoader:

@@ -7,9 +7,9 @@ from typing import Any
 
 import torch.utils.data
 
-from . import frameworks, ranks
-from .order_ahead import OrderAhead
-from .stateful_batches import is_stateful
+from ._order import frameworks, ranks
+from ._order.order_ahead import OrderAhead
+from ._order.stateful_batches import is_stateful
 
 
 class BatchSampler(torch.utils.data.BatchSampler):

@@ -58,8 +58,8 @@ def pushed(monkeypatch):
 @pytest.fixture
 def patient(monkeypatch):
     """Loaders wait for what a forked process predicts, however busy the machine is."""
-    monkeypatch.setattr("lcache.torch.foreseen_orders.PATIENCE", 60.0)
-    monkeypatch.setattr("lcache.torch.forked_child.SECONDS", 60.0)
+    monkeypatch.setattr("lcache.torch._order.foreseen_orders.PATIENCE", 60.0)
+    monkeypatch.setattr("lcache.torch._order.forked_child.SECONDS", 60.0)
 
 
 @pytest.fixture

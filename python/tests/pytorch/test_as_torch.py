@@ -17,7 +17,7 @@ torchvision = pytest.importorskip("torchvision", reason="torchvision is not inst
 from torch.utils import data  # noqa: E402
 
 import lcache.torch as lt  # noqa: E402
-from lcache.torch.push import Pusher  # noqa: E402
+from lcache.torch._order.push import Pusher  # noqa: E402
 
 
 def index(_, sample):
@@ -218,7 +218,7 @@ def test_one_by_one_in_a_large_batch(folder, root):
     ours = lt.Dataset(folder.root, index, cache=root)
     both = data.ConcatDataset([ours] * 100)
     seen = []
-    tagged = lt.tagged_batch.TaggedBatch
+    tagged = lt._order.tagged_batch.TaggedBatch
 
     class Counted(list):
         def __contains__(self, item):
@@ -226,7 +226,7 @@ def test_one_by_one_in_a_large_batch(folder, root):
             return super().__contains__(item)
 
     batch = list(range(len(both)))
-    pusher = Pusher(lt.wrappers.Translation(both), lambda *_: None)
+    pusher = Pusher(lt._order.wrappers.Translation(both), lambda *_: None)
     parts = {leaf: Counted(part) for leaf, part in pusher.translation.parts(batch).items()}
     began = time.perf_counter()
     got = [both[i] for i in tagged(batch, None, parts)]

@@ -16,7 +16,7 @@ if not hasattr(torch, "Tensor"):
 
 import lcache  # noqa: E402
 import lcache.torch as lt  # noqa: E402
-from lcache.decode_errors import decode_error  # noqa: E402
+from lcache.torch.decode_errors import decode_error  # noqa: E402
 
 BAD = 37
 

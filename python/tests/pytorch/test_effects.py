@@ -372,8 +372,8 @@ class Stuck(Sized):
 
 
 def test_child_that_does_not_end(folder, root, tmp_path, caplog, monkeypatch):
-    monkeypatch.setattr("lcache.torch.forked_child.SECONDS", 0.5)
-    monkeypatch.setattr("lcache.torch.foreseen_orders.PATIENCE", 60.0)
+    monkeypatch.setattr("lcache.torch._order.forked_child.SECONDS", 0.5)
+    monkeypatch.setattr("lcache.torch._order.foreseen_orders.PATIENCE", 60.0)
     before = children()
     loader = lt.DataLoader(lt.Dataset(folder.root, index, cache=root), SIZE, sampler=Stuck(tmp_path))
     for _ in range(3):

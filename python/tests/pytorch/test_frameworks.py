@@ -16,7 +16,7 @@ if importlib.util.find_spec("torch") is None or importlib.util.find_spec("torch"
     pytest.skip("torch is not installed", allow_module_level=True)
 
 import lcache.torch  # noqa: E402
-from lcache.torch.frameworks import TESTED  # noqa: E402
+from lcache.torch._order.frameworks import TESTED  # noqa: E402
 
 pytestmark = pytest.mark.xdist_group("forked")  # what forked.py imports is imported once
 
@@ -27,7 +27,7 @@ NEEDS = {"torch": "torch", **dict.fromkeys(ACCELERATE, "accelerate"), "lightning
 
 @pytest.mark.parametrize("name", sorted(TESTED))
 def test_releases(name):
-    """lcache.torch.frameworks relies on insides: the releases that it names are those that are tested here."""
+    """lcache.torch._order.frameworks relies on insides: the releases that it names are those that are tested here."""
     with open(os.path.join(HERE, "../live/requirements.txt")) as f:
         assert f"{name}=={TESTED[name]}\n" in f.readlines(), "frameworks.py and the tests' requirements name different releases"
     try:

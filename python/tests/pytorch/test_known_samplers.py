@@ -22,10 +22,10 @@ from torch.utils import data  # noqa: E402
 import lcache  # noqa: E402
 import lcache.torch as lt  # noqa: E402
 from lcache._client.orders import Order  # noqa: E402
-from lcache.torch import known_samplers  # noqa: E402
-from lcache.torch.computed_epoch import ComputedEpoch, private  # noqa: E402
-from lcache.torch.known_samplers import known_sampler  # noqa: E402
-from lcache.torch.wrappers import Translation  # noqa: E402
+from lcache.torch._order import known_samplers  # noqa: E402
+from lcache.torch._order.computed_epoch import ComputedEpoch, private  # noqa: E402
+from lcache.torch._order.known_samplers import known_sampler  # noqa: E402
+from lcache.torch._order.wrappers import Translation  # noqa: E402
 
 
 def generator():

@@ -21,7 +21,7 @@ from torch.utils import data  # noqa: E402
 import lcache  # noqa: E402
 import lcache.torch as lt  # noqa: E402
 from lcache._client import protocol  # noqa: E402
-from lcache.torch.ranks import digest  # noqa: E402
+from lcache.torch._order.ranks import digest  # noqa: E402
 
 SIZE = 16
 
@@ -288,7 +288,7 @@ def test_ranks_are_one_job(folder, root, tmp_path, monkeypatch, launcher):
 KILLED = """
 import json, os, signal, sys
 import lcache.torch as lt
-from lcache.torch.ranks import digest
+from lcache.torch._order.ranks import digest
 
 ours = lt.Dataset(sys.argv[1], lambda _, sample: sample.index, cache=sys.argv[2])
 loader = lt.DataLoader(ours, 4, shuffle=True, seed=1, num_workers=2, multiprocessing_context="fork")

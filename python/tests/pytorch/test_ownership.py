@@ -16,7 +16,7 @@ if not hasattr(torch, "Tensor"):
 from torch.utils import data  # noqa: E402
 
 import lcache.torch as lt  # noqa: E402
-from lcache.torch.ranks import digest  # noqa: E402
+from lcache.torch._order.ranks import digest  # noqa: E402
 
 SIZE = 16
 

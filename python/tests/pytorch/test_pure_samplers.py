@@ -13,8 +13,8 @@ if not hasattr(torch, "Tensor"):
 from torch.utils import data  # noqa: E402
 
 import lcache.torch as lt  # noqa: E402
-from lcache.torch.pure_samplers import PURE, impure_part  # noqa: E402
-from lcache.torch.sampler_copy import Generators, copy_sampler, preserved_random_states  # noqa: E402
+from lcache.torch._order.pure_samplers import PURE, impure_part  # noqa: E402
+from lcache.torch._order.sampler_copy import Generators, copy_sampler, preserved_random_states  # noqa: E402
 
 N = 60
 

@@ -17,7 +17,7 @@ from torch.utils import data  # noqa: E402
 
 import lcache  # noqa: E402
 import lcache.torch as lt  # noqa: E402
-from lcache.torch import loop_names  # noqa: E402
+from lcache.torch._order import loop_names  # noqa: E402
 from lcache.torch.epoch_report import EpochReport  # noqa: E402
 
 

@@ -17,7 +17,7 @@ from torch.utils import data  # noqa: E402
 
 import lcache  # noqa: E402
 import lcache.torch as lt  # noqa: E402
-from lcache.torch.ranks import digest  # noqa: E402
+from lcache.torch._order.ranks import digest  # noqa: E402
 
 EPOCHS, SIZE = 3, 16
 

@@ -14,7 +14,7 @@ numpy = pytest.importorskip("numpy", reason="numpy is not installed")
 from torch.utils import data  # noqa: E402
 
 import lcache.torch as lt  # noqa: E402
-from lcache.torch.sampler_copy import RandomStates  # noqa: E402
+from lcache.torch._order.sampler_copy import RandomStates  # noqa: E402
 
 EPOCHS = 3
 

@@ -18,7 +18,7 @@ import torch
 import torch.utils.data
 from torch.utils.data import DistributedSampler, RandomSampler, SequentialSampler, SubsetRandomSampler, WeightedRandomSampler
 
-from .._client.orders import Order
+from ..._client.orders import Order
 from . import frameworks
 from .sampler_copy import Generators
 

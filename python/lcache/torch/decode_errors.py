@@ -7,7 +7,7 @@ import functools
 import sys
 from typing import Any
 
-from .errors import DecodeError, printable
+from ..errors import DecodeError, printable
 
 # They end loops in silence: list(dataset) stops at an IndexError, and a generator's caller at a StopIteration.
 _END_LOOPS = (IndexError, StopIteration, StopAsyncIteration)

@@ -9,9 +9,9 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from .._client.orders import Order
-from ..errors import ArgumentError, Error
-from ..job import Job
+from ..._client.orders import Order
+from ...errors import ArgumentError, Error
+from ...job import Job
 from . import ranks
 from .loader_job import LoaderJob
 from .ownership import Ownership

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import weakref
 
-from ..errors import Error
+from ...errors import Error
 from .loader_job import LoaderJob
 from .wrappers import Translation
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch.utils.data import BatchSampler
 
-from .._client.orders import Order
+from ..._client.orders import Order
 from .frameworks import SHARD_RANK
 from .sampler_copy import bounded
 

@@ -17,7 +17,7 @@ import torch
 import torch.utils.data
 from torch.utils.data import Sampler
 
-from ..errors import Error
+from ...errors import Error
 from .frameworks import holds_sampler
 
 MOST = 1 << 24  # indices of an epoch, of a sampler that may have no end

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 import torch.utils.data
 
-from ..errors import Error
+from ...errors import Error
 from . import ranks
 from .known_samplers import known_sampler
 from .run_ahead import RunAhead

@@ -17,9 +17,9 @@ from typing import Protocol
 
 import torch.distributed
 
-from .._client.environment import launched_run
-from ..errors import ArgumentError
-from ..job import Job
+from ..._client.environment import launched_run
+from ...errors import ArgumentError
+from ...job import Job
 
 _log = logging.getLogger("lcache")
 

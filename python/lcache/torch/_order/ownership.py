@@ -21,10 +21,10 @@ import weakref
 from collections.abc import Sequence
 from typing import Optional
 
-from .._client.protocol import NOWHERE
-from .._client.releases import when_gone
-from ..errors import Error
-from ..job import Job
+from ..._client.protocol import NOWHERE
+from ..._client.releases import when_gone
+from ...errors import Error
+from ...job import Job
 
 _Key = tuple[str, Optional[str], int]  # a rank of a job: socket, token, rank
 

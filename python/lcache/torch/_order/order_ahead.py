@@ -17,8 +17,8 @@ from typing import Any
 import torch
 import torch.distributed
 
-from ..errors import Error
-from ..job import Job
+from ...errors import Error
+from ...job import Job
 from . import ranks
 from .comparison import Comparison
 from .drawn_seed import DrawnSeed, with_generator

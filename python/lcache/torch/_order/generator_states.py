@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from ..errors import Error
+from ...errors import Error
 from .forked_child import ChildError
 from .known_samplers import known_sampler
 from .run_ahead import RunAhead

@@ -17,9 +17,9 @@ from typing import Any, NamedTuple, Union
 import torch
 from torch.utils.data import ConcatDataset, Subset
 
-from .._client.orders import Order
+from ..._client.orders import Order
+from ..dataset import Dataset, overrides_access
 from . import frameworks
-from .dataset import Dataset, overrides_access
 
 Batches = Union[Order, list[list[int]]]  # of an epoch; a list if a sampler yields more than u32
 

@@ -25,7 +25,7 @@ from typing import Any, NoReturn
 
 import torch
 
-from ..errors import Error
+from ...errors import Error
 from .sampler_copy import EndlessError, RandomStates
 
 SECONDS = 10.0  # a child is killed after that time

@@ -7,8 +7,8 @@ from array import array
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from .._client.orders import Order, u32_array
-from ..errors import ArgumentError
+from ..._client.orders import Order, u32_array
+from ...errors import ArgumentError
 from . import ranks
 from .drawn_seed import DrawnSeed
 from .epoch_numbers import EpochNumbers

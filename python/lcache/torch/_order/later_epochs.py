@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import torch
 
-from .._client.orders import Order
+from ..._client.orders import Order
 from .computed_epoch import ComputedEpoch, at_state
 from .known_samplers import KnownSampler
 from .sampler_copy import draw_base_seed

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from .._client.orders import Order
-from ..errors import Error
+from ..._client.orders import Order
+from ...errors import Error
 from . import ranks
 
 _VERSION = 1

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import torch
 
-from .._client.orders import Order
+from ..._client.orders import Order
 from .known_samplers import KnownSampler, Step, concatenated
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ..errors import Error
+from ...errors import Error
 from .drawn_seed import DrawnSeed, Lending
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch.utils.data
 
-from ..errors import ArgumentError, Error
-from ..job import Job
+from ...errors import ArgumentError, Error
+from ...job import Job
 from . import ranks
 from .tagged_batch import FirstOfBatch
 
