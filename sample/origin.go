@@ -1,6 +1,6 @@
 package sample
 
-// An Origin is where the bytes of a sample came from. The order is that of distance: a later one costs more.
+// An Origin is where the bytes of a sample came from. A sample that came from several before it was delivered counts for the last of them in this order.
 type Origin uint8
 
 const (

@@ -42,7 +42,7 @@ func (s *Session) Await(ctx context.Context, rank, epoch int) error {
 			return err
 		}
 		wakes := s.positions.asks(now, rank, epoch)
-		known, changed := s.orders.given[epoch], s.orders.changed
+		known, changed := s.isPublished(epoch), s.orders.changed
 		file, late := time.Duration(0), false
 		if known {
 			file, late = s.orders.file.left(now, epoch, s.o.Timeout/fileShare)
@@ -78,8 +78,11 @@ func (s *Session) waitForChange(ctx context.Context, epoch int, changed <-chan s
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.orders.giveErr != nil {
+	switch now := s.positions.epoch; {
+	case s.orders.giveErr != nil:
 		return fmt.Errorf("%w: %w", s.orders.giveErr, ctx.Err())
+	case epoch < now:
+		return fmt.Errorf("the order of epoch %d is drawn again when no rank reads epoch %d any longer: %w", epoch, now, ctx.Err())
 	}
 	return fmt.Errorf("the order of epoch %d is not drawn yet: waiting for other ranks to end epoch %d: %w", epoch, epoch-1, ctx.Err())
 }

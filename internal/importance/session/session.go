@@ -86,7 +86,7 @@ type Session struct {
 
 // announced is the part of the orders that requests see.
 type announced struct {
-	given     map[int]bool       // epochs whose orders the schedule has
+	given     map[int]bool       // epochs whose orders the schedule got; it may have dropped those of early epochs
 	requested map[int]*Requested // by epoch in which others are served in place of some
 	changed   chan struct{}      // closed when an order is published, or err changes
 	err       error              // after the last order: why no more come
@@ -122,7 +122,7 @@ func New(ctx context.Context, o Options) (*Session, error) {
 	}
 	s := &Session{o: o, inbox: newInbox(o.Observations), ended: make(chan struct{}), state: state}
 	s.orders = announced{given: map[int]bool{}, requested: map[int]*Requested{}, changed: make(chan struct{}), file: fileProgress{version: 1, pending: map[int]pendingOrder{}}}
-	s.positions = positions{world: o.Config.WorldSize, silence: o.LateEpoch, published: func(epoch int) bool { return s.orders.given[epoch] }, epoch: state.Epoch(), ranks: map[int]*rankState{}}
+	s.positions = positions{world: o.Config.WorldSize, silence: o.LateEpoch, published: s.isPublished, epoch: state.Epoch(), ranks: map[int]*rankState{}}
 	s.file = drawn.NewSaver(o.Path, o.Trace, o.Log, s.saved)
 	s.file.Room = o.Room
 	w := &worker{Session: s, ctx: ctx, partial: -1, shapeOf: -1}
@@ -205,6 +205,11 @@ func (s *Session) View(f func(*drawn.State)) error {
 	}
 	f(s.state)
 	return nil
+}
+
+// isPublished reports whether requests can read an epoch's order. The schedule drops orders of epochs that were over long ago. Session.mu is held.
+func (s *Session) isPublished(epoch int) bool {
+	return s.orders.given[epoch] && s.o.Schedule.IsKnown(epoch)
 }
 
 // wakeWaiters wakes the requests that wait for an order. Session.mu is held.
