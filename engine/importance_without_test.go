@@ -57,3 +57,40 @@ func TestJobWithoutImportance(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestStatusWaitsForNoImportance: while the memory of a job's importance is locked, the status document is made, and a request of another job is answered.
+func TestStatusWaitsForNoImportance(t *testing.T) {
+	j := samplerJob(4, 16, 1, false)
+	d, o := small(t, j)
+	o.Memory, o.Patience = 32<<20, 20*time.Second
+	e := open(t, o)
+	defer closeEngine(t, e)
+	l := losing{d: d, e: e, world: 1}
+	var err error
+	if l.job, err = e.Join("with importance"); err != nil {
+		t.Fatal(err)
+	}
+	l.ask(t, 0, fmt.Sprintf(shade, 0))
+	c := attach(t, e)
+	defer c.Disconnected()
+	done := make(chan error, 1)
+	e.lookUp(l.job).importance.Load().high.Observe([]sample.Index{1}, func(sample.Index) (float64, bool) { // the lock is held
+		go func() {
+			e.Status()
+			got, err := c.Chunk(t.Context(), 0, 0, 0)
+			if err == nil {
+				c.Release(got.Lease)
+			}
+			done <- err
+		}()
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Error(err)
+			}
+		case <-time.After(30 * time.Second):
+			t.Error("the status document, or a request after it, waits for a job's importance")
+		}
+		return 0, false
+	})
+}

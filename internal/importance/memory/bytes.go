@@ -23,6 +23,8 @@ type Bytes struct {
 	data Dataset
 	here []atomic.Uint64 // by index: a bit for each sample whose bytes are here. On Go's heap, because readers may outlast the rest
 
+	taken atomic.Int64 // bytes of the samples that are here; changed under mu
+
 	warnOnce sync.Once // of memory that the system refuses
 
 	mu     sync.Mutex // guards the fields that follow
@@ -30,7 +32,6 @@ type Bytes struct {
 	first  []uint32                // by index: one more than the first cell of its bytes; 0: they are not here
 	coming map[sample.Index]uint32 // the first cells of samples that are being written
 	pins   map[uint32]pin          // by first cell: the chains that are being read or written
-	taken  int64                   // bytes of the samples that are here
 	closed bool
 }
 
@@ -54,7 +55,8 @@ func (h *Bytes) close() {
 		h.here[k].Store(0)
 	}
 	offheap.Free(h.first)
-	h.first, h.taken, h.closed = nil, 0, true
+	h.taken.Store(0)
+	h.first, h.closed = nil, true
 	clear(h.coming)
 	if len(h.pins) == 0 {
 		h.cells.close()
@@ -68,12 +70,8 @@ func (h *Bytes) isClosed() bool {
 	return h.closed
 }
 
-// Taken is how many bytes the samples here take.
-func (h *Bytes) Taken() int64 {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.taken
-}
+// Taken is how many bytes the samples here take. It takes no lock.
+func (h *Bytes) Taken() int64 { return h.taken.Load() }
 
 // knows reports whether an index is one of the dataset.
 func (h *Bytes) knows(index sample.Index) bool { return int(index) < h.data.Manifest.Len() }
@@ -209,7 +207,7 @@ func (h *Bytes) fill(w writing) {
 		if right {
 			h.first[w.index] = w.first + 1
 			h.here[w.index/64].Or(1 << (w.index % 64))
-			h.taken += h.Size(w.index)
+			h.taken.Add(h.Size(w.index))
 		} else {
 			h.release(w.first)
 		}
@@ -238,7 +236,7 @@ func (h *Bytes) free(index sample.Index) {
 	h.here[index/64].And(^uint64(1 << (index % 64)))
 	h.release(h.first[index] - 1)
 	h.first[index] = 0
-	h.taken -= h.Size(index)
+	h.taken.Add(-h.Size(index))
 }
 
 // release gives a chain back, or has its last copy do so. h.mu is held.

@@ -8,6 +8,7 @@ import (
 	"context"
 	"maps"
 	"sync"
+	"sync/atomic"
 
 	"lcache/drawn"
 	"lcache/importance"
@@ -40,7 +41,8 @@ type High struct {
 	o     Options
 	total int64 // bytes of the cache
 	held  *Bytes
-	nodes *nodeReader // with pair
+	nodes *nodeReader                      // with pair
+	shown atomic.Pointer[importance.Stats] // a copy of stats, which is never changed
 
 	mu     sync.Mutex // guards the fields that follow
 	busy   bool       // the worker has policy and pair for itself
@@ -72,6 +74,7 @@ func NewHigh(c drawn.Config, o Options) (*High, error) {
 	}
 	h := &High{o: o, total: c.Cache, stood: map[int]map[sample.Index]int{}}
 	h.idle = sync.NewCond(&h.mu)
+	h.show()
 	if c.Substitute == importance.Class {
 		if h.pair, err = m.WithNodes(c.Policy, o.Manifest.Labels(), c.Cache, c.Params); err == nil {
 			h.policy = h.pair
@@ -138,6 +141,7 @@ func (h *High) takeNoted() bool {
 	for _, d := range h.noted[:min(atOnce, len(h.noted))] {
 		h.deliver(d)
 	}
+	h.show()
 	if len(h.noted) > atOnce {
 		h.noted = h.noted[atOnce:]
 		return true
@@ -229,7 +233,14 @@ func (h *High) take(of Delivery) (keep []writing) {
 			}
 		}
 	}
+	h.show()
 	return keep
+}
+
+// show makes the counters visible to Counts. h.mu is held.
+func (h *High) show() {
+	now := h.stats
+	h.shown.Store(&now)
 }
 
 // deliver counts a sample that was delivered, and reports whether its bytes are here or about to be. The policy gets it as a use. h.mu is held.
@@ -285,9 +296,7 @@ type Counts struct {
 	Taken int64
 }
 
-// Counts returns the counters. Deliveries that are noted follow later.
+// Counts returns the counters. Deliveries that are noted follow later. It takes no lock: the status document is made under locks that requests take.
 func (h *High) Counts() Counts {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return Counts{h.stats, h.held.Taken()}
+	return Counts{*h.shown.Load(), h.held.Taken()}
 }
