@@ -159,14 +159,6 @@ func (p *important) requestedIn(epoch int) *session.Requested {
 	return p.Requested(epoch)
 }
 
-// requested returns the samples that were drawn for a position; nil: they are the served ones. p may be nil.
-func (p *important) requested(at deliver.Position) []sample.Index {
-	if p == nil {
-		return nil
-	}
-	return p.RequestedAt(at)
-}
-
 // holders returns the memories of a job that hold samples.
 func (p *important) holders() fetch.Holders {
 	list := fetch.Holders{p.high.Held()}

@@ -68,14 +68,17 @@ func (b *begun) resolve(ctx context.Context, q *deliver.Request) (scheduled bool
 			return false, err
 		}
 	}
+	two := b.important.requestedIn(q.At.Epoch)
 	m, err := b.j.schedule.Meant(ctx, q.Session, *q.At)
-	if err != nil {
+	switch {
+	case err != nil:
 		return false, forClient(err)
-	}
-	if !m.Exists {
+	case two != b.important.requestedIn(q.At.Epoch): // the order was taken back meanwhile, or is planned again
+		return b.resolve(ctx, q)
+	case !m.Exists:
 		return false, io.EOF
 	}
-	q.Indices, q.Requested = m.Indices, b.important.requested(*q.At)
+	q.Indices, q.Requested = m.Indices, two.At(*q.At)
 	return m.Scheduled, nil
 }
 
@@ -84,7 +87,7 @@ func (b *begun) substitute(ctx context.Context, q *deliver.Request) {
 	if b.j == nil || q.At.Rank < 0 {
 		return
 	}
-	requested := b.important.requested(*q.At)
+	requested := b.important.requestedIn(q.At.Epoch).At(*q.At)
 	if requested == nil || !slices.Equal(requested, q.Indices) {
 		return
 	}

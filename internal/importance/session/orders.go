@@ -61,13 +61,15 @@ func (w *worker) retract(orders map[int]*drawn.Order) {
 	w.mu.Lock()
 	back := w.orders.dropped(orders, w.state.Epoch(), w.positions.epoch)
 	w.mu.Unlock()
-	w.dropRequested(func(epoch int) bool {
+	if back >= 0 {
+		w.o.Schedule.Retract(back)
+	}
+	w.dropRequested(func(epoch int) bool { // after the served orders: a request that finds the same one before and after it has looked up the served one has both of one plan
 		return back >= 0 && epoch >= back || orders[epoch] == nil && !w.o.Schedule.IsKnown(epoch)
 	})
 	if back < 0 {
 		return
 	}
-	w.o.Schedule.Retract(back)
 	w.partial = -1
 	for _, epoch := range w.o.Host.LaidOut() {
 		if epoch >= back {

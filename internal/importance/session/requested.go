@@ -15,12 +15,12 @@ import (
 
 // Requested is the requested order of an epoch. It does not change, and is kept for as long as the schedule keeps the served one.
 type Requested struct {
-	byRank  map[int][][]sample.Index // the batches
-	kinds   importance.Kinds         // by place in the order that was drawn
-	places  int                      // that were drawn
-	world   int
-	size    int  // of a batch
-	counted bool // in the memory of the job's orders; without room it is kept and not counted
+	byRank map[int][][]sample.Index // the batches
+	kinds  importance.Kinds         // by place in the order that was drawn
+	places int                      // that were drawn
+	world  int
+	size   int   // of a batch
+	taken  int64 // bytes of the memory of the job's orders; 0: there was no room, and it is kept all the same
 }
 
 // bytes is the memory of the order.
@@ -44,6 +44,15 @@ func (o *Requested) Batches(rank int) func(batch int) ([]sample.Index, bool) {
 	}
 }
 
+// At returns the samples that were drawn for a position in the epoch; nil: they are the served ones. o may be nil.
+func (o *Requested) At(at deliver.Position) []sample.Index {
+	if o == nil {
+		return nil
+	}
+	batch, _ := o.Batches(at.Rank)(at.Batch)
+	return batch
+}
+
 // kind says how a sample of a batch is served, by the plan.
 func (o *Requested) kind(rank, batch, k int, served sample.Index) importance.Kind {
 	requested := o.byRank[rank][batch][k]
@@ -62,16 +71,6 @@ func (s *Session) Requested(epoch int) *Requested {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.orders.requested[epoch]
-}
-
-// RequestedAt returns the samples that were drawn for a position; nil: they are the served ones.
-func (s *Session) RequestedAt(at deliver.Position) []sample.Index {
-	two := s.Requested(at.Epoch)
-	if two == nil {
-		return nil
-	}
-	batch, _ := two.Batches(at.Rank)(at.Batch)
-	return batch
 }
 
 // Kinds says of each sample of a delivery how it was served by the epoch's plan; nil: as drawn.
@@ -100,9 +99,13 @@ func (s *Session) Kinds(at deliver.Position, served, requested []sample.Index) [
 
 // keepRequested keeps the requested order of an epoch, in the memory of the job's orders. Orders of epochs that are over make room.
 func (w *worker) keepRequested(epoch int, two *Requested) {
-	two.counted = w.o.Orders.Take(two.bytes())
-	for !two.counted && w.dropSpareOrders() {
-		two.counted = w.o.Orders.Take(two.bytes())
+	bytes := two.bytes()
+	took := w.o.Orders.Take(bytes)
+	for !took && w.dropSpareOrders() {
+		took = w.o.Orders.Take(bytes)
+	}
+	if took {
+		two.taken = bytes
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -121,8 +124,8 @@ func (w *worker) dropSpareOrders() bool {
 
 // uncount gives back the memory of an order. two may be nil.
 func (s *Session) uncount(two *Requested) {
-	if two != nil && two.counted {
-		s.o.Orders.Give(two.bytes())
+	if two != nil && two.taken > 0 {
+		s.o.Orders.Give(two.taken)
 	}
 }
 
