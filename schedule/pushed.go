@@ -119,6 +119,8 @@ func (s *Schedule) Push(ctx context.Context, by Pusher, epoch, rank int, order B
 	}
 	g := &rankOrder{flat: order.Indices, ends: order.Ends, isPushed: true, by: by}
 	same := s.isSameOrder(ctx, epoch, rank, g)
+	_, told := s.stateOf(epoch, rank)
+	fills := told.isFilledBy(g) // before the lock is taken: an order may have millions of places
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if owner := s.owners[rank]; owner != by.Pid {
@@ -132,8 +134,7 @@ func (s *Schedule) Push(ctx context.Context, by Pusher, epoch, rank int, order B
 		}
 		return false, false, nil
 	}
-	fills := before.isFilledBy(g)
-	if fills {
+	if fills = fills && before == told; fills {
 		g.open = before.open
 	}
 	more := g.bytes()
