@@ -25,11 +25,12 @@ import (
 //	  scanned=N, or moved=fate left=N
 func TestDecide(t *testing.T) {
 	datadriven.RunTest(t, "testdata/decide.txt", func(t *testing.T, d *datadriven.TestData) string {
-		s := story{t: t, d: d, has: map[string]string{}}
+		s := story{t: t, d: d, has: map[string]string{}, asked: map[string]bool{}}
 		for _, field := range strings.Fields(d.Input) {
 			name, value, _ := strings.Cut(field, "=")
 			s.has[name] = value
 		}
+		defer s.refuseUnknown()
 		switch d.Cmd {
 		case "step":
 			a := decide(s.view())
@@ -60,14 +61,27 @@ type story struct {
 	t   *testing.T
 	d   *datadriven.TestData
 	has map[string]string
+
+	asked map[string]bool // fields that the command has
+}
+
+// refuseUnknown fails the test for a field that the command does not have.
+func (s *story) refuseUnknown() {
+	for name := range s.has {
+		if !s.asked[name] {
+			s.d.Fatalf(s.t, "%s is no field of a story here", name)
+		}
+	}
 }
 
 func (s *story) is(name string) bool {
+	s.asked[name] = true
 	_, ok := s.has[name]
 	return ok
 }
 
 func (s *story) number(name string) (n int) {
+	s.asked[name] = true
 	if value, ok := s.has[name]; ok {
 		s.scan(value, &n)
 	}
@@ -82,15 +96,17 @@ func (s *story) scan(value string, to ...any) {
 
 func (s *story) view() view {
 	v := view{geometry: geometry{open: 5, blocks: 4}, free: s.number("free"), handed: s.is("handed"), victims: s.number("victims"), runBlocks: s.number("run"), mayWrite: !s.is("spent")}
-	if s.has["state"] == "listed" {
-		v.state = victimListed
+	if s.is("state") {
+		v.state = map[string]victimState{"chosen": victimChosen, "listed": victimListed}[s.has["state"]]
 	}
-	v.next = func() (piece, bool) { return piece{logfile.PackageHalf, s.number("next")}, s.is("next") }
+	next, is := s.number("next"), s.is("next")
+	v.next = func() (piece, bool) { return piece{logfile.PackageHalf, next}, is }
 	return v
 }
 
 // list is the pieces of a half: bytes and living bytes of each.
 func (s *story) list(name string) (list []importance.Piece) {
+	s.asked[name] = true
 	for _, one := range strings.Split(s.has[name], ",") {
 		if one == "" {
 			continue
@@ -104,6 +120,7 @@ func (s *story) list(name string) (list []importance.Piece) {
 }
 
 func (s *story) fate() fate {
+	s.asked["moved"] = true
 	for _, f := range []fate{stay, pack, later, never} {
 		if f.String() == s.has["moved"] {
 			return f
