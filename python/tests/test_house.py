@@ -65,6 +65,47 @@ def test_no_import_cycle():
     assert cycle({name: used & set(MODULES) for name, used in IMPORTS.items()}) is None
 
 
+# The rooms of the client, and which others each may import. A module belongs to the room with the longest name that its name begins with.
+ROOMS = {
+    "lcache._client": set(),
+    "lcache": {"lcache._client"},
+    "lcache.torch._order": {"lcache", "lcache._client"},
+    "lcache.torch": {"lcache.torch._order", "lcache", "lcache._client"},
+}
+FOR_ALL = "lcache.errors"  # imports nothing of lcache, and every room may import it
+
+
+def room_of(name):
+    return max((room for room in ROOMS if f"{name}.".startswith(f"{room}.")), key=len)
+
+
+def strays(used_by):
+    """The imports from one room to another that ROOMS does not allow, as (importer, imported)."""
+    return [(name, used) for name, all_used in sorted(used_by.items()) for used in sorted(all_used & set(MODULES) - {FOR_ALL})
+            if room_of(used) != room_of(name) and room_of(used) not in ROOMS[room_of(name)]]
+
+
+def test_rooms():
+    assert {room_of(name) for name in MODULES} == set(ROOMS)
+    assert strays(IMPORTS) == [] and cycle(ROOMS) is None
+    assert not IMPORTS[FOR_ALL] & set(MODULES)
+
+
+@pytest.mark.parametrize("name", [name for name in sorted(MODULES) if room_of(name) == "lcache._client"])
+def test_client_knows_no_torch(name):
+    assert not [used for used in IMPORTS[name] if used.split(".")[0] == "torch" or used.startswith("lcache.torch")]
+
+
+def test_strays_are_found():
+    assert room_of("lcache.torch") == "lcache.torch" and room_of("lcache.job") == "lcache" and room_of("lcache._client.link") == "lcache._client"
+    for importer, imported in [
+        ("lcache._client.link", "lcache.job"), ("lcache._client.link", "lcache"), ("lcache.job", "lcache.torch.dataset"),
+        ("lcache.torch._order.push", "lcache.torch.dataset"), ("lcache._client.link", "lcache.torch._order.push"),
+    ]:
+        assert strays({importer: {imported, FOR_ALL}}) == [(importer, imported)]
+    assert strays({"lcache.job": {"lcache._client.link"}, "lcache.torch.dataset": {"lcache.torch._order.push", "lcache.job"}}) == []
+
+
 def test_cycle_is_found():
     assert cycle({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == ["b", "c", "b"]
     assert cycle({"a": {"b", "c"}, "b": {"c"}, "c": set()}) is None

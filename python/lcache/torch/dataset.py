@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import secrets
 import time
-from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -20,7 +19,7 @@ from ..job import Job, connect
 from ..opening import open as open_job
 from . import asked_indices, fixed_lists
 from ._order import tagged_batch
-from ._order.loader_job import BorrowedJob
+from ._order.loader_job import BorrowedJob, Leaf
 from ._order.tagged_batch import Following, Position, TaggedBatch
 from .decode_errors import decode_error
 from .decoders import WholeBatch, chosen
@@ -101,7 +100,7 @@ class _Asked(NamedTuple):
     following: Following | None = None  # the batch behind it
 
 
-class Dataset(torch.utils.data.Dataset[T], Generic[T]):
+class Dataset(torch.utils.data.Dataset[T], Leaf, Generic[T]):
     """A map-style dataset of a source's samples.
 
     Each sample is made by decode(data: bytes, sample: Sample). data is the sample's first part; sample.parts has all parts. Without decode a sample
@@ -182,11 +181,11 @@ class Dataset(torch.utils.data.Dataset[T], Generic[T]):
                 setattr(self, name, function)
         self.decode_seconds = 0.0  # in this process
         self._reported = 0.0  # decode_seconds that the server was told of
-        self.lcache_id = secrets.token_hex(4)  # the same in every copy, such as those in workers
-        self.opener = process_run()  # the process that opened the dataset, the same in every copy
+        self.lcache_id = secrets.token_hex(4)
+        self.opener = process_run()
         self._borrowed: BorrowedJob | None = None
         self._length = job.samples
-        self.lcache_kept: array[int] | None = None  # the job's indices of this dataset's samples; None: all of them
+        self.lcache_kept = None
         self._ahead: tuple[TaggedBatch, Fetched] | None = None  # a batch whose samples are asked for one by one
 
     def __getstate__(self) -> dict[str, Any]:
@@ -221,6 +220,10 @@ class Dataset(torch.utils.data.Dataset[T], Generic[T]):
         index = self._in_job(index)
         item = self._fetched(index)
         return self._one(self._made([index], self._alone()) if item is None else [self._sample(item)])
+
+    def lcache_overrides_access(self) -> bool:
+        kind = type(self)
+        return kind.__getitem__ is not Dataset.__getitem__ or kind.__getitems__ is not Dataset.__getitems__
 
     def _several(self, indices: list[int]) -> Any:
         """What dataset[[3, 5]] is: the ready batch, or a list of the samples."""
@@ -470,12 +473,6 @@ class Dataset(torch.utils.data.Dataset[T], Generic[T]):
             return data, batch.labels[i]
         assert callable(self.decode)
         return self.decode(data, Sample(batch, i, parts))
-
-
-def overrides_access(dataset: Dataset[Any]) -> bool:
-    """Whether a dataset's class has a __getitem__ or __getitems__ of its own, which may ask for other samples than its indices say."""
-    kind = type(dataset)
-    return kind.__getitem__ is not Dataset.__getitem__ or kind.__getitems__ is not Dataset.__getitems__
 
 
 def first_part(parts: dict[str, bytes]) -> bytes:

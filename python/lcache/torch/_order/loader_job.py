@@ -12,8 +12,8 @@ import itertools
 import logging
 import os
 import weakref
+from array import array
 from collections.abc import Sequence
-from typing import Protocol
 
 import torch.distributed
 
@@ -30,12 +30,17 @@ _begun: weakref.WeakValueDictionary[str, LoaderJob] = weakref.WeakValueDictionar
 _made: set[str] = set()  # tokens that were made in this process
 
 
-class Leaf(Protocol):
-    """An lcache dataset."""
+class Leaf:
+    """An lcache dataset, as this package sees it: lcache.torch.Dataset derives from this class, so that no module here imports that one."""
 
     job: Job
-    lcache_id: str
-    opener: str
+    lcache_id: str  # the same in every copy, such as those in workers
+    lcache_kept: array[int] | None  # the job's indices of the dataset's samples; None: all of them
+    opener: str  # the process that opened the dataset, the same in every copy
+
+    def lcache_overrides_access(self) -> bool:
+        """Whether the class has a __getitem__ or __getitems__ of its own, which may ask for other samples than its indices say."""
+        raise NotImplementedError
 
 
 class LoaderJob:

@@ -18,8 +18,8 @@ import torch
 from torch.utils.data import ConcatDataset, Subset
 
 from ..._client.orders import Order
-from ..dataset import Dataset, overrides_access
 from . import frameworks
+from .loader_job import Leaf
 
 Batches = Union[Order, list[list[int]]]  # of an epoch; a list if a sampler yields more than u32
 
@@ -30,7 +30,7 @@ _LOOKED_AT, _ITEMS = 1000, 64  # objects that holds_dataset looks at, and values
 class _Found(NamedTuple):
     """Indices in a leaf, and their positions in the column that was translated, ascending. None: all of the column."""
 
-    leaf: Dataset[Any]
+    leaf: Leaf
     indices: torch.Tensor
     positions: torch.Tensor | None
 
@@ -38,7 +38,7 @@ class _Found(NamedTuple):
 class _Finder(NamedTuple):
     """Finds a dataset's indices in the leaves: a single one, and a column of int64."""
 
-    one: Callable[[int], tuple[Dataset[Any], int]]
+    one: Callable[[int], tuple[Leaf, int]]
     column: Callable[[torch.Tensor], list[_Found]]
 
 
@@ -46,9 +46,9 @@ class Translation:
     """The translation for one training dataset. `leaves` are the lcache datasets below it; empty if indices can't be translated."""
 
     def __init__(self, dataset: Any) -> None:
-        self.leaves: list[Dataset[Any]] = []
+        self.leaves: list[Leaf] = []
         # Whether the training dataset's indices are the job's.
-        self.direct = isinstance(dataset, Dataset) and dataset.lcache_kept is None and not overrides_access(dataset)
+        self.direct = isinstance(dataset, Leaf) and dataset.lcache_kept is None and not dataset.lcache_overrides_access()
         self.guessed = False  # an unknown wrapper, or a subclass's own way of access, is assumed to pass indices on
         self._find = self._finder(dataset)
         if self._find is None:
@@ -93,9 +93,9 @@ class Translation:
 
     def _finder(self, dataset: Any) -> _Finder | None:
         """Finds a dataset's indices in its leaves. None if that is unknown. Adds the leaves to self.leaves."""
-        if isinstance(dataset, Dataset):
-            if overrides_access(dataset):
-                if not _is_as_long(dataset, Dataset.__len__(dataset)):
+        if isinstance(dataset, Leaf):
+            if dataset.lcache_overrides_access():
+                if not _is_as_long(dataset, dataset.job.samples if dataset.lcache_kept is None else len(dataset.lcache_kept)):
                     return None
                 self.guessed = True
             if dataset not in self.leaves:
@@ -111,7 +111,7 @@ class Translation:
         return self._guess(dataset)
 
     def _guess(self, wrapper: Any) -> _Finder | None:
-        held = [v for v in getattr(wrapper, "__dict__", {}).values() if isinstance(v, (Dataset, Subset, ConcatDataset))]
+        held: list[Any] = [v for v in getattr(wrapper, "__dict__", {}).values() if isinstance(v, (Leaf, Subset, ConcatDataset))]
         if len(held) != 1 or not _is_as_long(wrapper, len(held[0])):
             return None
         self.guessed = True
@@ -125,7 +125,7 @@ def _is_as_long(dataset: Any, length: int) -> bool:
         return False
 
 
-def _in_leaf(leaf: Dataset[Any]) -> _Finder:
+def _in_leaf(leaf: Leaf) -> _Finder:
     """The finder of an lcache dataset, which may keep only some of its job's samples."""
     whole = leaf.job.samples
     found = _Finder(lambda i: (leaf, i if i >= 0 else i + whole), lambda column: [_Found(leaf, torch.where(column < 0, column + whole, column), None)])
@@ -156,7 +156,7 @@ def _concatenated(finders: Sequence[_Finder], ends: Sequence[int]) -> _Finder:
     """The finder of datasets one after the other. ends has the index behind each of them."""
     total = ends[-1]
 
-    def one(i: int) -> tuple[Dataset[Any], int]:
+    def one(i: int) -> tuple[Leaf, int]:
         i = i if i >= 0 else i + total
         part = bisect.bisect_right(ends, i)
         return finders[part].one(i - (ends[part - 1] if part else 0))
@@ -202,7 +202,7 @@ def holds_dataset(dataset: Any) -> bool:
     """Whether an lcache dataset is found in a dataset: in its attributes, those of what they hold, and the first items of lists, tuples and dicts."""
     found, seen = [dataset], {id(dataset)}
     for holder in found:
-        if isinstance(holder, Dataset):
+        if isinstance(holder, Leaf):
             return True
         for held in _held_by(holder):
             if id(held) not in seen and len(found) < _LOOKED_AT:
