@@ -26,22 +26,22 @@ const module = "lcache"
 // mayImport is the table of the house: a package, and what of ours it may import. A package below another one, like
 // source/sourcetest, may import what that one may, and that one itself.
 var mayImport = map[string][]string{
-	"sample":   nil,
-	"iouring":  nil,
-	"shuffle":  nil,
-	"chunker":  {"sample"},
-	"tarshard": nil,
-	"object":   nil,
-	"s3":       {"object", "sourcedir"},
-	"web":      {"object"},
-	"source":   {"sample", "object", "s3", "tarshard", "web"},
-	"stored":   {"sample"},
-	"staging":  {"sample"},
-	"blockio":  {"iouring"},
+	"sample":                nil,
+	"iouring":               nil,
+	"shuffle":               nil,
+	"chunker":               {"sample"},
+	"tarshard":              nil,
+	"object":                nil,
+	"s3":                    {"object", "sourcedir"},
+	"web":                   {"object"},
+	"source":                {"sample", "object", "s3", "tarshard", "web"},
+	"stored":                {"sample"},
+	"staging":               {"sample"},
+	"internal/disk/blockio": {"iouring"},
 
-	"durable/durabletest": {"blockio"},
+	"internal/disk/durable/durabletest": {"internal/disk/blockio"},
 
-	"logfile":                     {"blockio", "sample"},
+	"logfile":                     {"internal/disk/blockio", "sample"},
 	"metaindex":                   {"sample"},
 	"plan":                        {"shuffle"},
 	"importance":                  {"sample"},
@@ -55,12 +55,12 @@ var mayImport = map[string][]string{
 	"picture":                     {"compare", "hitratio"},
 	"planner":                     {"internal/serve/status", "plan", "doctor", "attach", "chunker", "source"},
 	"schedule":                    {"quota", "shuffle", "chunker", "sample"},
-	"cache":                       {"plan", "schedule", "logfile", "stored", "source", "chunker", "metaindex", "blockio", "sample", "cachedir", "cgroup"},
+	"cache":                       {"plan", "schedule", "logfile", "stored", "source", "chunker", "metaindex", "internal/disk/blockio", "sample", "cachedir", "cgroup"},
 	"fetch":                       {"logfile", "staging", "source", "chunker", "metaindex", "stored", "sample", "sourcedir"},
 	"reorder":                     {"fetch", "logfile", "staging", "metaindex", "chunker", "stored", "sample"},
-	"sorter":                      {"cache", "reorder", "fetch", "staging", "logfile", "chunker", "schedule", "blockio", "sample"},
+	"sorter":                      {"cache", "reorder", "fetch", "staging", "logfile", "chunker", "schedule", "internal/disk/blockio", "sample"},
 	"deliver":                     {"staging", "fetch", "metaindex", "chunker", "sample"},
-	"ingest":                      {"cache", "sorter", "schedule", "logfile", "stored", "source", "chunker", "metaindex", "blockio", "sample", "cachedir"},
+	"ingest":                      {"cache", "sorter", "schedule", "logfile", "stored", "source", "chunker", "metaindex", "internal/disk/blockio", "sample", "cachedir"},
 	"internal/serve/status":       nil,
 	"internal/importance/disk":    {"cache", "deliver", "drawn"},
 	"internal/importance/memory":  {"drawn", "importance", "staging", "sample"},
@@ -82,7 +82,7 @@ var mayImport = map[string][]string{
 	"attach":     {"internal/serve/status"},
 	"metrics":    {"internal/serve/status"},
 	"devices":    {"cache", "doctor", "attach", "plan"},
-	"doctor":     {"blockio", "cachedir", "cgroup", "source", "sample"},
+	"doctor":     {"internal/disk/blockio", "cachedir", "cgroup", "source", "sample"},
 	"launch":     {"internal/serve/status", "attach", "ingest", "engine", "server", "metrics", "verdict", "cache", "cachedir", "logfile", "schedule", "plan", "source"},
 	"bench":      {"launch", "engine", "server", "verdict", "doctor"},
 	"demo":       {"internal/serve/status", "launch", "attach", "ingest", "doctor", "cache", "schedule"},
@@ -90,7 +90,7 @@ var mayImport = map[string][]string{
 }
 
 // everywhere are leaves that any package may import: they stand in for something that the language lacks.
-var everywhere = []string{"offheap", "cores", "spelling", "figures", "usage", "durable", "trust", "surrogate"}
+var everywhere = []string{"internal/disk/offheap", "cores", "spelling", "figures", "usage", "internal/disk/durable", "trust", "surrogate"}
 
 // drawers are names that say nothing about what is inside.
 var drawers = []string{"util", "utils", "common", "types", "helper", "helpers", "config", "misc", "base"}

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 
-	"lcache/blockio"
+	"lcache/internal/disk/blockio"
 	"lcache/logfile"
 )
 

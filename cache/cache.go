@@ -25,9 +25,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"lcache/blockio"
 	"lcache/cachedir"
 	"lcache/chunker"
+	"lcache/internal/disk/blockio"
 	"lcache/logfile"
 	"lcache/metaindex"
 	"lcache/sample"

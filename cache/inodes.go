@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"sync"
 
-	"lcache/durable"
+	"lcache/internal/disk/durable"
 	"lcache/sample"
 	"lcache/source"
 )

@@ -6,8 +6,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"lcache/blockio"
-	"lcache/durable"
+	"lcache/internal/disk/blockio"
+	"lcache/internal/disk/durable"
 	"lcache/sample"
 )
 

@@ -14,9 +14,9 @@ import (
 	"github.com/zeebo/xxh3"
 
 	"lcache/chunker"
-	"lcache/durable"
+	"lcache/internal/disk/durable"
+	"lcache/internal/disk/offheap"
 	"lcache/logfile"
-	"lcache/offheap"
 	"lcache/sample"
 	"lcache/schedule"
 	"lcache/trust"

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"lcache/durable"
+	"lcache/internal/disk/durable"
 	"lcache/logfile"
 	"lcache/sample"
 )

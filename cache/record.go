@@ -11,7 +11,7 @@ import (
 
 	"github.com/zeebo/xxh3"
 
-	"lcache/durable"
+	"lcache/internal/disk/durable"
 	"lcache/schedule"
 	"lcache/source"
 	"lcache/surrogate"

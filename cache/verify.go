@@ -12,8 +12,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"lcache/blockio"
 	"lcache/cores"
+	"lcache/internal/disk/blockio"
 	"lcache/logfile"
 	"lcache/sample"
 	"lcache/source"

@@ -3,7 +3,7 @@ package chunker
 import (
 	"slices"
 
-	"lcache/offheap"
+	"lcache/internal/disk/offheap"
 	"lcache/sample"
 )
 

@@ -11,7 +11,7 @@ package chunker
 import (
 	"fmt"
 
-	"lcache/offheap"
+	"lcache/internal/disk/offheap"
 	"lcache/sample"
 )
 

@@ -9,13 +9,13 @@ import (
 	"testing"
 	"time"
 
-	"lcache/blockio"
 	"lcache/deliver"
 	"lcache/fetch"
 	"lcache/fetch/fetchtest"
+	"lcache/internal/disk/blockio"
+	"lcache/internal/disk/offheap"
 	"lcache/leaktest"
 	"lcache/logfile"
-	"lcache/offheap"
 	"lcache/sample"
 	"lcache/staging"
 )

@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"lcache/blockio"
 	"lcache/deliver"
+	"lcache/internal/disk/blockio"
 	"lcache/sample"
 	"lcache/staging"
 )

@@ -19,7 +19,7 @@ import (
 	"lcache/attach"
 	"lcache/cache"
 	"lcache/doctor"
-	"lcache/durable"
+	"lcache/internal/disk/durable"
 	"lcache/plan"
 	"lcache/surrogate"
 	"lcache/trust"

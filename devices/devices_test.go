@@ -10,11 +10,11 @@ import (
 	"time"
 
 	"lcache/attach"
-	"lcache/blockio"
 	"lcache/cache"
 	"lcache/doctor"
+	"lcache/internal/disk/blockio"
+	"lcache/internal/disk/offheap"
 	"lcache/leaktest"
-	"lcache/offheap"
 	"lcache/plan"
 )
 

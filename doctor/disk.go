@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"lcache/blockio"
+	"lcache/internal/disk/blockio"
 )
 
 const (

@@ -9,9 +9,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"lcache/blockio"
+	"lcache/internal/disk/blockio"
+	"lcache/internal/disk/offheap"
 	"lcache/leaktest"
-	"lcache/offheap"
 )
 
 func TestMain(m *testing.M) {

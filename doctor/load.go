@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"lcache/blockio"
+	"lcache/internal/disk/blockio"
 )
 
 // A Stream is one kind of transfer, kept in flight at some depth.

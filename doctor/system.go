@@ -8,8 +8,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"lcache/blockio"
 	"lcache/cgroup"
+	"lcache/internal/disk/blockio"
 )
 
 // Ring says whether io_uring works here.

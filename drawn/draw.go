@@ -2,7 +2,7 @@ package drawn
 
 import (
 	"lcache/importance"
-	"lcache/offheap"
+	"lcache/internal/disk/offheap"
 	"lcache/sample"
 )
 

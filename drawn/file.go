@@ -12,7 +12,7 @@ import (
 	"os"
 	"slices"
 
-	"lcache/durable"
+	"lcache/internal/disk/durable"
 	"lcache/surrogate"
 	"lcache/trust"
 

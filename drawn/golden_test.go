@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"lcache/importance"
-	"lcache/offheap"
+	"lcache/internal/disk/offheap"
 	"lcache/sample"
 )
 

@@ -4,8 +4,8 @@ import (
 	"log/slog"
 	"sync"
 
-	"lcache/durable"
-	"lcache/offheap"
+	"lcache/internal/disk/durable"
+	"lcache/internal/disk/offheap"
 )
 
 // A Saver writes the versions of one job's file, the newest last. A disk may take any time to make a file durable: so the bytes are copied first, and written by a goroutine of the Saver, which has no

@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"lcache/durable"
 	"lcache/importance"
+	"lcache/internal/disk/durable"
 )
 
 // TestSaver: what a Saver writes is what Save would. While the disk holds one version up, Save returns; of the versions that come meanwhile the newest is written.

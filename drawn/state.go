@@ -7,7 +7,7 @@ import (
 	"math"
 
 	"lcache/importance"
-	"lcache/offheap"
+	"lcache/internal/disk/offheap"
 	"lcache/sample"
 )
 

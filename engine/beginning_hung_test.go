@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"lcache/blockio"
 	"lcache/ingest"
+	"lcache/internal/disk/blockio"
 	"lcache/plan"
 	"lcache/sample"
 	"lcache/schedule"

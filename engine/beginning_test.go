@@ -7,12 +7,12 @@ import (
 	"testing"
 	"time"
 
-	"lcache/blockio"
 	"lcache/cache"
 	"lcache/chunker"
 	"lcache/deliver"
 	"lcache/fetch"
 	"lcache/ingest"
+	"lcache/internal/disk/blockio"
 	"lcache/plan"
 	"lcache/sample"
 	"lcache/staging"

@@ -18,9 +18,9 @@ import (
 	"testing"
 	"time"
 
-	"lcache/blockio"
 	"lcache/cache"
 	"lcache/ingest"
+	"lcache/internal/disk/blockio"
 	"lcache/lanes"
 	"lcache/schedule"
 )

@@ -12,9 +12,9 @@ import (
 	"testing"
 	"time"
 
-	"lcache/blockio"
 	"lcache/cache"
 	"lcache/ingest"
+	"lcache/internal/disk/blockio"
 	"lcache/internal/serve/status"
 	"lcache/lanes"
 	"lcache/logfile"

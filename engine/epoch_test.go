@@ -21,7 +21,7 @@ import (
 	"lcache/cache"
 	"lcache/deliver"
 	"lcache/ingest"
-	"lcache/offheap"
+	"lcache/internal/disk/offheap"
 	"lcache/sample"
 	"lcache/schedule"
 	"lcache/shuffle"

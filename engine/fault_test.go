@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"lcache/blockio"
 	"lcache/cache"
 	"lcache/ingest"
+	"lcache/internal/disk/blockio"
 	"lcache/lanes"
 )
 

@@ -8,8 +8,8 @@ import (
 
 	"lcache/cache"
 	"lcache/deliver"
+	"lcache/internal/disk/offheap"
 	"lcache/lanes"
-	"lcache/offheap"
 	"lcache/plan"
 	"lcache/sample"
 	"lcache/schedule"

@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"lcache/blockio"
 	"lcache/cache"
 	"lcache/ingest"
+	"lcache/internal/disk/blockio"
 	"lcache/leaktest"
 	"lcache/logfile"
 )

@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"lcache/blockio"
 	"lcache/deliver"
 	"lcache/drawn"
+	"lcache/internal/disk/blockio"
 	"lcache/leaktest"
 	"lcache/schedule"
 )

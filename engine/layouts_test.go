@@ -10,8 +10,8 @@ import (
 
 	"lcache/cache"
 	"lcache/ingest"
+	"lcache/internal/disk/offheap"
 	"lcache/metaindex"
-	"lcache/offheap"
 )
 
 // A layout whose Logfile can't be begun is given back: it is made again later.

@@ -8,8 +8,8 @@ import (
 	"syscall"
 	"testing"
 
-	"lcache/blockio"
 	"lcache/cache"
+	"lcache/internal/disk/blockio"
 )
 
 // A job.json with another seed was believed, and the job ran in another order.

@@ -17,11 +17,11 @@ import (
 	"testing"
 	"time"
 
-	"lcache/blockio"
 	"lcache/cache"
 	"lcache/deliver"
 	"lcache/drawn"
 	"lcache/ingest"
+	"lcache/internal/disk/blockio"
 	"lcache/lanes"
 	"lcache/plan"
 	"lcache/sample"

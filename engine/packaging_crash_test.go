@@ -12,8 +12,8 @@ import (
 	"testing"
 
 	"lcache/deliver"
-	"lcache/durable/durabletest"
 	"lcache/ingest"
+	"lcache/internal/disk/durable/durabletest"
 	"lcache/sample"
 )
 

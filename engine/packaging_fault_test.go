@@ -8,10 +8,10 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"lcache/blockio"
 	"lcache/deliver"
 	"lcache/drawn"
 	"lcache/ingest"
+	"lcache/internal/disk/blockio"
 	"lcache/sample"
 
 	"golang.org/x/sys/unix"

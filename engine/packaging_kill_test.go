@@ -11,8 +11,8 @@ import (
 	"testing"
 
 	"lcache/cache"
-	"lcache/durable/durabletest"
 	"lcache/ingest"
+	"lcache/internal/disk/durable/durabletest"
 	"lcache/logfile"
 	"lcache/metaindex"
 	"lcache/sample"

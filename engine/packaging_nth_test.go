@@ -11,10 +11,10 @@ import (
 	"testing"
 	"time"
 
-	"lcache/blockio"
 	"lcache/deliver"
 	"lcache/drawn"
 	"lcache/ingest"
+	"lcache/internal/disk/blockio"
 	"lcache/sample"
 )
 

@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"lcache/blockio"
 	"lcache/ingest"
+	"lcache/internal/disk/blockio"
 	"lcache/sample"
 )
 

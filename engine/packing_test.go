@@ -14,9 +14,9 @@ import (
 	"testing"
 	"time"
 
-	"lcache/blockio"
 	"lcache/cache"
 	"lcache/ingest"
+	"lcache/internal/disk/blockio"
 	"lcache/lanes"
 	"lcache/sample"
 	"lcache/usage"

@@ -10,9 +10,9 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"lcache/blockio"
 	"lcache/cache"
 	"lcache/deliver"
+	"lcache/internal/disk/blockio"
 	"lcache/lanes"
 	"lcache/plan"
 )

@@ -11,10 +11,10 @@ import (
 	"testing"
 	"time"
 
-	"lcache/blockio"
 	"lcache/cache"
 	"lcache/deliver"
 	"lcache/ingest"
+	"lcache/internal/disk/blockio"
 	"lcache/internal/serve/status"
 	"lcache/leaktest"
 	"lcache/sample"

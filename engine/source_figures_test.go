@@ -22,9 +22,9 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"golang.org/x/sys/unix"
 
-	"lcache/blockio"
 	"lcache/deliver"
 	"lcache/ingest"
+	"lcache/internal/disk/blockio"
 	"lcache/s3/s3test"
 	"lcache/source"
 )

@@ -13,9 +13,9 @@ import (
 	"testing"
 	"time"
 
-	"lcache/blockio"
 	"lcache/cache"
 	"lcache/ingest"
+	"lcache/internal/disk/blockio"
 	"lcache/leaktest"
 	"lcache/sample"
 )

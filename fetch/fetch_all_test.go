@@ -13,12 +13,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"lcache/blockio"
 	"lcache/fetch"
 	"lcache/fetch/fetchtest"
+	"lcache/internal/disk/blockio"
+	"lcache/internal/disk/offheap"
 	"lcache/leaktest"
 	"lcache/logfile"
-	"lcache/offheap"
 	"lcache/sample"
 	"lcache/source"
 	"lcache/staging"

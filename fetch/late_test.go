@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"lcache/blockio"
 	"lcache/fetch"
+	"lcache/internal/disk/blockio"
 	"lcache/logfile"
 	"lcache/sample"
 	"lcache/source"

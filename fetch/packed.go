@@ -8,8 +8,8 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
+	"lcache/internal/disk/offheap"
 	"lcache/logfile"
-	"lcache/offheap"
 	"lcache/sample"
 )
 

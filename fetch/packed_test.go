@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"lcache/blockio"
 	"lcache/fetch"
 	"lcache/fetch/fetchtest"
+	"lcache/internal/disk/blockio"
 	"lcache/logfile"
 	"lcache/sample"
 	"lcache/staging"

@@ -8,10 +8,10 @@ import (
 	"testing"
 	"time"
 
-	"lcache/blockio"
 	"lcache/chunker"
 	"lcache/fetch"
 	"lcache/fetch/fetchtest"
+	"lcache/internal/disk/blockio"
 	"lcache/metaindex"
 	"lcache/sample"
 	"lcache/staging"

@@ -4,7 +4,7 @@ import (
 	"slices"
 
 	"lcache/importance"
-	"lcache/offheap"
+	"lcache/internal/disk/offheap"
 	"lcache/sample"
 )
 

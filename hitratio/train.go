@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"lcache/importance"
-	"lcache/offheap"
+	"lcache/internal/disk/offheap"
 	"lcache/sample"
 )
 

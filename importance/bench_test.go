@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"lcache/offheap"
+	"lcache/internal/disk/offheap"
 )
 
 // imageNet is the number of samples of ImageNet-21k.

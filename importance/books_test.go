@@ -5,7 +5,7 @@ import (
 	"slices"
 	"testing"
 
-	"lcache/offheap"
+	"lcache/internal/disk/offheap"
 	"lcache/sample"
 	"lcache/wandering"
 )

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"testing"
 
-	"lcache/offheap"
+	"lcache/internal/disk/offheap"
 	"lcache/sample"
 )
 

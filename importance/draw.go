@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"math"
 
-	"lcache/offheap"
+	"lcache/internal/disk/offheap"
 	"lcache/sample"
 )
 

@@ -7,7 +7,7 @@ import (
 	"sort"
 	"testing"
 
-	"lcache/offheap"
+	"lcache/internal/disk/offheap"
 	"lcache/sample"
 )
 

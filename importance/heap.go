@@ -3,7 +3,7 @@ package importance
 import (
 	"math"
 
-	"lcache/offheap"
+	"lcache/internal/disk/offheap"
 	"lcache/sample"
 )
 

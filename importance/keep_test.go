@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"lcache/offheap"
+	"lcache/internal/disk/offheap"
 	"lcache/sample"
 
 	"github.com/cockroachdb/datadriven"

@@ -4,7 +4,7 @@ import (
 	"maps"
 	"slices"
 
-	"lcache/offheap"
+	"lcache/internal/disk/offheap"
 	"lcache/sample"
 )
 

@@ -6,7 +6,7 @@ import (
 	"math/bits"
 	"slices"
 
-	"lcache/offheap"
+	"lcache/internal/disk/offheap"
 )
 
 // Sizes of the sort: buckets of one pass at most, as a power of two; and how many indices are sorted by insertion, and by comparing.

@@ -1,7 +1,7 @@
 package importance
 
 import (
-	"lcache/offheap"
+	"lcache/internal/disk/offheap"
 	"lcache/sample"
 )
 

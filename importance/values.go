@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"io"
 
-	"lcache/offheap"
+	"lcache/internal/disk/offheap"
 	"lcache/sample"
 )
 

@@ -3,7 +3,7 @@ package importance
 import (
 	"slices"
 
-	"lcache/offheap"
+	"lcache/internal/disk/offheap"
 )
 
 // WarmUp finds the samples whose importance is unstable (ImPACT §III-B): those whose percentile rank varies most over the first

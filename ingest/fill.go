@@ -9,8 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"lcache/blockio"
 	"lcache/cache"
+	"lcache/internal/disk/blockio"
 	"lcache/logfile"
 	"lcache/sample"
 	"lcache/schedule"

@@ -14,7 +14,7 @@ import (
 	"github.com/zeebo/xxh3"
 
 	"lcache/cache"
-	"lcache/durable"
+	"lcache/internal/disk/durable"
 	"lcache/sample"
 	"lcache/source"
 	"lcache/surrogate"

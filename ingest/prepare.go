@@ -13,7 +13,7 @@ import (
 	"slices"
 
 	"lcache/cache"
-	"lcache/durable"
+	"lcache/internal/disk/durable"
 	"lcache/logfile"
 	"lcache/metaindex"
 	"lcache/sample"

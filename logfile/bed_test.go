@@ -12,11 +12,11 @@ import (
 	"testing"
 	"time"
 
-	"lcache/blockio"
+	"lcache/internal/disk/blockio"
 	"lcache/sample"
 
+	"lcache/internal/disk/offheap"
 	"lcache/leaktest"
-	"lcache/offheap"
 )
 
 // counts are what each test must give back.

@@ -3,7 +3,7 @@ package logfile
 import (
 	"errors"
 
-	"lcache/blockio"
+	"lcache/internal/disk/blockio"
 	"lcache/sample"
 )
 

@@ -9,7 +9,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"lcache/durable"
+	"lcache/internal/disk/durable"
 	"lcache/sample"
 	"lcache/trust"
 

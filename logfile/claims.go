@@ -3,7 +3,7 @@ package logfile
 import (
 	"errors"
 
-	"lcache/durable"
+	"lcache/internal/disk/durable"
 )
 
 // claim is the content of a journal's newest record of a (segment, sequence).

@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"lcache/blockio"
-	"lcache/durable/durabletest"
+	"lcache/internal/disk/blockio"
+	"lcache/internal/disk/durable/durabletest"
 	"lcache/lanes"
 	"lcache/sample"
 )

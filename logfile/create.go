@@ -7,7 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"lcache/durable"
+	"lcache/internal/disk/durable"
 	"lcache/trust"
 
 	"golang.org/x/sys/unix"

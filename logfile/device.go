@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"lcache/blockio"
+	"lcache/internal/disk/blockio"
 )
 
 // ErrAside is the class of errors of reads from a device that is put aside: the bytes may be there again later.

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"lcache/blockio"
+	"lcache/internal/disk/blockio"
 
 	"golang.org/x/sys/unix"
 )

@@ -7,7 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"lcache/durable"
+	"lcache/internal/disk/durable"
 )
 
 // What is asked of a cache's directories before they are written to. The caller holds their locks.

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"slices"
 
-	"lcache/blockio"
+	"lcache/internal/disk/blockio"
 )
 
 // Begin starts an empty Logfile in half 0 or 1, which must hold none, or an empty one. Its journal replaces the old one's at once.

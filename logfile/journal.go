@@ -7,7 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"lcache/durable"
+	"lcache/internal/disk/durable"
 	"lcache/sample"
 
 	"golang.org/x/sys/unix"

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"lcache/blockio"
+	"lcache/internal/disk/blockio"
 	"lcache/sample"
 
 	"golang.org/x/sys/unix"

@@ -10,8 +10,8 @@ import (
 	"slices"
 	"testing"
 
-	"lcache/blockio"
-	"lcache/durable/durabletest"
+	"lcache/internal/disk/blockio"
+	"lcache/internal/disk/durable/durabletest"
 	"lcache/lanes"
 	"lcache/sample"
 

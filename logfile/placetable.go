@@ -9,7 +9,7 @@ import (
 	"os"
 	"slices"
 
-	"lcache/durable"
+	"lcache/internal/disk/durable"
 	"lcache/trust"
 
 	"golang.org/x/sys/unix"

@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"lcache/durable"
+	"lcache/internal/disk/durable"
 	"lcache/sample"
 )
 

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"sync"
 
-	"lcache/blockio"
+	"lcache/internal/disk/blockio"
 )
 
 // pool holds the write buffers of one Logfile, each of one block, in one piece of memory that can be registered with

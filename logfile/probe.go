@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"lcache/blockio"
+	"lcache/internal/disk/blockio"
 	"lcache/trust"
 )
 

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"sync/atomic"
 
-	"lcache/blockio"
+	"lcache/internal/disk/blockio"
 	"lcache/sample"
 )
 

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"sync"
 
-	"lcache/blockio"
+	"lcache/internal/disk/blockio"
 )
 
 // A tail that a clean stop wrote is read back into a write buffer, so that its segment can grow. Its place is kept until the grown block is on disk: a crash

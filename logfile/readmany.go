@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"sync"
 
-	"lcache/blockio"
+	"lcache/internal/disk/blockio"
 )
 
 // A Range is a part of a segment's string, read by place. Buf begins at a multiple of 4096, has at least Span(Offset, Len) bytes, and

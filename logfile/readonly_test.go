@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"lcache/blockio"
+	"lcache/internal/disk/blockio"
 )
 
 // contents are the files of a cache, by path.

@@ -5,7 +5,7 @@ import (
 	"sync"
 	"testing"
 
-	"lcache/blockio"
+	"lcache/internal/disk/blockio"
 	"lcache/sample"
 )
 

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"os"
 
-	"lcache/durable"
+	"lcache/internal/disk/durable"
 
 	"golang.org/x/sys/unix"
 )

@@ -3,7 +3,7 @@ package logfile
 import (
 	"sync/atomic"
 
-	"lcache/blockio"
+	"lcache/internal/disk/blockio"
 )
 
 // Stats counts since Open; numbers only grow.

@@ -13,8 +13,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"lcache/blockio"
-	"lcache/durable"
+	"lcache/internal/disk/blockio"
+	"lcache/internal/disk/durable"
 	"lcache/sample"
 	"lcache/trust"
 )

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"slices"
 
-	"lcache/blockio"
+	"lcache/internal/disk/blockio"
 )
 
 // tail is the partly filled last block of a segment on its way into a shared place.

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"testing"
 
-	"lcache/blockio"
+	"lcache/internal/disk/blockio"
 	"lcache/sample"
 
 	"golang.org/x/sys/unix"

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"lcache/durable"
+	"lcache/internal/disk/durable"
 	"lcache/sample"
 
 	"golang.org/x/sys/unix"

@@ -1,8 +1,8 @@
 package logfile
 
 import (
-	"lcache/blockio"
-	"lcache/durable"
+	"lcache/internal/disk/blockio"
+	"lcache/internal/disk/durable"
 )
 
 // Trace returns what the Store tells each step outside the arenas, for others that write files of the cache.

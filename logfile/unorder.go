@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"lcache/durable"
+	"lcache/internal/disk/durable"
 	"lcache/sample"
 
 	"golang.org/x/sys/unix"

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"lcache/durable"
+	"lcache/internal/disk/durable"
 	"lcache/sample"
 )
 

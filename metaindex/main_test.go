@@ -4,8 +4,8 @@ import (
 	"os"
 	"testing"
 
+	"lcache/internal/disk/offheap"
 	"lcache/leaktest"
-	"lcache/offheap"
 )
 
 func TestMain(m *testing.M) {

@@ -11,7 +11,7 @@ package metaindex
 import (
 	"sync/atomic"
 
-	"lcache/offheap"
+	"lcache/internal/disk/offheap"
 	"lcache/sample"
 )
 

@@ -19,11 +19,11 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 
-	"lcache/blockio"
+	"lcache/internal/disk/blockio"
+	"lcache/internal/disk/offheap"
 	"lcache/internal/serve/status"
 	"lcache/leaktest"
 	"lcache/metrics"
-	"lcache/offheap"
 )
 
 func TestMain(m *testing.M) {

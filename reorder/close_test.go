@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"lcache/blockio"
+	"lcache/internal/disk/blockio"
 	"lcache/lanes"
 	"lcache/reorder"
 	"lcache/sample"

@@ -9,8 +9,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"lcache/blockio"
 	"lcache/fetch"
+	"lcache/internal/disk/blockio"
 	"lcache/object"
 	"lcache/reorder"
 	"lcache/sample"

@@ -7,8 +7,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"lcache/blockio"
 	"lcache/chunker"
+	"lcache/internal/disk/blockio"
 	"lcache/reorder"
 	"lcache/sample"
 )

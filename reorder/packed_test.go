@@ -4,7 +4,7 @@ import (
 	"slices"
 	"testing"
 
-	"lcache/blockio"
+	"lcache/internal/disk/blockio"
 	"lcache/reorder"
 	"lcache/sample"
 )

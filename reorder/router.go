@@ -4,7 +4,7 @@ import (
 	"sync/atomic"
 
 	"lcache/chunker"
-	"lcache/offheap"
+	"lcache/internal/disk/offheap"
 	"lcache/sample"
 )
 

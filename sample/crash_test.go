@@ -10,8 +10,8 @@ import (
 	"path/filepath"
 	"testing"
 
-	"lcache/durable"
-	"lcache/durable/durabletest"
+	"lcache/internal/disk/durable"
+	"lcache/internal/disk/durable/durabletest"
 )
 
 // crashBed is a cache directory whose files outside the log are written as an ingest does, on a disk that loses power at every step.

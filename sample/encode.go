@@ -11,7 +11,7 @@ import (
 
 	"github.com/zeebo/xxh3"
 
-	"lcache/offheap"
+	"lcache/internal/disk/offheap"
 )
 
 // target is what a manifest is written to: a file, or memory.

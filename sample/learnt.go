@@ -15,8 +15,8 @@ import (
 	"github.com/zeebo/xxh3"
 	"golang.org/x/sys/unix"
 
-	"lcache/durable"
-	"lcache/offheap"
+	"lcache/internal/disk/durable"
+	"lcache/internal/disk/offheap"
 )
 
 // A learnt file holds a fact about each sample that is learnt when the sample is read. All learnt files have this format, little-endian; n

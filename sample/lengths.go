@@ -8,7 +8,7 @@ import (
 
 	"github.com/zeebo/xxh3"
 
-	"lcache/offheap"
+	"lcache/internal/disk/offheap"
 )
 
 // The stored lengths are a learnt file, its columns length u32[n] and check u32[n]:

@@ -13,8 +13,8 @@ import (
 	"github.com/zeebo/xxh3"
 	"golang.org/x/sys/unix"
 
-	"lcache/durable"
-	"lcache/offheap"
+	"lcache/internal/disk/durable"
+	"lcache/internal/disk/offheap"
 )
 
 // Manifest is an open manifest. The slices it gives out are outside Go's heap: read-only, and gone after Close.

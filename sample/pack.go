@@ -10,8 +10,8 @@ import (
 
 	"github.com/zeebo/xxh3"
 
-	"lcache/durable"
-	"lcache/offheap"
+	"lcache/internal/disk/durable"
+	"lcache/internal/disk/offheap"
 )
 
 // pack gives the packed form of a plain manifest.

@@ -9,7 +9,7 @@ import (
 
 	"github.com/zeebo/xxh3"
 
-	"lcache/offheap"
+	"lcache/internal/disk/offheap"
 )
 
 // The packed manifest. It is another form of the same file: unpacked it is a manifest of version 1 or 2, byte for byte, and has that one's fingerprint.

@@ -13,9 +13,9 @@ import (
 
 	"github.com/zeebo/xxh3"
 
-	"lcache/durable"
-	"lcache/durable/durabletest"
-	"lcache/offheap"
+	"lcache/internal/disk/durable"
+	"lcache/internal/disk/durable/durabletest"
+	"lcache/internal/disk/offheap"
 )
 
 // packedTemp writes a listing packed, and returns the path and the plain form that is written of the same listing.

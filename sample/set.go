@@ -3,7 +3,7 @@ package sample
 import (
 	"math/bits"
 
-	"lcache/offheap"
+	"lcache/internal/disk/offheap"
 )
 
 // Set is a set of samples of one manifest, with one bit a sample outside Go's heap. The nil Set is empty, and can't grow.

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"lcache/engine"
-	"lcache/offheap"
+	"lcache/internal/disk/offheap"
 )
 
 // keptBytes is what the process holds once garbage is gone.

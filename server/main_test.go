@@ -4,9 +4,9 @@ import (
 	"os"
 	"testing"
 
-	"lcache/blockio"
+	"lcache/internal/disk/blockio"
+	"lcache/internal/disk/offheap"
 	"lcache/leaktest"
-	"lcache/offheap"
 )
 
 func TestMain(m *testing.M) {

@@ -7,11 +7,11 @@ import (
 	"time"
 	"unsafe"
 
-	"lcache/blockio"
 	"lcache/cache"
 	"lcache/chunker"
 	"lcache/cores"
 	"lcache/fetch"
+	"lcache/internal/disk/blockio"
 	"lcache/logfile"
 	"lcache/reorder"
 	"lcache/sample"

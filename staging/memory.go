@@ -10,7 +10,7 @@ import (
 	"time"
 	"unsafe"
 
-	"lcache/offheap"
+	"lcache/internal/disk/offheap"
 
 	"golang.org/x/sys/unix"
 )

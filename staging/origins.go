@@ -3,7 +3,7 @@ package staging
 import (
 	"sync/atomic"
 
-	"lcache/offheap"
+	"lcache/internal/disk/offheap"
 	"lcache/sample"
 )
 

@@ -10,7 +10,7 @@ import (
 
 	"github.com/zeebo/xxh3"
 
-	"lcache/durable"
+	"lcache/internal/disk/durable"
 	"lcache/trust"
 )
 

@@ -12,7 +12,7 @@ import (
 
 	"lcache/chunker"
 	"lcache/drawn"
-	"lcache/offheap"
+	"lcache/internal/disk/offheap"
 	"lcache/sample"
 )
 

@@ -5,7 +5,7 @@ import (
 
 	"lcache/chunker"
 	"lcache/importance"
-	"lcache/offheap"
+	"lcache/internal/disk/offheap"
 	"lcache/sample"
 )
 

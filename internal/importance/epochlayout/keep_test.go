@@ -6,7 +6,7 @@ import (
 
 	"lcache/chunker"
 	"lcache/drawn"
-	"lcache/offheap"
+	"lcache/internal/disk/offheap"
 	"lcache/sample"
 )
 

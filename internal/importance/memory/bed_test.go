@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"lcache/internal/disk/offheap"
 	"lcache/leaktest"
-	"lcache/offheap"
 	"lcache/sample"
 )
 

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"lcache/offheap"
+	"lcache/internal/disk/offheap"
 	"lcache/sample"
 )
 

@@ -3,7 +3,7 @@ package memory
 import (
 	"fmt"
 
-	"lcache/offheap"
+	"lcache/internal/disk/offheap"
 	"lcache/sample"
 )
 

@@ -3,7 +3,7 @@ package packing
 import (
 	"sync"
 
-	"lcache/offheap"
+	"lcache/internal/disk/offheap"
 	"lcache/sample"
 )
 

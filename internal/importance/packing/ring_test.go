@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"lcache/offheap"
+	"lcache/internal/disk/offheap"
 	"lcache/sample"
 )
 

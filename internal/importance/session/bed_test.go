@@ -13,9 +13,9 @@ import (
 
 	"lcache/drawn"
 	"lcache/importance"
+	"lcache/internal/disk/offheap"
 	"lcache/internal/importance/memory"
 	"lcache/leaktest"
-	"lcache/offheap"
 	"lcache/quota"
 	"lcache/sample"
 	"lcache/schedule"

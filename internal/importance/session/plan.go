@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"lcache/importance"
-	"lcache/offheap"
+	"lcache/internal/disk/offheap"
 	"lcache/sample"
 )
 

@@ -19,8 +19,8 @@ import (
 	"time"
 
 	"lcache/drawn"
-	"lcache/durable"
 	"lcache/importance"
+	"lcache/internal/disk/durable"
 	"lcache/internal/importance/memory"
 	"lcache/internal/serve/status"
 	"lcache/quota"

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"lcache/blockio"
+	"lcache/internal/disk/blockio"
 )
 
 // patience is for waits that should end at once: only a bug makes one run out.

@@ -12,7 +12,7 @@ import (
 	"sync"
 	"testing"
 
-	"lcache/durable"
+	"lcache/internal/disk/durable"
 )
 
 const page, sector = 4096, 512

@@ -10,7 +10,7 @@ import (
 	"sync"
 	"testing"
 
-	"lcache/blockio"
+	"lcache/internal/disk/blockio"
 )
 
 func roundTrip(t *testing.T, eng *blockio.IO) {

@@ -9,11 +9,11 @@ import (
 	"testing"
 	"time"
 
-	"lcache/blockio"
-	"lcache/blockio/blockiotest"
+	"lcache/internal/disk/blockio"
+	"lcache/internal/disk/blockio/blockiotest"
+	"lcache/internal/disk/offheap"
 	"lcache/iouring"
 	"lcache/leaktest"
-	"lcache/offheap"
 )
 
 func TestMain(m *testing.M) {

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"lcache/blockio"
+	"lcache/internal/disk/blockio"
 )
 
 // benchFile is a written file: reserved blocks alone would be read without asking the device.

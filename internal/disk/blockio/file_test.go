@@ -10,8 +10,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"lcache/blockio"
-	"lcache/blockio/blockiotest"
+	"lcache/internal/disk/blockio"
+	"lcache/internal/disk/blockio/blockiotest"
 )
 
 func TestOptions(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"testing"
 
-	"lcache/blockio"
+	"lcache/internal/disk/blockio"
 )
 
 // holdAll makes every operation hang until the returned function is called.

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"lcache/blockio"
+	"lcache/internal/disk/blockio"
 )
 
 // faultCase is one kind of trouble in a transfer of four blocks.

@@ -11,8 +11,8 @@ import (
 	"slices"
 	"testing"
 
-	"lcache/durable"
-	"lcache/durable/durabletest"
+	"lcache/internal/disk/durable"
+	"lcache/internal/disk/durable/durabletest"
 )
 
 var (

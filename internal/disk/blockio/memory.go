@@ -3,7 +3,7 @@ package blockio
 import (
 	"fmt"
 
-	"lcache/offheap"
+	"lcache/internal/disk/offheap"
 
 	"golang.org/x/sys/unix"
 )

@@ -1,6 +1,6 @@
 package durabletest
 
-import "lcache/blockio"
+import "lcache/internal/disk/blockio"
 
 // Watch tells the Disk of the transfers and syncs of an engine's files, which no Trace is told of.
 func (d *Disk) Watch(io *blockio.IO) {

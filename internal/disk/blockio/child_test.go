@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"lcache/blockio"
+	"lcache/internal/disk/blockio"
 	"lcache/iouring"
 )
 
