@@ -60,7 +60,7 @@ ENGINE := -count=1 ./engine/...
 # TestKeepsWhatIsDrawn and TestRestStaysInPlace count what epochs read and write, which run as those of TestReadsAlong. Behind them the packages that they are in.
 WITHOUT_RACE := TestCrashIngest TestDroppedEpochsAreRemembered TestExactStaysWithinItsMemory TestFlagsNamed TestFrequencyAgainstDraws TestFunctionsNamed TestGlossary TestHeadersFlipped TestImportancePicture TestKeepsWhatIsDrawn TestLittleCacheKeeps TestLocksOfARequest TestMemoryOfImportance TestMemoryOfPieces TestMethodsAgree TestMoreStorageIsNotSlower \
 	TestNoVariableIsTaken TestOrderVectors TestPackedIsSmall TestPackedRoundTrip TestPlainRequestsAllocateNothingForImportance TestPlanningPicture TestPushedOrdersHaveALimit TestRestStaysInPlace TestSimulateHits TestTestsNamed TestTinyOrdersHaveALimit TestTrial TestVectors TestExamples/simulate
-WITHOUT_RACE_PACKAGES := $(addprefix ./,cmd/lcache engine ingest plan sample schedule shuffle stored)
+WITHOUT_RACE_PACKAGES := $(addprefix ./,cmd/lcache engine internal/store/ingest plan sample schedule shuffle stored)
 
 # Tests that no kind of I/O makes different, and that have all of their cases under the race detector: they run once.
 ANY_IO := TestJobsOfTheStatus TestOutageInAnEpoch \

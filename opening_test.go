@@ -28,7 +28,7 @@ var openNoCache = map[string]string{
 	"internal/disk/durable/version.go": "a file that must not exist yet",
 	"engine/memory.go":                 "/proc",
 	"hitratio/trace.go":                "the trace that the user names",
-	"ingest/dryrun.go":                 "a file in its own temporary folder",
+	"internal/store/ingest/dryrun.go":  "a file in its own temporary folder",
 	"launch/headspace.go":              "a file in its own temporary folder",
 	"launch/signals.go":                "/dev/tty",
 	"metrics/holder.go":                "/proc",

@@ -20,8 +20,8 @@ import (
 	"syscall"
 
 	"lcache/attach"
-	"lcache/cache"
-	"lcache/ingest"
+	"lcache/internal/store/cache"
+	"lcache/internal/store/ingest"
 	"lcache/launch"
 	"lcache/schedule"
 	"lcache/surrogate"

@@ -6,10 +6,10 @@ import (
 	"strings"
 
 	"lcache/attach"
-	"lcache/cache"
 	"lcache/doctor"
 	"lcache/figures"
 	"lcache/internal/serve/status"
+	"lcache/internal/store/cache"
 	"lcache/surrogate"
 )
 

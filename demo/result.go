@@ -5,8 +5,8 @@ import (
 	"strings"
 
 	"lcache/figures"
-	"lcache/ingest"
 	"lcache/internal/serve/status"
+	"lcache/internal/store/ingest"
 )
 
 // A Result has the figures of a demo.

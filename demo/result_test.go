@@ -4,8 +4,8 @@ import (
 	"strings"
 	"testing"
 
-	"lcache/ingest"
 	"lcache/internal/serve/status"
+	"lcache/internal/store/ingest"
 )
 
 func example() *Result {

@@ -17,9 +17,9 @@ import (
 	"time"
 
 	"lcache/attach"
-	"lcache/cache"
 	"lcache/doctor"
 	"lcache/internal/disk/durable"
+	"lcache/internal/store/cache"
 	"lcache/plan"
 	"lcache/surrogate"
 	"lcache/trust"

@@ -10,10 +10,10 @@ import (
 	"time"
 
 	"lcache/attach"
-	"lcache/cache"
 	"lcache/doctor"
 	"lcache/internal/disk/blockio"
 	"lcache/internal/disk/offheap"
+	"lcache/internal/store/cache"
 	"lcache/leaktest"
 	"lcache/plan"
 )

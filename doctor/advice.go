@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"math"
 
-	"lcache/cachedir"
+	"lcache/internal/store/cachedir"
 )
 
 // Verdict is whether lcache would help.

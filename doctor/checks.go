@@ -7,7 +7,7 @@ import (
 
 	"github.com/dustin/go-humanize"
 
-	"lcache/cachedir"
+	"lcache/internal/store/cachedir"
 )
 
 // State says how good a finding is.

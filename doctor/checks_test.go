@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"lcache/cachedir"
+	"lcache/internal/store/cachedir"
 )
 
 // fine are facts that nothing is to be done about.

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"testing/fstest"
 
-	"lcache/cachedir"
+	"lcache/internal/store/cachedir"
 )
 
 // tree is a /proc and /sys made of texts.

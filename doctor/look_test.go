@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"lcache/cachedir"
+	"lcache/internal/store/cachedir"
 )
 
 func TestLook(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"lcache/cachedir"
+	"lcache/internal/store/cachedir"
 )
 
 // Place is a cache directory with its file system.

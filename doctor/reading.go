@@ -18,7 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"lcache/cachedir"
+	"lcache/internal/store/cachedir"
 	"lcache/sample"
 	"lcache/source"
 )

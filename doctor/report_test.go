@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"lcache/cachedir"
+	"lcache/internal/store/cachedir"
 )
 
 func example() *Report {

@@ -6,9 +6,9 @@ import (
 
 	"github.com/dustin/go-humanize"
 
-	"lcache/cache"
 	"lcache/deliver"
 	"lcache/internal/importance/session"
+	"lcache/internal/store/cache"
 	"lcache/quota"
 )
 

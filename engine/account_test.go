@@ -7,11 +7,11 @@ import (
 	"strings"
 	"testing"
 
-	"lcache/cache"
 	"lcache/deliver"
 	"lcache/importance"
-	"lcache/ingest"
 	"lcache/internal/serve/status"
+	"lcache/internal/store/cache"
+	"lcache/internal/store/ingest"
 	"lcache/sample"
 	"lcache/schedule"
 )

@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"lcache/ingest"
 	"lcache/internal/disk/blockio"
+	"lcache/internal/store/ingest"
 )
 
 // thorough is for tests that draw some cases of many: now it is every one.

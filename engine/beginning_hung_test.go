@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"lcache/ingest"
 	"lcache/internal/disk/blockio"
+	"lcache/internal/store/ingest"
 	"lcache/plan"
 	"lcache/sample"
 	"lcache/schedule"

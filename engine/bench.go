@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"lcache/cache"
+	"lcache/internal/store/cache"
 	"lcache/sample"
 	"lcache/schedule"
 	"lcache/usage"

@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"lcache/ingest"
+	"lcache/internal/store/ingest"
 )
 
 // TestNextEpochCannotBeLaidOut: a cache directory that takes no new file any more (here: it is gone) fails no read. The log that is

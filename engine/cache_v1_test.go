@@ -15,8 +15,8 @@ import (
 	"testing"
 	"time"
 
-	"lcache/cache"
-	"lcache/ingest"
+	"lcache/internal/store/cache"
+	"lcache/internal/store/ingest"
 )
 
 // testdata/cache-v1 has a cache that an earlier version made; make.py there is its maker. Its server was stopped in the second epoch, when

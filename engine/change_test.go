@@ -11,8 +11,8 @@ import (
 	"strings"
 	"testing"
 
-	"lcache/cache"
-	"lcache/ingest"
+	"lcache/internal/store/cache"
+	"lcache/internal/store/ingest"
 	"lcache/lanes"
 	"lcache/schedule"
 	"lcache/source"

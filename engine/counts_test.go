@@ -9,7 +9,7 @@ import (
 	"slices"
 	"testing"
 
-	"lcache/ingest"
+	"lcache/internal/store/ingest"
 )
 
 func TestReport(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"lcache/ingest"
+	"lcache/internal/store/ingest"
 
 	"github.com/zeebo/xxh3"
 )

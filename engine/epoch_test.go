@@ -18,10 +18,10 @@ import (
 	"time"
 	"unsafe"
 
-	"lcache/cache"
 	"lcache/deliver"
-	"lcache/ingest"
 	"lcache/internal/disk/offheap"
+	"lcache/internal/store/cache"
+	"lcache/internal/store/ingest"
 	"lcache/sample"
 	"lcache/schedule"
 	"lcache/shuffle"

@@ -6,9 +6,9 @@ import (
 	"runtime"
 	"testing"
 
-	"lcache/cache"
 	"lcache/deliver"
 	"lcache/internal/disk/offheap"
+	"lcache/internal/store/cache"
 	"lcache/lanes"
 	"lcache/plan"
 	"lcache/sample"

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"lcache/ingest"
+	"lcache/internal/store/ingest"
 )
 
 // TestGoneBack: a job goes on in the middle of an epoch, and slots fill with what comes after that. When it then begins the epoch from its start, the pass makes room for the first segments.

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"lcache/deliver"
-	"lcache/ingest"
+	"lcache/internal/store/ingest"
 	"lcache/lanes"
 	"lcache/sample"
 	"lcache/schedule"

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 
-	"lcache/cache"
 	"lcache/deliver"
 	"lcache/drawn"
 	"lcache/importance"
@@ -15,6 +14,7 @@ import (
 	"lcache/internal/importance/memory"
 	"lcache/internal/importance/packing"
 	"lcache/internal/importance/session"
+	"lcache/internal/store/cache"
 	"lcache/logfile"
 )
 

@@ -11,7 +11,7 @@ import (
 	"lcache/deliver"
 	"lcache/drawn"
 	"lcache/importance"
-	"lcache/ingest"
+	"lcache/internal/store/ingest"
 )
 
 // States of importance are counted when a job asks for them. What does not fit is refused with the --memory that is enough, and a job that is over leaves its room.

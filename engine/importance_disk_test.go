@@ -14,10 +14,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"lcache/cache"
 	"lcache/deliver"
 	"lcache/drawn"
-	"lcache/ingest"
+	"lcache/internal/store/cache"
+	"lcache/internal/store/ingest"
 )
 
 // usedBytes is what the files of a cache's directory take on disk.

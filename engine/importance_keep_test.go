@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"lcache/ingest"
+	"lcache/internal/store/ingest"
 	"lcache/lanes"
 	"lcache/schedule"
 )

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"lcache/cache"
+	"lcache/internal/store/cache"
 	"lcache/lanes"
 	"lcache/sample"
 	"lcache/schedule"

@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"lcache/cache"
 	"lcache/deliver"
 	"lcache/importance"
+	"lcache/internal/store/cache"
 	"lcache/sample"
 	"lcache/schedule"
 )

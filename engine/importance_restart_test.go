@@ -14,7 +14,7 @@ import (
 	"lcache/deliver"
 	"lcache/fetch"
 	"lcache/importance"
-	"lcache/ingest"
+	"lcache/internal/store/ingest"
 	"lcache/lanes"
 	"lcache/sample"
 	"lcache/schedule"

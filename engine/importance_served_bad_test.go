@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"lcache/importance"
-	"lcache/ingest"
+	"lcache/internal/store/ingest"
 	"lcache/sample"
 	"lcache/schedule"
 )

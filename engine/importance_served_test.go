@@ -13,10 +13,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"lcache/cache"
 	"lcache/deliver"
 	"lcache/drawn"
 	"lcache/importance"
+	"lcache/internal/store/cache"
 	"lcache/sample"
 	"lcache/schedule"
 )

@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"lcache/cache"
 	"lcache/deliver"
-	"lcache/ingest"
+	"lcache/internal/store/cache"
+	"lcache/internal/store/ingest"
 	"lcache/sample"
 	"lcache/schedule"
 )

@@ -13,9 +13,9 @@ import (
 	"testing"
 	"time"
 
-	"lcache/cache"
 	"lcache/deliver"
-	"lcache/ingest"
+	"lcache/internal/store/cache"
+	"lcache/internal/store/ingest"
 	"lcache/lanes"
 	"lcache/sample"
 	"lcache/schedule"

@@ -8,9 +8,9 @@ import (
 
 	"go.uber.org/goleak"
 
-	"lcache/cache"
-	"lcache/ingest"
 	"lcache/internal/disk/offheap"
+	"lcache/internal/store/cache"
+	"lcache/internal/store/ingest"
 	"lcache/metaindex"
 )
 

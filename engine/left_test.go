@@ -3,7 +3,7 @@ package engine
 import (
 	"testing"
 
-	"lcache/ingest"
+	"lcache/internal/store/ingest"
 )
 
 // TestEpochThatWasLeft: a job breaks an epoch off and begins again with epoch 0. The epoch that it left has a line of its own, before those that it reads

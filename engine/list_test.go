@@ -9,8 +9,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"lcache/cache"
-	"lcache/ingest"
+	"lcache/internal/store/cache"
+	"lcache/internal/store/ingest"
 	"lcache/sample"
 	"lcache/source"
 )

@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"lcache/ingest"
+	"lcache/internal/store/ingest"
 	"lcache/sample"
 	"lcache/sourcedir"
 )

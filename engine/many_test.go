@@ -6,7 +6,7 @@ import (
 	"runtime"
 	"testing"
 
-	"lcache/ingest"
+	"lcache/internal/store/ingest"
 	"lcache/lanes"
 )
 

@@ -16,9 +16,9 @@ import (
 	"testing"
 	"time"
 
-	"lcache/cache"
-	"lcache/ingest"
 	"lcache/internal/serve/status"
+	"lcache/internal/store/cache"
+	"lcache/internal/store/ingest"
 	"lcache/lanes"
 	"lcache/sample"
 	"lcache/schedule"

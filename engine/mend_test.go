@@ -8,8 +8,8 @@ import (
 	"syscall"
 	"testing"
 
-	"lcache/cache"
 	"lcache/internal/disk/blockio"
+	"lcache/internal/store/cache"
 )
 
 // A job.json with another seed was believed, and the job ran in another order.

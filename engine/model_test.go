@@ -17,11 +17,11 @@ import (
 	"testing"
 	"time"
 
-	"lcache/cache"
 	"lcache/deliver"
 	"lcache/drawn"
-	"lcache/ingest"
 	"lcache/internal/disk/blockio"
+	"lcache/internal/store/cache"
+	"lcache/internal/store/ingest"
 	"lcache/lanes"
 	"lcache/plan"
 	"lcache/sample"

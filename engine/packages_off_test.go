@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"lcache/drawn"
-	"lcache/ingest"
+	"lcache/internal/store/ingest"
 	"lcache/sample"
 )
 

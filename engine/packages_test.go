@@ -8,9 +8,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"lcache/cache"
-	"lcache/ingest"
 	"lcache/internal/disk/blockio"
+	"lcache/internal/store/cache"
+	"lcache/internal/store/ingest"
 	"lcache/logfile"
 	"lcache/sample"
 )

@@ -12,8 +12,8 @@ import (
 	"testing"
 
 	"lcache/deliver"
-	"lcache/ingest"
 	"lcache/internal/disk/durable/durabletest"
+	"lcache/internal/store/ingest"
 	"lcache/sample"
 )
 

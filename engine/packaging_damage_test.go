@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"lcache/deliver"
-	"lcache/ingest"
+	"lcache/internal/store/ingest"
 	"lcache/sample"
 )
 

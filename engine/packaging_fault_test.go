@@ -10,8 +10,8 @@ import (
 
 	"lcache/deliver"
 	"lcache/drawn"
-	"lcache/ingest"
 	"lcache/internal/disk/blockio"
+	"lcache/internal/store/ingest"
 	"lcache/sample"
 
 	"golang.org/x/sys/unix"

@@ -10,9 +10,9 @@ import (
 	"sync"
 	"testing"
 
-	"lcache/cache"
-	"lcache/ingest"
 	"lcache/internal/disk/durable/durabletest"
+	"lcache/internal/store/cache"
+	"lcache/internal/store/ingest"
 	"lcache/logfile"
 	"lcache/metaindex"
 	"lcache/sample"

@@ -13,8 +13,8 @@ import (
 
 	"lcache/deliver"
 	"lcache/drawn"
-	"lcache/ingest"
 	"lcache/internal/disk/blockio"
+	"lcache/internal/store/ingest"
 	"lcache/sample"
 )
 

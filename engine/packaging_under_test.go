@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"lcache/ingest"
 	"lcache/internal/disk/blockio"
+	"lcache/internal/store/ingest"
 	"lcache/sample"
 )
 

@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"lcache/cache"
-	"lcache/ingest"
+	"lcache/internal/store/cache"
+	"lcache/internal/store/ingest"
 	"lcache/lanes"
 	"lcache/sample"
 )

@@ -14,9 +14,9 @@ import (
 	"testing"
 	"time"
 
-	"lcache/cache"
-	"lcache/ingest"
 	"lcache/internal/disk/blockio"
+	"lcache/internal/store/cache"
+	"lcache/internal/store/ingest"
 	"lcache/lanes"
 	"lcache/sample"
 	"lcache/usage"

@@ -6,9 +6,9 @@ import (
 	"sync"
 	"testing"
 
-	"lcache/cache"
 	"lcache/chunker"
-	"lcache/ingest"
+	"lcache/internal/store/cache"
+	"lcache/internal/store/ingest"
 	"lcache/sample"
 	"lcache/source"
 )

@@ -9,7 +9,7 @@ import (
 
 	"lcache/chunker"
 	"lcache/deliver"
-	"lcache/ingest"
+	"lcache/internal/store/ingest"
 	"lcache/plan"
 	"lcache/sample"
 	"lcache/schedule"

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"lcache/cache"
 	"lcache/deliver"
+	"lcache/internal/store/cache"
 	"lcache/sample"
 	"lcache/schedule"
 )

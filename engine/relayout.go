@@ -3,9 +3,9 @@ package engine
 import (
 	"time"
 
-	"lcache/cache"
 	"lcache/fetch"
 	"lcache/internal/serve/status"
+	"lcache/internal/store/cache"
 	"lcache/plan"
 	"lcache/reorder"
 )

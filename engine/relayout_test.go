@@ -10,9 +10,9 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"lcache/cache"
 	"lcache/deliver"
 	"lcache/internal/disk/blockio"
+	"lcache/internal/store/cache"
 	"lcache/lanes"
 	"lcache/plan"
 )

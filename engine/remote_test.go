@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"lcache/ingest"
+	"lcache/internal/store/ingest"
 	"lcache/s3/s3test"
 	"lcache/sample"
 	"lcache/source"

@@ -9,7 +9,7 @@ import (
 
 	"lcache/deliver"
 	"lcache/importance"
-	"lcache/ingest"
+	"lcache/internal/store/ingest"
 	"lcache/sample"
 )
 

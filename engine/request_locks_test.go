@@ -15,7 +15,7 @@ import (
 	"strings"
 	"testing"
 
-	"lcache/ingest"
+	"lcache/internal/store/ingest"
 )
 
 // lockTaken is a line of the source that takes a lock, and how often it did.

@@ -11,11 +11,11 @@ import (
 	"testing"
 	"time"
 
-	"lcache/cache"
 	"lcache/deliver"
-	"lcache/ingest"
 	"lcache/internal/disk/blockio"
 	"lcache/internal/serve/status"
+	"lcache/internal/store/cache"
+	"lcache/internal/store/ingest"
 	"lcache/leaktest"
 	"lcache/sample"
 	"lcache/schedule"

@@ -15,10 +15,10 @@ import (
 	"testing"
 	"time"
 
-	"lcache/cache"
 	"lcache/deliver"
-	"lcache/ingest"
 	"lcache/internal/serve/status"
+	"lcache/internal/store/cache"
+	"lcache/internal/store/ingest"
 	"lcache/lanes"
 	"lcache/plan"
 	"lcache/sample"

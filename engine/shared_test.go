@@ -8,7 +8,7 @@ import (
 	"sync"
 	"testing"
 
-	"lcache/ingest"
+	"lcache/internal/store/ingest"
 	"lcache/sourcedir"
 )
 

@@ -23,8 +23,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"lcache/deliver"
-	"lcache/ingest"
 	"lcache/internal/disk/blockio"
+	"lcache/internal/store/ingest"
 	"lcache/s3/s3test"
 	"lcache/source"
 )

@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"testing"
 
-	"lcache/ingest"
+	"lcache/internal/store/ingest"
 	"lcache/sample"
 	"lcache/source"
 	"lcache/usage"

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"lcache/ingest"
+	"lcache/internal/store/ingest"
 
 	"golang.org/x/sys/unix"
 )

@@ -7,9 +7,9 @@ import (
 	"strings"
 	"testing"
 
-	"lcache/cache"
-	"lcache/ingest"
 	"lcache/internal/serve/status"
+	"lcache/internal/store/cache"
+	"lcache/internal/store/ingest"
 	"lcache/plan"
 	"lcache/schedule"
 	"lcache/usage"

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"lcache/deliver"
-	"lcache/ingest"
 	"lcache/internal/serve/status"
+	"lcache/internal/store/ingest"
 	"lcache/sample"
 	"lcache/schedule"
 )

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"lcache/deliver"
-	"lcache/ingest"
+	"lcache/internal/store/ingest"
 	"lcache/lanes"
 	"lcache/sample"
 	"lcache/source"

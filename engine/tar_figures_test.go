@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"lcache/ingest"
+	"lcache/internal/store/ingest"
 )
 
 // TestTarFigures measures local shards on this machine: cat to nowhere, cat to a file, the headers alone, and an ingest that knows the headers, by turns, each cold. scripts/bench-sources runs it.

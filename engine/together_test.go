@@ -5,7 +5,7 @@ import (
 	"sync"
 	"testing"
 
-	"lcache/ingest"
+	"lcache/internal/store/ingest"
 )
 
 // TestRanksEndTogether: each rank has one batch of the epoch, so that it is closed by several ranks at once and opened again by late ones.

@@ -8,9 +8,9 @@ import (
 	"sync"
 
 	"lcache/attach"
-	"lcache/cachedir"
 	"lcache/figures"
 	"lcache/internal/serve/status"
+	"lcache/internal/store/cachedir"
 	"lcache/schedule"
 	"lcache/surrogate"
 )

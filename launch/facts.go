@@ -3,9 +3,9 @@ package launch
 import (
 	"strings"
 
-	"lcache/cache"
 	"lcache/cores"
 	"lcache/internal/serve/status"
+	"lcache/internal/store/cache"
 	"lcache/plan"
 	"lcache/verdict"
 )

@@ -3,8 +3,8 @@ package launch
 import (
 	"testing"
 
-	"lcache/cache"
 	"lcache/internal/serve/status"
+	"lcache/internal/store/cache"
 	"lcache/plan"
 	"lcache/verdict"
 )

@@ -8,9 +8,9 @@ import (
 	"slices"
 	"testing"
 
-	"lcache/cachedir"
 	"lcache/engine"
-	"lcache/ingest"
+	"lcache/internal/store/cachedir"
+	"lcache/internal/store/ingest"
 )
 
 // filtered is a run with a filter; it returns what was opened, and the result's source.

@@ -16,10 +16,10 @@ import (
 	"syscall"
 	"time"
 
-	"lcache/cache"
 	"lcache/engine"
-	"lcache/ingest"
 	"lcache/internal/serve/status"
+	"lcache/internal/store/cache"
+	"lcache/internal/store/ingest"
 	"lcache/metrics"
 	"lcache/server"
 	"lcache/verdict"

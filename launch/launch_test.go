@@ -14,9 +14,9 @@ import (
 	"syscall"
 	"testing"
 
-	"lcache/cache"
 	"lcache/engine"
-	"lcache/ingest"
+	"lcache/internal/store/cache"
+	"lcache/internal/store/ingest"
 	"lcache/usage"
 )
 

@@ -6,9 +6,9 @@ import (
 	"errors"
 	"log/slog"
 
-	"lcache/cache"
 	"lcache/engine"
 	"lcache/internal/serve/status"
+	"lcache/internal/store/cache"
 	"lcache/server"
 )
 

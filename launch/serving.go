@@ -7,10 +7,10 @@ import (
 	"runtime/debug"
 
 	"lcache/attach"
-	"lcache/cache"
-	"lcache/cachedir"
 	"lcache/engine"
 	"lcache/internal/serve/status"
+	"lcache/internal/store/cache"
+	"lcache/internal/store/cachedir"
 	"lcache/metrics"
 	"lcache/server"
 	"lcache/verdict"

@@ -11,9 +11,9 @@ import (
 	"strings"
 	"time"
 
-	"lcache/cache"
-	"lcache/cachedir"
-	"lcache/ingest"
+	"lcache/internal/store/cache"
+	"lcache/internal/store/cachedir"
+	"lcache/internal/store/ingest"
 	"lcache/logfile"
 	"lcache/schedule"
 	"lcache/source"

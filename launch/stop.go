@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"lcache/attach"
-	"lcache/cachedir"
 	"lcache/internal/serve/status"
+	"lcache/internal/store/cachedir"
 	"lcache/usage"
 )
 

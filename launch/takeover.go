@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"lcache/cachedir"
 	"lcache/internal/serve/status"
+	"lcache/internal/store/cachedir"
 	"lcache/logfile"
 	"lcache/metrics"
 	"lcache/spelling"

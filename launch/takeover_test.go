@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"lcache/cachedir"
 	"lcache/engine"
-	"lcache/ingest"
+	"lcache/internal/store/cachedir"
+	"lcache/internal/store/ingest"
 )
 
 // servable is a cache, and the options of a server of it.

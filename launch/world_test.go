@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"lcache/cache"
+	"lcache/internal/store/cache"
 	"lcache/schedule"
 )
 

@@ -18,10 +18,10 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
-	"lcache/cache"
 	"lcache/engine"
-	"lcache/ingest"
 	"lcache/internal/serve/status"
+	"lcache/internal/store/cache"
+	"lcache/internal/store/ingest"
 	"lcache/schedule"
 	"lcache/sourcedir"
 )

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 
-	"lcache/cache"
 	"lcache/chunker"
+	"lcache/internal/store/cache"
 	"lcache/logfile"
 	"lcache/reorder"
 )

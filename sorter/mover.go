@@ -7,11 +7,11 @@ import (
 	"time"
 	"unsafe"
 
-	"lcache/cache"
 	"lcache/chunker"
 	"lcache/cores"
 	"lcache/fetch"
 	"lcache/internal/disk/blockio"
+	"lcache/internal/store/cache"
 	"lcache/logfile"
 	"lcache/reorder"
 	"lcache/sample"

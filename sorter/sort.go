@@ -12,8 +12,8 @@ import (
 	"fmt"
 	"time"
 
-	"lcache/cache"
 	"lcache/chunker"
+	"lcache/internal/store/cache"
 	"lcache/logfile"
 	"lcache/reorder"
 	"lcache/sample"

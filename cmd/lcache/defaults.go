@@ -4,8 +4,8 @@ import (
 	"os"
 	"strings"
 
-	"lcache/cache"
-	"lcache/cachedir"
+	"lcache/internal/store/cache"
+	"lcache/internal/store/cachedir"
 )
 
 // cacheRoots returns the folders in which caches lie, one on each SSD, and where their names come from.

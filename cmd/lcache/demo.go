@@ -13,7 +13,7 @@ import (
 
 	"lcache/demo"
 	"lcache/figures"
-	"lcache/ingest"
+	"lcache/internal/store/ingest"
 )
 
 func newDemoCommand(g *globals) *cobra.Command {

@@ -6,7 +6,7 @@ import (
 
 	"lcache/demo"
 	"lcache/figures"
-	"lcache/ingest"
+	"lcache/internal/store/ingest"
 	"lcache/spelling"
 )
 

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"lcache/demo"
-	"lcache/ingest"
+	"lcache/internal/store/ingest"
 )
 
 func exampleDemo() *demo.Result {

@@ -9,8 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"lcache/cache"
 	"lcache/doctor"
+	"lcache/internal/store/cache"
 )
 
 type doctorOptions struct {

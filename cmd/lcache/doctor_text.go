@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"io"
 
-	"lcache/cachedir"
 	"lcache/doctor"
 	"lcache/figures"
+	"lcache/internal/store/cachedir"
 	"lcache/spelling"
 )
 

@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"lcache/cachedir"
 	"lcache/doctor"
+	"lcache/internal/store/cachedir"
 )
 
 func doctorExample() *doctor.Report {

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"lcache/cache"
+	"lcache/internal/store/cache"
 	"lcache/spelling"
 )
 

@@ -16,9 +16,9 @@ import (
 	"testing"
 	"time"
 
-	"lcache/cache"
 	"lcache/doctor"
-	"lcache/ingest"
+	"lcache/internal/store/cache"
+	"lcache/internal/store/ingest"
 	"lcache/planner"
 	"lcache/s3/s3test"
 )

@@ -8,11 +8,11 @@ import (
 	"github.com/spf13/pflag"
 
 	"lcache/attach"
-	"lcache/cache"
-	"lcache/cachedir"
 	"lcache/devices"
 	"lcache/doctor"
-	"lcache/ingest"
+	"lcache/internal/store/cache"
+	"lcache/internal/store/cachedir"
+	"lcache/internal/store/ingest"
 	"lcache/planner"
 )
 

@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"lcache/cache"
+	"lcache/internal/store/cache"
 	"lcache/schedule"
 	"lcache/source"
 )

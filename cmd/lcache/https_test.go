@@ -10,8 +10,8 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"lcache/cache"
-	"lcache/ingest"
+	"lcache/internal/store/cache"
+	"lcache/internal/store/ingest"
 )
 
 // TestListOverHTTPS reads a list by HTTP/2 from a server whose certificate is trusted. It tells no version of anything: the bytes that were read first decide what has changed. A redirect to http is not followed.

@@ -7,8 +7,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"lcache/cachedir"
-	"lcache/ingest"
+	"lcache/internal/store/cachedir"
+	"lcache/internal/store/ingest"
 )
 
 func newIngestCommand(g *globals) *cobra.Command {

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"lcache/cache"
-	"lcache/ingest"
+	"lcache/internal/store/cache"
+	"lcache/internal/store/ingest"
 )
 
 func TestIngestText(t *testing.T) {

@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"lcache/cache"
 	"lcache/doctor"
 	"lcache/internal/serve/status"
+	"lcache/internal/store/cache"
 )
 
 // pacedReader reads epoch after epoch, as fast as the file pace says, and holds every sample against the source. Each epoch must have each sample once.

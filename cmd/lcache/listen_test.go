@@ -17,7 +17,7 @@ import (
 	"syscall"
 	"testing"
 
-	"lcache/cachedir"
+	"lcache/internal/store/cachedir"
 	"lcache/metrics"
 )
 

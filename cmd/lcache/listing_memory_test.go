@@ -18,7 +18,7 @@ import (
 	"testing"
 	"time"
 
-	"lcache/ingest"
+	"lcache/internal/store/ingest"
 )
 
 // formula is a bucket that answers listings from a formula: so many keys of 30 bytes in 1,000 folders behind the prefix.

@@ -13,8 +13,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"lcache/attach"
-	"lcache/cachedir"
 	"lcache/figures"
+	"lcache/internal/store/cachedir"
 	"lcache/spelling"
 )
 

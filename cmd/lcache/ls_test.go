@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"lcache/cachedir"
+	"lcache/internal/store/cachedir"
 )
 
 func TestWriteList(t *testing.T) {

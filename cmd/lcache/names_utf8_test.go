@@ -5,8 +5,8 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"lcache/cachedir"
-	"lcache/ingest"
+	"lcache/internal/store/cachedir"
+	"lcache/internal/store/ingest"
 	"lcache/surrogate"
 )
 

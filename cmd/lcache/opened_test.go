@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"lcache/cache"
+	"lcache/internal/store/cache"
 )
 
 // TestRunSaysWhenItWasListed: a run that uses a complete cache without listing its source says when that was listed. One that lists says nothing of the kind.

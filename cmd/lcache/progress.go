@@ -10,8 +10,8 @@ import (
 	"github.com/schollz/progressbar/v3"
 	"golang.org/x/term"
 
-	"lcache/cache"
 	"lcache/figures"
+	"lcache/internal/store/cache"
 	"lcache/surrogate"
 )
 

@@ -9,7 +9,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"lcache/cache"
+	"lcache/internal/store/cache"
 )
 
 func TestProgressText(t *testing.T) {

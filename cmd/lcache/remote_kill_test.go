@@ -18,8 +18,8 @@ import (
 	"testing"
 	"time"
 
-	"lcache/cache"
-	"lcache/ingest"
+	"lcache/internal/store/cache"
+	"lcache/internal/store/ingest"
 	"lcache/s3/s3test"
 )
 

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"lcache/ingest"
+	"lcache/internal/store/ingest"
 	"lcache/source"
 )
 

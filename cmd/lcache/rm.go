@@ -7,8 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"lcache/cachedir"
 	"lcache/figures"
+	"lcache/internal/store/cachedir"
 	"lcache/spelling"
 )
 

@@ -15,9 +15,9 @@ import (
 	"github.com/spf13/pflag"
 
 	"lcache/attach"
-	"lcache/cache"
 	"lcache/doctor"
-	"lcache/ingest"
+	"lcache/internal/store/cache"
+	"lcache/internal/store/ingest"
 	"lcache/launch"
 )
 

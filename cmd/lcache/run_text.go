@@ -9,10 +9,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"lcache/cache"
 	"lcache/figures"
-	"lcache/ingest"
 	"lcache/internal/serve/status"
+	"lcache/internal/store/cache"
+	"lcache/internal/store/ingest"
 	"lcache/launch"
 	"lcache/spelling"
 	"lcache/verdict"

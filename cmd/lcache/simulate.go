@@ -7,10 +7,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"lcache/cache"
 	"lcache/compare"
 	"lcache/figures"
 	"lcache/hitratio"
+	"lcache/internal/store/cache"
 	"lcache/picture"
 	"lcache/plan"
 	"lcache/scenario"

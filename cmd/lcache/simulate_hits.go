@@ -9,9 +9,9 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"lcache/cache"
 	"lcache/figures"
 	"lcache/hitratio"
+	"lcache/internal/store/cache"
 	"lcache/picture"
 	"lcache/usage"
 )

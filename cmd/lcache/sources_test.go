@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"lcache/cachedir"
+	"lcache/internal/store/cachedir"
 	"lcache/s3/s3test"
 )
 

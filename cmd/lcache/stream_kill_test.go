@@ -10,8 +10,8 @@ import (
 	"regexp"
 	"testing"
 
-	"lcache/cache"
-	"lcache/ingest"
+	"lcache/internal/store/cache"
+	"lcache/internal/store/ingest"
 )
 
 // pythonServer serves a folder by Python's own server, which gives no ranges.

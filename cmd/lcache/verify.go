@@ -8,8 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"lcache/cache"
 	"lcache/figures"
+	"lcache/internal/store/cache"
 	"lcache/spelling"
 )
 

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"io"
 
-	"lcache/cache"
 	"lcache/figures"
+	"lcache/internal/store/cache"
 	"lcache/spelling"
 )
 

@@ -17,9 +17,9 @@ import (
 
 	"github.com/dustin/go-humanize"
 
-	"lcache/cache"
 	"lcache/deliver"
 	"lcache/drawn"
+	"lcache/internal/store/cache"
 )
 
 const (

@@ -13,9 +13,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"lcache/cache"
 	"lcache/deliver"
-	"lcache/ingest"
+	"lcache/internal/store/cache"
+	"lcache/internal/store/ingest"
 	"lcache/schedule"
 	"lcache/sourcedir"
 )

@@ -13,10 +13,10 @@ import (
 	"testing"
 	"time"
 
-	"lcache/cache"
-	"lcache/ingest"
 	"lcache/internal/disk/blockio"
 	"lcache/internal/disk/offheap"
+	"lcache/internal/store/cache"
+	"lcache/internal/store/ingest"
 	"lcache/leaktest"
 	"lcache/logfile"
 	"lcache/metaindex"

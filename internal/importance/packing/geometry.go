@@ -1,7 +1,7 @@
 package packing
 
 import (
-	"lcache/cache"
+	"lcache/internal/store/cache"
 	"lcache/logfile"
 	"lcache/metaindex"
 )

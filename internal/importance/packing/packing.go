@@ -15,8 +15,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"lcache/cache"
 	"lcache/importance"
+	"lcache/internal/store/cache"
 	"lcache/logfile"
 	"lcache/metaindex"
 	"lcache/sample"

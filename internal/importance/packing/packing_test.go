@@ -4,7 +4,7 @@ import (
 	"slices"
 	"testing"
 
-	"lcache/cache"
+	"lcache/internal/store/cache"
 	"lcache/logfile"
 	"lcache/sample"
 )

@@ -1,8 +1,8 @@
 package packing
 
 import (
-	"lcache/cache"
 	"lcache/importance"
+	"lcache/internal/store/cache"
 	"lcache/logfile"
 	"lcache/sample"
 )

@@ -3,7 +3,7 @@ package packing
 import (
 	"context"
 
-	"lcache/cache"
+	"lcache/internal/store/cache"
 	"lcache/logfile"
 	"lcache/sample"
 )

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"time"
 
-	"lcache/cache"
 	"lcache/importance"
+	"lcache/internal/store/cache"
 	"lcache/logfile"
 	"lcache/metaindex"
 	"lcache/sample"

@@ -1,0 +1,416 @@
+// Package cache is one opened cache: the contents of its directories, and the size of each part. Serving a cache, making one and checking one
+// start here.
+//
+// A [Cache] has the directories and their locks, the [Record] of its job (job.json), the manifest, the checksums, the
+// stored lengths of a cache that compresses, the store of both Logfiles, the place of every sample, the schedule of the job, and the sizes
+// that follow from all these. [Open] opens them in order, and Close closes them in reverse order. [Verify] reads every sample and checks it.
+//
+// The package moves no sample from one Logfile to the other, and delivers none: see sorter and engine. A Cache's fields are set while it is opened
+// and not changed after that; its methods may then be called concurrently.
+package cache
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"lcache/chunker"
+	"lcache/internal/disk/blockio"
+	"lcache/internal/store/cachedir"
+	"lcache/logfile"
+	"lcache/metaindex"
+	"lcache/sample"
+	"lcache/schedule"
+	"lcache/source"
+	"lcache/stored"
+	"lcache/usage"
+)
+
+// A Cache is an opened cache. Ingest opens one step by step, because it makes the parts that it opens.
+type Cache struct {
+	Dirs      []string // absolute; the first holds all but arena and journals of the others
+	Record    Record
+	Format    logfile.Format
+	Manifest  *sample.Manifest
+	Sums      *sample.Sums
+	Inodes    *sample.Inodes  // nil: not kept
+	Lengths   *sample.Lengths // nil without compression
+	Form      *stored.Form    // nil without compression
+	Source    *source.Retrying
+	Lister    source.Source // the same source, without retries
+	IO        *blockio.IO
+	Store     *logfile.Store
+	Locations *metaindex.Locations
+	Schedule  *schedule.Schedule
+	Sizing    chunker.Sizing
+	Logger    *slog.Logger
+
+	Layout, LayoutReason string // how it is served: log or static, and why
+
+	Elsewhere func(*sample.Manifest, sample.Index) bool // reports whether a sample is not for this machine to keep; nil: none
+
+	learning     learning
+	suspected    sync.Once // a sample whose file has other bytes was found, and the record of the listing removed
+	disk         Disk
+	planned      uint64 // bytes of the manifest's file, while it is decided how it lies on disk; 0: as it is
+	locks        []*logfile.LockFile
+	recovered    [3]atomic.Bool                            // by half, packages last: another process began this Logfile
+	closeTimeout time.Duration                             // how long Close waits for a device that hangs; 0: the default
+	chosen       *Chosen                                   // the layout that was noted last; one caller at a time
+	remote       source.Remote                             // the settings that the source is read with
+	readOnly     bool                                      // no file is changed, except the lock files
+	askSpace     func(dir string, fs *unix.Statfs_t) error // instead of unix.Statfs
+	asideErrors  int                                       // errors within a minute that put a device aside; 0: the default
+}
+
+// The files that only the first directory of a cache has.
+const (
+	ManifestName = "manifest"
+	SumsName     = "sums"
+	LengthsName  = "stored"
+	ListingName  = "listing"
+	InodesName   = "inodes"
+	ShardsName   = "shards"
+)
+
+// Options of Open.
+type Options struct {
+	Dirs   []string
+	IO     IO
+	Memory int64         // bytes; 0: the limit given to ingest
+	Layout string        // as requested now; "" or "auto": the layout given to ingest, else chosen by the job, and by the disk
+	Disk   Disk          // what is known of the devices
+	Remote source.Remote // of a source over a network: what is given now comes before what the cache has
+	Logger *slog.Logger
+}
+
+// Open opens a cache that ingest made. After an error nothing stays open.
+func Open(o Options) (*Cache, error) {
+	c := &Cache{Logger: o.Logger, Elsewhere: o.IO.Elsewhere}
+	if err := c.open(o); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+func (c *Cache) open(o Options) (err error) {
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, c.Close())
+		}
+	}()
+	if c.Dirs, err = CleanDirs(o.Dirs); err != nil {
+		return err
+	}
+	if _, err = os.Stat(filepath.Join(c.Dirs[0], RecordName)); errors.Is(err, fs.ErrNotExist) {
+		if len(c.Dirs) > 1 {
+			return fmt.Errorf("%s, the first directory of the cache, is lost or its ingest was not finished: it holds the cache's manifest and journals, so the others are of no use without it; remove what is left with lcache rm, and run lcache ingest --cache %s --source …",
+				c.Dirs[0], strings.Join(c.Dirs, ","))
+		}
+		if within := cachedir.Within(c.Dirs[0]); within != "" {
+			return fmt.Errorf("%s is not a cache, it holds caches: give one of %s", c.Dirs[0], within)
+		}
+		return fmt.Errorf("%s is not a cache, or its ingest was not finished: run lcache ingest --cache %s --source …", c.Dirs[0], c.Dirs[0])
+	}
+	if err = c.Lock(true); err != nil {
+		return err
+	}
+	if c.Record, err = ReadRecord(c.Dirs[0]); err != nil {
+		return err
+	}
+	if c.remote, err = o.Remote.At(c.Record.Source, c.Record.Remote); err != nil {
+		return err
+	}
+	if err = c.openData(); err != nil {
+		return err
+	}
+	if c.Schedule, err = schedule.New(c.Record.Job, c.Manifest.Len()); err != nil {
+		return err
+	}
+	c.disk = o.Disk
+	c.Layout, c.LayoutReason = c.ChooseLayout(o.Layout, o.Disk)
+	return c.OpenStore(o.IO, cmp.Or(o.Memory, c.Record.Memory))
+}
+
+// CleanDirs returns the absolute paths of a cache's directories. It refuses an empty list, a directory that is given twice, a symbolic link, and a
+// directory that other users could have written to, or to whose files: the error is a *trust.Error.
+func CleanDirs(dirs []string) ([]string, error) {
+	if len(dirs) == 0 || dirs[0] == "" {
+		return nil, &usage.Error{Reason: "no cache given: say --cache DIR"}
+	}
+	clean := make([]string, len(dirs))
+	seen := map[string]bool{}
+	for i, d := range dirs {
+		abs, err := filepath.Abs(d)
+		if err != nil {
+			return nil, err
+		}
+		if seen[abs] {
+			return nil, usage.Errorf("cache directory %s is given twice", d)
+		}
+		if err := cachedir.CheckLink(abs); err != nil {
+			return nil, err
+		}
+		if err := cachedir.CheckTrust(abs); err != nil {
+			return nil, err
+		}
+		seen[abs] = true
+		clean[i] = abs
+	}
+	return clean, nil
+}
+
+// Lock locks the directories for this process. With lacking, a lost directory is skipped, unless it is the first: the process that holds the first
+// one has the cache. After an error none is locked.
+func (c *Cache) Lock(lacking bool) (err error) {
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, c.unlock())
+		}
+	}()
+	for i, d := range c.Dirs {
+		if _, err := os.Lstat(filepath.Join(d, "FORMAT")); err != nil && lacking && i > 0 {
+			continue // the store reports its fault; nothing is made there
+		}
+		l, err := logfile.Lock(d)
+		var busy *logfile.BusyError
+		// A server that was just killed holds its lock until the kernel has ended the process.
+		for tries := 0; errors.As(err, &busy) && tries < 20; tries++ {
+			time.Sleep(50 * time.Millisecond)
+			l, err = logfile.Lock(d)
+		}
+		switch {
+		case errors.As(err, &busy):
+			return busy
+		case err != nil && lacking && i > 0:
+			c.Logger.Warn("a directory of the cache can't be locked", "dir", d, "error", err)
+			continue
+		case err != nil:
+			return err
+		}
+		c.locks = append(c.locks, l)
+	}
+	return nil
+}
+
+func (c *Cache) unlock() (err error) {
+	for _, l := range c.locks {
+		err = errors.Join(err, l.Close())
+	}
+	c.locks = nil
+	return err
+}
+
+// SetEnds notes in the locks when this process will end by itself; zero: it will not. Others that want the cache then say so.
+func (c *Cache) SetEnds(at time.Time) {
+	for _, l := range c.locks {
+		l.SetEnds(at)
+	}
+}
+
+// SetStopped notes in the locks that this process was told to end, for clients that could start a server of their own.
+func (c *Cache) SetStopped() {
+	for _, l := range c.locks {
+		l.SetStopped()
+	}
+}
+
+// openData opens manifest, checksums and source.
+func (c *Cache) openData() (err error) {
+	c.Manifest, err = sample.OpenManifest(filepath.Join(c.Dirs[0], ManifestName))
+	if errors.Is(err, sample.ErrCorrupt) || errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w: run lcache ingest again", err)
+	}
+	if err != nil {
+		return err
+	}
+	if err = c.OpenSums(); err != nil {
+		return err
+	}
+	if err = c.OpenSource(c.Record.Source, c.sourceOptions()); err != nil {
+		return err
+	}
+	c.OpenInodes(false)
+	return nil
+}
+
+// OpenSums opens the samples' checksums. Checksums of a replaced manifest are carried over for the samples that are unchanged. Damaged ones are
+// forgotten: a sample without a checksum is read from the source, and its checksum is learnt again.
+func (c *Cache) OpenSums() (err error) {
+	path := filepath.Join(c.Dirs[0], SumsName)
+	if c.readOnly {
+		return c.readSums(path)
+	}
+	c.Sums, err = sample.OpenSums(path, c.Manifest.Fingerprint(), c.Manifest.Len())
+	if errors.Is(err, sample.ErrOtherManifest) {
+		if carried, carryErr := c.carrySums(path); carried || carryErr != nil {
+			return carryErr
+		}
+	}
+	if !errors.Is(err, sample.ErrCorrupt) && !errors.Is(err, sample.ErrOtherManifest) {
+		return err
+	}
+	c.Logger.Warn("the checksums are damaged or of another source: every sample is read from the source once more", "error", err)
+	if err := os.Remove(path); err != nil {
+		return err
+	}
+	c.Sums, err = sample.OpenSums(path, c.Manifest.Fingerprint(), c.Manifest.Len())
+	return err
+}
+
+// OpenStore recovers the Logfiles and fills Locations from them.
+func (c *Cache) OpenStore(o IO, memory int64) (err error) {
+	c.closeTimeout, c.askSpace = o.CloseTimeout, o.Statfs
+	if c.IO, err = o.open(c); err != nil {
+		return err
+	}
+	sizes, err := c.openLengths()
+	if err != nil {
+		return err
+	}
+	c.Store, err = logfile.Open(c.Dirs, logfile.Options{IO: c.IO, Logger: c.Logger, Sizes: sizes,
+		Fingerprint: c.Manifest.Fingerprint(), Older: c.older, Lost: c.lost, SyncEvery: syncEvery, SyncSizes: c.syncLengths, Deadline: o.Deadline, ProbeAfter: o.ProbeAfter, CloseTimeout: o.CloseTimeout, ReadOnly: c.readOnly, AsideErrors: c.asideErrors, Trace: o.Trace})
+	if err != nil {
+		return err
+	}
+	c.Format = c.Store.Format()
+	if c.Locations, err = metaindex.NewLocations(c.Manifest.Len(), c.Format.Align); err != nil {
+		return err
+	}
+	c.countBorders()
+	if c.Sizing, err = c.Size(uint64(memory)); err != nil {
+		return err
+	}
+	if c.Lengths != nil {
+		c.Form = stored.New(c.Manifest.Sizes(), c.Lengths, c.Format.Align, c.Record.Room, c.MostPacked())
+	}
+	c.locate()
+	return nil
+}
+
+// locate sets every sample's place from the recovered logs. A sample in both Logfiles has its place in the newer one, which is being filled. One that is in a package, too, has it
+// where it was written last: after a kill the other copy may be in a block that was freed and written over.
+func (c *Cache) locate() {
+	logs := c.Store.ByAge()
+	if p := c.Store.Packages(); p != nil {
+		logs = append(logs, p.Log())
+	}
+	for _, l := range logs {
+		half := l.Half()
+		c.recovered[half].Store(true)
+		for seg := range int(l.Header().Segments) {
+			l.Arrivals(seg, func(_ int, index sample.Index, off uint64) bool {
+				if half != logfile.PackageHalf || c.written(index) < l.Written(seg, off) {
+					c.Locations.Set(index, c.Locations.At(half, seg, off))
+				}
+				return true
+			})
+		}
+	}
+	c.Store.ForgetWritten()
+}
+
+// written tells when the block was written in which a sample was found so far: see Logfile.Written.
+func (c *Cache) written(index sample.Index) uint64 {
+	half, seg, off, ok := c.Locations.Split(c.Locations.Get(index))
+	if !ok {
+		return 0
+	}
+	return c.Store.Log(half).Written(seg, off)
+}
+
+// lost turns samples into misses whose block could not be written or read back.
+func (c *Cache) lost(l *logfile.Logfile, seg int, indices []sample.Index, offsets []uint64) {
+	for i, index := range indices {
+		c.Locations.Clear(index, c.Locations.At(l.Half(), seg, offsets[i]))
+	}
+}
+
+// Logfile returns the Logfile of a half, or the log of packages, or nil.
+func (c *Cache) Logfile(half int) *logfile.Logfile { return c.Store.Log(half) }
+
+// WasRecovered reports whether an earlier process began the Logfile of a half.
+func (c *Cache) WasRecovered(half int) bool { return c.recovered[half].Load() }
+
+// closeIO closes the I/O engine, and stops waiting for a device that hangs. The memory of transfers in flight stays mapped until the process ends:
+// the device may still write to it.
+func (c *Cache) closeIO() error {
+	closed := make(chan error, 1)
+	go func() { closed <- c.IO.Close() }()
+	wait := time.NewTimer(cmp.Or(c.closeTimeout, 10*time.Second))
+	defer wait.Stop()
+	select {
+	case err := <-closed:
+		return err
+	case <-wait.C:
+		return fmt.Errorf("a device of %s does not answer: transfers are left in flight", strings.Join(c.Dirs, ","))
+	}
+}
+
+// Close closes everything in reverse order of opening. If a file of the cache hangs, the memory of the log stays mapped, and the directories stay
+// locked: the kernel takes both back when the process ends.
+func (c *Cache) Close() (err error) {
+	if c.Schedule != nil {
+		c.Schedule.Stop()
+	}
+	err = c.CloseStore()
+	if late := new(logfile.HungError); errors.As(err, &late) {
+		return err
+	}
+	if c.Source != nil {
+		err = errors.Join(err, c.Source.Close())
+	}
+	if c.Manifest != nil {
+		err = errors.Join(err, c.Manifest.Close())
+	}
+	return errors.Join(err, c.unlock())
+}
+
+// CloseStore closes what OpenSums and OpenStore opened.
+func (c *Cache) CloseStore() (err error) {
+	if c.Store != nil {
+		err = c.Store.Close()
+	}
+	if c.IO != nil {
+		err = errors.Join(err, c.closeIO())
+	}
+	if late := new(logfile.HungError); errors.As(err, &late) {
+		return err
+	}
+	if c.Locations != nil {
+		c.Locations.Free()
+	}
+	if c.Lengths == nil && c.Sums == nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), cmp.Or(c.closeTimeout, 30*time.Second))
+	defer cancel()
+	lengths, sums, inodes := c.CloseLengths, c.closeSums, c.CloseInodes
+	return errors.Join(err, logfile.Within(ctx, "sync of what is learnt in "+c.Dirs[0], func() error { return errors.Join(lengths(), sums(), inodes()) }))
+}
+
+// closeSums makes the checksums durable and closes them.
+func (c *Cache) closeSums() error {
+	if c.Sums == nil {
+		return nil
+	}
+	var err error
+	if c.IO != nil {
+		err = c.IO.Plain(filepath.Join(c.Dirs[0], SumsName), "sync")
+	}
+	return errors.Join(err, c.Sums.Close())
+}
+
+// syncEvery is the time between two syncs of the log.
+const syncEvery = 5 * time.Second

@@ -1,0 +1,39 @@
+package ingest
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"lcache/internal/store/cachedir"
+	"lcache/spelling"
+	"lcache/trust"
+)
+
+// ownDirectory adds to the error of a directory that other users can write, and that is no cache yet, the command that makes a directory of this user's own.
+func ownDirectory(err error) error {
+	untrusted := new(trust.Error)
+	if !errors.As(err, &untrusted) || untrusted.Owner == os.Geteuid() && untrusted.Mode&0o002 == 0 {
+		return err // its owner can take the permission away
+	}
+	dir := untrusted.Path
+	if _, readErr := os.ReadDir(dir); readErr != nil {
+		return err // it is a file in a cache, or hides what is in it
+	}
+	if _, lookErr := cachedir.Look(dir); !errors.Is(lookErr, cachedir.ErrNotCache) {
+		return err
+	}
+	own := filepath.Join(dir, "lcache-"+strconv.Itoa(os.Geteuid()))
+	if unix.Access(dir, unix.W_OK) != nil {
+		root, _, rootErr := cachedir.DefaultRoot()
+		if rootErr != nil {
+			return err
+		}
+		own = filepath.Join(root, filepath.Base(dir))
+	}
+	return fmt.Errorf("%s: a cache needs a directory that only you can write: run mkdir -p -m 700 %s, and give it as --cache", untrusted.Reason(), spelling.ShellWord(own))
+}
