@@ -36,7 +36,7 @@ SELDOM := GOGC=400
 RACE := $(if $(shell command -v gcc || command -v clang || command -v cc),-race -gcflags=github.com/pierrec/lz4/v4/...=-race=false,)
 
 # Packages whose tests choose their I/O by environment: they run once more without io_uring and without O_DIRECT.
-IO_PACKAGES := $(patsubst %,./%/...,$(wildcard internal/disk/blockio logfile fetch reorder deliver engine server launch doctor cmd))
+IO_PACKAGES := $(patsubst %,./%/...,$(wildcard internal/disk/blockio logfile internal/serve/fetch reorder internal/serve/deliver engine server launch doctor cmd))
 
 # Of these, packages whose tests run lcache as a user does, which refuses a cache that lies in memory.
 ON_DISK := $(filter ./launch/% ./doctor/% ./cmd/%,$(IO_PACKAGES))
@@ -60,7 +60,7 @@ ENGINE := -count=1 ./engine/...
 # TestKeepsWhatIsDrawn and TestRestStaysInPlace count what epochs read and write, which run as those of TestReadsAlong. Behind them the packages that they are in.
 WITHOUT_RACE := TestCrashIngest TestDroppedEpochsAreRemembered TestExactStaysWithinItsMemory TestFlagsNamed TestFrequencyAgainstDraws TestFunctionsNamed TestGlossary TestHeadersFlipped TestImportancePicture TestKeepsWhatIsDrawn TestLittleCacheKeeps TestLocksOfARequest TestMemoryOfImportance TestMemoryOfPieces TestMethodsAgree TestMoreStorageIsNotSlower \
 	TestNoVariableIsTaken TestOrderVectors TestPackedIsSmall TestPackedRoundTrip TestPlainRequestsAllocateNothingForImportance TestPlanningPicture TestPushedOrdersHaveALimit TestRestStaysInPlace TestSimulateHits TestTestsNamed TestTinyOrdersHaveALimit TestTrial TestVectors TestExamples/simulate
-WITHOUT_RACE_PACKAGES := $(addprefix ./,cmd/lcache engine internal/store/ingest plan sample schedule shuffle stored)
+WITHOUT_RACE_PACKAGES := $(addprefix ./,cmd/lcache engine internal/store/ingest plan sample internal/serve/schedule shuffle stored)
 
 # Tests that no kind of I/O makes different, and that have all of their cases under the race detector: they run once.
 ANY_IO := TestJobsOfTheStatus TestOutageInAnEpoch \

@@ -40,7 +40,7 @@ var openNoCache = map[string]string{
 	"source/dir.go":                    "the source",
 	"source/labels.go":                 "the labels that the user names",
 	"source/open.go":                   "files of the source",
-	"staging/memory.go":                "/proc, /sys",
+	"internal/serve/staging/memory.go": "/proc, /sys",
 	"trust/trust.go":                   "it is where the others open files",
 }
 

@@ -20,10 +20,10 @@ import (
 	"syscall"
 
 	"lcache/attach"
+	"lcache/internal/serve/schedule"
 	"lcache/internal/store/cache"
 	"lcache/internal/store/ingest"
 	"lcache/launch"
-	"lcache/schedule"
 	"lcache/surrogate"
 )
 

@@ -6,8 +6,8 @@ import (
 
 	"github.com/dustin/go-humanize"
 
-	"lcache/deliver"
 	"lcache/internal/importance/session"
+	"lcache/internal/serve/deliver"
 	"lcache/internal/store/cache"
 	"lcache/quota"
 )

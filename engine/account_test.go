@@ -7,13 +7,13 @@ import (
 	"strings"
 	"testing"
 
-	"lcache/deliver"
 	"lcache/importance"
+	"lcache/internal/serve/deliver"
+	"lcache/internal/serve/schedule"
 	"lcache/internal/serve/status"
 	"lcache/internal/store/cache"
 	"lcache/internal/store/ingest"
 	"lcache/sample"
-	"lcache/schedule"
 )
 
 // Pushed orders of all jobs have one limit, however many jobs there are, and a job that is over gives back what it had.

@@ -3,8 +3,8 @@ package engine
 import (
 	"time"
 
-	"lcache/deliver"
-	"lcache/fetch"
+	"lcache/internal/serve/deliver"
+	"lcache/internal/serve/fetch"
 	"lcache/plan"
 	"lcache/reorder"
 )

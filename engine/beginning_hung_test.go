@@ -8,10 +8,10 @@ import (
 	"time"
 
 	"lcache/internal/disk/blockio"
+	"lcache/internal/serve/schedule"
 	"lcache/internal/store/ingest"
 	"lcache/plan"
 	"lcache/sample"
-	"lcache/schedule"
 	"lcache/source"
 )
 

@@ -7,12 +7,12 @@ import (
 	"testing"
 	"time"
 
+	"lcache/internal/serve/schedule"
 	"lcache/internal/store/cache"
 	"lcache/internal/store/ingest"
 	"lcache/lanes"
 	"lcache/plan"
 	"lcache/sample"
-	"lcache/schedule"
 )
 
 // inAMiddle opens a cache, begins epoch 0 of some orders, and returns in the middle of the sort into it, with the disk's writes held by a gate.

@@ -8,14 +8,14 @@ import (
 	"time"
 
 	"lcache/chunker"
-	"lcache/deliver"
-	"lcache/fetch"
 	"lcache/internal/disk/blockio"
+	"lcache/internal/serve/deliver"
+	"lcache/internal/serve/fetch"
+	"lcache/internal/serve/staging"
 	"lcache/internal/store/cache"
 	"lcache/internal/store/ingest"
 	"lcache/plan"
 	"lcache/sample"
-	"lcache/staging"
 )
 
 // A gate holds a disk's writes of blocks, from some number of them on, until it is opened: so a sort stays in its middle.

@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"lcache/internal/serve/schedule"
 	"lcache/internal/store/cache"
 	"lcache/internal/store/ingest"
-	"lcache/schedule"
 )
 
 // openTestBench opens a cache, and closes it when the test is over, unless readBench has.

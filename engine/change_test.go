@@ -11,10 +11,10 @@ import (
 	"strings"
 	"testing"
 
+	"lcache/internal/serve/schedule"
 	"lcache/internal/store/cache"
 	"lcache/internal/store/ingest"
 	"lcache/lanes"
-	"lcache/schedule"
 	"lcache/source"
 )
 

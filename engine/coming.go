@@ -2,8 +2,8 @@ package engine
 
 import (
 	"lcache/chunker"
-	"lcache/deliver"
-	"lcache/fetch"
+	"lcache/internal/serve/deliver"
+	"lcache/internal/serve/fetch"
 	"lcache/sample"
 )
 

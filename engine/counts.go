@@ -6,10 +6,10 @@ import (
 	"slices"
 	"time"
 
-	"lcache/deliver"
 	"lcache/engine/internal/count"
+	"lcache/internal/serve/deliver"
+	"lcache/internal/serve/schedule"
 	"lcache/sample"
-	"lcache/schedule"
 )
 
 // A Report is a training process's report of its own time.

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"lcache/deliver"
+	"lcache/internal/serve/deliver"
 	"lcache/lanes"
 	"lcache/sample"
 )

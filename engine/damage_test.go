@@ -19,10 +19,10 @@ import (
 	"time"
 
 	"lcache/internal/disk/blockio"
+	"lcache/internal/serve/schedule"
 	"lcache/internal/store/cache"
 	"lcache/internal/store/ingest"
 	"lcache/lanes"
-	"lcache/schedule"
 )
 
 // damageBed is a cache as it lies on disk, to be copied and damaged.

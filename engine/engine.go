@@ -26,11 +26,12 @@ import (
 	"sync/atomic"
 	"time"
 
-	"lcache/deliver"
 	"lcache/engine/internal/count"
-	"lcache/fetch"
 	"lcache/internal/importance/disk"
 	"lcache/internal/importance/session"
+	"lcache/internal/serve/deliver"
+	"lcache/internal/serve/fetch"
+	"lcache/internal/serve/staging"
 	"lcache/internal/serve/status"
 	"lcache/internal/store/cache"
 	"lcache/logfile"
@@ -40,7 +41,6 @@ import (
 	"lcache/sample"
 	"lcache/sorter"
 	"lcache/source"
-	"lcache/staging"
 	"lcache/usage"
 
 	"github.com/dustin/go-humanize"

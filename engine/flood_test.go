@@ -6,13 +6,13 @@ import (
 	"runtime"
 	"testing"
 
-	"lcache/deliver"
 	"lcache/internal/disk/offheap"
+	"lcache/internal/serve/deliver"
+	"lcache/internal/serve/schedule"
 	"lcache/internal/store/cache"
 	"lcache/lanes"
 	"lcache/plan"
 	"lcache/sample"
-	"lcache/schedule"
 )
 
 // keptBytes is what the process holds once garbage is gone.

@@ -7,12 +7,12 @@ import (
 	"testing"
 	"time"
 
+	"lcache/internal/serve/schedule"
 	"lcache/internal/store/cache"
 	"lcache/internal/store/ingest"
 	"lcache/lanes"
 	"lcache/plan"
 	"lcache/sample"
-	"lcache/schedule"
 )
 
 // TestFullCacheReadsNoSource runs one job after the other over a cache that holds all of its source: each with a seed of its own or that of the one before, each ended early, between

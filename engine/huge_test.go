@@ -10,11 +10,11 @@ import (
 	"testing"
 	"time"
 
-	"lcache/deliver"
+	"lcache/internal/serve/deliver"
+	"lcache/internal/serve/schedule"
 	"lcache/internal/store/ingest"
 	"lcache/lanes"
 	"lcache/sample"
-	"lcache/schedule"
 )
 
 // TestHugeSample: one sample of 40 MB among 600 of 20 KB, in each layout, and in caches that compress. Epochs are read as ever, with four times its size of memory and a

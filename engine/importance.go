@@ -7,13 +7,13 @@ import (
 	"maps"
 	"slices"
 
-	"lcache/deliver"
 	"lcache/drawn"
 	"lcache/importance"
 	"lcache/internal/importance/disk"
 	"lcache/internal/importance/memory"
 	"lcache/internal/importance/packing"
 	"lcache/internal/importance/session"
+	"lcache/internal/serve/deliver"
 	"lcache/internal/store/cache"
 	"lcache/logfile"
 )

@@ -8,9 +8,9 @@ import (
 	"strconv"
 	"testing"
 
-	"lcache/deliver"
 	"lcache/drawn"
 	"lcache/importance"
+	"lcache/internal/serve/deliver"
 	"lcache/internal/store/ingest"
 )
 

@@ -5,10 +5,10 @@ import (
 	"testing"
 	"time"
 
+	"lcache/internal/serve/schedule"
 	"lcache/internal/store/ingest"
 	"lcache/lanes"
 	"lcache/sample"
-	"lcache/schedule"
 )
 
 // TestReadsAlong: what is wanted of segments that stay where they are is read along with what lies near it, and copied from memory when it is asked for. All bytes are right, nothing comes from the source,

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"lcache/schedule"
+	"lcache/internal/serve/schedule"
 )
 
 // TestJoinedAndLate: a training that begins again goes back to its first epoch, also while one of its ranks has joined and asks for nothing yet. That rank does not count as one that asks for the epoch of the

@@ -14,8 +14,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"lcache/deliver"
 	"lcache/drawn"
+	"lcache/internal/serve/deliver"
 	"lcache/internal/store/cache"
 	"lcache/internal/store/ingest"
 )

@@ -5,9 +5,9 @@ import (
 	"testing"
 	"time"
 
+	"lcache/internal/serve/schedule"
 	"lcache/internal/store/ingest"
 	"lcache/lanes"
-	"lcache/schedule"
 )
 
 // TestKeepsWhatIsDrawn: a log with room for half of the data keeps what the next epoch delivers. The budget admits half of the samples by their names, and so half of what is delivered and not in memory would come from the source.

@@ -11,11 +11,11 @@ import (
 	"testing"
 	"time"
 
-	"lcache/deliver"
+	"lcache/internal/serve/deliver"
+	"lcache/internal/serve/schedule"
 	"lcache/internal/store/ingest"
 	"lcache/lanes"
 	"lcache/sample"
-	"lcache/schedule"
 )
 
 // steady trains an epoch, with a loss of each sample that is the same in all epochs, as log-normal as losses are.

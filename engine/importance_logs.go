@@ -10,10 +10,10 @@ import (
 	"lcache/importance"
 	"lcache/internal/importance/epochlayout"
 	"lcache/internal/importance/packing"
+	"lcache/internal/serve/schedule"
 	"lcache/metaindex"
 	"lcache/reorder"
 	"lcache/sample"
-	"lcache/schedule"
 )
 
 // unusedBefore copies the unused segments of the layout of the epoch before one; nil if that is not known, or the owner's orders are not drawn. e.mu is held.

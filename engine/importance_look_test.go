@@ -8,11 +8,11 @@ import (
 	"testing"
 	"time"
 
-	"lcache/deliver"
 	"lcache/importance"
+	"lcache/internal/serve/deliver"
+	"lcache/internal/serve/schedule"
 	"lcache/internal/serve/status"
 	"lcache/sample"
-	"lcache/schedule"
 )
 
 // looking is a job of two ranks whose unstable samples are known after two epochs.

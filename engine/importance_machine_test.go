@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"lcache/deliver"
 	"lcache/importance"
-	"lcache/schedule"
+	"lcache/internal/serve/deliver"
+	"lcache/internal/serve/schedule"
 )
 
 // TestImportanceNeedsOneMachine: a training with ranks on other machines is refused at once, and leaves nothing behind. Ranks need not agree on what they know of it.

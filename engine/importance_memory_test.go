@@ -9,10 +9,10 @@ import (
 	"testing"
 	"time"
 
+	"lcache/internal/serve/schedule"
 	"lcache/internal/store/cache"
 	"lcache/lanes"
 	"lcache/sample"
-	"lcache/schedule"
 )
 
 // TestMemoryOfImportance: under each policy bytes are right, the counts add up, and no more is kept than was asked for.

@@ -8,11 +8,11 @@ import (
 	"testing"
 	"time"
 
-	"lcache/deliver"
 	"lcache/importance"
+	"lcache/internal/serve/deliver"
+	"lcache/internal/serve/schedule"
 	"lcache/internal/store/cache"
 	"lcache/sample"
-	"lcache/schedule"
 )
 
 const class = `{"method":"spider","substitute":"class","batch_size":16,"world_size":%d,"cache":1900000,"seed":5,"policy":%q,"params":{"ratio":[%v,%v],"m":2,"max_uses":%d}}`

@@ -6,10 +6,10 @@ import (
 	"testing"
 	"time"
 
-	"lcache/deliver"
 	"lcache/importance"
+	"lcache/internal/serve/deliver"
+	"lcache/internal/serve/schedule"
 	"lcache/sample"
-	"lcache/schedule"
 )
 
 // TestPositionsThatAreMadeUp: a position that no rank can be at moves no boundary, whatever a request says: epochs far ahead and far behind, ranks that the job does not have. What was observed stays. The next

@@ -11,13 +11,13 @@ import (
 	"testing"
 	"time"
 
-	"lcache/deliver"
-	"lcache/fetch"
 	"lcache/importance"
+	"lcache/internal/serve/deliver"
+	"lcache/internal/serve/fetch"
+	"lcache/internal/serve/schedule"
 	"lcache/internal/store/ingest"
 	"lcache/lanes"
 	"lcache/sample"
-	"lcache/schedule"
 )
 
 // observing reads batches of an epoch of a job with importance, and observes losses that are the same in all epochs.

@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"lcache/importance"
+	"lcache/internal/serve/schedule"
 	"lcache/internal/store/ingest"
 	"lcache/sample"
-	"lcache/schedule"
 )
 
 // TestLowOfLittle: datasets and observations from which little follows: each epoch is read to its end, by the law.

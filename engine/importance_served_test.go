@@ -13,12 +13,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"lcache/deliver"
 	"lcache/drawn"
 	"lcache/importance"
+	"lcache/internal/serve/deliver"
+	"lcache/internal/serve/schedule"
 	"lcache/internal/store/cache"
 	"lcache/sample"
-	"lcache/schedule"
 )
 
 // low is the text of a job that allows substitutes, for ranks and a lag.

@@ -6,13 +6,13 @@ import (
 	"maps"
 	"slices"
 
-	"lcache/deliver"
 	"lcache/drawn"
-	"lcache/fetch"
 	"lcache/importance"
 	"lcache/internal/importance/memory"
 	"lcache/internal/importance/packing"
 	"lcache/internal/importance/session"
+	"lcache/internal/serve/deliver"
+	"lcache/internal/serve/fetch"
 	"lcache/internal/serve/status"
 	"lcache/sample"
 )

@@ -11,11 +11,11 @@ import (
 	"testing"
 	"time"
 
-	"lcache/deliver"
 	"lcache/drawn"
 	"lcache/internal/disk/blockio"
+	"lcache/internal/serve/deliver"
+	"lcache/internal/serve/schedule"
 	"lcache/leaktest"
-	"lcache/schedule"
 )
 
 // taker is a job with importance whose clients come and go, as seen by a test.

@@ -12,11 +12,11 @@ import (
 	"testing"
 	"time"
 
-	"lcache/deliver"
 	"lcache/drawn"
 	"lcache/importance"
+	"lcache/internal/serve/deliver"
+	"lcache/internal/serve/schedule"
 	"lcache/sample"
-	"lcache/schedule"
 )
 
 // losing is a job with importance, as tests take part in it. Its losses depend on sample and epoch alone.

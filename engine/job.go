@@ -6,10 +6,10 @@ import (
 	"time"
 
 	"lcache/chunker"
-	"lcache/deliver"
 	"lcache/engine/internal/count"
+	"lcache/internal/serve/deliver"
+	"lcache/internal/serve/schedule"
 	"lcache/logfile"
-	"lcache/schedule"
 )
 
 // A job is one program's way through the dataset: its orders, the progress of its ranks, and its counters. One job of an Engine is the owner: the log is laid out in its order, and

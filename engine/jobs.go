@@ -7,9 +7,9 @@ import (
 	"slices"
 	"time"
 
-	"lcache/deliver"
+	"lcache/internal/serve/deliver"
+	"lcache/internal/serve/schedule"
 	"lcache/internal/serve/status"
-	"lcache/schedule"
 )
 
 // Several jobs may read one cache: training and validation, a notebook in addition to a run, searches over the same dataset. A job's processes name it by a token: all ranks and

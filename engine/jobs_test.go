@@ -10,11 +10,11 @@ import (
 	"testing"
 	"time"
 
-	"lcache/deliver"
+	"lcache/internal/serve/deliver"
+	"lcache/internal/serve/schedule"
 	"lcache/internal/store/cache"
 	"lcache/internal/store/ingest"
 	"lcache/sample"
-	"lcache/schedule"
 )
 
 func TestPushedOrders(t *testing.T) { inLayouts(t, testPushedOrders) }

@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"lcache/chunker"
+	"lcache/internal/serve/staging"
 	"lcache/reorder"
-	"lcache/staging"
 )
 
 // layOut lays out an epoch in a goroutine, and wakes the mover when it is done. e.mu is held.

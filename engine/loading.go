@@ -4,8 +4,8 @@ import (
 	"slices"
 	"time"
 
+	"lcache/internal/serve/staging"
 	"lcache/reorder"
-	"lcache/staging"
 )
 
 // load finds a slot and starts the segment. It reports whether it did.

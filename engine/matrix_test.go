@@ -16,12 +16,12 @@ import (
 	"testing"
 	"time"
 
+	"lcache/internal/serve/schedule"
 	"lcache/internal/serve/status"
 	"lcache/internal/store/cache"
 	"lcache/internal/store/ingest"
 	"lcache/lanes"
 	"lcache/sample"
-	"lcache/schedule"
 )
 
 // modes are the I/O modes of the suite: one if the environment chooses, else the two extremes.

@@ -8,9 +8,9 @@ import (
 	"path/filepath"
 	"slices"
 
-	"lcache/deliver"
 	"lcache/drawn"
 	"lcache/importance"
+	"lcache/internal/serve/deliver"
 	"lcache/sample"
 
 	"golang.org/x/sync/errgroup"

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"lcache/deliver"
+	"lcache/internal/serve/deliver"
 )
 
 // otherJob is a job of a model beside the first: begun at any time, with orders of its own, and given up at any time.

@@ -17,15 +17,15 @@ import (
 	"testing"
 	"time"
 
-	"lcache/deliver"
 	"lcache/drawn"
 	"lcache/internal/disk/blockio"
+	"lcache/internal/serve/deliver"
+	"lcache/internal/serve/schedule"
 	"lcache/internal/store/cache"
 	"lcache/internal/store/ingest"
 	"lcache/lanes"
 	"lcache/plan"
 	"lcache/sample"
-	"lcache/schedule"
 	"lcache/shuffle"
 )
 

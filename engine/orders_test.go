@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"lcache/deliver"
+	"lcache/internal/serve/deliver"
+	"lcache/internal/serve/schedule"
 	"lcache/sample"
-	"lcache/schedule"
 )
 
 // beforeOrders calls f before each order that is made.

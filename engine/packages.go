@@ -3,8 +3,8 @@ package engine
 import (
 	"context"
 
+	"lcache/internal/serve/staging"
 	"lcache/reorder"
-	"lcache/staging"
 )
 
 // If the owner of the log does not pack, the mover empties packages that an earlier job has filled, as soon as there is a target: it loads each like a segment, and its samples go to their places in the target.

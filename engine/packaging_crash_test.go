@@ -11,8 +11,8 @@ import (
 	"sync"
 	"testing"
 
-	"lcache/deliver"
 	"lcache/internal/disk/durable/durabletest"
+	"lcache/internal/serve/deliver"
 	"lcache/internal/store/ingest"
 	"lcache/sample"
 )

@@ -11,7 +11,7 @@ import (
 	"slices"
 	"testing"
 
-	"lcache/deliver"
+	"lcache/internal/serve/deliver"
 	"lcache/internal/store/ingest"
 	"lcache/sample"
 )

@@ -8,9 +8,9 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"lcache/deliver"
 	"lcache/drawn"
 	"lcache/internal/disk/blockio"
+	"lcache/internal/serve/deliver"
 	"lcache/internal/store/ingest"
 	"lcache/sample"
 

@@ -7,12 +7,12 @@ import (
 	"testing"
 	"time"
 
-	"lcache/deliver"
 	"lcache/importance"
+	"lcache/internal/serve/deliver"
+	"lcache/internal/serve/schedule"
 	"lcache/internal/store/cache"
 	"lcache/internal/store/ingest"
 	"lcache/sample"
-	"lcache/schedule"
 )
 
 // sourceReads is how many samples a job has read from the source.

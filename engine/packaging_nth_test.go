@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"lcache/deliver"
 	"lcache/drawn"
 	"lcache/internal/disk/blockio"
+	"lcache/internal/serve/deliver"
 	"lcache/internal/store/ingest"
 	"lcache/sample"
 )

@@ -11,12 +11,12 @@ import (
 	"testing"
 	"time"
 
+	"lcache/internal/serve/schedule"
 	"lcache/internal/store/cache"
 	"lcache/internal/store/ingest"
 	"lcache/lanes"
 	"lcache/logfile"
 	"lcache/sample"
-	"lcache/schedule"
 )
 
 // lowText are the options of a job whose L-samples may stand in for each other.

@@ -4,8 +4,8 @@ import (
 	"iter"
 	"sync"
 
-	"lcache/deliver"
-	"lcache/fetch"
+	"lcache/internal/serve/deliver"
+	"lcache/internal/serve/fetch"
 	"lcache/metaindex"
 	"lcache/sample"
 )

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"lcache/chunker"
-	"lcache/deliver"
+	"lcache/internal/serve/deliver"
 	"lcache/sample"
 )
 

@@ -8,11 +8,11 @@ import (
 	"testing"
 
 	"lcache/chunker"
-	"lcache/deliver"
+	"lcache/internal/serve/deliver"
+	"lcache/internal/serve/schedule"
 	"lcache/internal/store/ingest"
 	"lcache/plan"
 	"lcache/sample"
-	"lcache/schedule"
 	"lcache/source"
 )
 

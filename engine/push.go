@@ -4,9 +4,9 @@ import (
 	"errors"
 	"time"
 
-	"lcache/deliver"
+	"lcache/internal/serve/deliver"
+	"lcache/internal/serve/schedule"
 	"lcache/sample"
-	"lcache/schedule"
 )
 
 // Push takes an order from a client of a job: what a rank will ask for in an epoch, in batches of any sizes. Given before the epoch before

@@ -7,10 +7,10 @@ import (
 	"strings"
 	"testing"
 
-	"lcache/deliver"
+	"lcache/internal/serve/deliver"
+	"lcache/internal/serve/schedule"
 	"lcache/internal/store/cache"
 	"lcache/sample"
-	"lcache/schedule"
 )
 
 // long is an order of n samples, in batches of 16, that is another one for each seed.

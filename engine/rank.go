@@ -5,9 +5,9 @@ import (
 	"time"
 
 	"lcache/chunker"
+	"lcache/internal/serve/schedule"
 	"lcache/reorder"
 	"lcache/sample"
-	"lcache/schedule"
 )
 
 // A rank is how far one rank has come. Ranks that never attached count as being at the start. Its requests need not come in the order of its

@@ -3,7 +3,7 @@ package engine
 import (
 	"time"
 
-	"lcache/fetch"
+	"lcache/internal/serve/fetch"
 	"lcache/internal/serve/status"
 	"lcache/internal/store/cache"
 	"lcache/plan"

@@ -10,8 +10,8 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"lcache/deliver"
 	"lcache/internal/disk/blockio"
+	"lcache/internal/serve/deliver"
 	"lcache/internal/store/cache"
 	"lcache/lanes"
 	"lcache/plan"

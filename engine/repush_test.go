@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"lcache/deliver"
+	"lcache/internal/serve/deliver"
 	"lcache/internal/store/cache"
 	"lcache/internal/store/ingest"
 	"lcache/sample"

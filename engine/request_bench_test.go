@@ -7,8 +7,8 @@ import (
 	"slices"
 	"testing"
 
-	"lcache/deliver"
 	"lcache/importance"
+	"lcache/internal/serve/deliver"
 	"lcache/internal/store/ingest"
 	"lcache/sample"
 )

@@ -3,7 +3,7 @@ package engine
 import (
 	"context"
 
-	"lcache/deliver"
+	"lcache/internal/serve/deliver"
 )
 
 // begunAt returns a request at a position that was begun before.

@@ -11,14 +11,14 @@ import (
 	"testing"
 	"time"
 
-	"lcache/deliver"
 	"lcache/internal/disk/blockio"
+	"lcache/internal/serve/deliver"
+	"lcache/internal/serve/schedule"
 	"lcache/internal/serve/status"
 	"lcache/internal/store/cache"
 	"lcache/internal/store/ingest"
 	"lcache/leaktest"
 	"lcache/sample"
-	"lcache/schedule"
 )
 
 func TestMain(m *testing.M) {

@@ -5,9 +5,9 @@ import (
 	"slices"
 	"testing"
 
-	"lcache/deliver"
+	"lcache/internal/serve/deliver"
+	"lcache/internal/serve/schedule"
 	"lcache/sample"
-	"lcache/schedule"
 )
 
 // TestPushIsTheSessionsOwn: where there is a recipe, an order that one session pushes is no other session's, in whatever order they ask.

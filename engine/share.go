@@ -3,7 +3,7 @@ package engine
 import (
 	"time"
 
-	"lcache/fetch"
+	"lcache/internal/serve/fetch"
 )
 
 // The pass reads few large pieces, the prefetcher many small ones. A device that is limited in operations serves them in turn, so that what one has in flight keeps the

@@ -3,7 +3,7 @@ package engine
 import (
 	"testing"
 
-	"lcache/fetch"
+	"lcache/internal/serve/fetch"
 )
 
 // TestDepth tells how the pass and the prefetcher share the device.

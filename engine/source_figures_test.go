@@ -22,8 +22,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"golang.org/x/sys/unix"
 
-	"lcache/deliver"
 	"lcache/internal/disk/blockio"
+	"lcache/internal/serve/deliver"
 	"lcache/internal/store/ingest"
 	"lcache/s3/s3test"
 	"lcache/source"

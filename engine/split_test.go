@@ -8,11 +8,11 @@ import (
 	"testing"
 	"time"
 
-	"lcache/deliver"
 	"lcache/importance"
+	"lcache/internal/serve/deliver"
+	"lcache/internal/serve/schedule"
 	"lcache/lanes"
 	"lcache/sample"
-	"lcache/schedule"
 )
 
 // TestSplitIsLaidOut: with lag "split" the log of an epoch is laid out while the one before is read, as far as it is drawn; when it begins the log stands, and brings

@@ -6,11 +6,11 @@ import (
 
 	"lcache/chunker"
 	"lcache/engine/internal/count"
+	"lcache/internal/serve/schedule"
+	"lcache/internal/serve/staging"
 	"lcache/logfile"
 	"lcache/reorder"
 	"lcache/sample"
-	"lcache/schedule"
-	"lcache/staging"
 )
 
 // A layout is the line of a later epoch, laid out before its Logfile is begun.

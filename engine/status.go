@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"lcache/chunker"
-	"lcache/deliver"
+	"lcache/internal/serve/deliver"
 	"lcache/internal/serve/status"
 	"lcache/logfile"
 	"lcache/sample"

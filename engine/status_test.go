@@ -9,11 +9,11 @@ import (
 	"testing"
 	"time"
 
-	"lcache/deliver"
+	"lcache/internal/serve/deliver"
+	"lcache/internal/serve/schedule"
 	"lcache/internal/serve/status"
 	"lcache/internal/store/ingest"
 	"lcache/sample"
-	"lcache/schedule"
 )
 
 // TestStatusOfTheEpoch: the epoch's own hits, misses and bytes of the source begin at 0 with each epoch, while those of the job only grow. Between

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"lcache/deliver"
+	"lcache/internal/serve/deliver"
 	"lcache/internal/store/ingest"
 	"lcache/lanes"
 	"lcache/sample"

@@ -13,13 +13,13 @@ import (
 	"testing"
 	"time"
 
-	"lcache/deliver"
+	"lcache/internal/serve/deliver"
+	"lcache/internal/serve/schedule"
 	"lcache/internal/serve/status"
 	"lcache/internal/store/cache"
 	"lcache/internal/store/ingest"
 	"lcache/lanes"
 	"lcache/sample"
-	"lcache/schedule"
 )
 
 // unprefilled is a cache without a recipe and without a sample, served: what a client finds that did not ingest.

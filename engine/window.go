@@ -7,11 +7,11 @@ import (
 	"slices"
 	"time"
 
-	"lcache/deliver"
 	"lcache/engine/internal/count"
+	"lcache/internal/serve/deliver"
+	"lcache/internal/serve/schedule"
 	"lcache/internal/serve/status"
 	"lcache/sample"
-	"lcache/schedule"
 )
 
 // window is the engine as deliver sees it: the ordered list of producers, and the progress of the ranks.

@@ -9,9 +9,9 @@ import (
 
 	"lcache/attach"
 	"lcache/figures"
+	"lcache/internal/serve/schedule"
 	"lcache/internal/serve/status"
 	"lcache/internal/store/cachedir"
-	"lcache/schedule"
 	"lcache/surrogate"
 )
 

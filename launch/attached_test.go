@@ -4,8 +4,8 @@ import (
 	"strings"
 	"testing"
 
+	"lcache/internal/serve/schedule"
 	"lcache/internal/serve/status"
-	"lcache/schedule"
 )
 
 // TestAttachedSummary: with a server that was there before, the summary is about what was done since.

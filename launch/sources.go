@@ -11,11 +11,11 @@ import (
 	"strings"
 	"time"
 
+	"lcache/internal/serve/schedule"
 	"lcache/internal/store/cache"
 	"lcache/internal/store/cachedir"
 	"lcache/internal/store/ingest"
 	"lcache/logfile"
-	"lcache/schedule"
 	"lcache/source"
 	"lcache/surrogate"
 	"lcache/trust"

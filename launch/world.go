@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"lcache/schedule"
+	"lcache/internal/serve/schedule"
 )
 
 // A world is what the variables of a launcher (torchrun, accelerate, Slurm's srun) say of the processes of a training.

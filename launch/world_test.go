@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"lcache/internal/serve/schedule"
 	"lcache/internal/store/cache"
-	"lcache/schedule"
 )
 
 // TestLaunchedWorld runs the cases that the Python client runs, too.

@@ -11,15 +11,15 @@ import (
 	"time"
 
 	"lcache/chunker"
-	"lcache/fetch"
-	"lcache/fetch/fetchtest"
 	"lcache/internal/disk/blockio"
 	"lcache/internal/disk/offheap"
+	"lcache/internal/serve/fetch"
+	"lcache/internal/serve/fetch/fetchtest"
+	"lcache/internal/serve/staging"
 	"lcache/leaktest"
 	"lcache/logfile"
 	"lcache/reorder"
 	"lcache/sample"
-	"lcache/staging"
 	"lcache/stored"
 )
 

@@ -2,9 +2,9 @@ package reorder
 
 import (
 	"lcache/chunker"
+	"lcache/internal/serve/staging"
 	"lcache/logfile"
 	"lcache/sample"
-	"lcache/staging"
 )
 
 // An EpochLog is the log of one epoch: the Logfile that holds its samples, and the line that says in which segment each is to lie. It owns

@@ -9,8 +9,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"lcache/fetch"
 	"lcache/internal/disk/blockio"
+	"lcache/internal/serve/fetch"
 	"lcache/object"
 	"lcache/reorder"
 	"lcache/sample"

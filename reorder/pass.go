@@ -18,10 +18,10 @@ import (
 	"time"
 
 	"lcache/chunker"
-	"lcache/fetch"
+	"lcache/internal/serve/fetch"
+	"lcache/internal/serve/staging"
 	"lcache/metaindex"
 	"lcache/sample"
-	"lcache/staging"
 	"lcache/stored"
 )
 

@@ -5,9 +5,9 @@ import (
 	"testing"
 
 	"lcache/chunker"
+	"lcache/internal/serve/staging"
 	"lcache/reorder"
 	"lcache/sample"
-	"lcache/staging"
 )
 
 // reloads begins a target for segments that lie in slots since the time without one, and has the pass go over them from there.

@@ -4,7 +4,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"lcache/fetch"
+	"lcache/internal/serve/fetch"
 	"lcache/sample"
 )
 

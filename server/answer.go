@@ -5,9 +5,9 @@ import (
 	"errors"
 	"io"
 
-	"lcache/deliver"
+	"lcache/internal/serve/deliver"
+	"lcache/internal/serve/schedule"
 	"lcache/sample"
-	"lcache/schedule"
 )
 
 // errCancelled is the error of a request that a CANCEL named.

@@ -19,10 +19,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"lcache/engine"
+	"lcache/internal/serve/schedule"
 	"lcache/internal/serve/status"
 	"lcache/internal/store/cache"
 	"lcache/internal/store/ingest"
-	"lcache/schedule"
 	"lcache/sourcedir"
 )
 

@@ -14,8 +14,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"lcache/deliver"
-	"lcache/schedule"
+	"lcache/internal/serve/deliver"
+	"lcache/internal/serve/schedule"
 	"lcache/surrogate"
 )
 

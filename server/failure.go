@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"io/fs"
 
-	"lcache/deliver"
 	"lcache/internal/errcode"
+	"lcache/internal/serve/deliver"
 )
 
 // argument returns the error of a request that asks for something impossible.

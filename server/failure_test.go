@@ -7,8 +7,8 @@ import (
 	"io/fs"
 	"testing"
 
-	"lcache/deliver"
 	"lcache/internal/errcode"
+	"lcache/internal/serve/deliver"
 	"lcache/source"
 )
 

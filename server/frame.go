@@ -8,8 +8,8 @@ import (
 	"io"
 	"slices"
 
-	"lcache/deliver"
 	"lcache/internal/errcode"
+	"lcache/internal/serve/deliver"
 	"lcache/spelling"
 	"lcache/surrogate"
 )

@@ -15,10 +15,10 @@ import (
 	"strings"
 	"testing"
 
-	"lcache/deliver"
 	"lcache/engine"
 	"lcache/importance"
 	"lcache/internal/errcode"
+	"lcache/internal/serve/deliver"
 	"lcache/sample"
 )
 

@@ -1,7 +1,7 @@
 package server
 
 import (
-	"lcache/deliver"
+	"lcache/internal/serve/deliver"
 	"lcache/surrogate"
 )
 

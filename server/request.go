@@ -4,10 +4,10 @@ import (
 	"encoding/binary"
 	"slices"
 
-	"lcache/deliver"
 	"lcache/engine"
+	"lcache/internal/serve/deliver"
+	"lcache/internal/serve/schedule"
 	"lcache/sample"
-	"lcache/schedule"
 	"lcache/surrogate"
 )
 

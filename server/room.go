@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"lcache/deliver"
+	"lcache/internal/serve/deliver"
 )
 
 // Frames that are being received, queued requests, and answers that are not read yet take room from the engine's account. Requests and answers have a

@@ -9,13 +9,13 @@ import (
 
 	"lcache/chunker"
 	"lcache/cores"
-	"lcache/fetch"
 	"lcache/internal/disk/blockio"
+	"lcache/internal/serve/fetch"
+	"lcache/internal/serve/staging"
 	"lcache/internal/store/cache"
 	"lcache/logfile"
 	"lcache/reorder"
 	"lcache/sample"
-	"lcache/staging"
 )
 
 // Options of New. The zero value of each is the default.

@@ -13,12 +13,12 @@ import (
 	"time"
 
 	"lcache/chunker"
+	"lcache/internal/serve/schedule"
+	"lcache/internal/serve/staging"
 	"lcache/internal/store/cache"
 	"lcache/logfile"
 	"lcache/reorder"
 	"lcache/sample"
-	"lcache/schedule"
-	"lcache/staging"
 )
 
 const (

@@ -15,12 +15,12 @@ import (
 	"lcache/internal/disk/blockio"
 	"lcache/internal/disk/durable"
 	"lcache/internal/disk/offheap"
+	"lcache/internal/serve/schedule"
 	"lcache/internal/store/cache"
 	"lcache/internal/store/ingest"
 	"lcache/leaktest"
 	"lcache/logfile"
 	"lcache/sample"
-	"lcache/schedule"
 	"lcache/sorter"
 	"lcache/sourcedir"
 )

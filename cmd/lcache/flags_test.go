@@ -10,8 +10,8 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"lcache/internal/serve/schedule"
 	"lcache/internal/store/cache"
-	"lcache/schedule"
 	"lcache/source"
 )
 

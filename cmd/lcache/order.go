@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"lcache/schedule"
+	"lcache/internal/serve/schedule"
 	"lcache/shuffle"
 )
 

@@ -1,8 +1,8 @@
 package count
 
 import (
+	"lcache/internal/serve/schedule"
 	"lcache/internal/serve/status"
-	"lcache/schedule"
 )
 
 // A Report is what a training process reports of its own time, which the server can't see. Durations are in seconds since that process's last report.

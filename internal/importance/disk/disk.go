@@ -17,8 +17,8 @@ import (
 
 	"github.com/dustin/go-humanize"
 
-	"lcache/deliver"
 	"lcache/drawn"
+	"lcache/internal/serve/deliver"
 	"lcache/internal/store/cache"
 )
 

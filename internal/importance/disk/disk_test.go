@@ -13,10 +13,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"lcache/deliver"
+	"lcache/internal/serve/deliver"
+	"lcache/internal/serve/schedule"
 	"lcache/internal/store/cache"
 	"lcache/internal/store/ingest"
-	"lcache/schedule"
 	"lcache/sourcedir"
 )
 

@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"slices"
 
-	"lcache/fetch"
+	"lcache/internal/serve/fetch"
 )
 
 // An unused segment of which few samples are wanted need not be moved: the next Logfile takes over its blocks, and the wanted samples are read by location. chooseCarried compares the device time of both

@@ -12,8 +12,8 @@ import (
 
 	"lcache/drawn"
 	"lcache/importance"
+	"lcache/internal/serve/staging"
 	"lcache/sample"
-	"lcache/staging"
 )
 
 // Options say what a High works with.

@@ -8,8 +8,8 @@ import (
 
 	"lcache/drawn"
 	"lcache/importance"
+	"lcache/internal/serve/staging"
 	"lcache/sample"
-	"lcache/staging"
 )
 
 // slowPolicy is a memory policy whose work at a boundary ends when the test says so.

@@ -15,15 +15,15 @@ import (
 
 	"lcache/internal/disk/blockio"
 	"lcache/internal/disk/offheap"
+	"lcache/internal/serve/schedule"
+	"lcache/internal/serve/staging"
 	"lcache/internal/store/cache"
 	"lcache/internal/store/ingest"
 	"lcache/leaktest"
 	"lcache/logfile"
 	"lcache/metaindex"
 	"lcache/sample"
-	"lcache/schedule"
 	"lcache/sourcedir"
-	"lcache/staging"
 )
 
 func init() { os.Setenv("LCACHE_TMPFS", "1") } // temporary folders may be in memory

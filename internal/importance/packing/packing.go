@@ -16,11 +16,11 @@ import (
 	"time"
 
 	"lcache/importance"
+	"lcache/internal/serve/staging"
 	"lcache/internal/store/cache"
 	"lcache/logfile"
 	"lcache/metaindex"
 	"lcache/sample"
-	"lcache/staging"
 )
 
 // A Turn is the right to change Logfiles and packages. One goroutine has it at a time.

@@ -2,10 +2,10 @@ package packing
 
 import (
 	"lcache/importance"
+	"lcache/internal/serve/schedule"
 	"lcache/internal/store/cache"
 	"lcache/logfile"
 	"lcache/sample"
-	"lcache/schedule"
 )
 
 // Units lists the L-samples that lie together on the disk, in units of about the size of a package: packages, and parts of Logfiles whose samples are not packed yet. A sample is in one unit at most. If a

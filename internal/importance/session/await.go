@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"lcache/deliver"
+	"lcache/internal/serve/deliver"
 )
 
 // Seen notes that a rank names samples of an epoch in a request by index.

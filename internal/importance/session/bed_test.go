@@ -15,10 +15,10 @@ import (
 	"lcache/importance"
 	"lcache/internal/disk/offheap"
 	"lcache/internal/importance/memory"
+	"lcache/internal/serve/schedule"
 	"lcache/leaktest"
 	"lcache/quota"
 	"lcache/sample"
-	"lcache/schedule"
 )
 
 func TestMain(m *testing.M) {

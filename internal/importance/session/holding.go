@@ -5,8 +5,8 @@ import (
 
 	"github.com/dustin/go-humanize"
 
-	"lcache/deliver"
 	"lcache/drawn"
+	"lcache/internal/serve/deliver"
 	"lcache/quota"
 )
 

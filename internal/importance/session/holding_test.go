@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"lcache/deliver"
 	"lcache/drawn"
+	"lcache/internal/serve/deliver"
 	"lcache/quota"
 )
 

@@ -9,8 +9,8 @@ import (
 
 	"lcache/drawn"
 	"lcache/importance"
+	"lcache/internal/serve/schedule"
 	"lcache/sample"
-	"lcache/schedule"
 )
 
 // publish syncs the schedule with the state: it pushes new orders, and retracts dropped ones.

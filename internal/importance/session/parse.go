@@ -3,9 +3,9 @@ package session
 import (
 	"fmt"
 
-	"lcache/deliver"
 	"lcache/drawn"
-	"lcache/schedule"
+	"lcache/internal/serve/deliver"
+	"lcache/internal/serve/schedule"
 	"lcache/surrogate"
 )
 

@@ -5,9 +5,9 @@ import (
 	"strings"
 	"testing"
 
-	"lcache/deliver"
 	"lcache/drawn"
-	"lcache/schedule"
+	"lcache/internal/serve/deliver"
+	"lcache/internal/serve/schedule"
 )
 
 // TestParse: a text is refused if it can't be read, if only some ranks are on this machine, or if it differs from the recipe that the server replays. If the client does not know where ranks are, nothing is refused.

@@ -4,9 +4,9 @@ import (
 	"maps"
 	"slices"
 
-	"lcache/deliver"
 	"lcache/drawn"
 	"lcache/importance"
+	"lcache/internal/serve/deliver"
 	"lcache/sample"
 )
 

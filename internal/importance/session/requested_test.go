@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"lcache/deliver"
 	"lcache/importance"
+	"lcache/internal/serve/deliver"
 	"lcache/quota"
 	"lcache/sample"
 )

@@ -22,10 +22,10 @@ import (
 	"lcache/importance"
 	"lcache/internal/disk/durable"
 	"lcache/internal/importance/memory"
+	"lcache/internal/serve/schedule"
 	"lcache/internal/serve/status"
 	"lcache/quota"
 	"lcache/sample"
-	"lcache/schedule"
 )
 
 // Host is the server of a session's job. The worker calls it without a lock; Units alone is called under Session.stateMu, while an order is drawn.

@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"lcache/deliver"
 	"lcache/drawn"
 	"lcache/importance"
+	"lcache/internal/serve/deliver"
 	"lcache/sample"
 )
 

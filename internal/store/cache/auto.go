@@ -7,9 +7,9 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"lcache/figures"
+	"lcache/internal/serve/schedule"
 	"lcache/logfile"
 	"lcache/plan"
-	"lcache/schedule"
 )
 
 // Disk is what is known of the devices of a cache, all of them together.

@@ -27,11 +27,11 @@ import (
 
 	"lcache/chunker"
 	"lcache/internal/disk/blockio"
+	"lcache/internal/serve/schedule"
 	"lcache/internal/store/cachedir"
 	"lcache/logfile"
 	"lcache/metaindex"
 	"lcache/sample"
-	"lcache/schedule"
 	"lcache/source"
 	"lcache/stored"
 	"lcache/usage"

@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"lcache/schedule"
+	"lcache/internal/serve/schedule"
 	"lcache/usage"
 )
 

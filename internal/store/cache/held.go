@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"sort"
 
+	"lcache/internal/serve/schedule"
 	"lcache/logfile"
 	"lcache/sample"
-	"lcache/schedule"
 )
 
 // IsComplete reports whether the log holds every sample of a share of the source. A sample can be missing because its segment was full, or

@@ -7,10 +7,10 @@ import (
 	"time"
 
 	"lcache/chunker"
+	"lcache/internal/serve/schedule"
 	"lcache/logfile"
 	"lcache/metaindex"
 	"lcache/sample"
-	"lcache/schedule"
 )
 
 // NewLine lays out an order, cut into segments as those of held. With a nil held, segments have the size that Sizing gives.

@@ -16,9 +16,9 @@ import (
 	"lcache/chunker"
 	"lcache/internal/disk/durable"
 	"lcache/internal/disk/offheap"
+	"lcache/internal/serve/schedule"
 	"lcache/logfile"
 	"lcache/sample"
-	"lcache/schedule"
 	"lcache/trust"
 )
 

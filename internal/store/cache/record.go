@@ -12,7 +12,7 @@ import (
 	"github.com/zeebo/xxh3"
 
 	"lcache/internal/disk/durable"
-	"lcache/schedule"
+	"lcache/internal/serve/schedule"
 	"lcache/source"
 	"lcache/surrogate"
 	"lcache/trust"

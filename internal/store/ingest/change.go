@@ -9,10 +9,10 @@ import (
 	"path/filepath"
 
 	"lcache/chunker"
+	"lcache/internal/serve/schedule"
 	"lcache/internal/store/cache"
 	"lcache/logfile"
 	"lcache/sample"
-	"lcache/schedule"
 
 	"github.com/dustin/go-humanize"
 )

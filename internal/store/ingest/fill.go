@@ -10,10 +10,10 @@ import (
 	"time"
 
 	"lcache/internal/disk/blockio"
+	"lcache/internal/serve/schedule"
 	"lcache/internal/store/cache"
 	"lcache/logfile"
 	"lcache/sample"
-	"lcache/schedule"
 	"lcache/sorter"
 	"lcache/source"
 	"lcache/stored"

@@ -3,7 +3,7 @@ package ingest
 import (
 	"context"
 
-	"lcache/schedule"
+	"lcache/internal/serve/schedule"
 	"lcache/sorter"
 )
 

@@ -16,10 +16,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"lcache/chunker"
+	"lcache/internal/serve/schedule"
 	"lcache/internal/store/cache"
 	"lcache/logfile"
 	"lcache/sample"
-	"lcache/schedule"
 	"lcache/source"
 	"lcache/usage"
 )

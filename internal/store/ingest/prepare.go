@@ -13,11 +13,11 @@ import (
 	"slices"
 
 	"lcache/internal/disk/durable"
+	"lcache/internal/serve/schedule"
 	"lcache/internal/store/cache"
 	"lcache/logfile"
 	"lcache/metaindex"
 	"lcache/sample"
-	"lcache/schedule"
 	"lcache/source"
 	"lcache/trust"
 

@@ -1,0 +1,241 @@
+package deliver
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"slices"
+
+	"lcache/chunker"
+	"lcache/internal/serve/staging"
+)
+
+// A Client is one session of one process: its leases, whatever connection it speaks through.
+type Client struct {
+	Pid   int
+	Token string
+	d     *Deliver
+
+	// d.mu guards the fields that follow.
+	leases  map[uint64]*lease
+	loans   map[uint64]*loan
+	held    int64
+	side    int64 // bytes of held that lie in side memory
+	conns   int
+	dead    bool
+	copies  bool // it takes loans
+	foreign bool // it takes other samples than it names
+	cramped bool // its last wait for room failed: it does not wait again before a request got room at once
+}
+
+type lease struct {
+	hold  staging.Hold
+	bytes int64
+	side  int64
+	rank  chunker.JobRank // that the batch was asked for; a negative rank: without a position
+}
+
+// leastLeases is how many batches any session may hold at least. mostLeft is how many sessions without a connection, whose batches it has not released, one process may
+// have.
+const (
+	leastLeases = 1 << 16
+	mostLeft    = 1024
+)
+
+// Attach begins a session for a process, or goes on with the one that the token names, if it is that process's.
+func (d *Deliver) Attach(pid int, token string) (*Client, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return nil, ErrClosing
+	}
+	if c := d.clients[token]; c != nil && c.Pid == pid && !c.dead {
+		c.conns++
+		return c, nil
+	}
+	left := 0
+	for _, c := range d.clients {
+		if c.Pid == pid && c.conns == 0 {
+			left++
+		}
+	}
+	if left >= mostLeft {
+		return nil, &ArgumentError{Reason: fmt.Sprintf("process %d has closed %d connections with batches that it has not released: it has to end first", pid, left)}
+	}
+	var random [16]byte
+	if _, err := rand.Read(random[:]); err != nil {
+		return nil, err
+	}
+	c := &Client{Pid: pid, Token: hex.EncodeToString(random[:]), d: d, leases: map[uint64]*lease{}, loans: map[uint64]*loan{}, conns: 1}
+	if err := d.watch.add(c); err != nil {
+		return nil, err
+	}
+	d.clients[c.Token] = c
+	return c, nil
+}
+
+// lease puts a batch under a lease of its own, unless the process is gone or the server stops. A session may have as many leases as the shared memory has KiB,
+// because leases without bytes, too, take memory of the server.
+func (c *Client) lease(b *Batch, hold *staging.Hold, at *Position) error {
+	l := &lease{hold: *hold, bytes: b.Pinned, side: c.d.o.Staging.SideBytesOf(hold), rank: chunker.JobRank{Rank: -1}}
+	if at != nil {
+		l.rank = at.JobRank()
+	}
+	most := max(leastLeases, int(c.d.o.Staging.Bytes()>>10))
+	c.d.mu.Lock()
+	defer c.d.mu.Unlock()
+	switch {
+	case c.d.closed || c.dead:
+		return ErrClosing
+	case len(c.leases) >= most:
+		return &ArgumentError{Reason: fmt.Sprintf("process %d holds %d batches that it has not released: no session may hold more", c.Pid, most)}
+	}
+	c.d.nextLease++
+	b.Lease = c.d.nextLease
+	c.leases[b.Lease] = l
+	c.held += l.bytes
+	c.side += l.side
+	return nil
+}
+
+// Holds reports whether a lease is this session's and has not ended.
+func (c *Client) Holds(lease uint64) bool {
+	c.d.mu.Lock()
+	defer c.d.mu.Unlock()
+	return c.leases[lease] != nil
+}
+
+// Release ends leases; numbers that are not this session's are ignored.
+func (c *Client) Release(leases ...uint64) {
+	var ended []*lease
+	c.d.mu.Lock()
+	for _, id := range leases {
+		if l := c.leases[id]; l != nil {
+			delete(c.leases, id)
+			c.held -= l.bytes
+			c.side -= l.side
+			ended = append(ended, l)
+		}
+	}
+	c.d.mu.Unlock()
+	for _, l := range ended {
+		c.d.o.Staging.Release(&l.hold)
+	}
+}
+
+// Disconnected ends one connection of the session. Its leases stay until the process is gone, because the process may still read what it has mapped.
+func (c *Client) Disconnected() {
+	c.d.mu.Lock()
+	c.conns--
+	over := c.conns == 0 && len(c.leases) == 0 && !c.dead
+	var loans []*loan
+	if over {
+		c.dead = true
+		delete(c.d.clients, c.Token)
+		loans = c.takeLoans()
+	}
+	c.d.mu.Unlock()
+	c.d.giveBack(loans)
+	if over {
+		c.d.watch.remove(c)
+	}
+}
+
+// gone ends a client whose process has ended, so that no mapping of its batches is left.
+func (d *Deliver) gone(c *Client) {
+	d.mu.Lock()
+	if c.dead {
+		d.mu.Unlock()
+		return
+	}
+	c.dead = true
+	delete(d.clients, c.Token)
+	leases, loans := c.leases, c.takeLoans()
+	c.leases, c.held, c.side = nil, 0, 0
+	d.mu.Unlock()
+	d.giveBack(loans)
+	for _, l := range leases {
+		d.o.Staging.Release(&l.hold)
+	}
+}
+
+// CheckReleased ends what sessions still hold, as the end of their processes would, and returns an error if then something is held in Staging. It is for
+// tests, after the engine is closed: before, a live process may read what it holds.
+func (d *Deliver) CheckReleased() error {
+	d.mu.Lock()
+	clients := slices.Collect(maps.Values(d.clients))
+	d.mu.Unlock()
+	for _, c := range clients {
+		d.gone(c)
+	}
+	return d.o.Staging.CheckReleased()
+}
+
+// Held reports, for each process attached, how many bytes it holds.
+func (d *Deliver) Held() map[int]int64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	held := map[int]int64{}
+	for _, c := range d.clients {
+		held[c.Pid] += c.held
+	}
+	return held
+}
+
+// HeldByRank reports how many bytes are held of batches that were asked for with a position of each rank; and by each process, of those that it asked
+// for without a position.
+func (d *Deliver) HeldByRank() (ranks map[chunker.JobRank]int64, unplaced map[int]int64) {
+	ranks, unplaced = map[chunker.JobRank]int64{}, map[int]int64{}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, c := range d.clients {
+		for _, l := range c.leases {
+			if l.rank.Rank >= 0 {
+				ranks[l.rank] += l.bytes
+			} else {
+				unplaced[c.Pid] += l.bytes
+			}
+		}
+	}
+	return ranks, unplaced
+}
+
+// Attached reports whether a process has an open connection.
+func (d *Deliver) Attached(pid int) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, c := range d.clients {
+		if c.Pid == pid && c.conns > 0 && !c.dead {
+			return true
+		}
+	}
+	return false
+}
+
+// holder returns a text that names the process with most of the side memory.
+func (d *Deliver) holder() string {
+	held := map[int]int64{}
+	d.mu.Lock()
+	for _, c := range d.clients {
+		held[c.Pid] += c.side
+	}
+	d.mu.Unlock()
+	pid, most := 0, int64(0)
+	for p, n := range held {
+		if n > most {
+			pid, most = p, n
+		}
+	}
+	if most == 0 {
+		return "no process holds any of it: other requests, or reads that the disk has not answered, do"
+	}
+	return fmt.Sprintf("process %d holds %d bytes of it in batches that it has not released", pid, most)
+}
+
+// Connected reports whether any client is attached.
+func (d *Deliver) Connected() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return len(d.clients)
+}

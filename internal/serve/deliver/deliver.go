@@ -1,0 +1,363 @@
+// Package deliver hands chunks to the processes attached here: it collects a chunk's samples in staging, waits for those that the
+// pass is about to bring, has the others fetched by index, and answers with columns of offsets into the shared memory.
+//
+// A Client is one session of one process. What it was given it holds by leases, which end by Release or with the process, never
+// with a connection alone. The Window, which the engine supplies, knows an epoch's chunks and the samples in flight; deliver
+// itself knows nothing of Logfiles or of the order in which they are read. All methods may be called concurrently.
+//
+// # What waits for what
+//
+// Leases may hold all slots, all of the ring and all side memory, for as long as processes live. The pass and readers ahead wait for
+// that; a request waits for it until its patience is over, and then its samples are lent in parts. What else is waited for has an order: a
+// goroutine that holds one thing waits only for things further down, so that no circle can close.
+//
+//  1. The window: samples that the pass or a reader brings. A request that waits for it holds nothing.
+//  2. A slot, for the pass; a piece of the ring, for readers ahead.
+//  3. Tokens of the pass for blocks on their way, and places for blocks that are being read, which one load at a time takes.
+//  4. Side memory: all that a request needs, in one piece and in the order of arrival; or the spare part, in the order of arrival, which
+//     comes back by itself. The pass takes side memory that is free, else the spare part. No request waits for a second piece: where the disk
+//     still owns the first one, the request gives back all and begins again.
+//  5. A turn to read the log, or one of the reads of the source.
+//  6. Memory for stored bytes that are unpacked into side memory or the ring.
+//  7. Write buffers of the log and places of its arena. The tokens of 3 bound how many places are taken before the oldest is given back.
+//  8. The disk and the source, each read and append with a deadline.
+//
+// Mutexes are not held while any of these is waited for, with two exceptions, each about something on its way into the log: the pass's buffer for large samples, and
+// a segment's lock. What their holders wait for is further down.
+package deliver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"lcache/chunker"
+	"lcache/internal/serve/fetch"
+	"lcache/internal/serve/staging"
+	"lcache/sample"
+)
+
+// Position names a chunk.
+type Position = chunker.Position
+
+// Options configure a Deliver.
+type Options struct {
+	Staging  *staging.Staging
+	Fetcher  *fetch.Fetcher
+	Manifest *sample.Manifest
+	Window   Window
+	Timeout  time.Duration // of a request, 60 s
+	Patience time.Duration // that a scheduled request waits for a slot, and one of a client that copies for room, 1 s
+	LoanTime time.Duration // that memory is lent for, 1 s
+	Logger   *slog.Logger
+	// SkipErrors leaves samples that can't be had out of their answers, which are shorter then, instead of ending the request. Each is
+	// counted, and logged once.
+	SkipErrors bool
+	// RequestBytes is how much side memory a request of a client that copies may need. What side memory can't hold of it is lent piece by piece. 0: only what
+	// side memory holds.
+	RequestBytes int64
+}
+
+// Stats only grow.
+type Stats struct {
+	Chunks, Samples, Bytes atomic.Int64
+	From                   [sample.Origins]atomic.Int64 // of Samples
+	Skipped                atomic.Int64
+	Prefetched             atomic.Int64 // samples that lay in memory when they were asked for
+	Ready                  atomic.Int64 // chunks that did
+	Reads                  fetch.Counts // of a job: read for it
+	Stall                  Clock        // wall time with at least one request waiting
+}
+
+// Misses returns how many samples came from the source.
+func (s *Stats) Misses() int64 { return s.From[sample.FromSource].Load() }
+
+// Hits returns how many samples came from elsewhere.
+func (s *Stats) Hits() (n int64) {
+	for from := range s.From {
+		if sample.Origin(from) != sample.FromSource {
+			n += s.From[from].Load()
+		}
+	}
+	return n
+}
+
+// A Batch is the answer to a request: columns, one entry a sample. Offsets are into the shared memory. Pinned is how many
+// bytes of shared memory the lease keeps from other use: in side memory whole pages, which is more than the samples' own bytes.
+type Batch struct {
+	Lease   uint64
+	Pinned  int64
+	Offsets []uint64
+	Lengths []uint32
+	Indices []uint32
+	Labels  []int32
+
+	Requested []uint32 // the samples that these are served for; nil: the same
+}
+
+// bytes returns the sum of the samples' lengths.
+func (b *Batch) bytes() (n int64) {
+	for _, length := range b.Lengths {
+		n += int64(length)
+	}
+	return n
+}
+
+// ErrClosing is the answer once the server stops.
+var ErrClosing = errors.New("the server is stopping")
+
+// An ArgumentError means that a request is wrong for this dataset or job.
+type ArgumentError struct {
+	Reason   string
+	TooLarge bool // for the memory or the frame of one answer: fewer samples may fit
+}
+
+func (e *ArgumentError) Error() string { return e.Reason }
+
+// A TimeoutError means that a request's time was over, and names what it waited for.
+type TimeoutError struct {
+	Waited time.Duration
+	For    string
+}
+
+func (e *TimeoutError) Error() string {
+	return fmt.Sprintf("waited %.0f s for %s", e.Waited.Seconds(), e.For)
+}
+
+// A Deliver serves all clients of one dataset.
+type Deliver struct {
+	o     Options
+	Stats Stats
+
+	watch *watcher
+	skips skips
+
+	mu        sync.Mutex // guards the fields that follow
+	clients   map[string]*Client
+	jobs      map[int]*Stats // by number
+	nextLease uint64
+	closed    bool
+	ctx       context.Context // ends at Close
+	cancel    context.CancelFunc
+	requests  sync.WaitGroup
+}
+
+// New makes a Deliver without clients.
+func New(o Options) (*Deliver, error) {
+	if o.Timeout == 0 {
+		o.Timeout = 60 * time.Second
+	}
+	if o.Patience == 0 {
+		o.Patience = time.Second
+	}
+	if o.LoanTime == 0 {
+		o.LoanTime = time.Second
+	}
+	d := &Deliver{o: o, clients: map[string]*Client{}, jobs: map[int]*Stats{}}
+	d.ctx, d.cancel = context.WithCancel(context.Background())
+	var err error
+	d.watch, err = newWatcher(d.gone)
+	return d, err
+}
+
+// Timeout is how long a request may take.
+func (d *Deliver) Timeout() time.Duration { return d.o.Timeout }
+
+// Patience is how long a scheduled request waits for a slot.
+func (d *Deliver) Patience() time.Duration { return d.o.Patience }
+
+// Close ends all requests, which get ErrClosing, and joins them.
+func (d *Deliver) Close() {
+	d.mu.Lock()
+	d.closed = true
+	d.mu.Unlock()
+	d.cancel()
+	d.requests.Wait()
+	d.endLoans()
+	d.watch.close()
+}
+
+// enter begins a request.
+func (d *Deliver) enter(ctx context.Context) (context.Context, func(), error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return nil, nil, ErrClosing
+	}
+	d.requests.Add(1)
+	ctx, cancel := context.WithTimeout(ctx, d.o.Timeout)
+	stop := context.AfterFunc(d.ctx, cancel)
+	return ctx, func() { stop(); cancel(); d.requests.Done() }, nil
+}
+
+// Chunk is ChunkAt for the job of the server's own recipe.
+func (c *Client) Chunk(ctx context.Context, epoch, rank, batch int) (*Batch, error) {
+	return c.ChunkAt(ctx, Position{Epoch: epoch, Rank: rank, Batch: batch})
+}
+
+// ChunkAt delivers the chunk at a position; io.EOF means that the rank has no such batch.
+func (c *Client) ChunkAt(ctx context.Context, at Position) (*Batch, error) {
+	return c.serve(ctx, &Request{At: &at, ByPosition: true})
+}
+
+// Get delivers any indices, at any time. at is a hint; nil is allowed, and a negative rank names the job alone. Only speed depends on it, except in a job with
+// substitutes: there a client that takes them gets what ChunkAt delivers, if it names the samples of that position.
+func (c *Client) Get(ctx context.Context, indices []sample.Index, at *Position) (*Batch, error) {
+	if err := c.d.known(indices); err != nil {
+		return nil, err
+	}
+	return c.serve(ctx, &Request{At: at, Indices: indices})
+}
+
+// TakesOthers notes that this session's process takes substitutes for samples that it names, where its job allows them. Any other process gets by index what it names.
+func (c *Client) TakesOthers() {
+	c.d.mu.Lock()
+	c.foreign = true
+	c.d.mu.Unlock()
+}
+
+// begin completes a request and begins it.
+func (c *Client) begin(ctx context.Context, q *Request) (Plan, error) {
+	q.Pid, q.Session = c.Pid, c.Token
+	if !q.ByPosition {
+		c.d.mu.Lock()
+		q.Takes = c.foreign
+		c.d.mu.Unlock()
+	}
+	plan, err := c.d.o.Window.Begin(ctx, q)
+	if err != nil {
+		return nil, c.d.explain(ctx, err, q.At)
+	}
+	return plan, nil
+}
+
+// known refuses indices that the dataset does not have.
+func (d *Deliver) known(indices []sample.Index) error {
+	for i, index := range indices {
+		if int(index) >= d.o.Manifest.Len() {
+			return &ArgumentError{Reason: fmt.Sprintf("index %d at position %d is not in the dataset of %d samples", index, i, d.o.Manifest.Len())}
+		}
+	}
+	return nil
+}
+
+func (c *Client) serve(ctx context.Context, q *Request) (*Batch, error) {
+	d := c.d
+	ctx, leave, err := d.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	plan, err := c.begin(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	r := d.newCollected(q, plan)
+	if err := d.collect(ctx, r, c.waitSide); err != nil {
+		return nil, d.explain(ctx, err, q.At)
+	}
+	b := d.columns(r)
+	if err := c.lease(b, &r.hold, q.place()); err != nil {
+		d.o.Staging.Release(&r.hold)
+		return nil, err
+	}
+	n := r.delivery(b)
+	n.Ready = !r.stalled
+	d.delivered(r.stats, plan, n, b.bytes())
+	return b, nil
+}
+
+// delivery counts the samples of an answer.
+func (r *collected) delivery(b *Batch) Delivery {
+	asked := len(r.have)
+	n := Delivery{Samples: len(b.Indices), Ahead: asked - r.fetched, Skipped: asked - len(b.Indices), Prefetched: r.prefetched, Indices: b.Indices, Requested: b.Requested, Addresses: r.addr}
+	for i := range b.Indices {
+		n.From[r.addr[i].From]++
+	}
+	return n
+}
+
+// delivered counts a delivery and reports it to the window.
+func (d *Deliver) delivered(of *Stats, plan Plan, n Delivery, bytes int64) {
+	d.Stats.count(n, bytes)
+	of.count(n, bytes)
+	of.Skipped.Add(int64(n.Skipped)) // the server's own count grows when a sample is left out
+	plan.Done(n)
+}
+
+func (s *Stats) count(n Delivery, bytes int64) {
+	if !n.Part {
+		s.Chunks.Add(1)
+	}
+	if n.Ready {
+		s.Ready.Add(1)
+	}
+	s.Prefetched.Add(int64(n.Prefetched))
+	s.Samples.Add(int64(n.Samples))
+	s.Bytes.Add(bytes)
+	for from, samples := range n.From {
+		if samples > 0 {
+			s.From[from].Add(int64(samples))
+		}
+	}
+}
+
+// StatsOf returns the counters of the job with a number.
+func (d *Deliver) StatsOf(number int) *Stats {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s := d.jobs[number]
+	if s == nil {
+		s = &Stats{}
+		d.jobs[number] = s
+	}
+	return s
+}
+
+// Forget forgets what was counted of a job.
+func (d *Deliver) Forget(job int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.jobs, job)
+}
+
+func (d *Deliver) columns(r *collected) *Batch {
+	r.compact()
+	n := len(r.indices)
+	b := &Batch{Offsets: make([]uint64, n), Lengths: make([]uint32, n), Indices: r.indices, Labels: make([]int32, n), Requested: r.requested}
+	for i, index := range r.indices {
+		b.Offsets[i] = r.addr[i].Offset
+		b.Lengths[i] = d.o.Manifest.Size(index)
+		b.Labels[i] = d.o.Manifest.Label(index)
+	}
+	b.Pinned = max(b.bytes(), r.hold.ExtentBytes())
+	return b
+}
+
+// explain turns the error that ended a request into one that names what the request waited for.
+func (d *Deliver) explain(ctx context.Context, err error, at *Position) error {
+	if d.ctx.Err() != nil {
+		return ErrClosing
+	}
+	var large *fetch.TooLargeError
+	var noRoom *RoomError
+	switch {
+	case errors.As(err, &noRoom):
+		return err
+	case errors.As(err, &large):
+		return &ArgumentError{Reason: large.Error(), TooLarge: true}
+	case errors.Is(err, fetch.ErrNoRoom) && !errors.Is(err, context.Canceled):
+		return &TimeoutError{d.o.Timeout, fmt.Sprintf("room in side memory: %v; %s", err, d.holder())}
+	case errors.Is(err, context.DeadlineExceeded) && ctx.Err() != nil:
+		what := "samples by index"
+		if at != nil && at.Rank >= 0 {
+			what = fmt.Sprintf("epoch %d rank %d batch %d", at.Epoch, at.Rank, at.Batch)
+		}
+		return &TimeoutError{d.o.Timeout, fmt.Sprintf("%s: %v", what, err)}
+	}
+	return err
+}

@@ -1,0 +1,236 @@
+package deliver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"lcache/internal/serve/fetch"
+	"lcache/internal/serve/staging"
+	"lcache/sample"
+)
+
+// A loan is the part of a request that a client copies at once. Unlike a lease a loan ends by itself, so that a client
+// that has stopped delays no other client. The copy counts only if Copied reports that the loan had not ended.
+//
+// Loans answer requests for which leases leave no room. Their samples are brought into the spare part of side memory,
+// which has room for the largest sample and which no lease may take.
+type loan struct {
+	hold  staging.Hold
+	plan  Plan
+	stats *Stats // of the request's job
+	count Delivery
+	bytes int64
+	timer *time.Timer
+}
+
+// A Loan is a part of an answer. Batch.Lease is its number.
+type Loan struct {
+	*Batch
+	Next  int // position in the request of the first sample after this part
+	Total int // samples of the request
+}
+
+// A RoomError tells a client that copies that leases leave no room for its request. The client then asks for loans.
+type RoomError struct{ For string }
+
+func (e *RoomError) Error() string { return e.For }
+
+// Copies notes that this session's process takes loans.
+func (c *Client) Copies() {
+	c.d.mu.Lock()
+	c.copies = true
+	c.d.mu.Unlock()
+}
+
+// waitSide waits for side memory for a lease. A client that copies waits at most a third of its time for other requests to end, and
+// for leases only about as long as copying takes.
+func (c *Client) waitSide(ctx context.Context, need int64) (*staging.Extent, error) {
+	d := c.d
+	if x, ok := d.o.Fetcher.TryRoom(need); ok {
+		c.setCramped(false)
+		return x, nil
+	}
+	d.mu.Lock()
+	copies, patience := c.copies, d.o.Patience/8
+	if c.cramped {
+		patience = 0
+	}
+	d.mu.Unlock()
+	if !copies {
+		return d.o.Fetcher.Room(ctx, need)
+	}
+	if side := d.o.Staging.SideBytes(); need > side && need <= d.o.RequestBytes {
+		return nil, &RoomError{fmt.Sprintf("%d bytes of side memory are needed at once, it has %d", need, side)}
+	}
+	soon, cancel := context.WithTimeout(ctx, d.o.Timeout/3)
+	defer cancel()
+	go func() {
+		for look := time.NewTimer(patience); ; look.Reset(d.o.Patience / 8) {
+			select {
+			case <-look.C:
+				if !d.leavesRoom(need) {
+					cancel()
+				}
+			case <-soon.Done():
+				look.Stop()
+				return
+			}
+		}
+	}()
+	x, err := d.o.Fetcher.Room(soon, need)
+	full := errors.Is(err, fetch.ErrNoRoom)
+	c.setCramped(full)
+	if full && ctx.Err() == nil {
+		return nil, &RoomError{fmt.Sprintf("%d bytes of side memory are needed; %s", need, d.holder())}
+	}
+	return x, err
+}
+
+func (c *Client) setCramped(yes bool) {
+	c.d.mu.Lock()
+	c.cramped = yes
+	c.d.mu.Unlock()
+}
+
+// leavesRoom reports whether leases leave need bytes of side memory in one piece.
+func (d *Deliver) leavesRoom(need int64) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var holds []*staging.Hold
+	for _, c := range d.clients {
+		for _, l := range c.leases {
+			if l.side > 0 {
+				holds = append(holds, &l.hold)
+			}
+		}
+	}
+	return d.o.Staging.LeavesRoom(holds, need)
+}
+
+// LendChunk is LendAt for the job of the server's own recipe.
+func (c *Client) LendChunk(ctx context.Context, epoch, rank, batch, from int) (*Loan, error) {
+	return c.LendAt(ctx, Position{Epoch: epoch, Rank: rank, Batch: batch}, from)
+}
+
+// LendAt is Lend for the chunk at a position; io.EOF means that the rank has no such batch.
+func (c *Client) LendAt(ctx context.Context, at Position, from int) (*Loan, error) {
+	return c.lendPart(ctx, &Request{At: &at, ByPosition: true, Again: true}, from)
+}
+
+// Lend delivers the samples of a request from a position on, as many as the spare part has room for, and at least one. The client copies
+// them and then asks Copied.
+func (c *Client) Lend(ctx context.Context, indices []sample.Index, from int, at *Position) (*Loan, error) {
+	if err := c.d.known(indices); err != nil {
+		return nil, err
+	}
+	return c.lendPart(ctx, &Request{At: at, Indices: indices}, from)
+}
+
+func (c *Client) lendPart(ctx context.Context, q *Request, from int) (*Loan, error) {
+	d := c.d
+	ctx, leave, err := d.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	plan, err := c.begin(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	indices := q.Indices
+	if from > len(indices) {
+		return nil, &ArgumentError{Reason: fmt.Sprintf("position %d of a request for %d samples", from, len(indices))}
+	}
+	n := d.o.Fetcher.Fitting(indices[from:])
+	if n == 0 && from < len(indices) {
+		size := d.o.Fetcher.Need(indices[from : from+1])
+		return nil, &ArgumentError{Reason: (&fetch.TooLargeError{Need: size, Limit: d.o.Staging.SpareBytes()}).Error(), TooLarge: true}
+	}
+	r := d.newCollected(q.part(from, n), plan)
+	if err := d.collect(ctx, r, func(ctx context.Context, _ int64) (*staging.Extent, error) { return d.o.Fetcher.SpareRoom(ctx) }); err != nil {
+		return nil, d.explain(ctx, err, q.place())
+	}
+	b := d.columns(r)
+	l := &loan{hold: r.hold, plan: plan, stats: r.stats, count: r.delivery(b), bytes: b.bytes()}
+	l.count.Addresses = nil
+	l.count.Part = from+n < len(indices)
+	if !c.lend(b, l) {
+		d.o.Staging.Release(&r.hold)
+		return nil, ErrClosing
+	}
+	return &Loan{Batch: b, Next: from + n, Total: len(indices)}, nil
+}
+
+// lend begins a loan; false if the process is gone or the server stops.
+func (c *Client) lend(b *Batch, l *loan) bool {
+	c.d.mu.Lock()
+	defer c.d.mu.Unlock()
+	if c.d.closed || c.dead {
+		return false
+	}
+	c.d.nextLease++
+	number := c.d.nextLease
+	b.Lease = number
+	c.loans[number] = l
+	l.timer = time.AfterFunc(c.d.loanTime(l.bytes), func() { c.endLoan(number) })
+	return true
+}
+
+// slowCopy is how many bytes are copied in LoanTime at least, also on a machine with much else to do.
+const slowCopy = 100e6
+
+// loanTime is how long a loan of some bytes lasts.
+func (d *Deliver) loanTime(bytes int64) time.Duration {
+	return time.Duration(max(1, float64(bytes)/slowCopy) * float64(d.o.LoanTime))
+}
+
+// Copied ends a loan, and reports whether it had lasted until now: then the copied bytes are right, and count as delivered.
+func (c *Client) Copied(number uint64) bool {
+	l := c.endLoan(number)
+	if l == nil {
+		return false
+	}
+	c.d.delivered(l.stats, l.plan, l.count, l.bytes)
+	return true
+}
+
+// endLoan ends a loan and returns it; nil if it had ended before.
+func (c *Client) endLoan(number uint64) *loan {
+	c.d.mu.Lock()
+	l := c.loans[number]
+	delete(c.loans, number)
+	c.d.mu.Unlock()
+	if l != nil {
+		c.d.giveBack([]*loan{l})
+	}
+	return l
+}
+
+// takeLoans removes all loans of a session and returns them for giveBack. d.mu is held.
+func (c *Client) takeLoans() (loans []*loan) {
+	for _, l := range c.loans {
+		loans = append(loans, l)
+	}
+	clear(c.loans)
+	return loans
+}
+
+func (d *Deliver) giveBack(loans []*loan) {
+	for _, l := range loans {
+		l.timer.Stop()
+		d.o.Staging.Release(&l.hold)
+	}
+}
+
+// endLoans ends all loans when the server stops.
+func (d *Deliver) endLoans() {
+	d.mu.Lock()
+	var loans []*loan
+	for _, c := range d.clients {
+		loans = append(loans, c.takeLoans()...)
+	}
+	d.mu.Unlock()
+	d.giveBack(loans)
+}

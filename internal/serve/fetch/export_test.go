@@ -1,0 +1,41 @@
+package fetch
+
+import (
+	"slices"
+
+	"lcache/internal/serve/staging"
+	"lcache/sample"
+)
+
+// Listed reports whether some chunk wants a sample.
+func (r *Prefetcher) Listed(index sample.Index) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.prefetches[index] != nil
+}
+
+// Taken reports whether the read of a sample is about to begin.
+func (r *Prefetcher) Taken(index sample.Index) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	pf := r.prefetches[index]
+	return pf != nil && pf.state == prefetchTaken
+}
+
+// NewPrefetcherOf makes a Prefetcher with so many paths: the source; with 2 the log before it; with 3 one between them, which has the samples that copy copies, as another machine would.
+func NewPrefetcherOf(paths int, f *Fetcher, o PrefetcherOptions, has func(sample.Index) bool, copy func(index sample.Index, dst []byte)) *Prefetcher {
+	return newPrefetcher(f, o, func(r *Prefetcher) []path {
+		list := r.usual()
+		switch paths {
+		case 1:
+			return list[1:]
+		case 3:
+			return slices.Insert(list, 1, path{from: sample.FromMemory, jobs: 4, has: has, begin: func() { r.readSingly(sample.FromMemory) }, read: func(pf *prefetch, x *staging.Extent) {
+				data := x.Buf[:pf.size:pf.size]
+				copy(pf.index, data)
+				r.bring(pf, x, data, sample.FromMemory)
+			}})
+		}
+		return list
+	})
+}

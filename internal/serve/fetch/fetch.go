@@ -1,0 +1,304 @@
+// Package fetch is the one path for samples that the pass over the log did not bring: it asks an ordered list of suppliers, either Logfile
+// by place and then the source, each with a deadline of its own, and hands out only bytes that have the manifest's sum.
+//
+// FetchAll brings samples asked for by index into side memory; Source fills memory that its caller has reserved; Prefetcher reads what nothing else
+// brings to a rank whose order is known, ahead of its requests: by place, many at once, else from the source. A supplier that hangs loses its turn at
+// the deadline, a device that is put aside at once: the buffer stays quarantined until the late answer is in. All methods may be called
+// concurrently.
+package fetch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+
+	"lcache/internal/serve/staging"
+	"lcache/logfile"
+	"lcache/metaindex"
+	"lcache/sample"
+	"lcache/source"
+	"lcache/stored"
+)
+
+// Options configure a Fetcher.
+type Options struct {
+	Staging       *staging.Staging
+	Locations     *metaindex.Locations
+	Manifest      *sample.Manifest
+	Sums          *sample.Sums
+	Form          *stored.Form // nil: without compression
+	PackedBytes   int64        // with it: memory for stored bytes on their way into side memory; room for the largest sample, at least
+	Source        source.Source
+	Logfile       func(half int) *logfile.Logfile // nil where the half has no Logfile
+	Recovered     func(half int) bool             // a Logfile that this process did not begin: its failures are stale, not corrupt
+	Jobs          int                             // reads from the source at once
+	LogTimeout    time.Duration
+	SourceTimeout time.Duration // without a byte from the source; 0: 30 s
+	Logger        *slog.Logger
+	// Learn is given the inode of the file that a sample was read from, and whether its bytes have the sample's sum. It must not block. Nil: nothing is learnt.
+	Learn func(index sample.Index, inode uint64, right bool)
+	// OnRead is given each verified sample that this machine had neither in its log nor in memory, before it is handed on; data is only lent. Nil: nothing is kept.
+	OnRead func(from sample.Origin, index sample.Index, data []byte)
+}
+
+// Stats only grow.
+type Stats struct {
+	Reads                      Counts // of the log: at random, for a request; what is read ahead is in order
+	CorruptSamples, StaleReads atomic.Int64
+	Timeouts                   atomic.Int64
+}
+
+// A Holder has bytes of some samples in memory of its own. What it copies is right.
+type Holder interface {
+	Has(index sample.Index) bool
+	// Copy copies a sample's bytes to dst, which has its size. It reports whether it did.
+	Copy(index sample.Index, dst []byte) bool
+}
+
+// Holders are asked in their order. Nil is none.
+type Holders []Holder
+
+// Has reports whether one of them has a sample.
+func (h *Holders) Has(index sample.Index) bool {
+	return h != nil && slices.ContainsFunc(*h, func(one Holder) bool { return one.Has(index) })
+}
+
+// Copy copies a sample that one of them has, and reports whether it did.
+func (h *Holders) Copy(index sample.Index, dst []byte) bool {
+	return h != nil && slices.ContainsFunc(*h, func(one Holder) bool { return one.Copy(index, dst) })
+}
+
+// A supplier brings samples from one origin. get returns the bytes of a sample; ok is false if the next supplier is to be asked. buf has room for the bytes, and req keeps reads that may
+// still write to it.
+type supplier struct {
+	from sample.Origin
+	get  func(ctx context.Context, index sample.Index, buf []byte, req *request) (data []byte, ok bool, err error)
+}
+
+// A Fetcher: see the package's comment.
+type Fetcher struct {
+	o     Options
+	Stats Stats
+	Held  atomic.Pointer[Holders] // memories that have samples; a list is replaced, never changed
+	Rest  atomic.Pointer[Counts]  // of reads without Counts of their own; nil: they count in Stats alone
+
+	suppliers []supplier // in the order in which they are asked
+
+	began time.Time
+	moved atomic.Int64 // when the last bytes came from the source, in nanoseconds since began
+
+	reads   chan *read                           // from the source, to a reader that is idle
+	readers atomic.Int64                         // at most Jobs, but for the moment of asking
+	leave   func()                               // closes left
+	left    chan struct{}                        // closed when readers are to end
+	logs    chan struct{}                        // a token for each read by place
+	packed  *packedMemory                        // nil without compression
+	turns   map[staging.Pool]*semaphore.Weighted // to take room from a pool: first come, first served
+	late    sync.WaitGroup
+
+	prefetcher atomic.Pointer[Prefetcher] // that uses side memory; nil: none
+	together   sync.Mutex                 // held while room is taken for Together
+}
+
+// New makes a Fetcher. It starts no goroutine before the first request.
+func New(o Options) *Fetcher {
+	if o.Jobs <= 0 {
+		o.Jobs = 16
+	}
+	if o.LogTimeout == 0 {
+		o.LogTimeout = 5 * time.Second
+	}
+	if o.SourceTimeout == 0 {
+		o.SourceTimeout = 30 * time.Second
+	}
+	f := &Fetcher{o: o, began: time.Now(), reads: make(chan *read), left: make(chan struct{}), logs: make(chan struct{}, 64),
+		turns: map[staging.Pool]*semaphore.Weighted{staging.Side: semaphore.NewWeighted(1), staging.Spare: semaphore.NewWeighted(1)}}
+	f.suppliers = []supplier{{sample.FromMemory, f.fromMemory}, {sample.FromLog, f.byPlace}, {sample.FromSource, f.fromSource}}
+	f.leave = sync.OnceFunc(func() { close(f.left) })
+	if o.Form != nil {
+		f.packed = newPackedMemory(o.PackedBytes)
+	}
+	return f
+}
+
+// Jobs is how many reads from the source run at once.
+func (f *Fetcher) Jobs() int { return f.o.Jobs }
+
+// LogTimeout is how long a read from the log may take.
+func (f *Fetcher) LogTimeout() time.Duration { return f.o.LogTimeout }
+
+// SetLogTimeout changes how long a read from the log may take. It is for tests, before any read.
+func (f *Fetcher) SetLogTimeout(d time.Duration) { f.o.LogTimeout = d }
+
+// Close ends idle readers and waits for late answers, at most until ctx ends.
+func (f *Fetcher) Close(ctx context.Context) error {
+	f.leave()
+	done := make(chan struct{})
+	go func() { f.late.Wait(); close(done) }()
+	select {
+	case <-done:
+		if f.packed != nil {
+			f.packed.close()
+		}
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("a read from %s has not come back: %w", f.o.Source, ctx.Err())
+	}
+}
+
+// Got is one sample that FetchAll or Into brought.
+type Got struct {
+	Data []byte
+	From sample.Origin
+	Err  error // of Into: why there is no Data
+}
+
+// request is one call of Into: the extents that its samples lie in, and the late reads that may still write to them.
+type request struct {
+	lateReads
+	extentsMu sync.Mutex
+	extents   []*staging.Extent
+}
+
+// FetchAll brings samples into memory that it finds; of each extent returned the caller gets a reference. None of the samples is empty. If
+// one cannot be had at all the error names it and nothing is kept. For one sample it does not wait for clients.
+func (f *Fetcher) FetchAll(ctx context.Context, indices []sample.Index) ([]*staging.Extent, []Got, error) {
+	x, err := f.oneRoom(ctx, f.Need(indices))
+	if err != nil {
+		return nil, nil, err
+	}
+	extents, got := f.Into(ctx, x, indices)
+	for _, g := range got {
+		if g.Err != nil {
+			for _, x := range extents {
+				f.o.Staging.Drop(x)
+			}
+			return nil, nil, g.Err
+		}
+	}
+	return extents, got, nil
+}
+
+// Unavailable reports whether an error means that a sample can't be had, and not only that its waiter gave up.
+func Unavailable(err error) bool {
+	var named *source.SampleError
+	return errors.As(err, &named) && !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled)
+}
+
+// readsAtOnce is how many samples of one request are read at once. A request may have a hundred thousand, and each read has a goroutine with a stack.
+const readsAtOnce = 256
+
+// Into brings samples into x, which has the room that they need. It takes over the caller's reference to x, and gives one to each extent
+// returned, x among them. Each sample has an error of its own; ErrNoRoom says that the disk may still write to the sample's room and there
+// is no other now, so that the caller must give back what it holds and begin again.
+func (f *Fetcher) Into(ctx context.Context, x *staging.Extent, indices []sample.Index) ([]*staging.Extent, []Got) {
+	req := &request{extents: []*staging.Extent{x}}
+	got := make([]Got, len(indices))
+	var wg sync.WaitGroup
+	turn := make(chan struct{}, readsAtOnce)
+	at := 0
+	for i, index := range indices {
+		n := sideBytes(f.o.Manifest.Size(index))
+		buf := x.Buf[at : at+n : at+n]
+		at += n
+		turn <- struct{}{} // each read ends by its own deadline
+		wg.Go(func() {
+			defer func() { <-turn }()
+			var err error
+			got[i], err = f.one(ctx, index, buf, req)
+			got[i].Err = err
+		})
+	}
+	wg.Wait()
+	for _, x := range req.extents {
+		if req.any() { // quarantine: the memory is not used again before the last late answer
+			f.o.Staging.Share(x)
+			f.dropLater(x, &req.lateReads)
+		}
+	}
+	return req.extents, got
+}
+
+// Aside brings one sample from the source into side memory, without asking the log: it is known not to answer. The caller gets a
+// reference to the extent.
+func (f *Fetcher) Aside(ctx context.Context, index sample.Index) (*staging.Extent, []byte, error) {
+	size := f.o.Manifest.Size(index)
+	x, err := f.oneRoom(ctx, int64(size))
+	if err != nil {
+		return nil, nil, err
+	}
+	dst := x.Buf[:size:size]
+	late, err := f.Source(ctx, index, dst)
+	switch {
+	case err == nil:
+		return x, dst, nil
+	case late != nil:
+		f.After(late, func() { f.o.Staging.Drop(x) })
+	default:
+		f.o.Staging.Drop(x)
+	}
+	return nil, nil, err
+}
+
+// one asks the suppliers in their order.
+func (f *Fetcher) one(ctx context.Context, index sample.Index, buf []byte, req *request) (Got, error) {
+	for _, s := range f.suppliers {
+		if data, ok, err := s.get(ctx, index, buf, req); ok || err != nil {
+			return Got{Data: data, From: s.from}, err
+		}
+	}
+	return Got{}, fmt.Errorf("nobody supplies sample %d", index)
+}
+
+func (f *Fetcher) fromMemory(_ context.Context, index sample.Index, buf []byte, _ *request) ([]byte, bool, error) {
+	data, ok := f.held(index, buf)
+	return data, ok, nil
+}
+
+// held copies a sample that a memory has.
+func (f *Fetcher) held(index sample.Index, buf []byte) ([]byte, bool) {
+	n := int(f.o.Manifest.Size(index))
+	data := buf[:n:n]
+	return data, f.Held.Load().Copy(index, data)
+}
+
+func (f *Fetcher) byPlace(ctx context.Context, index sample.Index, buf []byte, req *request) ([]byte, bool, error) {
+	began := time.Now()
+	data, ok := f.fromLog(ctx, index, buf, &req.lateReads)
+	if ok {
+		f.count(ctx, sample.FromLog, len(data), began)
+		return data, true, nil
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, false, f.waited(index, "the log", err)
+	}
+	return nil, false, nil
+}
+
+// fromSource reads into memory of its own where a late read may still write to buf.
+func (f *Fetcher) fromSource(ctx context.Context, index sample.Index, buf []byte, req *request) ([]byte, bool, error) {
+	size := f.o.Manifest.Size(index)
+	if req.has(buf) {
+		x, ok := f.o.Staging.Alloc(staging.Side, index, int(size))
+		if !ok { // waiting for it would be holding one room and waiting for another
+			return nil, false, ErrNoRoom
+		}
+		req.extentsMu.Lock()
+		req.extents = append(req.extents, x)
+		req.extentsMu.Unlock()
+		buf = x.Buf
+	}
+	dst := buf[:size:size]
+	late, err := f.Source(ctx, index, dst)
+	if late != nil {
+		req.add(buf, late)
+	}
+	return dst, err == nil, err
+}

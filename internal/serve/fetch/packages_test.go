@@ -1,0 +1,155 @@
+package fetch_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync/atomic"
+	"testing"
+
+	"lcache/chunker"
+	"lcache/internal/serve/fetch"
+	"lcache/internal/serve/staging"
+	"lcache/logfile"
+	"lcache/sample"
+)
+
+func (b *bed) beginPackages(t *testing.T, open, blocks, packages, room int) *logfile.Packages {
+	t.Helper()
+	p, err := b.Store.BeginPackages(logfile.Header{Fingerprint: b.Manifest.Fingerprint(), SegmentBlocks: uint32(blocks), Open: uint32(open)}, packages, room)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// TestTogetherFromPackages: samples of packages come with those of Logfiles, and as many to a read.
+func TestTogetherFromPackages(t *testing.T) {
+	for _, packed := range []bool{false, true} {
+		const n = 400
+		b := togetherBed(t, n, n, packed, fetch.Options{})
+		p := b.beginPackages(t, 2, 4, 20, n)
+		moved := map[int]bool{}
+		for i := sample.Index(0); i < n; i += 2 {
+			for _, number := range b.Pack(p, int(i/2)%2, i) {
+				moved[number] = true
+			}
+		}
+		for lane := range 2 {
+			if err := p.Finish(t.Context(), lane); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := p.Log().Flush(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		var all []sample.Index
+		for i := range sample.Index(n) {
+			all = append(all, i)
+		}
+		rand.New(rand.NewPCG(1, 2)).Shuffle(n, func(i, j int) { all[i], all[j] = all[j], all[i] })
+		before := b.Store.Stats().BlockReads
+		got, rest := b.together(t, all)
+		if len(got) != n || len(rest) != 0 || len(b.Source.Reads()) != 0 {
+			t.Errorf("packed %v: %d samples came of %d, %v did not, %d from the source", packed, len(got), n, rest, len(b.Source.Reads()))
+		}
+		if reads := b.Store.Stats().BlockReads - before; reads > n/4 {
+			t.Errorf("packed %v: %d samples of %d packages and two segments took %d reads", packed, n, len(moved), reads)
+		}
+	}
+}
+
+// TestPackagesRepackedWhileRead: samples move from package to package, and packages' numbers are given again, while others read by place. Every byte is right, none
+// comes from the source, and no sample counts as corrupt.
+func TestPackagesRepackedWhileRead(t *testing.T) {
+	for _, packed := range []bool{false, true} {
+		t.Run(fmt.Sprint("packed ", packed), func(t *testing.T) {
+			const n, requests, repacked = 120, 300, 20 // at least so many of both, whichever is slower
+			b := togetherBed(t, n, 0, packed, fetch.Options{})
+			b.Know()
+			p := b.beginPackages(t, 2, 1, 14, n)
+			for i := range sample.Index(n) {
+				b.Pack(p, int(i)%2, i)
+			}
+			var stop atomic.Bool
+			var turns atomic.Int64
+			moved := make(chan struct{})
+			go func() {
+				defer close(moved)
+				r := rand.New(rand.NewPCG(3, 4))
+				for ; !stop.Load(); turns.Add(1) {
+					finished := p.Finished()
+					if len(finished) == 0 {
+						t.Error("no package is finished, so none can be repacked")
+						return
+					}
+					number := finished[r.IntN(len(finished))]
+					var members []sample.Index
+					p.Log().Arrivals(number, func(_ int, i sample.Index, off uint64) bool {
+						if b.Locations.Get(i) == b.Locations.At(logfile.PackageHalf, number, off) { // else it is a hole
+							members = append(members, i)
+						}
+						return true
+					})
+					for _, i := range members {
+						b.Pack(p, r.IntN(2), i)
+					}
+					if err := p.Free(number); err != nil { // it may have been filled on
+						t.Error(err)
+						return
+					}
+				}
+			}()
+			r := rand.New(rand.NewPCG(5, 6))
+			for k := 0; k < requests || turns.Load() < repacked && !t.Failed(); k++ {
+				indices := make([]sample.Index, 1+r.IntN(16))
+				for k := range indices {
+					indices[k] = r.Uint32N(n)
+				}
+				slices.Sort(indices)
+				if got := b.get(t, slices.Compact(indices)...); slices.Contains(got, true) {
+					t.Errorf("from the source: %v of %v", got, indices)
+				}
+			}
+			stop.Store(true)
+			<-moved
+			if turns.Load() < repacked {
+				t.Errorf("only %d packages were repacked", turns.Load())
+			}
+			if st := &b.Fetcher.Stats; st.CorruptSamples.Load() != 0 || st.StaleReads.Load() != 0 || len(b.Source.Reads()) != 0 {
+				t.Errorf("%d corrupt, %d stale, %d from the source", st.CorruptSamples.Load(), st.StaleReads.Load(), len(b.Source.Reads()))
+			}
+		})
+	}
+}
+
+// TestGatheredFromASlot: what lies in a slot while its piece is read is not read with the piece, and is read once when it has left the slot. Nothing is held afterwards.
+func TestGatheredFromASlot(t *testing.T) {
+	const n, listed, lent = 40, 16, 10 // the ring has room for listed; the lent one lies in its later half, which is read with what lies around it alone
+	var order [][]sample.Index
+	for i := range sample.Index(n) {
+		order = append(order, []sample.Index{i})
+	}
+	b := newReaderBed(t, n, n, listed*room, fetch.Options{}, map[int][][]sample.Index{0: order})
+	b.near = true
+	slot, ok := b.Staging.Acquire(staging.Segment{Line: 7})
+	if !ok {
+		t.Fatal("there is no slot")
+	}
+	b.Staging.Publish(lent, b.Staging.OffsetOf(b.Staging.Slot(slot)), sample.FromLog)
+	b.Staging.Ready(slot)
+	b.r.Asked(chunker.Position{})
+	b.until(func() bool { return b.r.Ready(chunker.JobRank{}) >= lent })
+	b.Staging.Reclaim(func(staging.Segment) bool { return true }, func(_ staging.Segment, gone func(sample.Index)) { gone(lent) })
+	b.r.LeftSlot(lent)
+	for batch := range n {
+		b.ask(0, batch)
+	}
+	b.r.Stop()
+	if err := b.Staging.CheckReleased(); err != nil {
+		t.Error(err)
+	}
+	if place, _ := b.r.Work(fetch.AllJobs); place.Bytes != n*3000 {
+		t.Errorf("%d bytes were read of %d samples, want each once", place.Bytes, n)
+	}
+}

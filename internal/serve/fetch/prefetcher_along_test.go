@@ -1,0 +1,134 @@
+package fetch_test
+
+import (
+	"slices"
+	"sync"
+	"testing"
+
+	"lcache/internal/serve/fetch"
+	"lcache/sample"
+)
+
+// along is memory for so many samples that are read along with others.
+type along struct {
+	b    *bed
+	room int
+
+	mu    sync.Mutex // guards the fields that follow
+	want  map[sample.Index]bool
+	kept  map[sample.Index][]byte
+	again map[sample.Index]int // how often a chunk's own samples were shown
+	taken int                  // set apart and not dropped
+}
+
+func (a *along) Wanted(of []sample.Index) (wanted []sample.Index) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, i := range of {
+		if a.want[i] {
+			wanted = append(wanted, i)
+		}
+	}
+	return wanted
+}
+
+func (a *along) Take(index sample.Index) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.want[index] || a.taken >= a.room {
+		return false
+	}
+	delete(a.want, index)
+	a.taken++
+	return true
+}
+
+func (a *along) Keep(index sample.Index, data []byte) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.kept[index] = slices.Clone(data)
+}
+
+func (a *along) Again(index sample.Index, data []byte) {
+	a.b.Is(index, data)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.again[index]++
+}
+
+func (a *along) Drop(index sample.Index) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.want[index] = true
+	a.taken--
+}
+
+// Has and Copy make the memory the first supplier.
+func (a *along) Has(index sample.Index) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.kept[index] != nil
+}
+
+func (a *along) Copy(index sample.Index, dst []byte) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return copy(dst, a.kept[index]) > 0
+}
+
+// TestReadAlong: samples of 3,000 bytes lie one after the other. An epoch asks for each third one, in an order in which neighbours are far from each other. A read brings those along that lie near, up
+// to 32 KiB apart, and each of them is then copied from memory: a fraction of the reads is left, and no sample is read twice. Without memory for them each sample is a read by itself. The memory is shown
+// the bytes of each sample that is read for its own chunk, once.
+func TestReadAlong(t *testing.T) {
+	const n, each, stride = 900, 3, 37 // neighbours are 73 batches from each other
+	for _, c := range []struct {
+		name        string
+		room        int
+		least, most uint64 // reads
+	}{
+		{"room for all", n, n / each / 40, n / each / 3},
+		{"room for some", n / each / 4, n / each / 2, n / each * 3 / 4},
+		{"no room", 0, n / each * 19 / 20, n / each},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var order [][]sample.Index
+			for k := range n / each {
+				order = append(order, []sample.Index{sample.Index(k * stride % (n / each) * each)})
+			}
+			b := newReaderBed(t, n, n, 30*room, fetch.Options{}, map[int][][]sample.Index{0: order})
+			a := &along{b: b.bed, room: c.room, want: map[sample.Index]bool{}, kept: map[sample.Index][]byte{}, again: map[sample.Index]int{}}
+			for _, chunk := range order {
+				a.want[chunk[0]] = true
+			}
+			b.along = a
+			b.Fetcher.Held.Store(&fetch.Holders{a})
+			before := b.reads()
+			for batch, chunk := range order {
+				a.mu.Lock()
+				delete(a.want, chunk[0]) // it is asked for now
+				a.mu.Unlock()
+				b.ask(0, batch) // compares its bytes
+			}
+			if got := b.reads() - before; got < c.least || got > c.most {
+				t.Errorf("%d reads for %d samples, want %d to %d", got, len(order), c.least, c.most)
+			}
+			for i, data := range a.kept {
+				b.Is(i, data)
+			}
+			for _, chunk := range order {
+				if i := chunk[0]; (a.kept[i] == nil) != (a.again[i] == 1) || a.again[i] > 1 {
+					t.Errorf("sample %d was shown %d times for the next epoch; kept from another one's read: %v", i, a.again[i], a.kept[i] != nil)
+				}
+			}
+			if a.taken != len(a.kept) {
+				t.Errorf("memory is set apart for %d samples, and %d were kept", a.taken, len(a.kept))
+			}
+			if a.taken > c.room || c.room > 0 && a.taken < min(c.room, n/each/2) {
+				t.Errorf("%d samples were read along, with room for %d", a.taken, c.room)
+			}
+			if got := len(b.Source.Reads()); got != 0 {
+				t.Errorf("%d reads from the source", got)
+			}
+		})
+	}
+}

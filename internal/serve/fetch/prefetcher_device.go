@@ -1,0 +1,253 @@
+package fetch
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"lcache/internal/serve/staging"
+	"lcache/logfile"
+	"lcache/sample"
+)
+
+// burstSamples and burstBytes bound how many samples are looked up at once. A larger burst finds more neighbours; in a smaller one fewer samples move to
+// another place before they are read.
+const (
+	burstSamples = 512
+	burstBytes   = 4 << 20
+)
+
+// Neighbours share a read if the gap between them is at most Nearby, which costs less than a second read, and at most as long as
+// the second sample, so that the memory does not fill with bytes of other samples. A read larger than largestRead is no faster.
+const (
+	Nearby      = 32 << 10
+	largestRead = 1 << 20
+)
+
+// part is one sample of a read by place.
+type part struct {
+	pf   *prefetch
+	need int // position in the burst
+	half int
+	seg  int
+	off  uint64
+	n    int
+	sum  uint64
+}
+
+// gap is how far before a sample the one in the same read may end.
+func (p *part) gap() uint64 {
+	if p.pf.near || p.pf.along != nil {
+		return Nearby
+	}
+	return min(Nearby, uint64(p.n))
+}
+
+// placeRead is one read by place, of one sample or of several that lie close together.
+type placeRead struct {
+	parts []part // by offset
+	need  int
+	x     *staging.Extent
+	data  []byte
+	err   error
+	bytes int
+
+	batch *readBatch
+	work  *meters // of the job that it was begun for
+	over  bool    // guarded by Prefetcher.mu: the read has landed or was given up
+}
+
+// split returns a read of its own for each sample that a chunk wants.
+func (p *placeRead) split() (reads []*placeRead) {
+	for i := range p.parts {
+		if p.parts[i].pf.brought {
+			p.parts[i].pf.dropAlong()
+			continue
+		}
+		reads = append(reads, &placeRead{parts: p.parts[i : i+1 : i+1], need: p.parts[i].need})
+	}
+	return reads
+}
+
+func (p *placeRead) first() *part { return &p.parts[0] }
+func (p *placeRead) end() uint64  { l := &p.parts[len(p.parts)-1]; return l.off + uint64(l.n) }
+
+// readByPlace begins reads by place until Stop.
+func (r *Prefetcher) readByPlace() {
+	for r.ctx.Err() == nil {
+		if burst := r.take(sample.FromLog, burstSamples, burstBytes); len(burst) > 0 {
+			r.begin(r.gather(burst))
+			continue
+		}
+		select {
+		case <-r.wakes[sample.FromLog]:
+		case <-r.ctx.Done():
+		}
+	}
+}
+
+// arrange splits a burst into reads with neighbours in one read, and samples that are unpacked, or copied from memory, one by one. Samples that have left the log meanwhile
+// are put on the next path that has them.
+func (r *Prefetcher) arrange(burst []*prefetch) (reads []*placeRead, packed []*prefetch) {
+	parts := make([]part, 0, len(burst))
+	held := r.f.Held.Load()
+	for i, pf := range burst {
+		if held.Has(pf.index) {
+			packed = append(packed, pf)
+			continue
+		}
+		half, seg, off, ok := r.f.o.Locations.Split(r.f.o.Locations.Get(pf.index))
+		sum, known := r.f.o.Sums.Get(pf.index)
+		switch {
+		case !ok || !known:
+			r.mu.Lock()
+			r.putBack(pf, r.pathAfter(sample.FromLog, pf.index))
+			r.mu.Unlock()
+		case r.f.isPacked(pf.index):
+			packed = append(packed, pf)
+		default:
+			parts = append(parts, part{pf: pf, need: i, half: half, seg: seg, off: off, n: int(pf.size), sum: sum})
+		}
+	}
+	largest := min(largestRead, uint64(r.memory()/8))
+	parts = r.addAlong(parts, largest)
+	slices.SortFunc(parts, func(a, b part) int {
+		return cmp.Or(cmp.Compare(a.half, b.half), cmp.Compare(a.seg, b.seg), cmp.Compare(a.off, b.off))
+	})
+	for i := 0; i < len(parts); {
+		p := &placeRead{parts: parts[i : i+1], need: parts[i].need}
+		first := p.first()
+		for i++; i < len(parts); i++ {
+			next := &parts[i]
+			if next.half != first.half || next.seg != first.seg || next.off > p.end()+next.gap() || next.off+uint64(next.n)-first.off > largest {
+				break
+			}
+			p.parts = p.parts[:len(p.parts)+1]
+			p.need = min(p.need, next.need)
+		}
+		reads = append(reads, p)
+	}
+	slices.SortFunc(reads, func(a, b *placeRead) int { return a.need - b.need })
+	return reads, packed
+}
+
+// begin reads a burst in the order of need, and waits for memory.
+func (r *Prefetcher) begin(burst []*prefetch) {
+	reads, packed := r.arrange(burst)
+	for _, pf := range packed {
+		r.alone(pf)
+	}
+	var batch []*placeRead
+	bytes := 0
+	flush := func() {
+		r.submit(batch)
+		batch, bytes = nil, 0
+	}
+	r.mu.Lock()
+	some := max(1, r.depth/8)
+	r.mu.Unlock()
+	for len(reads) > 0 {
+		p := reads[0]
+		reads = reads[1:]
+		p.bytes = logfile.Span(p.first().off, int(p.end()-p.first().off))
+		prefetches := make([]*prefetch, len(p.parts))
+		for i := range p.parts {
+			prefetches[i] = p.parts[i].pf
+		}
+		free := func() bool { return r.inFlight+len(batch) < r.depth && r.inFlightBytes < mostInFlightBytes }
+		var inPieces bool
+		if p.x, inPieces = r.wait(sample.FromLog, p.bytes, prefetches, free, flush); inPieces {
+			reads = append(p.split(), reads...)
+		}
+		if p.x == nil {
+			continue
+		}
+		batch = append(batch, p)
+		if bytes += p.bytes; len(batch) >= some || bytes >= mostInFlightBytes/8 {
+			flush()
+		}
+	}
+	flush()
+}
+
+// readBatch is reads that were submitted together, and their deadline.
+type readBatch struct {
+	reads []*placeRead
+	left  int // reads that have not landed
+	watch *time.Timer
+}
+
+// submit begins reads by place. Reads that have not landed after LogTimeout are given up; their memory is used again when the
+// disk has answered.
+func (r *Prefetcher) submit(batch []*placeRead) {
+	if len(batch) == 0 {
+		return
+	}
+	b := &readBatch{reads: batch, left: len(batch)}
+	r.mu.Lock()
+	for _, p := range batch {
+		p.batch = b
+		for i := range p.parts {
+			p.parts[i].pf.state = prefetchReading
+		}
+		r.inFlight++
+		r.inFlightBytes += p.bytes
+		p.work = p.first().pf.work
+		r.enter(p.work, sample.FromLog)
+	}
+	b.watch = time.AfterFunc(r.f.o.LogTimeout, func() { r.giveUp(b) })
+	r.mu.Unlock()
+	r.f.late.Add(len(batch))
+	var ranges [logfile.PackageHalf + 1][]logfile.Range
+	for _, p := range batch {
+		first := p.first()
+		ranges[first.half] = append(ranges[first.half], logfile.Range{Segment: first.seg, Offset: first.off, Len: int(p.end() - first.off), Buf: p.x.Buf,
+			Done: func(data []byte, err error) { r.land(p, data, err) }})
+	}
+	for half, many := range ranges {
+		switch l := r.f.o.Logfile(half); {
+		case len(many) == 0:
+		case l != nil:
+			l.ReadMany(many)
+		default:
+			for _, one := range many {
+				one.Done(nil, logfile.ErrClosed)
+			}
+		}
+	}
+}
+
+// giveUp ends the reads of a batch that the disk has not answered. Waiters look again, and are served by index.
+func (r *Prefetcher) giveUp(b *readBatch) {
+	hung := 0
+	r.mu.Lock()
+	for _, p := range b.reads {
+		if p.over || r.stopped {
+			continue
+		}
+		p.over = true
+		hung++
+		r.arrived(p)
+		for i := range p.parts {
+			r.forget(p.parts[i].pf)
+			p.parts[i].pf.dropAlong()
+		}
+	}
+	r.mu.Unlock()
+	if hung == 0 {
+		return
+	}
+	r.f.Stats.Timeouts.Add(int64(hung))
+	r.f.o.Staging.Notify()
+	r.nudge()
+}
+
+// arrived ends a read's part in what is in flight. r.mu is held.
+func (r *Prefetcher) arrived(p *placeRead) {
+	r.inFlight--
+	r.inFlightBytes -= p.bytes
+	r.leave(p.work, sample.FromLog)
+	for i := range p.parts {
+		r.settle(p.parts[i].pf)
+	}
+}

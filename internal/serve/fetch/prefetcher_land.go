@@ -1,0 +1,127 @@
+package fetch
+
+import (
+	"lcache/internal/serve/staging"
+	"lcache/sample"
+)
+
+// land queues a completed read for verification. It runs on a goroutine of the I/O engine.
+func (r *Prefetcher) land(p *placeRead, data []byte, err error) {
+	r.mu.Lock()
+	late := p.over || r.stopped
+	p.over = true
+	if p.batch.left--; p.batch.left == 0 {
+		p.batch.watch.Stop()
+	}
+	if !late {
+		p.data, p.err = data, err
+		r.landed = append(r.landed, p)
+		r.landing.Signal()
+	}
+	r.mu.Unlock()
+	if late {
+		r.f.o.Staging.Drop(p.x)
+		r.f.late.Done()
+	}
+}
+
+// atOnce is how many reads a worker takes under one lock.
+const atOnce = 8
+
+// verify publishes the samples of landed reads whose checksums are right.
+func (r *Prefetcher) verify() {
+	var reads []*placeRead
+	var pieces []staging.Piece
+	var prefetches []*prefetch
+	out := make([]*staging.Extent, 0, 64)
+	for {
+		r.mu.Lock()
+		for len(r.landed) == 0 && !r.stopped {
+			r.landing.Wait()
+		}
+		if len(r.landed) == 0 {
+			r.mu.Unlock()
+			return
+		}
+		n := min(atOnce, (len(r.landed)+1)/2)
+		reads = append(reads[:0], r.landed[:n]...)
+		r.landed = r.landed[n:]
+		r.mu.Unlock()
+
+		good, bad := r.check(reads)
+		good = keepAlong(good)
+		pieces, prefetches = pieces[:0], prefetches[:0]
+		r.mu.Lock()
+		for _, g := range good {
+			if keep := len(g.pf.chunks); keep > 0 && !r.stopped {
+				pieces = append(pieces, staging.Piece{Of: g.x, Index: g.pf.index, Data: g.data, Takes: keep})
+				prefetches = append(prefetches, g.pf)
+			}
+		}
+		r.publish(pieces, prefetches, out)
+		for _, p := range reads {
+			r.arrived(p)
+		}
+		if r.stopping {
+			bad = nil
+		}
+		r.singles.Add(len(bad))
+		r.mu.Unlock()
+		for _, p := range reads {
+			r.f.o.Staging.Drop(p.x)
+			r.f.late.Done()
+		}
+		for _, pf := range bad {
+			go r.again(pf)
+		}
+		r.nudge()
+	}
+}
+
+type verified struct {
+	pf   *prefetch
+	x    *staging.Extent
+	data []byte
+}
+
+// check compares the bytes of reads with the checksums.
+func (r *Prefetcher) check(reads []*placeRead) (good []verified, bad []*prefetch) {
+	for _, p := range reads {
+		for i := range p.parts {
+			a := &p.parts[i]
+			if p.err == nil {
+				at := int(a.off - p.first().off)
+				if data := p.data[at : at+a.n : at+a.n]; sample.Sum(data) == a.sum {
+					good = append(good, verified{a.pf, p.x, data})
+					continue
+				}
+			}
+			if a.pf.brought {
+				a.pf.dropAlong()
+			} else {
+				bad = append(bad, a.pf)
+			}
+		}
+	}
+	return good, bad
+}
+
+// publish makes samples available to waiters. r.mu is held, so that the chunks that want a sample don't change meanwhile.
+func (r *Prefetcher) publish(pieces []staging.Piece, prefetches []*prefetch, out []*staging.Extent) {
+	if len(pieces) == 0 {
+		return
+	}
+	for len(out) < len(pieces) {
+		out = append(out, nil)
+	}
+	r.f.o.Staging.PublishPieces(pieces, out)
+	for i, pf := range prefetches {
+		pf.x, pf.state = out[i], prefetchReady
+		r.work[AllJobs][pf.path].bytes += int64(pf.size)
+		pf.work[pf.path].bytes += int64(pf.size)
+		for _, k := range pf.chunks {
+			k.left--
+			k.of.landed++
+		}
+	}
+}

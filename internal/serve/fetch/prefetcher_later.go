@@ -1,0 +1,284 @@
+package fetch
+
+import (
+	"slices"
+	"sync/atomic"
+
+	"lcache/chunker"
+	"lcache/internal/serve/staging"
+	"lcache/sample"
+)
+
+// A rank of a job that does not own the log's order is served by reads of single samples. While the pass goes over the log for the owner, every sample lies in a slot
+// once an epoch. So the samples that such a rank needs after the chunks that are listed for it are noted. When a slot that holds one is used for something else, the
+// sample is copied, as far as there is memory, and is not read when its chunk is listed. With memory for 2 % of the samples, a rank that is a fifth as fast as the pass
+// is spared about a third of its reads.
+
+// mostLater bounds the samples that are noted for all ranks.
+const mostLater = 1 << 16
+
+// laterSamples are the samples that ranks need after the chunks that are listed for them. Prefetcher.mu guards the fields, but for n.
+type laterSamples struct {
+	samples map[sample.Index]*laterSample
+	n       atomic.Int64 // of samples
+}
+
+// laterSample is a sample of a later chunk.
+type laterSample struct {
+	of *rankCursor
+	at chunker.Position
+	x  *staging.Extent // its copy; nil: there is none
+}
+
+// laterChunks are the chunks of a rank that are noted, in order.
+type laterChunks struct {
+	next    chunker.Position // to be noted
+	blocked bool             // there is no chunk at next for now
+	list    []laterChunk
+	bytes   int64 // of copies
+}
+
+type laterChunk struct {
+	at      chunker.Position
+	samples []sample.Index
+}
+
+// copyBytes returns how much memory a copy takes.
+func copyBytes(size uint32) int64 { return int64(size+4095) &^ 4095 }
+
+// laterShare returns how many bytes copies of samples for later chunks of a rank may take: 0 unless a pass goes over the log for another job. It is what is left of the
+// rank's share, and of the shares of ranks that read nothing ahead because the pass serves them. r.mu is held.
+func (c *rankCursor) laterShare() int64 {
+	if !c.passing {
+		return 0
+	}
+	return c.share - c.nearShare() + c.lent
+}
+
+// nearShare returns how many bytes the chunks that are listed for a rank may fill. r.mu is held.
+func (c *rankCursor) nearShare() int64 {
+	if !c.passing {
+		return c.share
+	}
+	return max(c.share/2, min(c.share, 2*c.largest))
+}
+
+// noteLater notes the next chunk of a rank whose copies leave room for more. It returns false when there is none.
+func (r *Prefetcher) noteLater() bool {
+	r.mu.Lock()
+	var c *rankCursor
+	for _, one := range r.ranks {
+		l := &one.later
+		if l.next.Before(one.next) {
+			l.next = one.next
+		}
+		if len(l.list) >= mostListed { // of chunks whose samples others have noted nothing else limits the number
+			continue
+		}
+		if l.blocked || l.next.Epoch > one.next.Epoch || l.bytes >= one.laterShare()*3/4 { // what is known of two epochs takes twice the memory
+			continue
+		}
+		if c == nil || len(l.list) < len(c.later.list) {
+			c = one
+		}
+	}
+	if c == nil || len(r.later.samples) >= mostLater || r.ctx.Err() != nil {
+		r.mu.Unlock()
+		return false
+	}
+	at := c.later.next
+	r.mu.Unlock()
+	coming, ok := r.o.Later(at)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch l := &c.later; {
+	case r.ranks[c.rank] != c || l.next != at: // the rank has jumped meanwhile, or is forgotten
+	case !ok || !coming.Passing:
+		l.blocked = true
+	default:
+		l.next = coming.Next
+		r.addLater(c, at, &coming)
+	}
+	return true
+}
+
+// addLater notes the samples of a chunk that nothing else is noted or listed for. r.mu is held.
+func (r *Prefetcher) addLater(c *rankCursor, at chunker.Position, coming *Coming) {
+	k := laterChunk{at: at}
+	for _, index := range coming.Content {
+		if r.f.o.Manifest.Size(index) == 0 || r.prefetches[index] != nil || r.later.samples[index] != nil || coming.Left != nil && !coming.Left(index) {
+			continue
+		}
+		r.later.samples[index] = &laterSample{of: c, at: at}
+		k.samples = append(k.samples, index)
+	}
+	r.later.n.Store(int64(len(r.later.samples)))
+	c.later.list = append(c.later.list, k)
+}
+
+// claim takes the copy of a sample whose chunk is being listed; nil: there is none. r.mu is held.
+func (r *Prefetcher) claim(index sample.Index) *staging.Extent {
+	s := r.later.samples[index]
+	if s == nil {
+		return nil
+	}
+	r.forgetLater(index)
+	if s.x == nil || !r.f.o.Staging.Kept(s.x) { // a request by index took it
+		return nil
+	}
+	return s.x
+}
+
+// forgetLater removes a sample from the table; its copy, if there is one, is the caller's. r.mu is held.
+func (r *Prefetcher) forgetLater(index sample.Index) {
+	s := r.later.samples[index]
+	if s.x != nil {
+		s.of.later.bytes -= copyBytes(r.f.o.Manifest.Size(index))
+	}
+	delete(r.later.samples, index)
+	r.later.n.Store(int64(len(r.later.samples)))
+}
+
+// passLater forgets the chunks of a rank that have been listed. r.mu is held.
+func (r *Prefetcher) passLater(c *rankCursor) {
+	l := &c.later
+	for len(l.list) > 0 && l.list[0].at.Before(c.next) {
+		r.dropLater(c, 0)
+	}
+	l.blocked = false
+}
+
+// dropLater forgets a chunk that was noted, and frees its copies. r.mu is held.
+func (r *Prefetcher) dropLater(c *rankCursor, i int) (freed bool) {
+	l := &c.later
+	for _, index := range l.list[i].samples {
+		if s := r.later.samples[index]; s != nil && s.of == c {
+			r.forgetLater(index)
+			if s.x != nil {
+				freed = r.f.o.Staging.KeepAtMost(s.x, 0) || freed
+			}
+		}
+	}
+	l.list = slices.Delete(l.list, i, i+1)
+	return freed
+}
+
+// dropAllLater forgets all that was noted for a rank: its order has changed, it has jumped, or it is over. r.mu is held.
+func (r *Prefetcher) dropAllLater(c *rankCursor) {
+	for len(c.later.list) > 0 {
+		r.dropLater(c, len(c.later.list)-1)
+	}
+	c.later = laterChunks{}
+}
+
+// trimLater frees the copies of a rank that its part of the memory has no room for any longer. Those in half of its share stay when the pass is interrupted, as between two epochs.
+// r.mu is held.
+func (r *Prefetcher) trimLater(c *rankCursor) {
+	most := c.laterShare()
+	if !c.passing {
+		most = c.share / 2
+	}
+	for c.later.bytes > most && r.shortenLater(c) {
+	}
+}
+
+// yieldLater frees copies of the chunk that is needed last of the rank with most of them. It returns false if there are none. r.mu is held.
+func (r *Prefetcher) yieldLater() bool {
+	var most *rankCursor
+	for _, c := range r.ranks {
+		if c.later.bytes > 0 && (most == nil || c.later.bytes > most.later.bytes) {
+			most = c
+		}
+	}
+	return most != nil && r.shortenLater(most)
+}
+
+// yieldsLater is yieldLater for callers that do not hold r.mu.
+func (r *Prefetcher) yieldsLater() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.yieldLater()
+}
+
+// shortenLater forgets the last chunks that were noted, until that has freed a copy. r.mu is held.
+func (r *Prefetcher) shortenLater(c *rankCursor) (freed bool) {
+	for len(c.later.list) > 0 && !freed {
+		freed = r.dropLastLater(c)
+	}
+	return freed
+}
+
+// dropLastLater forgets the last chunk that was noted, which may be noted again. r.mu is held.
+func (r *Prefetcher) dropLastLater(c *rankCursor) (freed bool) {
+	last := len(c.later.list) - 1
+	c.later.next = c.later.list[last].at
+	return r.dropLater(c, last)
+}
+
+// keepLater copies the samples of a slot that later chunks want, as far as there is memory: for a chunk that is needed before others, theirs is used.
+func (r *Prefetcher) keepLater(members func(func(sample.Index))) (kept Kept) {
+	if r.later.n.Load() == 0 {
+		return nil
+	}
+	var wanted []sample.Index
+	r.mu.Lock()
+	members(func(index sample.Index) {
+		switch s := r.later.samples[index]; {
+		case s == nil || r.prefetches[index] != nil:
+		case s.x != nil: // it has lain in a slot before
+			kept = append(kept, s.x)
+		default:
+			wanted = append(wanted, index)
+		}
+	})
+	r.mu.Unlock()
+	for _, index := range wanted {
+		if x := r.copyLater(index); x != nil {
+			kept = append(kept, x)
+		}
+	}
+	return kept
+}
+
+// copyLater copies a sample that lies in a slot; nil: it is not wanted any longer, or there is no room.
+func (r *Prefetcher) copyLater(index sample.Index) *staging.Extent {
+	size := r.f.o.Manifest.Size(index)
+	r.mu.Lock()
+	s := r.later.samples[index]
+	off, in := r.f.o.Staging.SlotOffset(index)
+	if s == nil || s.x != nil || !in || !r.hasRoomLater(s, copyBytes(size)) {
+		r.mu.Unlock()
+		return nil
+	}
+	r.mu.Unlock()
+	whole, ok := r.alloc(&prefetch{index: index, size: size}, int(size))
+	if !ok {
+		return nil
+	}
+	defer r.f.o.Staging.Drop(whole)
+	data := whole.Buf[:size:size]
+	copy(data, r.f.o.Staging.Slice(off, len(data)))
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.later.samples[index] != s || s.x != nil || r.prefetches[index] != nil || r.stopped { // it was listed meanwhile
+		return nil
+	}
+	out := make([]*staging.Extent, 1)
+	r.f.o.Staging.PublishPieces([]staging.Piece{{Of: whole, Index: index, Data: data, Takes: 1, From: sample.FromLog}}, out)
+	s.x = out[0]
+	s.of.later.bytes += copyBytes(size)
+	return s.x
+}
+
+// hasRoomLater reports whether the copies of a rank may take n bytes more for a sample. Those of chunks that come after the sample's make room for it. r.mu is held.
+func (r *Prefetcher) hasRoomLater(s *laterSample, n int64) bool {
+	c := s.of
+	for c.later.bytes+n > c.laterShare() {
+		last := len(c.later.list) - 1
+		if last < 0 || !s.at.Before(c.later.list[last].at) {
+			return false
+		}
+		r.dropLastLater(c)
+	}
+	return true
+}

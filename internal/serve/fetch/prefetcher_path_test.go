@@ -1,0 +1,61 @@
+package fetch_test
+
+import (
+	"fmt"
+	"sync/atomic"
+	"testing"
+
+	"lcache/internal/serve/fetch"
+	"lcache/sample"
+)
+
+// TestAnyNumberOfPaths: with one, two and three paths, and in however little memory, every chunk of two ranks comes, and each sample on the first path that has it. Few are read more than once.
+func TestAnyNumberOfPaths(t *testing.T) {
+	const n, logged, between = 300, 100, 200 // samples below logged lie in the log, those below between on the path between
+	for _, paths := range []int{1, 2, 3} {
+		for _, ring := range []int{96 << 10, 256 << 10, 8 << 20} {
+			t.Run(fmt.Sprintf("%d/%d", paths, ring), func(t *testing.T) {
+				order := shuffled(n, 7, 3)
+				half := len(order) / 2
+				b := newReaderBed(t, n, logged, ring, fetch.Options{Jobs: 3}, map[int][][]sample.Index{0: order[:half], 1: order[half:]})
+				b.r.Stop()
+				var copied atomic.Int64
+				b.r = fetch.NewPrefetcherOf(paths, b.Fetcher, fetch.PrefetcherOptions{Chunk: b.chunk, Ranks: 2}, func(index sample.Index) bool { return index < between }, func(index sample.Index, dst []byte) {
+					copied.Add(1)
+					copy(dst, b.Content(index))
+				})
+				t.Cleanup(b.r.Stop)
+				want := func(index sample.Index) sample.Origin {
+					switch {
+					case paths > 1 && index < logged:
+						return sample.FromLog
+					case paths > 2 && index < between:
+						return sample.FromMemory
+					}
+					return sample.FromSource
+				}
+				counts := map[sample.Origin]int64{}
+				for batch := range order[half:] {
+					for rank, batches := range b.orders {
+						if batch >= len(batches) {
+							continue
+						}
+						for k, from := range b.originsAt(b.rank(rank).At(0, batch)) {
+							if index := batches[batch][k]; from != want(index) {
+								t.Errorf("sample %d came from origin %d, want %d", index, from, want(index))
+							}
+							counts[want(batches[batch][k])]++
+						}
+					}
+				}
+				most := func(samples int64) int64 { return 2 * samples } // what gave way is read once more
+				if got := b.Fetcher.Stats.Reads[sample.FromSource].Reads.Load(); got > most(counts[sample.FromSource]) || ring == 8<<20 && got != counts[sample.FromSource] {
+					t.Errorf("%d reads from the source for %d samples", got, counts[sample.FromSource])
+				}
+				if got := copied.Load(); got > most(counts[sample.FromMemory]) || ring == 8<<20 && got != counts[sample.FromMemory] {
+					t.Errorf("%d samples came on the path between, want %d", got, counts[sample.FromMemory])
+				}
+			})
+		}
+	}
+}

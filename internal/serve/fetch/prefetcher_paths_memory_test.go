@@ -1,0 +1,139 @@
+package fetch
+
+import (
+	"slices"
+	"testing"
+
+	"lcache/chunker"
+	"lcache/internal/serve/staging"
+	"lcache/sample"
+)
+
+// pathsBed is a rank with three chunks, which have one sample on each path. The rank requests the first chunk.
+type pathsBed struct {
+	*Prefetcher
+	chunks []*chunk
+}
+
+func newPathsBed(t *testing.T, paths int) *pathsBed {
+	t.Helper()
+	memory, err := staging.New(staging.Options{Samples: 9, Align: 64, Slots: 1, SlotBytes: 4096, MissBytes: 1 << 20, SideBytes: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(memory.Close)
+	b := &pathsBed{Prefetcher: &Prefetcher{f: &Fetcher{o: Options{Staging: memory}}, ranks: map[chunker.JobRank]*rankCursor{}, prefetches: map[sample.Index]*prefetch{}, patient: -1}}
+	for i := range b.wakes {
+		b.wakes[i] = make(chan struct{}, 1)
+	}
+	for from := range sample.Origin(paths) {
+		b.paths = append(b.paths, path{from: from, has: func(index sample.Index) bool { return index%3 == sample.Index(from) }})
+	}
+	c := &rankCursor{work: &meters{}, done: map[chunker.Position]bool{}, next: chunker.Position{Batch: 3}}
+	b.ranks[c.rank] = c
+	for batch := range 3 {
+		k := &chunk{of: c, at: chunker.Position{Batch: batch}, asked: batch == 0}
+		for from := range sample.Origin(paths) {
+			pf := &prefetch{index: sample.Index(3*batch) + sample.Index(from), size: 1000, path: from, chunks: []*chunk{k}}
+			b.prefetches[pf.index] = pf
+			k.prefetches = append(k.prefetches, pf)
+			k.left++
+			k.bytes += int64(sideBytes(1000))
+			c.bytes += int64(sideBytes(1000))
+			k.todo[from] = append(k.todo[from], pf)
+			pf.on = k
+		}
+		c.chunks = append(c.chunks, k)
+		b.chunks = append(b.chunks, k)
+	}
+	return b
+}
+
+// land publishes all samples in side memory.
+func (b *pathsBed) land(t *testing.T) {
+	t.Helper()
+	for _, k := range b.chunks {
+		for _, pf := range k.prefetches {
+			pf.leaveList()
+			x, ok := b.f.o.Staging.Alloc(staging.Side, pf.index, 4096)
+			if !ok {
+				t.Fatal("no room")
+			}
+			out := make([]*staging.Extent, 1)
+			b.f.o.Staging.PublishPieces([]staging.Piece{{Of: x, Index: pf.index, Data: x.Buf[:1000], Takes: 1, From: pf.path}}, out)
+			b.f.o.Staging.Drop(x)
+			pf.x, pf.state = out[0], prefetchReady
+			k.left--
+		}
+	}
+}
+
+// TestMemoryIsSparedForAllPaths: memory goes to what is needed first, whichever of the other paths brings it.
+func TestMemoryIsSparedForAllPaths(t *testing.T) {
+	for paths := 1; paths <= 3; paths++ {
+		b := newPathsBed(t, paths)
+		for batch, k := range b.chunks {
+			for from, pf := range k.prefetches {
+				want := int64(batch*(paths-1)) * int64(sideBytes(1000))
+				if got := b.spared(sample.Origin(from), []*prefetch{pf}); got != want {
+					t.Errorf("%d paths: %d bytes are spared for others when path %d brings something of chunk %d, want %d", paths, got, from, batch, want)
+				}
+			}
+		}
+		taken := b.take(0, 1, 1) // what a path has taken and not begun counts, too
+		if got, want := b.spared(sample.Origin(paths-1), b.chunks[1].prefetches[paths-1:]), int64(paths-1)*int64(sideBytes(1000)); len(taken) != 1 || got != want {
+			t.Errorf("%d paths: %d bytes are spared for %d samples that were taken and others, want %d", paths, got, len(taken), want)
+		}
+	}
+}
+
+// TestFirstPathGivesWayFirst: where a chunk has no room that a rank waits for, later chunks lose what the first path brings, then what the next one brings; what the last path brings leaves only with
+// its chunk. A request that needs side memory gets that of the first path before that of the next one.
+func TestFirstPathGivesWayFirst(t *testing.T) {
+	for paths := 1; paths <= 3; paths++ {
+		for _, how := range []string{"urgent", "request"} {
+			b := newPathsBed(t, paths)
+			b.land(t)
+			b.f.prefetcher.Store(b.Prefetcher)
+			var gone []sample.Index
+			for range 20 {
+				was := gone
+				if how == "urgent" && !b.giveUpOne() || how == "request" && !b.f.yieldAny() {
+					break
+				}
+				for index := range sample.Index(9) {
+					if pf := b.prefetches[index]; (pf == nil || pf.x == nil) && !slices.Contains(gone, index) && int(index%3) < paths {
+						gone = append(gone, index)
+					}
+				}
+				if len(gone) == len(was) {
+					t.Fatalf("%d paths, %s: nothing was freed beyond %v", paths, how, gone)
+				}
+			}
+			var want []sample.Index
+			for from := range sample.Index(paths) {
+				want = append(want, 6+from, 3+from) // the last chunk's first, and never the first chunk's
+			}
+			if !slices.Equal(gone, want) {
+				t.Errorf("%d paths, %s: samples gave way in the order %v, want %v", paths, how, gone, want)
+			}
+		}
+	}
+}
+
+// TestEveryPathIsWoken: memory that a path leaves alone, or that it waits for, is looked for by all other paths.
+func TestEveryPathIsWoken(t *testing.T) {
+	for paths := 1; paths <= 3; paths++ {
+		b := newPathsBed(t, paths)
+		b.ctx, b.cancel = t.Context(), func() {}
+		pf := b.chunks[0].prefetches[0]
+		if x, _ := b.wait(pf.path, sideBytes(pf.size), []*prefetch{pf}, func() bool { return true }, func() {}); x == nil {
+			t.Fatalf("%d paths: no memory", paths)
+		}
+		for from := range sample.Origins {
+			if got, want := len(b.wakes[from]) == 1, from > 0 && int(from) < paths; got != want {
+				t.Errorf("%d paths: path %d was woken: %v, want %v", paths, from, got, want)
+			}
+		}
+	}
+}

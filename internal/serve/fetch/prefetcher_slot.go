@@ -1,0 +1,141 @@
+package fetch
+
+import (
+	"lcache/internal/serve/staging"
+	"lcache/sample"
+)
+
+// What another job is to get soon may lie in a slot now: the window has just brought it for the job that owns the log's order. It is not read. When the slot is used
+// for something else the sample is copied, so that jobs that follow one another read it once.
+
+// isInSlot reports whether a prefetch's sample lies in a slot. Then it is read when it leaves the slot, if it is still wanted. r.mu is held.
+func (r *Prefetcher) isInSlot(pf *prefetch) bool {
+	r.inSlots.Add(1) // before looking: LeftSlot looks at it after the sample has left
+	if !r.f.o.Staging.InSlot(pf.index) {
+		r.inSlots.Add(-1)
+		return false
+	}
+	pf.state = prefetchInSlot
+	for _, k := range pf.chunks {
+		k.left--
+	}
+	return true
+}
+
+// LeftSlot notes that a slot which held a sample is used for other ones.
+func (r *Prefetcher) LeftSlot(index sample.Index) {
+	if r.inSlots.Load() == 0 {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if pf := r.prefetches[index]; pf != nil && pf.state == prefetchInSlot {
+		r.leftSlot(pf)
+	}
+}
+
+// leftSlot lists a sample to be read, unless it lies in a slot still. r.mu is held.
+func (r *Prefetcher) leftSlot(pf *prefetch) {
+	if r.f.o.Staging.InSlot(pf.index) {
+		return
+	}
+	r.inSlots.Add(-1)
+	r.readOnceMore(pf)
+	r.wakeUp(int(pf.path))
+}
+
+// wholeBytes is how much memory copies of samples share. It comes free when the last of them does.
+const wholeBytes = 256 << 10
+
+// inSlot is a prefetch whose sample lies in a slot, and where.
+type inSlot struct {
+	*prefetch
+	off uint64
+}
+
+// KeepFromSlot copies the samples of a slot that chunks want, as far as there is memory, before their addresses in the slot are withdrawn. Restore is to be
+// called after that.
+func (r *Prefetcher) KeepFromSlot(members func(func(sample.Index))) Kept {
+	return append(r.keepListed(members), r.keepLater(members)...)
+}
+
+// keepListed is KeepFromSlot for chunks that are listed.
+func (r *Prefetcher) keepListed(members func(func(sample.Index))) (kept Kept) {
+	if r.inSlots.Load() == 0 {
+		return nil
+	}
+	var wanted []inSlot
+	r.mu.Lock()
+	members(func(index sample.Index) {
+		if pf := r.prefetches[index]; pf != nil && pf.state == prefetchInSlot {
+			if off, ok := r.f.o.Staging.SlotOffset(index); ok { // once: a request by index may give the sample another address at any time
+				wanted = append(wanted, inSlot{pf, off})
+			}
+		}
+	})
+	r.mu.Unlock()
+	for len(wanted) > 0 {
+		n, bytes := 0, 0
+		for n < len(wanted) && (n == 0 || bytes+r.aligned(wanted[n].prefetch) <= wholeBytes) {
+			bytes += r.aligned(wanted[n].prefetch)
+			n++
+		}
+		x, ok := r.alloc(wanted[0].prefetch, bytes)
+		if !ok && r.yieldsLater() { // it is needed first
+			continue
+		}
+		if !ok {
+			break
+		}
+		kept = append(kept, r.copyFromSlot(x, wanted[:n])...)
+		r.f.o.Staging.Drop(x)
+		wanted = wanted[n:]
+	}
+	return kept
+}
+
+// aligned is how many bytes of a whole a copy takes.
+func (r *Prefetcher) aligned(pf *prefetch) int {
+	align := r.f.o.Staging.Align()
+	return (int(pf.size) + align - 1) / align * align
+}
+
+// copyFromSlot copies samples into a whole, and publishes those that are still wanted.
+func (r *Prefetcher) copyFromSlot(x *staging.Extent, wanted []inSlot) Kept {
+	pieces := make([]staging.Piece, 0, len(wanted))
+	at := 0
+	for _, pf := range wanted {
+		data := x.Buf[at : at+int(pf.size) : at+int(pf.size)]
+		copy(data, r.f.o.Staging.Slice(pf.off, len(data)))
+		pieces = append(pieces, staging.Piece{Of: x, Index: pf.index, Data: data})
+		at += r.aligned(pf.prefetch)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var still []*prefetch
+	for i, pf := range wanted {
+		if pf.state == prefetchInSlot && len(pf.chunks) > 0 && !r.stopped {
+			pieces[i].Takes = len(pf.chunks)
+			pieces[len(still)] = pieces[i]
+			still = append(still, pf.prefetch)
+			pf.state = prefetchReady // a segment may hold a sample twice
+		}
+	}
+	out := make([]*staging.Extent, len(still))
+	r.f.o.Staging.PublishPieces(pieces[:len(still)], out)
+	for i, pf := range still {
+		r.inSlots.Add(-1)
+		pf.x = out[i]
+	}
+	return out
+}
+
+// Kept are the copies of samples of a slot.
+type Kept []*staging.Extent
+
+// Restore makes the copies their samples' addresses.
+func (k Kept) Restore(s *staging.Staging) {
+	for _, x := range k {
+		s.Restore(x)
+	}
+}

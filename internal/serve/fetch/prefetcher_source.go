@@ -1,0 +1,184 @@
+package fetch
+
+import (
+	"context"
+	"errors"
+
+	"lcache/internal/serve/staging"
+	"lcache/sample"
+)
+
+// readSingly begins reads on a path until Stop, each in a goroutine of its own. It holds a token while it waits for memory, and no other goroutine waits for that token.
+func (r *Prefetcher) readSingly(from sample.Origin) {
+	read := r.pathFrom(from).read
+	for {
+		select {
+		case r.slots[from] <- struct{}{}:
+		case <-r.ctx.Done():
+			return
+		}
+		var burst []*prefetch
+		for {
+			if burst = r.take(from, 1, 1); len(burst) > 0 {
+				break
+			}
+			select {
+			case <-r.wakes[from]:
+			case <-r.ctx.Done():
+				return
+			}
+		}
+		pf := burst[0]
+		x, _ := r.wait(from, sideBytes(pf.size), burst, func() bool { return true }, func() {})
+		if x == nil {
+			<-r.slots[from]
+			continue
+		}
+		r.single(pf, x, read)
+	}
+}
+
+// alone reads a sample that is unpacked by itself.
+func (r *Prefetcher) alone(pf *prefetch) {
+	select {
+	case r.slots[sample.FromLog] <- struct{}{}:
+	case <-r.ctx.Done():
+		r.failed(pf)
+		return
+	}
+	x, _ := r.wait(sample.FromLog, sideBytes(pf.size), []*prefetch{pf}, func() bool { return true }, func() {})
+	if x == nil {
+		<-r.slots[sample.FromLog]
+		return
+	}
+	r.single(pf, x, r.byItself)
+}
+
+// single runs the read of one sample to x in a goroutine, which gives back the token that the caller took. What no chunk wants any longer is not read: a request
+// may have begun to read it by index meanwhile.
+func (r *Prefetcher) single(pf *prefetch, x *staging.Extent, read func(*prefetch, *staging.Extent)) {
+	p := pf.path
+	r.mu.Lock()
+	wanted := len(pf.chunks) > 0
+	work := pf.work
+	if wanted {
+		pf.state = prefetchReading
+		r.enter(work, p)
+	}
+	r.mu.Unlock()
+	if !wanted {
+		r.f.o.Staging.Drop(x)
+		<-r.slots[p]
+		r.failed(pf)
+		return
+	}
+	r.singles.Go(func() {
+		read(pf, x)
+		r.mu.Lock()
+		r.leave(work, p)
+		r.mu.Unlock()
+		<-r.slots[p]
+		r.wakeUp(int(p))
+	})
+}
+
+// again retries, by index, a sample whose bytes did not have its checksum: it may have moved meanwhile, and
+// only a second failure counts. Without memory it is read by place once more in its turn.
+func (r *Prefetcher) again(pf *prefetch) {
+	defer r.singles.Done()
+	r.mu.Lock()
+	wanted := len(pf.chunks) > 0
+	r.mu.Unlock()
+	if !wanted {
+		r.failed(pf)
+		return
+	}
+	x, ok := r.alloc(pf, sideBytes(pf.size))
+	switch {
+	case ok:
+		r.byItself(pf, x)
+	case pf.retried:
+		r.failed(pf) // a request will read it by index
+	default:
+		pf.retried = true
+		r.mu.Lock()
+		r.putBack(pf, sample.FromLog)
+		r.mu.Unlock()
+	}
+}
+
+// byItself brings one sample to x: from memory, by place, or on the next path.
+func (r *Prefetcher) byItself(pf *prefetch, x *staging.Extent) {
+	if data, ok := r.f.held(pf.index, x.Buf); ok {
+		r.bring(pf, x, data, sample.FromMemory)
+		return
+	}
+	var q lateReads
+	data, ok := r.f.fromLog(r.ctx, pf.index, x.Buf, &q)
+	switch {
+	case ok:
+		r.bring(pf, x, data, sample.FromLog)
+	case q.any():
+		r.f.dropLater(x, &q)
+		r.failed(pf)
+	default:
+		r.pathFrom(r.pathAfter(sample.FromLog, pf.index)).read(pf, x)
+	}
+}
+
+// ask reads one sample from the source into x, unless memory has it.
+func (r *Prefetcher) ask(pf *prefetch, x *staging.Extent) {
+	if data, ok := r.f.held(pf.index, x.Buf); ok {
+		r.bring(pf, x, data, sample.FromMemory)
+		return
+	}
+	data := x.Buf[:pf.size:pf.size]
+	late, err := r.f.Source(r.counted(pf), pf.index, data)
+	switch {
+	case err == nil:
+		r.bring(pf, x, data, sample.FromSource)
+		return
+	case late != nil:
+		r.f.After(late, func() { r.f.o.Staging.Drop(x) })
+	default:
+		r.f.o.Staging.Drop(x)
+	}
+	if !errors.Is(err, context.Canceled) {
+		r.f.o.Logger.Debug("a sample could not be read ahead", "sample", pf.index, "error", err)
+	}
+	r.failed(pf)
+}
+
+// counted returns the context of a read that counts for the job that it was begun for.
+func (r *Prefetcher) counted(pf *prefetch) context.Context {
+	r.mu.Lock()
+	of := pf.of
+	r.mu.Unlock()
+	if of == nil || r.o.Count == nil {
+		return r.ctx
+	}
+	return CountedBy(r.ctx, r.o.Count(of.rank.Job))
+}
+
+// bring publishes one sample and ends the caller's reference to x.
+func (r *Prefetcher) bring(pf *prefetch, x *staging.Extent, data []byte, from sample.Origin) {
+	r.mu.Lock()
+	r.settle(pf)
+	if keep := len(pf.chunks); keep > 0 && r.ctx.Err() == nil {
+		r.publish([]staging.Piece{{Of: x, Index: pf.index, Data: data, Takes: keep, From: from}}, []*prefetch{pf}, make([]*staging.Extent, 1))
+	}
+	r.mu.Unlock()
+	r.f.o.Staging.Drop(x)
+	r.nudge()
+}
+
+// failed ends a prefetch that brought no sample, and wakes waiters to look again.
+func (r *Prefetcher) failed(pf *prefetch) {
+	r.mu.Lock()
+	r.settle(pf)
+	r.forget(pf)
+	r.mu.Unlock()
+	pf.dropAlong()
+	r.f.o.Staging.Notify()
+	r.nudge()
+}

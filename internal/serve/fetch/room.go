@@ -1,0 +1,168 @@
+package fetch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"lcache/internal/serve/staging"
+	"lcache/logfile"
+	"lcache/sample"
+)
+
+// ErrNoRoom says that side memory had no room for a request before its deadline.
+var ErrNoRoom = errors.New("side memory is full")
+
+// TooLargeError says that a request can never be served, and how large one may be.
+type TooLargeError struct{ Need, Limit int64 }
+
+func (e *TooLargeError) Error() string {
+	return fmt.Sprintf("request of %d bytes is larger than side memory (%d): ask for fewer samples at once, or give the server more --memory", e.Need, e.Limit)
+}
+
+// sideBytes returns how much side memory a sample may take: aligned reads bring up to a page more at each end.
+func sideBytes(size uint32) int { return logfile.Span(4095, int(size)) }
+
+// Need returns how many bytes of side memory a request for these samples takes.
+func (f *Fetcher) Need(indices []sample.Index) (n int64) {
+	for _, i := range indices {
+		n += int64(sideBytes(f.o.Manifest.Size(i)))
+	}
+	return n
+}
+
+// Fitting returns how many of the first samples fit the spare part.
+func (f *Fetcher) Fitting(indices []sample.Index) (n int) {
+	left := f.o.Staging.SpareBytes()
+	for _, i := range indices {
+		if size := f.o.Manifest.Size(i); size > 0 {
+			left -= int64(sideBytes(size))
+		}
+		if left < 0 {
+			break
+		}
+		n++
+	}
+	return n
+}
+
+// Room waits for side memory: need bytes in one piece. Callers get it in the order in which they came, so that small
+// requests don't starve a large one. Callers must hold nothing meanwhile that others wait for. The caller gets a reference to the extent.
+func (f *Fetcher) Room(ctx context.Context, need int64) (*staging.Extent, error) {
+	if limit := f.o.Staging.SideBytes(); need > limit {
+		return nil, &TooLargeError{Need: need, Limit: limit}
+	}
+	x, err := f.inTurn(ctx, staging.Side, need)
+	if err != nil {
+		err = fmt.Errorf("%w: %d bytes of %d are taken, the largest piece that is free has %d, and %d are needed: %w",
+			ErrNoRoom, f.o.Staging.SideUsed(), f.o.Staging.SideBytes(), f.o.Staging.SideLargest(), need, err)
+	}
+	return x, err
+}
+
+// TryRoom is Room for a caller that does not wait. It passes no caller that waits. Chunks that were read ahead by place into side memory give way.
+func (f *Fetcher) TryRoom(need int64) (*staging.Extent, bool) {
+	return f.sideNow(need, func() bool { return f.yieldOne(sample.FromLog) })
+}
+
+// ReadNow calls use with the bytes of a sample, if there is side memory to read it into now.
+func (f *Fetcher) ReadNow(ctx context.Context, index sample.Index, use func(data []byte)) error {
+	one := []sample.Index{index}
+	x, ok := f.TryRoom(f.Need(one))
+	if !ok {
+		return nil
+	}
+	extents, got := f.Into(ctx, x, one)
+	defer func() {
+		for _, x := range extents {
+			f.o.Staging.Drop(x)
+		}
+	}()
+	if got[0].Err == nil {
+		use(got[0].Data)
+	}
+	return got[0].Err
+}
+
+// sideNow takes side memory if no other caller waits for it and there is room, or yield has made some.
+func (f *Fetcher) sideNow(need int64, yield func() bool) (*staging.Extent, bool) {
+	turn := f.turns[staging.Side]
+	if !turn.TryAcquire(1) {
+		return nil, false
+	}
+	defer turn.Release(1)
+	for {
+		x, ok := f.o.Staging.Alloc(staging.Side, sample.None, int(need))
+		if ok || !yield() {
+			return x, ok
+		}
+	}
+}
+
+// yieldOne frees what was read ahead on a path into side memory for a chunk; false: there is nothing.
+func (f *Fetcher) yieldOne(p sample.Origin) bool {
+	r := f.prefetcher.Load()
+	return r != nil && r.yieldOne(p)
+}
+
+// yieldAny is yieldOne for the first path that has something: what the last path brings costs most to read once more.
+func (f *Fetcher) yieldAny() bool {
+	r := f.prefetcher.Load()
+	return r != nil && slices.ContainsFunc(r.paths, func(p path) bool { return r.yieldOne(p.from) })
+}
+
+// tryRoomTogether is TryRoom for callers that don't pass each other, either.
+func (f *Fetcher) tryRoomTogether(need int) (*staging.Extent, bool) {
+	f.together.Lock()
+	defer f.together.Unlock()
+	return f.TryRoom(int64(need))
+}
+
+// SpareRoom waits for the spare part of side memory. No client holds it for long, so every caller gets it, in the order in which they came.
+func (f *Fetcher) SpareRoom(ctx context.Context) (*staging.Extent, error) {
+	x, err := f.inTurn(ctx, staging.Spare, f.o.Staging.SpareBytes())
+	if err != nil {
+		err = fmt.Errorf("%w: others use the spare part: %w", ErrNoRoom, err)
+	}
+	return x, err
+}
+
+// inTurn waits until a pool has n bytes and all earlier callers have theirs. Chunks that were read ahead into side memory give way.
+func (f *Fetcher) inTurn(ctx context.Context, pool staging.Pool, n int64) (*staging.Extent, error) {
+	turn := f.turns[pool]
+	if !turn.TryAcquire(1) {
+		if err := turn.Acquire(ctx, 1); err != nil {
+			return nil, err
+		}
+	}
+	defer turn.Release(1)
+	for {
+		changed := f.o.Staging.Changed()
+		if x, ok := f.o.Staging.Alloc(pool, sample.None, int(n)); ok {
+			return x, nil
+		}
+		if pool == staging.Side && f.yieldAny() {
+			continue
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// oneRoom is Room for a caller that others may wait for, like the pass: for one sample, without waiting for clients to give back what they
+// hold. It waits as long as a read of the source may be silent.
+func (f *Fetcher) oneRoom(ctx context.Context, n int64) (*staging.Extent, error) {
+	if x, ok := f.TryRoom(n); ok {
+		return x, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, f.o.SourceTimeout)
+	defer cancel()
+	if n > f.o.Staging.SpareBytes() {
+		return f.Room(ctx, n)
+	}
+	return f.SpareRoom(ctx)
+}
