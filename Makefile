@@ -131,7 +131,7 @@ beside-%:
 # The servers of the tests: a gateway that speaks S3, and a proxy that makes a bad network. They are built once, outside of this folder.
 test-tools:
 	@echo "== servers for the tests of buckets"
-	$(SELDOM) $(GO) run ./s3/s3test/build
+	$(SELDOM) $(GO) run ./source/s3test/build
 
 test-go: test-go-race test-go-plain
 

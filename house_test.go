@@ -34,6 +34,7 @@ var mayImport = map[string][]string{
 	"object":                 nil,
 	"s3":                     {"object", "sourcedir"},
 	"web":                    {"object"},
+	"source/s3test":          {"sourcedir"},
 	"source":                 {"sample", "object", "s3", "tarshard", "web"},
 	"stored":                 {"sample"},
 	"internal/serve/staging": {"sample"},

@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"lcache/internal/store/ingest"
-	"lcache/s3/s3test"
 	"lcache/sample"
 	"lcache/source"
+	"lcache/source/s3test"
 )
 
 // inBucket puts a dataset into a folder of a bucket, and makes that its source.

@@ -25,8 +25,8 @@ import (
 	"lcache/internal/disk/blockio"
 	"lcache/internal/serve/deliver"
 	"lcache/internal/store/ingest"
-	"lcache/s3/s3test"
 	"lcache/source"
+	"lcache/source/s3test"
 )
 
 // figureReaders is how many goroutines read side by side, with lcache and without.

@@ -15,7 +15,7 @@ import (
 
 	"lcache/object"
 	"lcache/s3"
-	"lcache/s3/s3test"
+	"lcache/source/s3test"
 )
 
 // endless answers with a head and then with fill, again and again, until the client closes the connection. It returns how many bytes it could write.

@@ -13,7 +13,7 @@ import (
 
 	"lcache/object"
 	"lcache/s3"
-	"lcache/s3/s3test"
+	"lcache/source/s3test"
 )
 
 const expiredText = "the session token has expired: get new credentials (such as by aws sso login), and start again; a server that still runs keeps the environment it was started in: end it by lcache stop"

@@ -12,7 +12,7 @@ import (
 
 	"lcache/object"
 	"lcache/s3"
-	"lcache/s3/s3test"
+	"lcache/source/s3test"
 )
 
 // Many requests at once, each signed for its own object, share what is known of the endpoint.

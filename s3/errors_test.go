@@ -12,7 +12,7 @@ import (
 
 	"lcache/object"
 	"lcache/s3"
-	"lcache/s3/s3test"
+	"lcache/source/s3test"
 )
 
 // apiError answers as S3 does.

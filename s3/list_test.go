@@ -13,7 +13,7 @@ import (
 
 	"lcache/object"
 	"lcache/s3"
-	"lcache/s3/s3test"
+	"lcache/source/s3test"
 )
 
 // listed is a service with so many folders of two keys each. It answers each question with a page without keys, and goes on where its token says.

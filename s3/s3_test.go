@@ -15,7 +15,7 @@ import (
 
 	"lcache/object"
 	"lcache/s3"
-	"lcache/s3/s3test"
+	"lcache/source/s3test"
 )
 
 func open(t *testing.T, url, bucket string, set s3.Settings) *s3.Store {

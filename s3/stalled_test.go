@@ -11,7 +11,7 @@ import (
 
 	"lcache/object"
 	"lcache/s3"
-	"lcache/s3/s3test"
+	"lcache/source/s3test"
 )
 
 // A connection that stays open and gives no further byte, or few, holds no read up for longer than it may: a second request has the answer, or the silent one is broken off and sent again.

@@ -16,9 +16,9 @@ import (
 	"testing"
 	"time"
 
-	"lcache/s3/s3test"
 	"lcache/sample"
 	"lcache/source"
+	"lcache/source/s3test"
 	"lcache/source/sourcetest"
 )
 

@@ -20,8 +20,8 @@ import (
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
 
-	"lcache/s3/s3test"
 	"lcache/source"
+	"lcache/source/s3test"
 	"lcache/source/sourcetest"
 )
 

@@ -15,8 +15,8 @@ import (
 	"testing"
 	"time"
 
-	"lcache/s3/s3test"
 	"lcache/source"
+	"lcache/source/s3test"
 	"lcache/source/sourcetest"
 )
 

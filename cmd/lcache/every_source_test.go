@@ -20,7 +20,7 @@ import (
 	"lcache/internal/store/cache"
 	"lcache/internal/store/ingest"
 	"lcache/planner"
-	"lcache/s3/s3test"
+	"lcache/source/s3test"
 )
 
 // everySource is one dataset behind each kind of source, and a stage whose commands reach it.

@@ -20,7 +20,7 @@ import (
 
 	"lcache/internal/store/cache"
 	"lcache/internal/store/ingest"
-	"lcache/s3/s3test"
+	"lcache/source/s3test"
 )
 
 // turnstile is a server before another one: it counts the objects that it lets through, and holds those after the first few until it is opened.

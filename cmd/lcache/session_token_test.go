@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"lcache/s3/s3test"
+	"lcache/source/s3test"
 )
 
 // A session token is sent with each request, and stands nowhere: not in what ingest and a server say, in the status, in the metrics, or in a file of the cache or its name.

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"lcache/s3/s3test"
+	"lcache/source/s3test"
 )
 
 // TestSourceErrors holds what lcache ingest says, whole, where a source can't be had: one line each, with its cure and without a secret.

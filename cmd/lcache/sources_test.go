@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"lcache/internal/store/cachedir"
-	"lcache/s3/s3test"
+	"lcache/source/s3test"
 )
 
 // TestSourcesPage runs what docs/sources.md shows, with a gateway and a web server in the place of those that it names.

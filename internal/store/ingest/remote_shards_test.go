@@ -10,8 +10,8 @@ import (
 	"testing"
 
 	"lcache/internal/store/ingest"
-	"lcache/s3/s3test"
 	"lcache/source"
+	"lcache/source/s3test"
 	"lcache/source/sourcetest"
 )
 

@@ -12,8 +12,8 @@ import (
 
 	"lcache/internal/store/cache"
 	"lcache/internal/store/ingest"
-	"lcache/s3/s3test"
 	"lcache/source"
+	"lcache/source/s3test"
 	"lcache/source/sourcetest"
 )
 

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"os"
 
-	"lcache/s3/s3test"
+	"lcache/source/s3test"
 )
 
 func main() {
