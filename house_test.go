@@ -26,19 +26,19 @@ const module = "lcache"
 // mayImport is the table of the house: a package, and what of ours it may import. A package below another one, like
 // source/sourcetest, may import what that one may, and that one itself.
 var mayImport = map[string][]string{
-	"sample":                 nil,
-	"iouring":                nil,
-	"shuffle":                nil,
-	"chunker":                {"sample"},
-	"tarshard":               nil,
-	"object":                 nil,
-	"s3":                     {"object", "sourcedir"},
-	"web":                    {"object"},
-	"source/s3test":          {"sourcedir"},
-	"source":                 {"sample", "object", "s3", "tarshard", "web"},
-	"stored":                 {"sample"},
-	"internal/serve/staging": {"sample"},
-	"internal/disk/blockio":  {"iouring"},
+	"sample":                   nil,
+	"iouring":                  nil,
+	"shuffle":                  nil,
+	"chunker":                  {"sample"},
+	"source/internal/tarshard": nil,
+	"source/internal/object":   nil,
+	"source/internal/s3":       {"source/internal/object", "sourcedir"},
+	"source/internal/web":      {"source/internal/object"},
+	"source/s3test":            {"sourcedir"},
+	"source":                   {"sample", "source/internal/object", "source/internal/s3", "source/internal/tarshard", "source/internal/web"},
+	"stored":                   {"sample"},
+	"internal/serve/staging":   {"sample"},
+	"internal/disk/blockio":    {"iouring"},
 
 	"internal/disk/durable/durabletest": {"internal/disk/blockio"},
 

@@ -11,9 +11,9 @@ import (
 
 	"lcache/internal/disk/blockio"
 	"lcache/internal/serve/fetch"
-	"lcache/object"
 	"lcache/reorder"
 	"lcache/sample"
+	"lcache/source/sourcetest"
 )
 
 // The n-th read of the disk fails, once or for good, for every n of a pass: all samples come and are written on, and the source is
@@ -303,7 +303,7 @@ func TestSlowBytesOutlastTheSilence(t *testing.T) {
 	b.Source.Before(func(ctx context.Context, _ sample.Entry, _ []byte) error {
 		for range 12 {
 			time.Sleep(silence / 8)
-			object.Moved(ctx)
+			sourcetest.Moved(ctx)
 		}
 		return ctx.Err()
 	})

@@ -12,9 +12,9 @@ import (
 
 	"github.com/zeebo/xxh3"
 
-	"lcache/object"
 	"lcache/sample"
-	"lcache/tarshard"
+	"lcache/source/internal/object"
+	"lcache/source/internal/tarshard"
 )
 
 const (

@@ -9,7 +9,7 @@ import (
 
 	"github.com/dustin/go-humanize"
 
-	"lcache/tarshard"
+	"lcache/source/internal/tarshard"
 )
 
 const (

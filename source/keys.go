@@ -7,9 +7,9 @@ import (
 	"slices"
 	"strings"
 
-	"lcache/object"
-	"lcache/s3"
 	"lcache/sample"
+	"lcache/source/internal/object"
+	"lcache/source/internal/s3"
 )
 
 // keys makes samples of the keys of a bucket, which come page by page in any order. Until all are there it keeps them in columns: a listing of

@@ -5,7 +5,7 @@ import (
 	"runtime"
 	"testing"
 
-	"lcache/s3"
+	"lcache/source/internal/s3"
 )
 
 // TestListingMemory: a listing of many keys takes little more memory than their names.

@@ -9,9 +9,9 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"lcache/object"
 	"lcache/sample"
-	"lcache/web"
+	"lcache/source/internal/object"
+	"lcache/source/internal/web"
 )
 
 // lines makes samples of a web server's list, in its order. What a line does not say of its resource is asked for.

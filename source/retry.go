@@ -11,8 +11,8 @@ import (
 	"syscall"
 	"time"
 
-	"lcache/object"
 	"lcache/sample"
+	"lcache/source/internal/object"
 )
 
 // Retry says how often and how fast reads are tried again. Zero fields mean the defaults.

@@ -16,8 +16,8 @@ import (
 	"strings"
 	"time"
 
-	"lcache/object"
 	"lcache/sample"
+	"lcache/source/internal/object"
 )
 
 // Source lists samples and reads them.

@@ -11,9 +11,9 @@ import (
 	"strings"
 	"sync"
 
-	"lcache/object"
 	"lcache/sample"
-	"lcache/tarshard"
+	"lcache/source/internal/object"
+	"lcache/source/internal/tarshard"
 )
 
 // TarScheme begins a source of tar shards: tar:PATTERN.

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"lcache/sample"
-	"lcache/tarshard"
+	"lcache/source/internal/tarshard"
 )
 
 // shardFolder is a directory of this machine as a shardStore. A shard is opened, checked and read as a sample of a directory is.

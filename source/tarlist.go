@@ -9,7 +9,7 @@ import (
 	"sync"
 
 	"lcache/sample"
-	"lcache/tarshard"
+	"lcache/source/internal/tarshard"
 )
 
 // List lists all shards of the pattern, in order, and the samples of each in the order of their first members. The label of a sample is its part cls, or its folder's place

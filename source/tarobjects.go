@@ -14,11 +14,11 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"lcache/object"
-	"lcache/s3"
 	"lcache/sample"
-	"lcache/tarshard"
-	"lcache/web"
+	"lcache/source/internal/object"
+	"lcache/source/internal/s3"
+	"lcache/source/internal/tarshard"
+	"lcache/source/internal/web"
 )
 
 // shardObjects is a folder of a bucket or of a web server as a shardStore. A shard is asked for its size and version when it is listed. Every answer to a

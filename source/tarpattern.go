@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"strings"
 
-	"lcache/tarshard"
+	"lcache/source/internal/tarshard"
 )
 
 // TarPattern returns the source that takes the samples out of n files, if most of these are tar shards: people who have shards and name their folder mean

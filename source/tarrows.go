@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"lcache/sample"
-	"lcache/tarshard"
+	"lcache/source/internal/tarshard"
 )
 
 // members are the samples of one shard in columns: a sample takes 12 bytes and its key, and each of its parts 16 bytes, where an Entry takes some 200.

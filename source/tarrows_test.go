@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"lcache/sample"
-	"lcache/tarshard"
+	"lcache/source/internal/tarshard"
 )
 
 // TestShardListingMemory holds the memory of the listing of shards to 46 bytes a sample beside its key: 12, and 16 for each of its two parts.

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"lcache/tarshard"
+	"lcache/source/sourcetest"
 )
 
 // makeDataset makes a folder of files, each of which has its own name for bytes.
@@ -30,7 +30,7 @@ func makeDataset(t *testing.T, dir string) {
 // makeShards makes the shards of a pattern, whose samples' bytes are as makeDataset's.
 func makeShards(t *testing.T, pattern string) {
 	t.Helper()
-	paths, err := tarshard.Expand(pattern)
+	paths, err := sourcetest.Expand(pattern)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +49,7 @@ func makeShards(t *testing.T, pattern string) {
 			t.Fatal(err)
 		}
 		text := b.String()
-		if tarshard.Packing(path) == "gzip" {
+		if sourcetest.IsGzip(path) {
 			b.Reset()
 			w := gzip.NewWriter(&b)
 			io.WriteString(w, text)

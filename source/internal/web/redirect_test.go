@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"lcache/object"
-	"lcache/web"
+	"lcache/source/internal/object"
+	"lcache/source/internal/web"
 )
 
 // requests are one of each kind: for the list, a sample, its size, and a part of a shard.

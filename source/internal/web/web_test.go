@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"lcache/object"
-	"lcache/web"
+	"lcache/source/internal/object"
+	"lcache/source/internal/web"
 )
 
 func open(t *testing.T, address string) *web.Store {

@@ -25,7 +25,7 @@ import (
 	"github.com/aws/smithy-go/middleware"
 	smithyhttp "github.com/aws/smithy-go/transport/http"
 
-	"lcache/object"
+	"lcache/source/internal/object"
 )
 
 // Store is one bucket.

@@ -13,7 +13,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 	"golang.org/x/sync/errgroup"
 
-	"lcache/object"
+	"lcache/source/internal/object"
 )
 
 // An Item is one key of a listing.

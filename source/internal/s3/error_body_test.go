@@ -10,8 +10,8 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"lcache/object"
-	"lcache/s3"
+	"lcache/source/internal/object"
+	"lcache/source/internal/s3"
 	"lcache/source/s3test"
 )
 

@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"lcache/object"
+	"lcache/source/internal/object"
 )
 
 const (

@@ -16,7 +16,7 @@ import (
 	"strings"
 	"time"
 
-	"lcache/object"
+	"lcache/source/internal/object"
 )
 
 // Store is the server of a list, and others if they are allowed.

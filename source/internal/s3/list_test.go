@@ -11,8 +11,8 @@ import (
 	"sync"
 	"testing"
 
-	"lcache/object"
-	"lcache/s3"
+	"lcache/source/internal/object"
+	"lcache/source/internal/s3"
 	"lcache/source/s3test"
 )
 

@@ -10,7 +10,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	smithyhttp "github.com/aws/smithy-go/transport/http"
 
-	"lcache/object"
+	"lcache/source/internal/object"
 )
 
 // errorBody returns the error that an answer with the status 200 has in the place of an object; nil: it is the object. Some services begin an answer before they know whether they can give

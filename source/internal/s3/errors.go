@@ -15,7 +15,7 @@ import (
 	"github.com/aws/smithy-go/middleware"
 	smithyhttp "github.com/aws/smithy-go/transport/http"
 
-	"lcache/object"
+	"lcache/source/internal/object"
 )
 
 func final(format string, args ...any) *object.Error {
