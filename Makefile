@@ -36,7 +36,7 @@ SELDOM := GOGC=400
 RACE := $(if $(shell command -v gcc || command -v clang || command -v cc),-race -gcflags=github.com/pierrec/lz4/v4/...=-race=false,)
 
 # Packages whose tests choose their I/O by environment: they run once more without io_uring and without O_DIRECT.
-IO_PACKAGES := $(patsubst %,./%/...,$(wildcard internal/disk/blockio logfile internal/serve/fetch reorder internal/serve/deliver engine server launch doctor cmd))
+IO_PACKAGES := $(patsubst %,./%/...,$(wildcard internal/disk/blockio logfile internal/serve/fetch reorder internal/serve/deliver engine server cmd/lcache/internal/launch cmd/lcache/internal/doctor cmd))
 
 # Of these, packages whose tests run lcache as a user does, which refuses a cache that lies in memory.
 ON_DISK := $(filter ./launch/% ./doctor/% ./cmd/%,$(IO_PACKAGES))
@@ -45,7 +45,7 @@ ON_DISK := $(filter ./launch/% ./doctor/% ./cmd/%,$(IO_PACKAGES))
 IN_MEMORY := $(if $(shell test "$$(df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 {print $$4}')" -gt 6000000 2>/dev/null && test -w /dev/shm && echo yes),GOTMPDIR=$${TMPDIR:-/tmp} TMPDIR=/dev/shm)
 
 # Packages that compute and start no goroutine: their tests run once, without the race detector, which would take ten times as long over them.
-SEQUENTIAL := $(addprefix ./,chunker compare figures hitratio importance picture planner scenario spelling verdict wandering)
+SEQUENTIAL := $(addprefix ./,chunker cmd/lcache/internal/compare figures cmd/lcache/internal/hitratio importance cmd/lcache/internal/chart cmd/lcache/internal/planner cmd/lcache/internal/scenario spelling verdict wandering)
 
 # Halves of the engine's tests, by the first letter of their names. Each test is in one of them: names begin with a capital.
 HALVES := A-K L-Z

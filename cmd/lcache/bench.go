@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"lcache/bench"
+	"lcache/cmd/lcache/internal/bench"
 )
 
 // limitTime is how long the device is measured before an epoch, and again after it. Tests shorten it: they don't look at the rates.

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"io"
 
-	"lcache/bench"
+	"lcache/cmd/lcache/internal/bench"
 	"lcache/figures"
 	"lcache/spelling"
 	"lcache/verdict"

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"lcache/bench"
+	"lcache/cmd/lcache/internal/bench"
 )
 
 func TestBenchText(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"lcache/demo"
+	"lcache/cmd/lcache/internal/demo"
 	"lcache/figures"
 	"lcache/internal/store/ingest"
 )

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"io"
 
-	"lcache/demo"
+	"lcache/cmd/lcache/internal/demo"
 	"lcache/figures"
 	"lcache/internal/store/ingest"
 	"lcache/spelling"

@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"testing"
 
-	"lcache/demo"
+	"lcache/cmd/lcache/internal/demo"
 	"lcache/internal/store/ingest"
 )
 

@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"lcache/doctor"
+	"lcache/cmd/lcache/internal/doctor"
 	"lcache/internal/store/cache"
 )
 

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"io"
 
-	"lcache/doctor"
+	"lcache/cmd/lcache/internal/doctor"
 	"lcache/figures"
 	"lcache/internal/store/cachedir"
 	"lcache/spelling"

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"lcache/doctor"
+	"lcache/cmd/lcache/internal/doctor"
 	"lcache/internal/store/cachedir"
 )
 

@@ -16,10 +16,10 @@ import (
 	"testing"
 	"time"
 
-	"lcache/doctor"
+	"lcache/cmd/lcache/internal/doctor"
+	"lcache/cmd/lcache/internal/planner"
 	"lcache/internal/store/cache"
 	"lcache/internal/store/ingest"
-	"lcache/planner"
 	"lcache/source/s3test"
 )
 

@@ -7,13 +7,13 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"lcache/attach"
-	"lcache/devices"
-	"lcache/doctor"
+	"lcache/cmd/lcache/internal/attach"
+	"lcache/cmd/lcache/internal/devices"
+	"lcache/cmd/lcache/internal/doctor"
+	"lcache/cmd/lcache/internal/planner"
 	"lcache/internal/store/cache"
 	"lcache/internal/store/cachedir"
 	"lcache/internal/store/ingest"
-	"lcache/planner"
 )
 
 // factsOff is the value of --facts with which nothing is known of a disk.

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"io"
 
-	"lcache/launch"
+	"lcache/cmd/lcache/internal/launch"
 )
 
 // nearBest is the share of the best rate from which on nobody would notice a faster data path. lcache.torch.headspace has the same.

@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"testing"
 
-	"lcache/launch"
+	"lcache/cmd/lcache/internal/launch"
 )
 
 func TestHeadspaceText(t *testing.T) {

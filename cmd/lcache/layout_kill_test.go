@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"lcache/doctor"
+	"lcache/cmd/lcache/internal/doctor"
 	"lcache/internal/serve/status"
 	"lcache/internal/store/cache"
 )

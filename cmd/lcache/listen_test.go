@@ -17,8 +17,8 @@ import (
 	"syscall"
 	"testing"
 
+	"lcache/cmd/lcache/internal/metrics"
 	"lcache/internal/store/cachedir"
-	"lcache/metrics"
 )
 
 // lcache is a command in the folder of a script that is told in Go.

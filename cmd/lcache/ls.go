@@ -12,7 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"lcache/attach"
+	"lcache/cmd/lcache/internal/attach"
 	"lcache/figures"
 	"lcache/internal/store/cachedir"
 	"lcache/spelling"

@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"lcache/planner"
+	"lcache/cmd/lcache/internal/planner"
 	"lcache/usage"
 )
 

@@ -7,9 +7,9 @@ import (
 	"slices"
 	"strings"
 
+	"lcache/cmd/lcache/internal/planner"
 	"lcache/figures"
 	"lcache/plan"
-	"lcache/planner"
 )
 
 // writePlan prints a plan: the facts by where they are from, a row for each policy, what to do, and what would change it.

@@ -47,7 +47,7 @@ func TestPlanningScenario(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !bytes.Contains(page, append([]byte("```text\n"), example...)) {
-		t.Error("docs/planning.md does not show scenario/testdata/example.txt")
+		t.Error("docs/planning.md does not show cmd/lcache/internal/scenario/testdata/example.txt")
 	}
 }
 

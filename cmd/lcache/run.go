@@ -14,11 +14,11 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"lcache/attach"
-	"lcache/doctor"
+	"lcache/cmd/lcache/internal/attach"
+	"lcache/cmd/lcache/internal/doctor"
+	"lcache/cmd/lcache/internal/launch"
 	"lcache/internal/store/cache"
 	"lcache/internal/store/ingest"
-	"lcache/launch"
 )
 
 // exitRunFailed is the exit code of lcache run if lcache itself failed. Commands rarely have it.

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"lcache/launch"
+	"lcache/cmd/lcache/internal/launch"
 )
 
 // beCommand is a COMMAND that says ready, then the number of each signal that it gets, and ends with the number that it reads on stdin.

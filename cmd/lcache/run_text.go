@@ -9,11 +9,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"lcache/cmd/lcache/internal/launch"
 	"lcache/figures"
 	"lcache/internal/serve/status"
 	"lcache/internal/store/cache"
 	"lcache/internal/store/ingest"
-	"lcache/launch"
 	"lcache/spelling"
 	"lcache/verdict"
 )

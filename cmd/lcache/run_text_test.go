@@ -6,8 +6,8 @@ import (
 	"syscall"
 	"testing"
 
+	"lcache/cmd/lcache/internal/launch"
 	"lcache/internal/serve/status"
-	"lcache/launch"
 	"lcache/verdict"
 )
 

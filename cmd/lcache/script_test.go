@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"lcache/launch"
+	"lcache/cmd/lcache/internal/launch"
 	"lcache/leaktest"
 )
 

@@ -12,9 +12,9 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"lcache/attach"
+	"lcache/cmd/lcache/internal/attach"
+	"lcache/cmd/lcache/internal/launch"
 	"lcache/engine"
-	"lcache/launch"
 	"lcache/server"
 	"lcache/spelling"
 )

@@ -7,13 +7,13 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"lcache/compare"
+	"lcache/cmd/lcache/internal/chart"
+	"lcache/cmd/lcache/internal/compare"
+	"lcache/cmd/lcache/internal/hitratio"
+	"lcache/cmd/lcache/internal/scenario"
 	"lcache/figures"
-	"lcache/hitratio"
 	"lcache/internal/store/cache"
-	"lcache/picture"
 	"lcache/plan"
-	"lcache/scenario"
 	"lcache/usage"
 )
 
@@ -90,7 +90,7 @@ func newSimulateCommand(g *globals) *cobra.Command {
 			return err
 		}
 		if o.picture != "" {
-			if err := picture.Save(report, o.picture); err != nil {
+			if err := chart.Save(report, o.picture); err != nil {
 				return err
 			}
 		}
@@ -112,7 +112,7 @@ func (o *simulateOptions) finish() (err error) {
 		return usage.Errorf("scale 0: give a number of 1 or more")
 	}
 	if o.picture != "" {
-		if err := picture.Check(o.picture); err != nil {
+		if err := chart.Check(o.picture); err != nil {
 			return err
 		}
 	}

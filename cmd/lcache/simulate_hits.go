@@ -9,10 +9,10 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"lcache/cmd/lcache/internal/chart"
+	"lcache/cmd/lcache/internal/hitratio"
 	"lcache/figures"
-	"lcache/hitratio"
 	"lcache/internal/store/cache"
-	"lcache/picture"
 	"lcache/usage"
 )
 
@@ -63,7 +63,7 @@ func simulateHits(ctx context.Context, o *simulateOptions, asJSON bool, w io.Wri
 		run.Policies = nil
 	}
 	if o.picture != "" {
-		if err := picture.Check(o.picture); err != nil {
+		if err := chart.Check(o.picture); err != nil {
 			return err
 		}
 	}
@@ -80,7 +80,7 @@ func simulateHits(ctx context.Context, o *simulateOptions, asJSON bool, w io.Wri
 		return err
 	}
 	if o.picture != "" {
-		if err := picture.SaveHits(report, o.picture); err != nil {
+		if err := chart.SaveHits(report, o.picture); err != nil {
 			return err
 		}
 	}

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"lcache/hitratio"
+	"lcache/cmd/lcache/internal/hitratio"
 )
 
 // TestSimulateHits: a table for each method, a row for each size of memory; the same as JSON; a picture.

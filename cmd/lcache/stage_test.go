@@ -18,7 +18,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"lcache/launch"
+	"lcache/cmd/lcache/internal/launch"
 	"lcache/source"
 	"lcache/spelling"
 )

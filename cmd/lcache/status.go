@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"lcache/attach"
+	"lcache/cmd/lcache/internal/attach"
 	"lcache/surrogate"
 )
 

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"lcache/attach"
-	"lcache/attach/attachtest"
+	"lcache/cmd/lcache/internal/attach"
+	"lcache/cmd/lcache/internal/attach/attachtest"
 	"lcache/internal/serve/status"
 )
 

@@ -8,8 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"lcache/attach"
-	"lcache/launch"
+	"lcache/cmd/lcache/internal/attach"
+	"lcache/cmd/lcache/internal/launch"
 	"lcache/spelling"
 )
 

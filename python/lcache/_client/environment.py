@@ -33,7 +33,7 @@ class World(NamedTuple):
 
 
 def launched_world(env: Mapping[str, str] | None = None) -> World:
-    """Reads the launcher's variables, as launch/world.go does; World(1, 0, None) without a launcher."""
+    """Reads the launcher's variables, as cmd/lcache/internal/launch/world.go does; World(1, 0, None) without a launcher."""
     env = os.environ if env is None else env
     for size_names, rank_name, local_rank_name in _LAUNCHERS:
         size, rank, local_rank = _integer(env, *size_names), _integer(env, rank_name), _integer(env, local_rank_name)
