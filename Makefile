@@ -36,10 +36,10 @@ SELDOM := GOGC=400
 RACE := $(if $(shell command -v gcc || command -v clang || command -v cc),-race -gcflags=github.com/pierrec/lz4/v4/...=-race=false,)
 
 # Packages whose tests choose their I/O by environment: they run once more without io_uring and without O_DIRECT.
-IO_PACKAGES := $(patsubst %,./%/...,$(wildcard internal/disk/blockio logfile internal/serve/fetch reorder internal/serve/deliver engine server cmd/lcache/internal/launch cmd/lcache/internal/doctor cmd))
+IO_PACKAGES := $(patsubst %,./%/...,$(wildcard internal/disk/blockio logfile internal/serve/fetch reorder internal/serve/deliver engine server cmd))
 
 # Of these, packages whose tests run lcache as a user does, which refuses a cache that lies in memory.
-ON_DISK := $(filter ./launch/% ./doctor/% ./cmd/%,$(IO_PACKAGES))
+ON_DISK := $(filter ./cmd/%,$(IO_PACKAGES))
 
 # What the others write through the page cache lies in memory, where it has room. Programs that lie there may not be allowed to run, so Go links elsewhere.
 IN_MEMORY := $(if $(shell test "$$(df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 {print $$4}')" -gt 6000000 2>/dev/null && test -w /dev/shm && echo yes),GOTMPDIR=$${TMPDIR:-/tmp} TMPDIR=/dev/shm)

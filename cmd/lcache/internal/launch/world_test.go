@@ -15,7 +15,7 @@ import (
 
 // TestLaunchedWorld runs the cases that the Python client runs, too.
 func TestLaunchedWorld(t *testing.T) {
-	b, err := os.ReadFile("../testdata/launchers.json")
+	b, err := os.ReadFile("../../../../testdata/launchers.json")
 	if err != nil {
 		t.Fatal(err)
 	}
