@@ -36,7 +36,7 @@ var mayImport = map[string][]string{
 	"source/internal/web":      {"source/internal/object"},
 	"source/s3test":            {"sourcedir"},
 	"source":                   {"sample", "source/internal/object", "source/internal/s3", "source/internal/tarshard", "source/internal/web"},
-	"stored":                   {"sample"},
+	"internal/compress":        {"sample"},
 	"internal/serve/staging":   {"sample"},
 	"internal/disk/blockio":    {"iouring"},
 
@@ -44,54 +44,54 @@ var mayImport = map[string][]string{
 
 	"logfile":                      {"internal/disk/blockio", "sample"},
 	"metaindex":                    {"sample"},
-	"plan":                         {"shuffle"},
+	"internal/plan":                {"shuffle"},
 	"importance":                   {"sample"},
 	"drawn":                        {"importance", "sample"},
-	"wandering":                    nil,
-	"quota":                        nil,
+	"internal/importance/losses":   nil,
+	"internal/quota":               nil,
 	"internal/errcode":             nil,
-	"cmd/lcache/internal/scenario": {"plan"},
-	"cmd/lcache/internal/compare":  {"plan", "cmd/lcache/internal/scenario"},
-	"cmd/lcache/internal/hitratio": {"importance", "wandering", "sample"},
+	"cmd/lcache/internal/scenario": {"internal/plan"},
+	"cmd/lcache/internal/compare":  {"internal/plan", "cmd/lcache/internal/scenario"},
+	"cmd/lcache/internal/hitratio": {"importance", "internal/importance/losses", "sample"},
 	"cmd/lcache/internal/chart":    {"cmd/lcache/internal/compare", "cmd/lcache/internal/hitratio"},
-	"cmd/lcache/internal/planner":  {"internal/serve/status", "plan", "cmd/lcache/internal/doctor", "cmd/lcache/internal/attach", "chunker", "source"},
-	"internal/serve/schedule":      {"quota", "shuffle", "chunker", "sample"},
-	"internal/store/cache":         {"plan", "internal/serve/schedule", "logfile", "stored", "source", "chunker", "metaindex", "internal/disk/blockio", "sample", "internal/store/cachedir", "cgroup"},
-	"internal/serve/fetch":         {"logfile", "internal/serve/staging", "source", "chunker", "metaindex", "stored", "sample", "sourcedir"},
-	"reorder":                      {"internal/serve/fetch", "logfile", "internal/serve/staging", "metaindex", "chunker", "stored", "sample"},
+	"cmd/lcache/internal/planner":  {"internal/serve/status", "internal/plan", "cmd/lcache/internal/doctor", "cmd/lcache/internal/attach", "chunker", "source"},
+	"internal/serve/schedule":      {"internal/quota", "shuffle", "chunker", "sample"},
+	"internal/store/cache":         {"internal/plan", "internal/serve/schedule", "logfile", "internal/compress", "source", "chunker", "metaindex", "internal/disk/blockio", "sample", "internal/store/cachedir", "cgroup"},
+	"internal/serve/fetch":         {"logfile", "internal/serve/staging", "source", "chunker", "metaindex", "internal/compress", "sample", "sourcedir"},
+	"reorder":                      {"internal/serve/fetch", "logfile", "internal/serve/staging", "metaindex", "chunker", "internal/compress", "sample"},
 	"sorter":                       {"internal/store/cache", "reorder", "internal/serve/fetch", "internal/serve/staging", "logfile", "chunker", "internal/serve/schedule", "internal/disk/blockio", "sample"},
 	"internal/serve/deliver":       {"internal/serve/staging", "internal/serve/fetch", "metaindex", "chunker", "sample"},
-	"internal/store/ingest":        {"internal/store/cache", "sorter", "internal/serve/schedule", "logfile", "stored", "source", "chunker", "metaindex", "internal/disk/blockio", "sample", "internal/store/cachedir"},
+	"internal/store/ingest":        {"internal/store/cache", "sorter", "internal/serve/schedule", "logfile", "internal/compress", "source", "chunker", "metaindex", "internal/disk/blockio", "sample", "internal/store/cachedir"},
 	"internal/serve/status":        nil,
 	"internal/importance/disk":     {"internal/store/cache", "internal/serve/deliver", "drawn"},
 	"internal/importance/memory":   {"drawn", "importance", "internal/serve/staging", "sample"},
 	"internal/importance/packing":  {"internal/store/cache", "internal/serve/schedule", "internal/serve/staging", "logfile", "metaindex", "importance", "sample"},
-	"internal/importance/session":  {"internal/serve/status", "internal/importance/memory", "quota", "internal/serve/schedule", "internal/serve/deliver", "drawn", "importance", "sample"},
+	"internal/importance/session":  {"internal/serve/status", "internal/importance/memory", "internal/quota", "internal/serve/schedule", "internal/serve/deliver", "drawn", "importance", "sample"},
 
 	"internal/importance/epochlayout": {"chunker", "internal/serve/fetch", "drawn", "importance", "sample"},
-	"engine/internal/count":           {"internal/serve/status", "internal/serve/schedule", "verdict", "sample"},
+	"engine/internal/count":           {"internal/serve/status", "internal/serve/schedule", "internal/verdict", "sample"},
 
-	"engine":                      {"engine/internal/count", "internal/serve/status", "internal/importance/disk", "internal/importance/epochlayout", "internal/importance/memory", "internal/importance/packing", "internal/importance/session", "quota", "internal/store/cache", "sorter", "internal/serve/schedule", "internal/serve/deliver", "internal/serve/fetch", "reorder", "logfile", "internal/serve/staging", "source", "chunker", "metaindex", "plan", "drawn", "importance", "sample"},
-	"server":                      {"internal/errcode", "quota", "internal/serve/deliver", "engine", "internal/serve/schedule", "importance", "sample"},
+	"engine":                      {"engine/internal/count", "internal/serve/status", "internal/importance/disk", "internal/importance/epochlayout", "internal/importance/memory", "internal/importance/packing", "internal/importance/session", "internal/quota", "internal/store/cache", "sorter", "internal/serve/schedule", "internal/serve/deliver", "internal/serve/fetch", "reorder", "logfile", "internal/serve/staging", "source", "chunker", "metaindex", "internal/plan", "drawn", "importance", "sample"},
+	"server":                      {"internal/errcode", "internal/quota", "internal/serve/deliver", "engine", "internal/serve/schedule", "importance", "sample"},
 	"internal/store/cachedir":     nil,
 	"cgroup":                      nil,
 	"leaktest":                    nil,
 	"lanes":                       nil,
 	"sourcedir":                   nil,
-	"verdict":                     nil,
+	"internal/verdict":            nil,
 	"cores":                       nil,
 	"cmd/lcache/internal/attach":  {"internal/serve/status"},
 	"cmd/lcache/internal/metrics": {"internal/serve/status"},
-	"cmd/lcache/internal/devices": {"internal/store/cache", "cmd/lcache/internal/doctor", "cmd/lcache/internal/attach", "plan"},
+	"cmd/lcache/internal/devices": {"internal/store/cache", "cmd/lcache/internal/doctor", "cmd/lcache/internal/attach", "internal/plan"},
 	"cmd/lcache/internal/doctor":  {"internal/disk/blockio", "internal/store/cachedir", "cgroup", "source", "sample"},
-	"cmd/lcache/internal/launch":  {"internal/serve/status", "cmd/lcache/internal/attach", "internal/store/ingest", "engine", "server", "cmd/lcache/internal/metrics", "verdict", "internal/store/cache", "internal/store/cachedir", "logfile", "internal/serve/schedule", "plan", "source"},
-	"cmd/lcache/internal/bench":   {"cmd/lcache/internal/launch", "engine", "server", "verdict", "cmd/lcache/internal/doctor"},
+	"cmd/lcache/internal/launch":  {"internal/serve/status", "cmd/lcache/internal/attach", "internal/store/ingest", "engine", "server", "cmd/lcache/internal/metrics", "internal/verdict", "internal/store/cache", "internal/store/cachedir", "logfile", "internal/serve/schedule", "internal/plan", "source"},
+	"cmd/lcache/internal/bench":   {"cmd/lcache/internal/launch", "engine", "server", "internal/verdict", "cmd/lcache/internal/doctor"},
 	"cmd/lcache/internal/demo":    {"internal/serve/status", "cmd/lcache/internal/launch", "cmd/lcache/internal/attach", "internal/store/ingest", "cmd/lcache/internal/doctor", "internal/store/cache", "internal/serve/schedule"},
-	"cmd/lcache":                  {"internal/serve/status", "cmd/lcache/internal/launch", "cmd/lcache/internal/devices", "cmd/lcache/internal/attach", "cmd/lcache/internal/bench", "cmd/lcache/internal/demo", "cmd/lcache/internal/doctor", "internal/store/ingest", "engine", "server", "cmd/lcache/internal/metrics", "verdict", "internal/store/cache", "internal/store/cachedir", "internal/serve/schedule", "plan", "cmd/lcache/internal/planner", "cmd/lcache/internal/compare", "cmd/lcache/internal/hitratio", "cmd/lcache/internal/chart", "cmd/lcache/internal/scenario", "shuffle", "source", "sample"},
+	"cmd/lcache":                  {"internal/serve/status", "cmd/lcache/internal/launch", "cmd/lcache/internal/devices", "cmd/lcache/internal/attach", "cmd/lcache/internal/bench", "cmd/lcache/internal/demo", "cmd/lcache/internal/doctor", "internal/store/ingest", "engine", "server", "cmd/lcache/internal/metrics", "internal/verdict", "internal/store/cache", "internal/store/cachedir", "internal/serve/schedule", "internal/plan", "cmd/lcache/internal/planner", "cmd/lcache/internal/compare", "cmd/lcache/internal/hitratio", "cmd/lcache/internal/chart", "cmd/lcache/internal/scenario", "shuffle", "source", "sample"},
 }
 
 // everywhere are leaves that any package may import: they stand in for something that the language lacks.
-var everywhere = []string{"internal/disk/offheap", "cores", "spelling", "figures", "usage", "internal/disk/durable", "trust", "surrogate"}
+var everywhere = []string{"internal/disk/offheap", "cores", "spelling", "internal/figures", "usage", "internal/disk/durable", "internal/trust", "internal/surrogate"}
 
 // drawers are names that say nothing about what is inside.
 var drawers = []string{"util", "utils", "common", "types", "helper", "helpers", "config", "misc", "base"}
@@ -273,7 +273,7 @@ func lostDoc(f *ast.File) string {
 }
 
 // numbersOnly are files of which no JSON has text from outside.
-var numbersOnly = []string{"shuffle/values.go", "plan/machine.go", "cmd/lcache/order.go", "cmd/lcache/order_list.go"}
+var numbersOnly = []string{"shuffle/values.go", "internal/plan/machine.go", "cmd/lcache/order.go", "cmd/lcache/order_list.go"}
 
 var codec = regexp.MustCompile(`\bjson\.(Marshal|MarshalIndent|Unmarshal|NewEncoder)\(`)
 
@@ -281,7 +281,7 @@ var codec = regexp.MustCompile(`\bjson\.(Marshal|MarshalIndent|Unmarshal|NewEnco
 func TestNamesSurviveJSON(t *testing.T) {
 	for _, p := range packages(t) {
 		name, _ := local(p.ImportPath)
-		if name == "surrogate" || strings.HasSuffix(name, "test") {
+		if name == "internal/surrogate" || strings.HasSuffix(name, "test") {
 			continue
 		}
 		for _, file := range p.GoFiles {

@@ -41,7 +41,7 @@ var openNoCache = map[string]string{
 	"source/labels.go":                        "the labels that the user names",
 	"source/open.go":                          "files of the source",
 	"internal/serve/staging/memory.go":        "/proc, /sys",
-	"trust/trust.go":                          "it is where the others open files",
+	"internal/trust/trust.go":                 "it is where the others open files",
 }
 
 // TestFilesOfCachesAreOpenedByTrust: a file of a cache that is opened in another way could be another user's, a link, or a pipe that is never written.

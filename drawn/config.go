@@ -19,7 +19,7 @@ import (
 	"strings"
 
 	"lcache/importance"
-	"lcache/surrogate"
+	"lcache/internal/surrogate"
 
 	"github.com/dustin/go-humanize"
 )

@@ -13,8 +13,8 @@ import (
 	"slices"
 
 	"lcache/internal/disk/durable"
-	"lcache/surrogate"
-	"lcache/trust"
+	"lcache/internal/surrogate"
+	"lcache/internal/trust"
 
 	"github.com/zeebo/xxh3"
 )

@@ -7,9 +7,9 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"lcache/internal/importance/session"
+	"lcache/internal/quota"
 	"lcache/internal/serve/deliver"
 	"lcache/internal/store/cache"
-	"lcache/quota"
 )
 
 // What clients make a server keep is a part of --memory: the account has what the planned parts leave.

@@ -3,9 +3,9 @@ package engine
 import (
 	"time"
 
+	"lcache/internal/plan"
 	"lcache/internal/serve/deliver"
 	"lcache/internal/serve/fetch"
-	"lcache/plan"
 	"lcache/reorder"
 )
 

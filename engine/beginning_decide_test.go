@@ -7,7 +7,7 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 
-	"lcache/plan"
+	"lcache/internal/plan"
 )
 
 // TestDecideBeginning reads testdata/beginning.txt as stories: a paragraph is what was measured since an epoch began over a log in another order, and what is done about it.

@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"lcache/internal/disk/blockio"
+	"lcache/internal/plan"
 	"lcache/internal/serve/schedule"
 	"lcache/internal/store/ingest"
-	"lcache/plan"
 	"lcache/sample"
 	"lcache/source"
 )

@@ -7,11 +7,11 @@ import (
 	"testing"
 	"time"
 
+	"lcache/internal/plan"
 	"lcache/internal/serve/schedule"
 	"lcache/internal/store/cache"
 	"lcache/internal/store/ingest"
 	"lcache/lanes"
-	"lcache/plan"
 	"lcache/sample"
 )
 

@@ -9,12 +9,12 @@ import (
 
 	"lcache/chunker"
 	"lcache/internal/disk/blockio"
+	"lcache/internal/plan"
 	"lcache/internal/serve/deliver"
 	"lcache/internal/serve/fetch"
 	"lcache/internal/serve/staging"
 	"lcache/internal/store/cache"
 	"lcache/internal/store/ingest"
-	"lcache/plan"
 	"lcache/sample"
 )
 

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"lcache/plan"
+	"lcache/internal/plan"
 	"lcache/reorder"
 )
 

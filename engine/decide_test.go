@@ -7,7 +7,7 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 
-	"lcache/plan"
+	"lcache/internal/plan"
 )
 
 // TestDecide reads testdata/decide.txt as stories: a paragraph is a state, and what the mover does in it and why.

@@ -7,11 +7,11 @@ import (
 	"testing"
 
 	"lcache/internal/disk/offheap"
+	"lcache/internal/plan"
 	"lcache/internal/serve/deliver"
 	"lcache/internal/serve/schedule"
 	"lcache/internal/store/cache"
 	"lcache/lanes"
-	"lcache/plan"
 	"lcache/sample"
 )
 

@@ -19,12 +19,12 @@ import (
 
 	"lcache/drawn"
 	"lcache/internal/disk/blockio"
+	"lcache/internal/plan"
 	"lcache/internal/serve/deliver"
 	"lcache/internal/serve/schedule"
 	"lcache/internal/store/cache"
 	"lcache/internal/store/ingest"
 	"lcache/lanes"
-	"lcache/plan"
 	"lcache/sample"
 	"lcache/shuffle"
 )

@@ -8,10 +8,10 @@ import (
 	"testing"
 
 	"lcache/chunker"
+	"lcache/internal/plan"
 	"lcache/internal/serve/deliver"
 	"lcache/internal/serve/schedule"
 	"lcache/internal/store/ingest"
-	"lcache/plan"
 	"lcache/sample"
 	"lcache/source"
 )

@@ -3,10 +3,10 @@ package engine
 import (
 	"time"
 
+	"lcache/internal/plan"
 	"lcache/internal/serve/fetch"
 	"lcache/internal/serve/status"
 	"lcache/internal/store/cache"
-	"lcache/plan"
 	"lcache/reorder"
 )
 

@@ -11,10 +11,10 @@ import (
 	"testing"
 
 	"lcache/internal/disk/blockio"
+	"lcache/internal/plan"
 	"lcache/internal/serve/deliver"
 	"lcache/internal/store/cache"
 	"lcache/lanes"
-	"lcache/plan"
 )
 
 // slowReads is a disk whose log is the better choice, slowWrites one that is better read in place.

@@ -6,10 +6,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"lcache/internal/plan"
 	"lcache/internal/serve/fetch"
 	"lcache/internal/serve/staging"
 	"lcache/logfile"
-	"lcache/plan"
 )
 
 // How fast the pass could read is measured for measureFor, of which the first part does not count: a limit of operations or bytes lets a burst pass.

@@ -15,13 +15,13 @@ import (
 	"testing"
 	"time"
 
+	"lcache/internal/plan"
 	"lcache/internal/serve/deliver"
 	"lcache/internal/serve/schedule"
 	"lcache/internal/serve/status"
 	"lcache/internal/store/cache"
 	"lcache/internal/store/ingest"
 	"lcache/lanes"
-	"lcache/plan"
 	"lcache/sample"
 )
 

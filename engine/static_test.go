@@ -7,11 +7,11 @@ import (
 	"strings"
 	"testing"
 
+	"lcache/internal/plan"
 	"lcache/internal/serve/schedule"
 	"lcache/internal/serve/status"
 	"lcache/internal/store/cache"
 	"lcache/internal/store/ingest"
-	"lcache/plan"
 	"lcache/usage"
 )
 

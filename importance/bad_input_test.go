@@ -170,7 +170,7 @@ func TestNegativeLoss(t *testing.T) {
 func TestSilence(t *testing.T) {
 	for name, s := range scorers(t, 100) {
 		b := Boundary{Scorer: s, Samples: 100, Seed: 1, Draw: Systematic}
-		speak := func(e int) { losses(s, 100, e) }
+		speak := func(e int) { observe(s, 100, e) }
 		state := []State{}
 		for e := range 7 {
 			if e < 2 || e > 4 {
@@ -192,7 +192,7 @@ func TestSilence(t *testing.T) {
 // TestFewObservations: values of samples that nobody reports stay, and the share is known.
 func TestFewObservations(t *testing.T) {
 	for name, s := range scorers(t, 10) {
-		losses(s, 10, 0)
+		observe(s, 10, 0)
 		s.EndEpoch(Progress{Epoch: 0})
 		before := s.Values(nil)
 		s.Observe(Observation{Kind: Losses, Epoch: 1, Index: []uint32{3, 3}, Loss: []float32{50, 60}})

@@ -18,8 +18,8 @@ import (
 // imageNet is the number of samples of ImageNet-21k.
 const imageNet = 14_200_000
 
-// losses are drawn as the generator of the study draws them: log-normal, so that they spread over several powers of two.
-func losses(s Scorer, n, epoch int) {
+// observe feeds losses that are drawn as the generator of the study draws them: log-normal, so that they spread over several powers of two.
+func observe(s Scorer, n, epoch int) {
 	r := rand.New(rand.NewPCG(1, uint64(epoch)))
 	o := Observation{Kind: Losses, Epoch: uint32(epoch)}
 	for i := range uint32(n) {
@@ -69,7 +69,7 @@ func BenchmarkBoundary(b *testing.B) {
 					b.Fatal(err)
 				}
 				defer s.Close()
-				losses(s, imageNet, 0)
+				observe(s, imageNet, 0)
 				s.EndEpoch(Progress{Epoch: 0})
 				boundary := Boundary{Scorer: s, Samples: imageNet, Seed: 1, Draw: draw}
 				cpu := cpuTime(b)
@@ -125,7 +125,7 @@ func BenchmarkObserve(b *testing.B) {
 					b.Fatal(err)
 				}
 				defer s.Close()
-				losses(s, n, 0)
+				observe(s, n, 0)
 				r := rand.New(rand.NewPCG(1, 2))
 				batches := make([]Observation, 1024)
 				for k := range batches {
@@ -194,7 +194,7 @@ func TestBoundaryMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	for e := range 2 {
-		losses(s, n, e)
+		observe(s, n, e)
 		watch := watchMapped(t, most+before)
 		s.EndEpoch(Progress{Epoch: e})
 		watch("the warm-up")
@@ -226,7 +226,7 @@ func TestBoundaryMemory(t *testing.T) {
 		watch("the epoch")
 		offheap.Free(order)
 		s.EndEpoch(Progress{Epoch: e})
-		losses(s, n, e+1)
+		observe(s, n, e+1)
 	}
 	t.Logf("mapped at the end %.1f bytes a sample, resident %.1f", float64(offheap.Mapped()-before)/n, float64(resident(t)-rest)/n)
 }

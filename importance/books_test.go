@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"lcache/internal/disk/offheap"
+	"lcache/internal/importance/losses"
 	"lcache/sample"
-	"lcache/wandering"
 )
 
 // TestLCacheLaw: a substitute was not served in this epoch, an exact read counts as served, and a refused candidate stays.
@@ -252,7 +252,7 @@ func TestElasticStays(t *testing.T) {
 func TestWarmUp(t *testing.T) {
 	const n, seeds = 2000, 3
 	for seed := range uint64(seeds) {
-		g := wandering.New(n, seed+1)
+		g := losses.New(n, seed+1)
 		s := ok[*Loss](t)(NewLoss(n, LossOptions{Unstable: n / 20, Overlap: 0.8, MaxEpochs: 10}))
 		observed, e := 0, 0
 		for ; s.Activity().State != Active && e < 30; e++ {
@@ -286,7 +286,7 @@ func TestWarmUp(t *testing.T) {
 			if s.Activity().State != Warmup {
 				t.Errorf("a warm-up of %d epochs has ended after %d", fixed, e)
 			}
-			losses(s, 10, e)
+			observe(s, 10, e)
 			s.EndEpoch(Progress{Epoch: e})
 		}
 		if s.Activity().State != Active {
@@ -300,7 +300,7 @@ func TestWarmUp(t *testing.T) {
 func TestRepeatedBoundary(t *testing.T) {
 	for name, s := range scorers(t, 500) {
 		m := ok[Method](t)(Lookup(name))
-		losses(s, 500, 0)
+		observe(s, 500, 0)
 		s.EndEpoch(Progress{Epoch: 0})
 		b := Boundary{Scorer: s, Samples: 500, Seed: 11, Draw: Systematic}
 		draw := func(e int) []uint32 {

@@ -10,8 +10,8 @@ import (
 	"path/filepath"
 
 	"lcache/internal/disk/durable"
+	"lcache/internal/trust"
 	"lcache/sample"
-	"lcache/trust"
 
 	"golang.org/x/sys/unix"
 )

@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 
 	"lcache/internal/disk/durable"
-	"lcache/trust"
+	"lcache/internal/trust"
 
 	"golang.org/x/sys/unix"
 )

@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"lcache/trust"
+	"lcache/internal/trust"
 )
 
 // LockFile is the right to use a cache directory. The kernel takes it back when the process ends, however it ends.

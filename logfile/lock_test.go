@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"lcache/trust"
+	"lcache/internal/trust"
 )
 
 // TestLockSaysWhenItEnds: whoever finds the lock held learns by whom, and when that process ends by itself.

@@ -10,7 +10,7 @@ import (
 	"slices"
 
 	"lcache/internal/disk/durable"
-	"lcache/trust"
+	"lcache/internal/trust"
 
 	"golang.org/x/sys/unix"
 )

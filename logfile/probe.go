@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"lcache/internal/disk/blockio"
-	"lcache/trust"
+	"lcache/internal/trust"
 )
 
 // probe tries a device that is aside: a page is written to a free place, if there is one, and read back. A device that does not answer

@@ -7,8 +7,8 @@ import (
 	"io/fs"
 	"os"
 
+	"lcache/internal/trust"
 	"lcache/sample"
-	"lcache/trust"
 )
 
 // recovery is one journal on its way to being a Logfile.

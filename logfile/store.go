@@ -15,8 +15,8 @@ import (
 
 	"lcache/internal/disk/blockio"
 	"lcache/internal/disk/durable"
+	"lcache/internal/trust"
 	"lcache/sample"
-	"lcache/trust"
 )
 
 // closeTimeout bounds how long Close waits for a hung device, unless Options says otherwise.

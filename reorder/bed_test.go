@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"lcache/chunker"
+	"lcache/internal/compress"
 	"lcache/internal/disk/blockio"
 	"lcache/internal/disk/offheap"
 	"lcache/internal/serve/fetch"
@@ -20,7 +21,6 @@ import (
 	"lcache/logfile"
 	"lcache/reorder"
 	"lcache/sample"
-	"lcache/stored"
 )
 
 func TestMain(m *testing.M) {
@@ -100,7 +100,7 @@ func (s spec) blocks() int {
 	if !s.packed {
 		return blocksOf(s.sizes)
 	}
-	total, huge, t := 0, 0, stored.Trial{Align: fetchtest.Align}
+	total, huge, t := 0, 0, compress.Trial{Align: fetchtest.Align}
 	for i, n := range s.sizes {
 		total += padded(n)
 		if s.most > 0 && n > s.most {

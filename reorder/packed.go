@@ -6,8 +6,8 @@ import (
 	"slices"
 	"unsafe"
 
+	"lcache/internal/compress"
 	"lcache/sample"
-	"lcache/stored"
 )
 
 // With compression a segment's byte string holds stored bytes, and its slot plain ones. So its blocks are read to scratch memory, and
@@ -156,7 +156,7 @@ func (p *Pass) appendPacked(t *EpochLog, seg uint32, index sample.Index, plain [
 // dropped counts and logs a sample that is not written on. That the log has no room for it is a property of the dataset, and logged once.
 func (p *Pass) dropped(index sample.Index, err error) {
 	p.Stats.Dropped.Add(1)
-	if !errors.Is(err, stored.ErrRoom) {
+	if !errors.Is(err, compress.ErrRoom) {
 		p.o.Logger.Warn("a sample is not in the next epoch's log and will be read from the source", "sample", index, "error", err)
 		return
 	}

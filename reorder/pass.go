@@ -18,11 +18,11 @@ import (
 	"time"
 
 	"lcache/chunker"
+	"lcache/internal/compress"
 	"lcache/internal/serve/fetch"
 	"lcache/internal/serve/staging"
 	"lcache/metaindex"
 	"lcache/sample"
-	"lcache/stored"
 )
 
 // Options configure a Pass.
@@ -32,8 +32,8 @@ type Options struct {
 	Locations    *metaindex.Locations
 	Sums         *sample.Sums
 	Sizes        []uint32
-	Form         *stored.Form // nil: without compression
-	Scratch      []byte       // with compression: blocks are read there; room for the largest sample that is compressed and a block, and for three blocks at least
+	Form         *compress.Form // nil: without compression
+	Scratch      []byte         // with compression: blocks are read there; room for the largest sample that is compressed and a block, and for three blocks at least
 	Align        int
 	Block        int
 	InFlight     int           // without compression: blocks that are read at once; 0: 16

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"os"
 
-	"lcache/trust"
+	"lcache/internal/trust"
 )
 
 // openRegular opens a file of the cache, and returns its size.

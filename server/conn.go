@@ -16,7 +16,7 @@ import (
 
 	"lcache/internal/serve/deliver"
 	"lcache/internal/serve/schedule"
-	"lcache/surrogate"
+	"lcache/internal/surrogate"
 )
 
 // conn is one connection. Its reader reads frames, carries out the requests that have no answer, and queues the other requests. serve

@@ -10,8 +10,8 @@ import (
 
 	"lcache/internal/errcode"
 	"lcache/internal/serve/deliver"
+	"lcache/internal/surrogate"
 	"lcache/spelling"
-	"lcache/surrogate"
 )
 
 // The frame of docs/protocol.md:

@@ -7,8 +7,8 @@ import (
 
 	"lcache/engine"
 	"lcache/importance"
+	"lcache/internal/surrogate"
 	"lcache/sample"
-	"lcache/surrogate"
 )
 
 // Requests and answers of importance (docs/protocol.md). OBSERVE and EPOCHEND have no answer.

@@ -2,7 +2,7 @@ package server
 
 import (
 	"lcache/internal/serve/deliver"
-	"lcache/surrogate"
+	"lcache/internal/surrogate"
 )
 
 // mostJobs is how many jobs one connection may name.

@@ -9,8 +9,8 @@ import (
 	"unicode/utf8"
 
 	"lcache/internal/serve/status"
+	"lcache/internal/surrogate"
 	"lcache/source"
-	"lcache/surrogate"
 )
 
 // TestTokensThatAreNotUTF8: two tokens that differ in such bytes are two jobs, and the status has them as they were sent.

@@ -7,8 +7,8 @@ import (
 	"lcache/engine"
 	"lcache/internal/serve/deliver"
 	"lcache/internal/serve/schedule"
+	"lcache/internal/surrogate"
 	"lcache/sample"
-	"lcache/surrogate"
 )
 
 // body reads the numbers and columns of a request's body in turn. It remembers that one was missing, and end reports that, or bytes left.

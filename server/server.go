@@ -19,7 +19,7 @@ import (
 	"time"
 
 	"lcache/engine"
-	"lcache/quota"
+	"lcache/internal/quota"
 )
 
 // Options of Listen.

@@ -5,9 +5,9 @@ import (
 	"io"
 
 	"lcache/cmd/lcache/internal/bench"
-	"lcache/figures"
+	"lcache/internal/figures"
+	"lcache/internal/verdict"
 	"lcache/spelling"
-	"lcache/verdict"
 )
 
 // shortest is the least time of an epoch, in seconds, that says much. In a shorter one, loading the first window into new memory counts.

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"lcache/cmd/lcache/internal/demo"
-	"lcache/figures"
+	"lcache/internal/figures"
 	"lcache/internal/store/ingest"
 )
 

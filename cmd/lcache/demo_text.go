@@ -5,7 +5,7 @@ import (
 	"io"
 
 	"lcache/cmd/lcache/internal/demo"
-	"lcache/figures"
+	"lcache/internal/figures"
 	"lcache/internal/store/ingest"
 	"lcache/spelling"
 )

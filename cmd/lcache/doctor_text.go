@@ -5,7 +5,7 @@ import (
 	"io"
 
 	"lcache/cmd/lcache/internal/doctor"
-	"lcache/figures"
+	"lcache/internal/figures"
 	"lcache/internal/store/cachedir"
 	"lcache/spelling"
 )

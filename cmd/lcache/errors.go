@@ -14,9 +14,9 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"lcache/internal/surrogate"
 	"lcache/shuffle"
 	"lcache/spelling"
-	"lcache/surrogate"
 	"lcache/usage"
 )
 

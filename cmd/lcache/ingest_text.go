@@ -7,7 +7,7 @@ import (
 
 	"github.com/dustin/go-humanize"
 
-	"lcache/figures"
+	"lcache/internal/figures"
 	"lcache/internal/store/cache"
 	"lcache/internal/store/ingest"
 	"lcache/source"

@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"lcache/cmd/lcache/internal/attach"
-	"lcache/figures"
+	"lcache/internal/figures"
 	"lcache/internal/store/cachedir"
 	"lcache/spelling"
 )

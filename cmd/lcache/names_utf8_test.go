@@ -7,7 +7,7 @@ import (
 
 	"lcache/internal/store/cachedir"
 	"lcache/internal/store/ingest"
-	"lcache/surrogate"
+	"lcache/internal/surrogate"
 )
 
 // TestNamesThatAreNotUTF8: source, class folders, extensions and cache may have any names: JSON has their bytes, and what is for people shows each byte.

@@ -8,8 +8,8 @@ import (
 	"strings"
 
 	"lcache/cmd/lcache/internal/planner"
-	"lcache/figures"
-	"lcache/plan"
+	"lcache/internal/figures"
+	"lcache/internal/plan"
 )
 
 // writePlan prints a plan: the facts by where they are from, a row for each policy, what to do, and what would change it.

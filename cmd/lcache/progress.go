@@ -10,9 +10,9 @@ import (
 	"github.com/schollz/progressbar/v3"
 	"golang.org/x/term"
 
-	"lcache/figures"
+	"lcache/internal/figures"
 	"lcache/internal/store/cache"
-	"lcache/surrogate"
+	"lcache/internal/surrogate"
 )
 
 // progress shows the progress of a long command: as a bar on a terminal, else as a line every few seconds. update may be called from any

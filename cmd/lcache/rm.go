@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"lcache/figures"
+	"lcache/internal/figures"
 	"lcache/internal/store/cachedir"
 	"lcache/spelling"
 )

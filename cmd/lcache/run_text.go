@@ -10,12 +10,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"lcache/cmd/lcache/internal/launch"
-	"lcache/figures"
+	"lcache/internal/figures"
 	"lcache/internal/serve/status"
 	"lcache/internal/store/cache"
 	"lcache/internal/store/ingest"
+	"lcache/internal/verdict"
 	"lcache/spelling"
-	"lcache/verdict"
 )
 
 // runSummary is the document of --json.

@@ -8,7 +8,7 @@ import (
 
 	"lcache/cmd/lcache/internal/launch"
 	"lcache/internal/serve/status"
-	"lcache/verdict"
+	"lcache/internal/verdict"
 )
 
 func digest(s string) *string { return &s }

@@ -11,9 +11,9 @@ import (
 	"lcache/cmd/lcache/internal/compare"
 	"lcache/cmd/lcache/internal/hitratio"
 	"lcache/cmd/lcache/internal/scenario"
-	"lcache/figures"
+	"lcache/internal/figures"
+	"lcache/internal/plan"
 	"lcache/internal/store/cache"
-	"lcache/plan"
 	"lcache/usage"
 )
 

@@ -11,7 +11,7 @@ import (
 
 	"lcache/cmd/lcache/internal/chart"
 	"lcache/cmd/lcache/internal/hitratio"
-	"lcache/figures"
+	"lcache/internal/figures"
 	"lcache/internal/store/cache"
 	"lcache/usage"
 )

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/term"
 
 	"lcache/cmd/lcache/internal/attach"
-	"lcache/surrogate"
+	"lcache/internal/surrogate"
 )
 
 // Times between two questions for the status, over which rates are measured: for the first text, and for the others of --watch.

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"lcache/figures"
+	"lcache/internal/figures"
 	"lcache/internal/serve/status"
 )
 

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"math"
 
-	"lcache/figures"
+	"lcache/internal/figures"
 	"lcache/internal/serve/status"
 )
 

@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"lcache/figures"
+	"lcache/internal/figures"
 	"lcache/internal/serve/status"
 	"lcache/spelling"
 )

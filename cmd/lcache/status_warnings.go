@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"lcache/figures"
+	"lcache/internal/figures"
 	"lcache/internal/serve/status"
 	"lcache/spelling"
 )

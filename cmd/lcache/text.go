@@ -9,7 +9,7 @@ import (
 	"text/tabwriter"
 	"unicode/utf8"
 
-	"lcache/surrogate"
+	"lcache/internal/surrogate"
 )
 
 // The layout of lines and tables. Package figures writes the numbers.

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"lcache/figures"
+	"lcache/internal/figures"
 	"lcache/internal/store/cache"
 	"lcache/spelling"
 )

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"io"
 
-	"lcache/figures"
+	"lcache/internal/figures"
 	"lcache/internal/store/cache"
 	"lcache/spelling"
 )

@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"lcache/internal/serve/status"
-	"lcache/verdict"
+	"lcache/internal/verdict"
 )
 
 // Totals are a job's counters at a time. An epoch's share is the difference of two.

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"lcache/internal/serve/status"
-	"lcache/verdict"
+	"lcache/internal/verdict"
 )
 
 // TestBoundBy: the verdict is of what was counted in the period. What follows from which facts is told in verdict's stories.

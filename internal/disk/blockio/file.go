@@ -10,7 +10,7 @@ import (
 	"github.com/dustin/go-humanize"
 	"golang.org/x/sys/unix"
 
-	"lcache/trust"
+	"lcache/internal/trust"
 )
 
 // defaultAlign is used where the kernel does not tell: no device in use has larger sectors.

@@ -15,9 +15,9 @@ import (
 	"lcache/importance"
 	"lcache/internal/disk/offheap"
 	"lcache/internal/importance/memory"
+	"lcache/internal/quota"
 	"lcache/internal/serve/schedule"
 	"lcache/leaktest"
-	"lcache/quota"
 	"lcache/sample"
 )
 

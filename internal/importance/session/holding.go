@@ -6,8 +6,8 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"lcache/drawn"
+	"lcache/internal/quota"
 	"lcache/internal/serve/deliver"
-	"lcache/quota"
 )
 
 const (

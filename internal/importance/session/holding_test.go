@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"lcache/drawn"
+	"lcache/internal/quota"
 	"lcache/internal/serve/deliver"
-	"lcache/quota"
 )
 
 // TestHolding: jobs take states, orders and samples from shares of one account, a refused job names the --memory that it needs, and a job that is over gives everything back.

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"lcache/importance"
-	"lcache/quota"
+	"lcache/internal/quota"
 )
 
 // mostQueued bounds what waits for the worker, in bytes. The worker wakes for gatherBytes of it, or gatherTime after the first: to wake it for each observation takes longer than to note one.

@@ -6,7 +6,7 @@ import (
 	"lcache/drawn"
 	"lcache/internal/serve/deliver"
 	"lcache/internal/serve/schedule"
-	"lcache/surrogate"
+	"lcache/internal/surrogate"
 )
 
 // Info is the answer to a client that asked for importance.

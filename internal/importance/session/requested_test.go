@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"lcache/importance"
+	"lcache/internal/quota"
 	"lcache/internal/serve/deliver"
-	"lcache/quota"
 	"lcache/sample"
 )
 

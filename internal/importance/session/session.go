@@ -22,9 +22,9 @@ import (
 	"lcache/importance"
 	"lcache/internal/disk/durable"
 	"lcache/internal/importance/memory"
+	"lcache/internal/quota"
 	"lcache/internal/serve/schedule"
 	"lcache/internal/serve/status"
-	"lcache/quota"
 	"lcache/sample"
 )
 

@@ -19,12 +19,12 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
+	"lcache/internal/compress"
 	"lcache/internal/serve/staging"
 	"lcache/logfile"
 	"lcache/metaindex"
 	"lcache/sample"
 	"lcache/source"
-	"lcache/stored"
 )
 
 // Options configure a Fetcher.
@@ -33,8 +33,8 @@ type Options struct {
 	Locations     *metaindex.Locations
 	Manifest      *sample.Manifest
 	Sums          *sample.Sums
-	Form          *stored.Form // nil: without compression
-	PackedBytes   int64        // with it: memory for stored bytes on their way into side memory; room for the largest sample, at least
+	Form          *compress.Form // nil: without compression
+	PackedBytes   int64          // with it: memory for stored bytes on their way into side memory; room for the largest sample, at least
 	Source        source.Source
 	Logfile       func(half int) *logfile.Logfile // nil where the half has no Logfile
 	Recovered     func(half int) bool             // a Logfile that this process did not begin: its failures are stale, not corrupt

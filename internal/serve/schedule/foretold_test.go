@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"lcache/quota"
+	"lcache/internal/quota"
 	"lcache/sample"
 )
 

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"lcache/chunker"
-	"lcache/quota"
+	"lcache/internal/quota"
 	"lcache/sample"
 )
 

@@ -20,7 +20,7 @@ import (
 	"sync"
 	"time"
 
-	"lcache/quota"
+	"lcache/internal/quota"
 	"lcache/shuffle"
 	"lcache/usage"
 )

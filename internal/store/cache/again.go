@@ -3,7 +3,7 @@ package cache
 import (
 	"strings"
 
-	"lcache/plan"
+	"lcache/internal/plan"
 )
 
 // Chosen is a layout that a server found to be the better one while it served the cache.

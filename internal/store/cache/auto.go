@@ -6,10 +6,10 @@ import (
 
 	"github.com/dustin/go-humanize"
 
-	"lcache/figures"
+	"lcache/internal/figures"
+	"lcache/internal/plan"
 	"lcache/internal/serve/schedule"
 	"lcache/logfile"
-	"lcache/plan"
 )
 
 // Disk is what is known of the devices of a cache, all of them together.

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"lcache/plan"
+	"lcache/internal/plan"
 )
 
 // TestLayoutFor chooses by forced facts. A volume that is capped has 3,000 operations of up to 256 KiB and 500 MB a second.

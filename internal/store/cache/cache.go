@@ -26,6 +26,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"lcache/chunker"
+	"lcache/internal/compress"
 	"lcache/internal/disk/blockio"
 	"lcache/internal/serve/schedule"
 	"lcache/internal/store/cachedir"
@@ -33,7 +34,6 @@ import (
 	"lcache/metaindex"
 	"lcache/sample"
 	"lcache/source"
-	"lcache/stored"
 	"lcache/usage"
 )
 
@@ -46,7 +46,7 @@ type Cache struct {
 	Sums      *sample.Sums
 	Inodes    *sample.Inodes  // nil: not kept
 	Lengths   *sample.Lengths // nil without compression
-	Form      *stored.Form    // nil without compression
+	Form      *compress.Form  // nil without compression
 	Source    *source.Retrying
 	Lister    source.Source // the same source, without retries
 	IO        *blockio.IO
@@ -293,7 +293,7 @@ func (c *Cache) OpenStore(o IO, memory int64) (err error) {
 		return err
 	}
 	if c.Lengths != nil {
-		c.Form = stored.New(c.Manifest.Sizes(), c.Lengths, c.Format.Align, c.Record.Room, c.MostPacked())
+		c.Form = compress.New(c.Manifest.Sizes(), c.Lengths, c.Format.Align, c.Record.Room, c.MostPacked())
 	}
 	c.locate()
 	return nil

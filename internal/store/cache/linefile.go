@@ -17,9 +17,9 @@ import (
 	"lcache/internal/disk/durable"
 	"lcache/internal/disk/offheap"
 	"lcache/internal/serve/schedule"
+	"lcache/internal/trust"
 	"lcache/logfile"
 	"lcache/sample"
-	"lcache/trust"
 )
 
 // The file line-0 or line-1, all numbers little-endian (docs/format.md):

@@ -13,9 +13,9 @@ import (
 
 	"lcache/internal/disk/durable"
 	"lcache/internal/serve/schedule"
+	"lcache/internal/surrogate"
+	"lcache/internal/trust"
 	"lcache/source"
-	"lcache/surrogate"
-	"lcache/trust"
 )
 
 // A Record is the content of job.json: source and job of a cache, and the sizes that were fixed when it was made. Ingest writes it last in its

@@ -11,8 +11,8 @@ import (
 
 	"lcache/cgroup"
 	"lcache/chunker"
+	"lcache/internal/compress"
 	"lcache/sample"
-	"lcache/stored"
 )
 
 // Size computes the sizes for this job and a memory limit in bytes. The block size is fixed by FORMAT. The segments of a Logfile that exists are the
@@ -164,7 +164,7 @@ func (c *Cache) largestPacked(most uint32, align int) (largest uint64) {
 		if c.Lengths != nil {
 			length = c.Lengths.Get(sample.Index(i))
 		}
-		if p := chunker.Padded(s, align); p > largest && stored.MayPack(s, length, most) {
+		if p := chunker.Padded(s, align); p > largest && compress.MayPack(s, length, most) {
 			largest = p
 		}
 	}

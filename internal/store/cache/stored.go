@@ -9,9 +9,9 @@ import (
 	"path/filepath"
 
 	"lcache/chunker"
+	"lcache/internal/compress"
 	"lcache/logfile"
 	"lcache/sample"
-	"lcache/stored"
 )
 
 // Packing is the part of job.json about compression. It is fixed when the cache is made.
@@ -121,7 +121,7 @@ func (c *Cache) Pack(ctx context.Context, p *logfile.Packages, lane int, index s
 		number, off, err = p.Put(ctx, lane, index, data)
 		return err
 	})
-	if errors.Is(err, stored.ErrRoom) || errors.Is(err, stored.ErrLength) {
+	if errors.Is(err, compress.ErrRoom) || errors.Is(err, compress.ErrLength) {
 		err = fmt.Errorf("%w: %w", logfile.ErrFull, err)
 	}
 	return number, off, err

@@ -23,8 +23,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"lcache/surrogate"
-	"lcache/trust"
+	"lcache/internal/surrogate"
+	"lcache/internal/trust"
 )
 
 // A Cache is one directory of a cache. Of a cache over several directories each is one, and only the first knows the source.

@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"lcache/trust"
+	"lcache/internal/trust"
 )
 
 // A ClientLock is the lock under which a client lists a source and starts the cache's server (python/lcache/cache_lock.py). While it is held, no client starts one.

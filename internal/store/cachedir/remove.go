@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"lcache/trust"
+	"lcache/internal/trust"
 )
 
 // Remove removes the cache in dir: the files that lcache makes, then the directory. If there are other files, they stay, and so does the

@@ -6,7 +6,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"lcache/trust"
+	"lcache/internal/trust"
 )
 
 // CheckTrust returns a *trust.Error if other users could have written to a directory, or to a file that lcache makes in a cache. A directory that can't be looked at is left to

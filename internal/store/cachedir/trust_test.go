@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"testing"
 
-	"lcache/trust"
+	"lcache/internal/trust"
 )
 
 // TestUntrusted: of a cache that other users could have written to nothing is read, and nothing is removed. A list has it, with the reason.

@@ -11,10 +11,10 @@ import (
 
 	"lcache/internal/store/cache"
 	"lcache/internal/store/cachedir"
+	"lcache/internal/trust"
 	"lcache/logfile"
 	"lcache/sample"
 	"lcache/source"
-	"lcache/trust"
 )
 
 // dryRun lists a source and reports what reading it would cost: of what the cache lacks. Of shards over a network whose indexes are not kept it asks for their sizes alone. It makes and changes

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"lcache/internal/compress"
 	"lcache/internal/disk/blockio"
 	"lcache/internal/serve/schedule"
 	"lcache/internal/store/cache"
@@ -16,7 +17,6 @@ import (
 	"lcache/sample"
 	"lcache/sorter"
 	"lcache/source"
-	"lcache/stored"
 )
 
 // prefill lays out the first epoch, and reads the missing samples in the source's own order.
@@ -274,9 +274,9 @@ func (in *run) storeSample(ctx context.Context, entry sample.Entry, index sample
 	seg := in.line.Segment[index]
 	off, err := in.append(ctx, int(seg), index, buf)
 	switch {
-	case errors.Is(err, stored.ErrRoom):
+	case errors.Is(err, compress.ErrRoom):
 		return nil
-	case errors.Is(err, stored.ErrLength): // the log holds other bytes of it: it has room in a new Logfile
+	case errors.Is(err, compress.ErrLength): // the log holds other bytes of it: it has room in a new Logfile
 		c.Locations.Clear(index, c.Locations.Get(index))
 		return nil
 	case errors.Is(err, logfile.ErrFull):

@@ -15,10 +15,10 @@ import (
 
 	"lcache/internal/disk/durable"
 	"lcache/internal/store/cache"
+	"lcache/internal/surrogate"
+	"lcache/internal/trust"
 	"lcache/sample"
 	"lcache/source"
-	"lcache/surrogate"
-	"lcache/trust"
 )
 
 // list lists the source and makes the manifest. If the source is the same, the old manifest stays. If the source has changed, the cache is adapted. A

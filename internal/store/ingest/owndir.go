@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"lcache/internal/store/cachedir"
+	"lcache/internal/trust"
 	"lcache/spelling"
-	"lcache/trust"
 )
 
 // ownDirectory adds to the error of a directory that other users can write, and that is no cache yet, the command that makes a directory of this user's own.

@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"testing"
 
-	"lcache/trust"
+	"lcache/internal/trust"
 )
 
 // TestDirectoryOfAnother: an empty directory of another user is refused before anything is made there, with the command that makes one of this user's own.

@@ -8,9 +8,9 @@ import (
 	"sync"
 
 	"lcache/chunker"
+	"lcache/internal/compress"
 	"lcache/internal/store/cache"
 	"lcache/sample"
-	"lcache/stored"
 	"lcache/usage"
 )
 
@@ -89,9 +89,9 @@ func TrialSamples(sizes []uint32, first, behind int) (list []sample.Index) {
 }
 
 // try reads the samples of a trial and packs them.
-func (in *run) try(ctx context.Context) (*stored.Trial, error) {
+func (in *run) try(ctx context.Context) (*compress.Trial, error) {
 	c := in.cache
-	t := &stored.Trial{Align: c.Format.Align}
+	t := &compress.Trial{Align: c.Format.Align}
 	first, behind := c.ShareOf(in.o.Share, in.o.Shares)
 	sizes := slices.Clone(c.Manifest.Sizes())
 	most := c.MostPacked()
@@ -152,7 +152,7 @@ func (in *run) try(ctx context.Context) (*stored.Trial, error) {
 func (in *run) append(ctx context.Context, seg int, index sample.Index, plain []byte) (uint64, error) {
 	c := in.cache
 	off, err := c.AppendTo(ctx, in.target, seg, index, plain)
-	if errors.Is(err, stored.ErrLength) && !in.inLog(index) {
+	if errors.Is(err, compress.ErrLength) && !in.inLog(index) {
 		c.Form.Forget(index) // its bytes have changed
 		return c.AppendTo(ctx, in.target, seg, index, plain)
 	}

@@ -15,11 +15,11 @@ import (
 	"lcache/internal/disk/durable"
 	"lcache/internal/serve/schedule"
 	"lcache/internal/store/cache"
+	"lcache/internal/trust"
 	"lcache/logfile"
 	"lcache/metaindex"
 	"lcache/sample"
 	"lcache/source"
-	"lcache/trust"
 
 	"github.com/dustin/go-humanize"
 )

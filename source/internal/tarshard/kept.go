@@ -11,7 +11,7 @@ import (
 	"github.com/zeebo/xxh3"
 
 	"lcache/internal/disk/durable"
-	"lcache/trust"
+	"lcache/internal/trust"
 )
 
 // The file of a Kept is a row of records, little-endian, one for each shard, in the order in which they were indexed:

@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"lcache/internal/serve/status"
-	"lcache/surrogate"
+	"lcache/internal/surrogate"
 )
 
 // The part of docs/protocol.md that a Client speaks.

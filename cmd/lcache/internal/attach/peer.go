@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"lcache/trust"
+	"lcache/internal/trust"
 )
 
 // checkServer asks the kernel for the user of the process that listens at the other end of a connection, and check whether that user's server may be used.

@@ -11,8 +11,8 @@ import (
 	"strings"
 	"syscall"
 
-	"lcache/surrogate"
-	"lcache/trust"
+	"lcache/internal/surrogate"
+	"lcache/internal/trust"
 )
 
 // The registry is a directory with a small file for each server, named by the server's pid. Only the user can write to the directory. The file

@@ -19,7 +19,7 @@ import (
 	"lcache/cmd/lcache/internal/launch"
 	"lcache/cores"
 	"lcache/engine"
-	"lcache/verdict"
+	"lcache/internal/verdict"
 )
 
 // LimitTime is the default of Options.LimitTime.

@@ -3,7 +3,7 @@ package bench
 import (
 	"testing"
 
-	"lcache/verdict"
+	"lcache/internal/verdict"
 )
 
 func TestBoundBy(t *testing.T) {

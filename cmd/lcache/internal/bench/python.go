@@ -14,8 +14,8 @@ import (
 
 	"lcache/cmd/lcache/internal/launch"
 	"lcache/engine"
+	"lcache/internal/surrogate"
 	"lcache/server"
-	"lcache/surrogate"
 )
 
 //go:embed bench_reader.py

@@ -13,7 +13,7 @@ import (
 	"strings"
 
 	"lcache/cmd/lcache/internal/scenario"
-	"lcache/plan"
+	"lcache/internal/plan"
 	"lcache/spelling"
 	"lcache/usage"
 )

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"lcache/cmd/lcache/internal/scenario"
-	"lcache/plan"
+	"lcache/internal/plan"
 	"lcache/usage"
 )
 

@@ -24,7 +24,7 @@ import (
 	"lcache/internal/serve/schedule"
 	"lcache/internal/store/cache"
 	"lcache/internal/store/ingest"
-	"lcache/surrogate"
+	"lcache/internal/surrogate"
 )
 
 //go:embed demo_reader.py

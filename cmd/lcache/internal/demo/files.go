@@ -7,10 +7,10 @@ import (
 
 	"lcache/cmd/lcache/internal/attach"
 	"lcache/cmd/lcache/internal/doctor"
-	"lcache/figures"
+	"lcache/internal/figures"
 	"lcache/internal/serve/status"
 	"lcache/internal/store/cache"
-	"lcache/surrogate"
+	"lcache/internal/surrogate"
 )
 
 // The ways to read, as the script knows them.

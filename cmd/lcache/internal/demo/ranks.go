@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"lcache/cmd/lcache/internal/launch"
-	"lcache/surrogate"
+	"lcache/internal/surrogate"
 )
 
 // rank is one reading process.

@@ -19,10 +19,10 @@ import (
 	"lcache/cmd/lcache/internal/attach"
 	"lcache/cmd/lcache/internal/doctor"
 	"lcache/internal/disk/durable"
+	"lcache/internal/plan"
 	"lcache/internal/store/cache"
-	"lcache/plan"
-	"lcache/surrogate"
-	"lcache/trust"
+	"lcache/internal/surrogate"
+	"lcache/internal/trust"
 )
 
 // A Store is a folder of facts.

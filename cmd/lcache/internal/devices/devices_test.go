@@ -13,9 +13,9 @@ import (
 	"lcache/cmd/lcache/internal/doctor"
 	"lcache/internal/disk/blockio"
 	"lcache/internal/disk/offheap"
+	"lcache/internal/plan"
 	"lcache/internal/store/cache"
 	"lcache/leaktest"
-	"lcache/plan"
 )
 
 func TestMain(m *testing.M) {

@@ -6,7 +6,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"lcache/surrogate"
+	"lcache/internal/surrogate"
 )
 
 // A Report has the facts about a machine, and the findings and advice that follow. Other commands read a saved report.

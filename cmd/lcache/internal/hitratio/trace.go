@@ -10,9 +10,9 @@ import (
 	"regexp"
 	"strconv"
 
+	"lcache/internal/importance/losses"
 	"lcache/sample"
 	"lcache/usage"
-	"lcache/wandering"
 )
 
 // AR1 names the trace that is built in: the loss of a sample is log-normal, falls with training, and wanders as an autoregressive process of order 1; that of a
@@ -123,7 +123,7 @@ func (t *Trace) readHeader(f *os.File) error {
 // losses returns what gives the losses of each epoch, from 0 on.
 func (t Trace) losses(seed uint64) func(epoch int) ([]float32, error) {
 	if t.Name == AR1 {
-		g := wandering.New(t.Samples, seed)
+		g := losses.New(t.Samples, seed)
 		return func(epoch int) ([]float32, error) { return g.Epoch(epoch), nil }
 	}
 	return t.row

@@ -8,11 +8,11 @@ import (
 	"sync"
 
 	"lcache/cmd/lcache/internal/attach"
-	"lcache/figures"
+	"lcache/internal/figures"
 	"lcache/internal/serve/schedule"
 	"lcache/internal/serve/status"
 	"lcache/internal/store/cachedir"
-	"lcache/surrogate"
+	"lcache/internal/surrogate"
 )
 
 // attached is a server of another process that a run uses. The connection stays open until the command has ended, so that a server which ends

@@ -4,10 +4,10 @@ import (
 	"strings"
 
 	"lcache/cores"
+	"lcache/internal/plan"
 	"lcache/internal/serve/status"
 	"lcache/internal/store/cache"
-	"lcache/plan"
-	"lcache/verdict"
+	"lcache/internal/verdict"
 )
 
 // factsOf takes the facts for a verdict on one of the jobs from the last status of a server. It leaves out the first of several epochs if that epoch filled the

@@ -3,10 +3,10 @@ package launch
 import (
 	"testing"
 
+	"lcache/internal/plan"
 	"lcache/internal/serve/status"
 	"lcache/internal/store/cache"
-	"lcache/plan"
-	"lcache/verdict"
+	"lcache/internal/verdict"
 )
 
 func seconds(s float64) *float64 { return &s }

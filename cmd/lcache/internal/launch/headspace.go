@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 
-	"lcache/surrogate"
+	"lcache/internal/surrogate"
 )
 
 // headspaceVariable names the file in which the loaders of the command note their halves of epochs. The Python client knows it.

@@ -21,8 +21,8 @@ import (
 	"lcache/internal/serve/status"
 	"lcache/internal/store/cache"
 	"lcache/internal/store/ingest"
+	"lcache/internal/verdict"
 	"lcache/server"
-	"lcache/verdict"
 )
 
 // StopTime is how long a clean stop may take: requests in flight end, tails are written, journals are synced.

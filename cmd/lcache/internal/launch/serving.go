@@ -12,8 +12,8 @@ import (
 	"lcache/internal/serve/status"
 	"lcache/internal/store/cache"
 	"lcache/internal/store/cachedir"
+	"lcache/internal/verdict"
 	"lcache/server"
-	"lcache/verdict"
 )
 
 // serving is one source that is being served, by this process or by another one.

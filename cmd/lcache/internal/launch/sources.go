@@ -15,10 +15,10 @@ import (
 	"lcache/internal/store/cache"
 	"lcache/internal/store/cachedir"
 	"lcache/internal/store/ingest"
+	"lcache/internal/surrogate"
+	"lcache/internal/trust"
 	"lcache/logfile"
 	"lcache/source"
-	"lcache/surrogate"
-	"lcache/trust"
 	"lcache/usage"
 )
 

@@ -15,7 +15,7 @@ import (
 
 	"github.com/dustin/go-humanize"
 
-	"lcache/plan"
+	"lcache/internal/plan"
 	"lcache/spelling"
 	"lcache/usage"
 )

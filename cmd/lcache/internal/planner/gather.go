@@ -10,8 +10,8 @@ import (
 	"lcache/cmd/lcache/internal/attach"
 	"lcache/cmd/lcache/internal/doctor"
 	"lcache/internal/serve/status"
+	"lcache/internal/surrogate"
 	"lcache/source"
-	"lcache/surrogate"
 )
 
 // Gathering is where facts may come from that no flag gives, in the order in which they are asked.

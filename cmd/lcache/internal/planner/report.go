@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"strings"
 
-	"lcache/plan"
-	"lcache/surrogate"
+	"lcache/internal/plan"
+	"lcache/internal/surrogate"
 	"lcache/usage"
 )
 

@@ -4,7 +4,7 @@ import (
 	"math"
 
 	"lcache/chunker"
-	"lcache/plan"
+	"lcache/internal/plan"
 )
 
 // tableBytes is what a server's tables and orders take a sample, and indexBytes what checksums and journals take of the budget.

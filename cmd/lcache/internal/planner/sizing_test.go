@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"lcache/chunker"
-	"lcache/plan"
+	"lcache/internal/plan"
 )
 
 // TestFormulaIsNearTheServer bounds how far the formulas of a plan are from what ingest and serve size a log by. They are not

@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"lcache/plan"
+	"lcache/internal/plan"
 	"lcache/spelling"
 )
 

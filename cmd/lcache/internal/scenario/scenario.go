@@ -11,7 +11,7 @@ import (
 	"os"
 	"slices"
 
-	"lcache/plan"
+	"lcache/internal/plan"
 	"lcache/spelling"
 )
 

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"lcache/plan"
+	"lcache/internal/plan"
 )
 
 // TestExample reads the example, as docs/planning.md shows it.

@@ -21,6 +21,7 @@ import (
 	"testing"
 	"time"
 
+	"lcache/internal/compress"
 	"lcache/internal/serve/fetch"
 	"lcache/internal/serve/staging"
 	"lcache/logfile"
@@ -28,7 +29,6 @@ import (
 	"lcache/sample"
 	"lcache/source"
 	"lcache/sourcedir"
-	"lcache/stored"
 )
 
 // Align is the alignment of samples in segments and slots.
@@ -55,7 +55,7 @@ type Bed struct {
 	Manifest  *sample.Manifest
 	Sums      *sample.Sums
 	Lengths   *sample.Lengths // with Packed
-	Form      *stored.Form    // with Packed
+	Form      *compress.Form  // with Packed
 	Store     *logfile.Store
 	Locations *metaindex.Locations
 	Staging   *staging.Staging
@@ -141,7 +141,7 @@ func (b *Bed) openForm(path string, mostPacked uint32) {
 	if b.Lengths, err = sample.OpenLengths(path, b.Manifest.Fingerprint(), b.Sizes); err != nil {
 		b.t.Fatal(err)
 	}
-	b.Form = stored.New(b.Sizes, b.Lengths, Align, 1<<40, mostPacked)
+	b.Form = compress.New(b.Sizes, b.Lengths, Align, 1<<40, mostPacked)
 }
 
 func (b *Bed) openStore(o Options) {

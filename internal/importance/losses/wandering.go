@@ -1,6 +1,6 @@
-// Package wandering makes up the losses of a training that never was, for simulations and tests. The loss of a sample is log-normal, falls with training, and wanders
+// Package losses makes up the losses of a training that never was, for simulations and tests. The loss of a sample is log-normal, falls with training, and wanders
 // as an autoregressive process of order 1; that of a fifth of the samples wanders far. The same seed gives the same losses.
-package wandering
+package losses
 
 import (
 	"math"

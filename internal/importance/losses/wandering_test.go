@@ -1,4 +1,4 @@
-package wandering
+package losses
 
 import (
 	"math"

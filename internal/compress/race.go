@@ -1,6 +1,6 @@
 //go:build race
 
-package stored
+package compress
 
 import (
 	"runtime"

@@ -5,7 +5,7 @@ import (
 	"math"
 	"strings"
 
-	"lcache/figures"
+	"lcache/internal/figures"
 	"lcache/spelling"
 )
 

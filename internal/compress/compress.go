@@ -1,4 +1,4 @@
-// Package stored is how samples lie in the log of a cache that compresses: each by itself, as a block of lz4, or as it is where
+// Package compress is how samples lie in the log of a cache that compresses: each by itself, as a block of lz4, or as it is where
 // that saves no space, or where it is larger than all samples that are compressed.
 //
 // A Form turns a sample's bytes into its stored ones (Pack) and back (Unpack), keeps the stored lengths, and sees to it that all of
@@ -6,7 +6,7 @@
 // sample is read from the source; from then on its stored bytes are moved as they are. A Trial says, from some of the samples, how much
 // space all of them will take. A cache without compression has no Form. All methods of a Form may be called concurrently; a
 // Trial belongs to one goroutine.
-package stored
+package compress
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package stored_test
+package compress_test
 
 import (
 	"os"

@@ -1,5 +1,5 @@
 //go:build !race
 
-package stored
+package compress
 
 func tellRace([]byte, []byte) {}

@@ -15,7 +15,7 @@
 package verdict
 
 import (
-	"lcache/figures"
+	"lcache/internal/figures"
 	"lcache/spelling"
 )
 
