@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from ._client.info import Info
 from ._client.link import Link
-from ._client.replay import Options, Replay
+from ._client.options import Options
+from ._client.replay import Replay
 
 
 class Described:

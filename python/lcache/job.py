@@ -14,9 +14,10 @@ from ._client.early import EarlyRequest, get_request
 from ._client.embedded import Home
 from ._client.link import Link, require_kind
 from ._client.loans import copy_by_loans
+from ._client.options import Options
 from ._client.orders import Order, chunk_requests, order_requests, push_requests, require_indices, require_numbers, u32_array
 from ._client.parts import BatchParts, read_parts
-from ._client.replay import Options, Replay
+from ._client.replay import Replay
 from ._client.server_errors import NoRoom
 from ._client.session import Request
 from .batch import Batch, Samples

@@ -5,14 +5,16 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ._client import buckets
-from ._client.cachedirs import existing_cache, folders
+from ._client.cachedirs import Cache, existing_cache, folders
 from ._client.embedded import Home, ensure_server, lcache_program
-from ._client.environment import launched_world
+from ._client.environment import World, launched_world
 from ._client.match import Listing
-from ._client.replay import Options, param_texts, replay_for
+from ._client.options import Options, param_texts
+from ._client.replay import replay_for
 from .job import Job, require_token
 from .running_servers import filter_differs, job_at, offered_job, require_match
 
@@ -68,53 +70,72 @@ def open(  # the name is part of the API
 
     Raises Error or a subclass: ArgumentError for options that don't fit, ConnectionError and TimeoutError for a server that does not come.
     """
-    token = require_token(job)
+    return open_job(source, Options.of(locals()))
+
+
+def open_job(source: Any, given: Options) -> Job:
+    """lcache.open, with its keywords as one value."""
+    token = require_token(given.job)
     launched = launched_world()
     where = os.fspath(source)
-    s3_flags = buckets.flags(where, s3)
-    named = Listing.of(source, ext, flat, group, labels, follow_links, part, buckets.endpoint(where, s3))
-    options = Options(recipe, seed, epochs, batch_size, world_size, drop_last, param_texts(params), on_error)
-    rank, world = launched.rank if rank is None else rank, launched.size if world_size is None else world_size
-    opened = job_at(socket, named, timeout, rank) if socket is not None else offered_job(named, timeout, rank)
+    s3_flags = buckets.flags(where, given.s3)
+    named = Listing.of(source, given.ext, given.flat, given.group, given.labels, given.follow_links, given.part, buckets.endpoint(where, given.s3))
+    given = replace(given, params=param_texts(given.params))
+    order = given.of_order()
+    rank, world = launched.rank if given.rank is None else given.rank, launched.size if given.world_size is None else given.world_size
+    opened, started = job_at(given.socket, named, given.timeout, rank) if given.socket is not None else offered_job(named, given.timeout, rank), False
     if opened is None:
-        existing = existing_cache(named, cache)
+        existing = existing_cache(named, given.cache)
         if existing is not None:
-            named, options = existing.listing, existing.merged(options)
-            memory = memory if memory is not None else existing.memory
-        flags = (options if options.batch_size is not None else options._replace(batch_size=likely_batch_size)).flags()
-        if options.recipe is not None or world > 1:  # without a recipe, too, each rank pushes an order and takes a share of the memory
-            flags += ["--world-size", str(world)]
-            if world == launched.size and launched.local_ranks is not None and len(launched.local_ranks) < world:
-                flags += ["--ranks", ",".join(map(str, launched.local_ranks))]
-        flags += ["--budget", str(budget)] if budget is not None else []
-        common = ("--memory", str(memory)) if memory is not None else ()
-        serving = ("--on-error", on_error) if on_error is not None else ()
-        shared = named if existing is not None else named._replace(ext=())  # filters that remove nothing share a cache
-        dirs = existing.dirs if existing is not None else folders(named.source, cache, shared.flags())
-        filtered = folders(named.source, cache, named.flags()) if named.flags() != shared.flags() else ()
-        listing = (*shared.flags(), *s3_flags, *named.link_flags(), *(("--allow-empty",) if allow_empty else ()), *(("--stream",) if stream else ()))
-        home = Home(named.source, dirs, (*listing, *flags, *common), (*common, *named.link_flags(), *serving), timeout)
-        if filtered:
-            home = home._replace(ext=named.ext_flag(), filtered=filtered)
-        home, started = ensure_server(home)
-        opened = Job(home.socket, timeout, home.without_filter(), rank)
-        opened.attach()
-        if home.filtered and filter_differs(named, opened):
-            opened.close()
-            home, started = ensure_server(home.with_filter())
-            opened = Job(home.socket, timeout, home, rank)
-            opened.attach()
-        require_match(named, opened)
-        if on_error is None:
-            options = options._replace(on_error="fail")
-    else:
-        started = False
+            named, order = existing.listing, order.with_order(existing.job)
+            given = replace(given, memory=given.memory if given.memory is not None else existing.memory)
+        flags = (order if order.batch_size is not None else replace(order, batch_size=given.likely_batch_size)).order_flags()
+        if order.recipe is not None or world > 1:  # without a recipe, too, each rank pushes an order and takes a share of the memory
+            flags += _world_flags(world, launched)
+        opened, started = _own(named, rank, _home(named, existing, given, s3_flags, flags))
+        if order.on_error is None:
+            order = replace(order, on_error="fail")
     try:
         opened.name_job(token)
-        opened.set_order(options, replay_for(options, opened.info, world, lcache_program))
+        opened.set_order(order, replay_for(order, opened.info, world, lcache_program))
     except BaseException:
         opened.close()
         raise
-    if not started and (budget, memory) != (None, None):
+    if not started and (given.budget, given.memory) != (None, None):
         _log.info("budget and memory are those that the server (pid %d) was started with", opened.pid)
     return opened
+
+
+def _world_flags(world: int, launched: World) -> list[str]:
+    flags = ["--world-size", str(world)]
+    if world == launched.size and launched.local_ranks is not None and len(launched.local_ranks) < world:
+        flags += ["--ranks", ",".join(map(str, launched.local_ranks))]
+    return flags
+
+
+def _home(named: Listing, existing: Cache | None, given: Options, s3_flags: list[str], order_flags: list[str]) -> Home:
+    """Where the source's own server is, and how it is started. existing: the cache that the program named; None: one in a root."""
+    flags = [*order_flags, *(["--budget", str(given.budget)] if given.budget is not None else [])]
+    common = ("--memory", str(given.memory)) if given.memory is not None else ()
+    serving = ("--on-error", given.on_error) if given.on_error is not None else ()
+    shared = named if existing is not None else named._replace(ext=())  # filters that remove nothing share a cache
+    dirs = existing.dirs if existing is not None else folders(named.source, given.cache, shared.flags())
+    filtered = folders(named.source, given.cache, named.flags()) if named.flags() != shared.flags() else ()
+    switches = (*(("--allow-empty",) if given.allow_empty else ()), *(("--stream",) if given.stream else ()))
+    listing = (*shared.flags(), *s3_flags, *named.link_flags(), *switches)
+    home = Home(named.source, dirs, (*listing, *flags, *common), (*common, *named.link_flags(), *serving), given.timeout)
+    return home._replace(ext=named.ext_flag(), filtered=filtered) if filtered else home
+
+
+def _own(named: Listing, rank: int, home: Home) -> tuple[Job, bool]:
+    """A job of the source's own server, and whether this call started that server."""
+    home, started = ensure_server(home)
+    opened = Job(home.socket, home.timeout, home.without_filter(), rank)
+    opened.attach()
+    if home.filtered and filter_differs(named, opened):
+        opened.close()
+        home, started = ensure_server(home.with_filter())
+        opened = Job(home.socket, home.timeout, home, rank)
+        opened.attach()
+    require_match(named, opened)
+    return opened, started

@@ -9,7 +9,8 @@ from lcache._client import buckets
 from lcache._client.environment import offered_sockets
 from lcache._client.info import Info
 from lcache._client.match import HeldListing, Listing, difference, identity
-from lcache._client.replay import Options, replay_for
+from lcache._client.options import Options
+from lcache._client.replay import replay_for
 from lcache.errors import ArgumentError
 
 with open(os.path.join(os.path.dirname(__file__), "../../testdata/listings.json")) as f:

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 from ..errors import ArgumentError, Error
 from .match import HeldListing, Listing, difference
-from .replay import Options
 from .trust import is_trusted, open_file, require_folder
 
 
@@ -40,13 +39,6 @@ class Cache(NamedTuple):
     listing: Listing
     job: Mapping[str, Any]  # the order's options that the cache was made with
     memory: int | None  # bytes
-
-    def merged(self, given: Options) -> Options:
-        """The options that the program gave, with the cache's own for the rest. A given recipe replaces all of the cache's order."""
-        if given.recipe is not None or not self.job.get("recipe"):
-            return given
-        kept = {name: self.job.get(name) or None for name in ("recipe", "seed", "epochs", "batch_size", "drop_last", "params")}
-        return given._replace(**{name: value for name, value in kept.items() if getattr(given, name) is None})
 
 
 def existing_cache(named: Listing, cache: Any) -> Cache | None:

@@ -6,7 +6,6 @@ Sizes (budget, memory) never decide.
 
 from __future__ import annotations
 
-import json
 import subprocess
 from array import array
 from collections.abc import Callable, Mapping
@@ -14,36 +13,7 @@ from typing import Any, NamedTuple
 
 from ..errors import ArgumentError, Error
 from .info import Info
-
-
-class Options(NamedTuple):
-    """The order's options of lcache.open. None: not given."""
-
-    recipe: str | None = None
-    seed: int | None = None
-    epochs: int | None = None
-    batch_size: int | None = None
-    world_size: int | None = None
-    drop_last: bool | None = None
-    params: Mapping[str, str] | None = None  # of the recipe, as `--param` takes them
-    on_error: str | None = None
-
-    def flags(self) -> list[str]:
-        """The flags of `lcache ingest` for these options, without those about world and ranks."""
-        flags = [] if self.recipe is None else ["--recipe", self.recipe]
-        for name, number in (("--seed", self.seed), ("--epochs", self.epochs), ("--batch-size", self.batch_size)):
-            flags += [] if number is None else [name, str(number)]
-        flags += ["--drop-last"] if self.drop_last else []
-        for key, value in (self.params or {}).items():
-            flags += ["--param", f"{key}={value}"]
-        return flags
-
-
-def param_texts(given: Mapping[str, Any] | None) -> dict[str, str] | None:
-    """A recipe's parameters as `--param` takes them: strings bare, everything else as JSON."""
-    if given is None:
-        return None
-    return {key: value if isinstance(value, str) else json.dumps(value) for key, value in given.items()}
+from .options import Options
 
 
 class Replay(NamedTuple):

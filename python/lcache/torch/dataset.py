@@ -6,17 +6,19 @@ import os
 import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch.utils.data
 
 from .._client.environment import process_run
+from .._client.options import Options
 from .._client.server_errors import may_be_too_large
 from ..batch import Batch
 from ..errors import ArgumentError, DecodeError, Error, SampleError
 from ..freed_memory import keep_freed
 from ..job import Job, connect
-from ..opening import open as open_job
+from ..opening import open_job
 from . import asked_indices, fixed_lists
 from ._order import tagged_batch
 from ._order.loader_job import BorrowedJob, Leaf
@@ -36,29 +38,27 @@ _OTHER_CLASSES = "the labels are the source's. Make others in decode, or by labe
 _LIKELY_BATCH_SIZES = (256, 32, None)
 
 
-def _open(source: Any, options: dict[str, Any]) -> Job:
+def _open(source: Any, options: Options) -> Job:
     """lcache.open, with smaller likely batch sizes where memory is short."""
-    if options.get("batch_size") is not None or options.get("likely_batch_size") is not None:
-        return open_job(source, **options)
+    if options.batch_size is not None or options.likely_batch_size is not None:
+        return open_job(source, options)
     for size in _LIKELY_BATCH_SIZES:
         try:
-            return open_job(source, **{**options, "likely_batch_size": size})
+            return open_job(source, replace(options, likely_batch_size=size))
         except Error as e:
             if size is None or "memory" not in str(e):
                 raise  # a smaller batch size helps only against too little memory, which large samples may need
     raise AssertionError
 
 
-def _job_of(source: Any, options: dict[str, Any]) -> Job:
-    """The job of a source, or that of a server. options are lcache.open's."""
-    usual = (("flat", False), ("allow_empty", False), ("stream", False), ("ext", ()))
-    given = {name: value for name, value in options.items() if value is not None and (name, value) not in usual}
+def _job_of(source: Any, options: Options) -> Job:
+    """The job of a source, or that of a server."""
     if source is not None:
-        return _open(source, given)
-    of_no_use = given.keys() - {"timeout", "socket", "cache", "job"}
+        return _open(source, options)
+    of_no_use = options.changed().keys() - {"timeout", "socket", "cache", "job"}
     if of_no_use:
         raise ArgumentError(f"{', '.join(sorted(of_no_use))}: of use only with a source, and none is given")
-    return connect(options["socket"], **{name: given[name] for name in ("timeout", "job") if name in given})
+    return connect(options.socket, options.timeout, job=options.job)
 
 
 class Sample:
@@ -163,12 +163,7 @@ class Dataset(torch.utils.data.Dataset[T], Leaf, Generic[T]):
             self._whole = WholeBatch("decode_batch", None)
         self._return_index = return_index
         if not isinstance(job, Job):
-            job = _job_of(source, {
-                "cache": cache, "socket": socket, "recipe": recipe, "seed": seed, "epochs": epochs, "batch_size": batch_size, "world_size": world_size,
-                "rank": rank, "drop_last": drop_last, "params": params, "budget": budget, "memory": memory, "ext": ext, "flat": flat, "group": group,
-                "labels": labels, "allow_empty": allow_empty, "follow_links": follow_links, "s3": s3, "on_error": on_error, "timeout": timeout,
-                "likely_batch_size": likely_batch_size, "job": job, "part": part, "stream": stream,
-            })
+            job = _job_of(source, Options.of(locals()))
         if job.on_error != "fail":
             job.close()
             raise ArgumentError(

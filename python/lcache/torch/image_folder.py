@@ -8,6 +8,7 @@ from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from .._client.options import arguments
 from ..errors import printable
 from ..job import Job
 from .class_folders import no_class_folder, of_folders, of_paths, require_class_folder, require_one_label, same_label
@@ -90,6 +91,7 @@ class ImageFolder(Dataset[Any]):
         stream: bool = False,
         return_index: bool = False,
     ) -> None:
+        given = arguments(locals())
         if loader is not None:
             raise TypeError(f"ImageFolder(loader=…): {_NO_LOADER}")
         if labels is not None:
@@ -109,12 +111,8 @@ class ImageFolder(Dataset[Any]):
         if root is not None and not flat and not isinstance(job, Job) and not own_classes:
             require_class_folder(os.path.expanduser(os.fspath(root)))
         picks = is_valid_file is not None or own_classes or own_samples  # which classes have no sample shows later
-        super().__init__(
-            root, allow_empty=allow_empty or picks, cache=cache, socket=socket, job=job, recipe=recipe, seed=seed, epochs=epochs, batch_size=batch_size,
-            world_size=world_size, rank=rank, drop_last=drop_last, params=params, budget=budget, memory=memory, ext=() if extensions is None else extensions,
-            flat=flat, group=group, follow_links=follow_links, s3=s3, on_error=on_error, timeout=timeout,
-            likely_batch_size=likely_batch_size, part=part, stream=stream, return_index=return_index,
-        )
+        options = {**given, "allow_empty": allow_empty or picks, "ext": () if extensions is None else extensions}
+        super().__init__(root, return_index=return_index, **options)
         self.root = os.path.expanduser(os.fspath(root)) if root is not None else self.job.source
         self.transform, self.target_transform, self.transforms = transform, target_transform, transforms
         if transform is not None or target_transform is not None:

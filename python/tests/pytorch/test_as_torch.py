@@ -1,5 +1,6 @@
 """Loaders and datasets as torch's own people write them: generic, with a length, pickled, with torchvision's arguments and errors."""
 
+import inspect
 import os
 import pickle
 import time
@@ -16,6 +17,7 @@ torchvision = pytest.importorskip("torchvision", reason="torchvision is not inst
 
 from torch.utils import data  # noqa: E402
 
+import lcache  # noqa: E402
 import lcache.torch as lt  # noqa: E402
 from lcache.torch._order.push import Pusher  # noqa: E402
 
@@ -43,15 +45,24 @@ def test_keywords_are_checked():
 
 
 def test_all_of_torchs_arguments():
-    import inspect
-
     theirs, ours = (inspect.signature(kind.__init__).parameters for kind in (data.DataLoader, lt.DataLoader))
     assert set(theirs) | {"seed"} == set(ours)
     assert [(p.name, p.default, p.kind) for p in theirs.values()] == [(p.name, p.default, p.kind) for p in ours.values() if p.name != "seed"]
-    opened, dataset, images = (set(inspect.signature(f).parameters) for f in (lt.dataset.open_job, lt.Dataset.__init__, lt.ImageFolder.__init__))
-    assert opened <= dataset | {"source"} and opened <= images | {"source"}
     torchvisions = set(inspect.signature(torchvision.datasets.ImageFolder.__init__).parameters)
-    assert torchvisions <= images
+    assert torchvisions <= set(inspect.signature(lt.ImageFolder.__init__).parameters)
+
+
+@pytest.mark.parametrize("kind, others", [
+    (lt.Dataset, {"job": "Job | str | None", "group": "str | None", "timeout": "float | None"}),
+    (lt.ImageFolder, {"job": "Job | str | None", "group": "str | None", "timeout": "float | None", "ext": "str | Iterable[str] | None", "labels": "None"}),
+])
+def test_all_of_opens_keywords(kind, others):
+    """The signature repeats lcache.open's keywords, with their types and defaults. A few of them have another type here, and None as the default."""
+    has = inspect.signature(kind.__init__).parameters
+    for name, theirs in inspect.signature(lcache.open).parameters.items():
+        if name != "source":
+            want = (others[name], None) if name in others else (theirs.annotation, theirs.default)
+            assert (has[name].annotation, has[name].default, has[name].kind) == (*want, inspect.Parameter.KEYWORD_ONLY), name
 
 
 @pytest.mark.parametrize("workers, persistent", [(0, False), (1, False), (1, True)])
