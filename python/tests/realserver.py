@@ -18,7 +18,7 @@ import pytest
 import lcache
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
-sys.path.insert(0, os.path.join(ROOT, "demo"))
+sys.path.insert(0, os.path.join(ROOT, "cmd", "lcache", "internal", "demo"))
 
 from demo_reader import distributed_sampler, image_folder  # noqa: E402
 

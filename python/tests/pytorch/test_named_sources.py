@@ -43,7 +43,7 @@ PICTURES = "dict(ext=('.jpg', '.jpeg', '.png'))"
 def run(sources, root, cache, kind, named, options="{}", flags=()):
     """The script under `lcache run`: (what it printed, stderr, run's summary)."""
     command = [realserver.BINARY, "run", *[f"--source={s}" for s in sources], "--cache", cache, "--quiet=false", "--json", *flags, "--"]
-    env = {**os.environ, "DEMO": os.path.join(realserver.ROOT, "demo"), "LCACHE_LINGER": "0.1"}
+    env = {**os.environ, "DEMO": os.path.join(realserver.ROOT, "cmd", "lcache", "internal", "demo"), "LCACHE_LINGER": "0.1"}
     done = subprocess.run([*command, sys.executable, "-c", SCRIPT, kind, named, root, options], capture_output=True, text=True, env=env, timeout=120)
     assert done.returncode == 0, done.stderr
     said, summary = done.stdout.split("\n", 1)
