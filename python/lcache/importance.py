@@ -5,21 +5,14 @@
         for batch in job.epoch(epoch):
             losses = ...                        # one for each sample
             job.observe(batch.indices, losses)
-
-Some observations are sent at once: to send each by itself, and to wake the server for it, costs more than to note it. They wait in a queue of 64 until the
-socket takes them. A full queue drops the oldest: the training loop never waits.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
 import os
-import threading
-import time
 from array import array
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -29,183 +22,16 @@ from ._client.orders import require_numbers, u32_array
 from .arrays import numpy_module
 from .described import Described
 from .errors import ArgumentError, Error
-from .irreducible import Irreducible
 from .neighbour_graph import GraphBank, hnswlib_module
 from .neighbours import MOST, Bank, Options, Refused
+from .observer import Irreducible, Observer
 
 if TYPE_CHECKING:
-    from ._client.link import Link
     from .batch import Batch
 
 _log = logging.getLogger("lcache")
 
-QUEUE = 64  # observations that wait for the socket
-GATHER = 16  # observations that are sent together
-GATHER_SECONDS = 2.0  # an observation waits no longer for others, if another one follows
-AT_ONCE = 64 << 10  # bytes that are sent together
 PAGE = 1 << 20  # indices asked for at once
-
-
-class Observer:
-    """What one process has to tell of one job. Threads may share it."""
-
-    def __init__(self, link: Link, method: str, told: dict[str, Any]) -> None:
-        """told is what the server answered: world_size, batch_size and more."""
-        self.link, self.method, self.told = link, method, told
-        self.ended = -1  # the last epoch that the loop said it had ended
-        self.epoch = 0  # that the loop is in
-        self.bank: Bank | None = None  # of a method that observes neighbours
-        self.irreducible: Irreducible | None = None
-        self.gathers = True  # the server has no use for observations before the epoch's end
-        self.reevaluates = False  # the loop looks at unstable samples again
-        self.refused = self.dropped = self._told_dropped = 0
-        self._unsent: dict[str, int] = {}  # what was refused here, by reason, and not told yet
-        self._numbers: dict[tuple[int, int, int], int] = {}  # by kind, epoch and rank: observations so far
-        self._queue: deque[tuple[int, bytes]] = deque()
-        self._sent = 0.0  # when the queue was sent last
-        self._lock = threading.RLock()  # of the fields above; not held while something is sent. A signal's handler may take it again
-        self._sender: object | None = None  # the call that sends; None: no thread does
-        self._sending_thread = 0  # that of the call that sends, or has sent
-
-    def observe(self, indices: Any, losses: Any, epoch: int | None, rank: int) -> None:
-        """Queues an observation. Indices and losses of different lengths are sent as an observation of nothing, which the server counts."""
-        columns = _indices(indices), _floats(losses)
-        if len(columns[0]) != len(columns[1]) or len(columns[0]) > protocol.MAX_OBSERVED:
-            columns = array("I"), array("f")
-        if self.irreducible is not None:
-            columns = columns[0], self.irreducible.subtracted(*columns)
-        kind = protocol.REEVALUATED if self.reevaluates else protocol.LOSSES
-        with self._lock:
-            epoch = self.epoch if epoch is None else epoch
-            number = self._number(kind, epoch, rank)
-            self._put(protocol.OBSERVE, protocol.observe(kind, rank, epoch, number, columns[0].tobytes(), columns[1].tobytes()))
-        self._flush_some()
-
-    def observe_embeddings(self, bank: Bank, indices: Any, embeddings: Any, epoch: int | None, rank: int) -> None:
-        """Finds the neighbours of a batch, and queues their numbers. Refused for embeddings that are not of these samples, or not finite."""
-        column = _indices(indices)
-        if len(column) > protocol.MAX_OBSERVED:
-            raise Refused("shape", 1, f"{len(column)} samples: at most {protocol.MAX_OBSERVED} at once")
-        with self._lock:
-            epoch, refused, changes = self.epoch if epoch is None else epoch, bank.refused, bank.changes
-            try:
-                c = bank.observe(column, embeddings, epoch)
-            finally:
-                if bank.changes > changes:
-                    self._put(protocol.EPOCH_END, protocol.epoch_end(protocol.NOWHERE, rank, None, None, {"changed": True}))
-            number = self._number(protocol.COUNTS, epoch, rank)
-            node = protocol.NOWHERE if c.node is None else c.node
-            indices, same, other, near = c.indices.tobytes(), c.same.tobytes(), c.other.tobytes(), c.near.tobytes()
-            self._put(protocol.OBSERVE, protocol.counts(rank, epoch, number, indices, same, other, node, near))
-        self._flush_some()
-        if bank.refused > refused:
-            count = bank.refused - refused
-            raise Refused("notfinite", count, f"{count} embeddings have numbers that are not finite")
-
-    def _number(self, kind: int, epoch: int, rank: int) -> int:
-        """The number of an observation. The lock is held."""
-        number = self._numbers.get((kind, epoch, rank), 0)
-        self._numbers[kind, epoch, rank] = number + 1
-        for key in [key for key in self._numbers if key[1] < epoch - 1] if number == 0 else ():
-            del self._numbers[key]
-        return number
-
-    def end_epoch(self, accuracy: float | None, loss: float | None, epoch: int | None, rank: int) -> None:
-        """Queues the end of an epoch. The next observations are of the epoch after."""
-        with self._lock:
-            epoch = self.epoch if epoch is None else epoch
-            self.ended = max(self.ended, epoch)
-            self._make_room()
-            unsent: dict[str, Any] = {"dropped": self.dropped - self._told_dropped, "refused": self._unsent, "off": self.bank is not None and self.bank.off}
-            self._put(protocol.EPOCH_END, protocol.epoch_end(epoch, rank, accuracy, loss, {key: value for key, value in unsent.items() if value}))
-            self._told_dropped, self._unsent = self.dropped, {}
-        self.flush()
-
-    def _put(self, kind: int, body: bytes) -> None:
-        """The lock is held."""
-        self._make_room()
-        self._queue.append((kind, body))
-
-    def _make_room(self) -> None:
-        """Drops the oldest observation that waits if the queue is full. The lock is held."""
-        if len(self._queue) >= QUEUE:
-            del self._queue[next((k for k, (kind, _) in enumerate(self._queue) if kind == protocol.OBSERVE), 0)]
-            self.dropped += 1
-
-    def _flush_some(self) -> None:
-        """Sends what waits, once it is worth it."""
-        if not self.gathers or len(self._queue) >= GATHER or time.monotonic() - self._sent >= GATHER_SECONDS:
-            self.flush()
-
-    def flush(self, deadline: float | None = None) -> None:
-        """Sends what waits, as far as the socket takes it at once; with a deadline, all of it: the server is about to be asked what follows from it."""
-        me, call = threading.get_ident(), object()
-        try:
-            while self._sender is not call:
-                with self._lock:
-                    if self._sender is None:
-                        self._sender, self._sending_thread = call, me
-                        break
-                if deadline is None or self._sending_thread == me or time.monotonic() >= deadline:
-                    return  # another call sends, and what is queued now comes after it
-                time.sleep(0.001)
-            session = self.link.session
-            self._sent = time.monotonic()
-            while session is not None and session.usable and not self.link.closed:
-                frames = self._first()
-                if not frames or not session.tell_now(frames, deadline is not None):
-                    return
-                with self._lock:
-                    for frame in frames:
-                        if self._queue and self._queue[0] is frame:  # it is not, if the queue was full meanwhile
-                            self._queue.popleft()
-        finally:
-            if self._sender is call:
-                self._sender = None
-
-    def _first(self) -> list[tuple[int, bytes]]:
-        """The frames to send together, which stay in the queue: an interrupt before they are removed sends them twice, and the server counts them once."""
-        frames: list[tuple[int, bytes]] = []
-        size = 0
-        with self._lock:
-            for frame in self._queue:
-                size += len(frame[1])
-                if frames and size > AT_ONCE:
-                    break
-                frames.append(frame)
-        return frames
-
-    def refuse(self, why: Exception) -> None:
-        """Counts an observation that can't be one, and warns of the first."""
-        self.refused += 1
-        if isinstance(why, Refused):
-            self._unsent[why.reason] = self._unsent.get(why.reason, 0) + why.count
-        if self.refused == 1:
-            _log.warning("an observation is left out, and later ones like it: %s", why)
-
-
-def _indices(values: Any) -> array[int]:
-    """Indices as u32. One that is none becomes one that no dataset has."""
-    try:
-        return u32_array(values, "index")
-    except ArgumentError:
-        listed = values.tolist() if hasattr(values, "tolist") else values
-        return array("I", [i if 0 <= i < protocol.NOWHERE else protocol.NOWHERE for i in map(int, listed)])
-
-
-def _floats(values: Any) -> array[float]:
-    """Losses as f32: of a tensor, an array or any sequence. A buffer of f32 is copied at once, anything else goes through a list."""
-    if hasattr(values, "detach"):
-        values = values.detach().reshape(-1).float().cpu()
-        with contextlib.suppress(RuntimeError):  # torch without numpy
-            values = values.numpy()
-    try:
-        view = memoryview(values)
-        if view.format in ("f", "=f", "<f") and view.ndim == 1:
-            return array("f", view.tobytes())
-    except TypeError:
-        pass
-    return array("f", values.tolist() if hasattr(values, "tolist") else values)
 
 
 def asked(rank: int, method: str, options: dict[str, Any], params: dict[str, Any], own: dict[str, Any]) -> bytes:

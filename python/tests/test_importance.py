@@ -12,7 +12,7 @@ import pytest
 from realserver import Folder, Server, lcache_command, needs_binary
 
 import lcache
-from lcache import importance
+from lcache import observer as observer_module
 from lcache._client import protocol
 
 SAMPLES = 300
@@ -263,12 +263,12 @@ def test_queue_is_bounded(serve, path):
     """What the socket does not take waits, up to a limit; then the oldest is dropped. Nobody waits."""
     serve()
     with lcache.connect(path, timeout=10) as job:
-        job._observer = observer = importance.Observer(job._link, "shade", {})
+        job._observer = observer = observer_module.Observer(job._link, "shade", {})
         session = job._link.session
         session.tell_now = lambda *_: False
-        for number in range(importance.QUEUE + 9):
+        for number in range(observer_module.QUEUE + 9):
             job.observe([number], [1.0])
-        assert (len(observer._queue), observer.dropped) == (importance.QUEUE, 9)
+        assert (len(observer._queue), observer.dropped) == (observer_module.QUEUE, 9)
         assert observer._queue[0][1] == protocol.observe(protocol.LOSSES, 0, 0, 9, array("I", [9]).tobytes(), array("f", [1.0]).tobytes())
 
 
@@ -285,14 +285,14 @@ def test_gathered(server):
                 assert len(job.observer._queue) == 3 - sent_at_once
                 job.weights([1])
                 assert not job.observer._queue
-                for number in range(importance.GATHER):
+                for number in range(observer_module.GATHER):
                     job.observe([number], [1.0])
                 assert not job.observer._queue
                 job.observe([1], [1.0])
                 job.end_epoch()
                 job.order(1)
                 (entry,) = [entry for entry in job.stats()["jobs"] if entry["id"] == policy]
-                assert entry["importance"]["observations"] == 3 + importance.GATHER + 1
+                assert entry["importance"]["observations"] == 3 + observer_module.GATHER + 1
 
 
 @needs_binary
@@ -302,12 +302,12 @@ def test_dropped_is_told(server):
         job.importance("shade", lag=0)
         session = job._link.session
         tell_now, session.tell_now = session.tell_now, lambda *_: False
-        for number in range(importance.QUEUE + 6):
+        for number in range(observer_module.QUEUE + 6):
             job.observe([number], [1.0])
         session.tell_now = tell_now
         job.end_epoch()  # makes room for itself
         job.order(1)
-        assert (status(job)["observations"], status(job)["observations_dropped"]) == (importance.QUEUE - 1, 7)
+        assert (status(job)["observations"], status(job)["observations_dropped"]) == (observer_module.QUEUE - 1, 7)
         job.end_epoch()
         job.order(2)
         assert status(job)["observations_dropped"] == 7
@@ -359,7 +359,7 @@ def test_observe_does_not_wait_for_a_flush(serve, path):
     """A thread that waits until the socket takes what is queued holds up no other thread's observation. What is sent keeps its order."""
     serve()
     with lcache.connect(path, timeout=10) as job:
-        job._observer = observer = importance.Observer(job._link, "shade", {})
+        job._observer = observer = observer_module.Observer(job._link, "shade", {})
         session, sent, begun, release = job._link.session, [], threading.Event(), threading.Event()
 
         def tell_now(frames, must):
