@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator, Sequence
 from operator import add, sub
 from typing import Any
 
+from ._client.memory import keep_freed
 from ._client.parts import AlikeParts, BatchParts, all_parts, first_parts
 from ._client.protocol import Columns
 from ._client.session import Session
 from .arrays import Layout, OtherSize
 from .errors import ArgumentError, Error, SampleError
-from .freed_memory import keep_freed
 
 
 class Samples(Sequence[memoryview]):

@@ -12,11 +12,11 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import torch.utils.data
 
 from .._client.environment import process_run
+from .._client.memory import keep_freed
 from .._client.options import Options
 from .._client.server_errors import may_be_too_large
 from ..batch import Batch
 from ..errors import ArgumentError, DecodeError, Error, SampleError
-from ..freed_memory import keep_freed
 from ..job import Job, connect
 from ..opening import open_job
 from . import asked_indices, fixed_lists
@@ -24,9 +24,8 @@ from ._order import tagged_batch
 from ._order.loader_job import BorrowedJob, Leaf
 from ._order.tagged_batch import Following, Position, TaggedBatch
 from .decode_errors import decode_error
-from .decoders import WholeBatch, chosen
 from .fetched import Fetched, each, of_thread
-from .ready_batch import ReadyBatch, plain, with_columns, with_index
+from .ready_batch import ReadyBatch, WholeBatch, chosen, plain, with_columns, with_index
 
 T = TypeVar("T", covariant=True)
 

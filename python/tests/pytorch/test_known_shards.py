@@ -16,8 +16,10 @@ from lcache.torch._order.computed_orders import ComputedOrders  # noqa: E402
 from lcache.torch._order.drawn_seed import DrawnSeed  # noqa: E402
 from lcache.torch._order.generator_states import GeneratorStates  # noqa: E402
 from lcache.torch._order.known_samplers import known_sampler  # noqa: E402
-from lcache.torch._order.log_once import LogOnce  # noqa: E402
-from lcache.torch._order.run_ahead import RunAhead  # noqa: E402
+from lcache.torch._order.run_ahead import (
+    LogOnce,  # noqa: E402
+    RunAhead,  # noqa: E402
+)
 
 
 def generator():

@@ -22,9 +22,8 @@ from .generator_states import GeneratorStates
 from .importance_sampler import served_sampler
 from .known_samplers import KnownSampler, known_sampler
 from .later_epochs import Push
-from .log_once import LogOnce
 from .push import Orders
-from .run_ahead import RunAhead
+from .run_ahead import LogOnce, RunAhead
 from .sampler_copy import MOST, Generators, RandomStates, copy_sampler, preserved_random_states
 
 

@@ -28,14 +28,12 @@ from .generator_states import GeneratorStates
 from .importance_sampler import served_sampler
 from .known_samplers import KnownSampler, known_sampler
 from .loader_job import LoaderJob
-from .log_once import LogOnce
 from .loop_names import loop_name, note_loader
 from .push import Orders, Pusher
 from .resume import Position
-from .run_ahead import RunAhead
+from .run_ahead import LogOnce, RunAhead
 from .sampler_copy import Generators
-from .stateful_batches import Begun, StatefulBatches, is_stateful, runs_when_made
-from .stateful_epoch import StatefulEpoch
+from .stateful_batches import Begun, StatefulBatches, StatefulEpoch, is_stateful, runs_when_made
 from .tagged_batch import Following, TaggedBatch
 from .wrappers import Batches, Translation, dataset_of
 

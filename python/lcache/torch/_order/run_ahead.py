@@ -7,12 +7,25 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from .forked_child import Child, ChildError, answer_of
-from .log_once import LogOnce
 from .outside import reached_outside
 from .pure_samplers import impure_part
 from .sampler_copy import copy_sampler, preserved_random_states, silence
 
+_log = logging.getLogger("lcache")
+
 _TRIES = 2  # epochs that may be predicted wrongly, or not at all
+
+
+class LogOnce:
+    """Logs one message for each key, however often its cause comes back. One object belongs to one loader."""
+
+    def __init__(self) -> None:
+        self._logged: set[str] = set()
+
+    def __call__(self, key: str, message: str, level: int = logging.WARNING) -> None:
+        if key not in self._logged:
+            self._logged.add(key)
+            _log.log(level, message)
 
 
 class RunAhead:
