@@ -32,9 +32,9 @@ var mayImport = map[string][]string{
 	"chunker":                  {"sample"},
 	"source/internal/tarshard": nil,
 	"source/internal/object":   nil,
-	"source/internal/s3":       {"source/internal/object", "sourcedir"},
+	"source/internal/s3":       {"source/internal/object"},
 	"source/internal/web":      {"source/internal/object"},
-	"source/s3test":            {"sourcedir"},
+	"source/s3test":            {"internal/testenv"},
 	"source":                   {"sample", "source/internal/object", "source/internal/s3", "source/internal/tarshard", "source/internal/web"},
 	"internal/compress":        {"sample"},
 	"internal/serve/staging":   {"sample"},
@@ -56,8 +56,8 @@ var mayImport = map[string][]string{
 	"cmd/lcache/internal/chart":    {"cmd/lcache/internal/compare", "cmd/lcache/internal/hitratio"},
 	"cmd/lcache/internal/planner":  {"internal/serve/status", "internal/plan", "cmd/lcache/internal/doctor", "cmd/lcache/internal/attach", "chunker", "source"},
 	"internal/serve/schedule":      {"internal/quota", "shuffle", "chunker", "sample"},
-	"internal/store/cache":         {"internal/plan", "internal/serve/schedule", "logfile", "internal/compress", "source", "chunker", "metaindex", "internal/disk/blockio", "sample", "internal/store/cachedir", "cgroup"},
-	"internal/serve/fetch":         {"logfile", "internal/serve/staging", "source", "chunker", "metaindex", "internal/compress", "sample", "sourcedir"},
+	"internal/store/cache":         {"internal/plan", "internal/serve/schedule", "logfile", "internal/compress", "source", "chunker", "metaindex", "internal/disk/blockio", "sample", "internal/store/cachedir"},
+	"internal/serve/fetch":         {"logfile", "internal/serve/staging", "source", "chunker", "metaindex", "internal/compress", "sample", "internal/testenv"},
 	"reorder":                      {"internal/serve/fetch", "logfile", "internal/serve/staging", "metaindex", "chunker", "internal/compress", "sample"},
 	"sorter":                       {"internal/store/cache", "reorder", "internal/serve/fetch", "internal/serve/staging", "logfile", "chunker", "internal/serve/schedule", "internal/disk/blockio", "sample"},
 	"internal/serve/deliver":       {"internal/serve/staging", "internal/serve/fetch", "metaindex", "chunker", "sample"},
@@ -74,16 +74,13 @@ var mayImport = map[string][]string{
 	"engine":                      {"engine/internal/count", "internal/serve/status", "internal/importance/disk", "internal/importance/epochlayout", "internal/importance/memory", "internal/importance/packing", "internal/importance/session", "internal/quota", "internal/store/cache", "sorter", "internal/serve/schedule", "internal/serve/deliver", "internal/serve/fetch", "reorder", "logfile", "internal/serve/staging", "source", "chunker", "metaindex", "internal/plan", "drawn", "importance", "sample"},
 	"server":                      {"internal/errcode", "internal/quota", "internal/serve/deliver", "engine", "internal/serve/schedule", "importance", "sample"},
 	"internal/store/cachedir":     nil,
-	"cgroup":                      nil,
-	"leaktest":                    nil,
 	"lanes":                       nil,
-	"sourcedir":                   nil,
+	"internal/testenv":            nil,
 	"internal/verdict":            nil,
-	"cores":                       nil,
 	"cmd/lcache/internal/attach":  {"internal/serve/status"},
 	"cmd/lcache/internal/metrics": {"internal/serve/status"},
 	"cmd/lcache/internal/devices": {"internal/store/cache", "cmd/lcache/internal/doctor", "cmd/lcache/internal/attach", "internal/plan"},
-	"cmd/lcache/internal/doctor":  {"internal/disk/blockio", "internal/store/cachedir", "cgroup", "source", "sample"},
+	"cmd/lcache/internal/doctor":  {"internal/disk/blockio", "internal/store/cachedir", "source", "sample"},
 	"cmd/lcache/internal/launch":  {"internal/serve/status", "cmd/lcache/internal/attach", "internal/store/ingest", "engine", "server", "cmd/lcache/internal/metrics", "internal/verdict", "internal/store/cache", "internal/store/cachedir", "logfile", "internal/serve/schedule", "internal/plan", "source"},
 	"cmd/lcache/internal/bench":   {"cmd/lcache/internal/launch", "engine", "server", "internal/verdict", "cmd/lcache/internal/doctor"},
 	"cmd/lcache/internal/demo":    {"internal/serve/status", "cmd/lcache/internal/launch", "cmd/lcache/internal/attach", "internal/store/ingest", "cmd/lcache/internal/doctor", "internal/store/cache", "internal/serve/schedule"},
@@ -91,7 +88,7 @@ var mayImport = map[string][]string{
 }
 
 // everywhere are leaves that any package may import: they stand in for something that the language lacks.
-var everywhere = []string{"internal/disk/offheap", "cores", "spelling", "internal/figures", "usage", "internal/disk/durable", "internal/trust", "internal/surrogate"}
+var everywhere = []string{"internal/disk/offheap", "internal/host", "internal/figures", "internal/usage", "internal/disk/durable", "internal/trust", "internal/surrogate"}
 
 // drawers are names that say nothing about what is inside.
 var drawers = []string{"util", "utils", "common", "types", "helper", "helpers", "config", "misc", "base"}

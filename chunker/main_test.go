@@ -5,9 +5,9 @@ import (
 	"testing"
 
 	"lcache/internal/disk/offheap"
-	"lcache/leaktest"
+	"lcache/internal/testenv"
 )
 
 func TestMain(m *testing.M) {
-	os.Exit(leaktest.Run(m, leaktest.Count{What: "bytes outside the heap", Now: offheap.Mapped}))
+	os.Exit(testenv.Run(m, testenv.Count{What: "bytes outside the heap", Now: offheap.Mapped}))
 }

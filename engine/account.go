@@ -6,6 +6,7 @@ import (
 
 	"github.com/dustin/go-humanize"
 
+	"lcache/internal/host"
 	"lcache/internal/importance/session"
 	"lcache/internal/quota"
 	"lcache/internal/serve/deliver"
@@ -26,7 +27,7 @@ const (
 
 // MemoryLimit is --memory in bytes: as given to the server, as recorded by ingest, or what a server without either may take.
 func (e *Engine) MemoryLimit() int64 {
-	limit := cmp.Or(e.opts.Memory, e.cache.Record.Memory, int64(cache.MachineMemory()/4))
+	limit := cmp.Or(e.opts.Memory, e.cache.Record.Memory, int64(host.MachineMemory()/4))
 	return max(limit, int64(e.cache.Sizing.Memory)) // the minimum may have grown since the cache was made
 }
 

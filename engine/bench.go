@@ -13,8 +13,8 @@ import (
 
 	"lcache/internal/serve/schedule"
 	"lcache/internal/store/cache"
+	"lcache/internal/usage"
 	"lcache/sample"
-	"lcache/usage"
 )
 
 // A Bench is an engine that is opened to read one epoch for its own sake.

@@ -36,12 +36,12 @@ import (
 	"lcache/internal/serve/staging"
 	"lcache/internal/serve/status"
 	"lcache/internal/store/cache"
+	"lcache/internal/usage"
 	"lcache/logfile"
 	"lcache/reorder"
 	"lcache/sample"
 	"lcache/sorter"
 	"lcache/source"
-	"lcache/usage"
 
 	"github.com/dustin/go-humanize"
 )

@@ -23,10 +23,10 @@ import (
 	"lcache/internal/serve/schedule"
 	"lcache/internal/store/cache"
 	"lcache/internal/store/ingest"
+	"lcache/internal/testenv"
 	"lcache/sample"
 	"lcache/shuffle"
 	"lcache/source"
-	"lcache/sourcedir"
 )
 
 // dataset is a source on disk, and what every sample must be.
@@ -47,7 +47,7 @@ func makeDataset(t testing.TB, n int, size func(r *rand.Rand, i int) int) *datas
 
 func makeDatasetOf(t testing.TB, n int, size func(r *rand.Rand, i int) int, content func(r *rand.Rand, i int, b []byte)) *dataset {
 	t.Helper()
-	return makeDatasetIn(t, sourcedir.New(t), n, size, content)
+	return makeDatasetIn(t, testenv.SourceDir(t), n, size, content)
 }
 
 func makeDatasetIn(t testing.TB, dir string, n int, size func(r *rand.Rand, i int) int, content func(r *rand.Rand, i int, b []byte)) *dataset {
@@ -78,7 +78,7 @@ func makeDatasetIn(t testing.TB, dir string, n int, size func(r *rand.Rand, i in
 func (d *dataset) inParts(t testing.TB) *dataset {
 	t.Helper()
 	g := *d
-	g.dir, g.group = sourcedir.New(t), source.GroupStem
+	g.dir, g.group = testenv.SourceDir(t), source.GroupStem
 	r := rand.New(rand.NewPCG(2, uint64(len(d.bytes))))
 	for i, b := range d.bytes {
 		exts := [][]string{{""}, {"jpg"}, {"jpg", "json"}, {"jpg", "json", "seg.png"}}[i%4]

@@ -12,7 +12,7 @@ import (
 	"lcache/internal/disk/blockio"
 	"lcache/internal/store/cache"
 	"lcache/internal/store/ingest"
-	"lcache/leaktest"
+	"lcache/internal/testenv"
 	"lcache/logfile"
 )
 
@@ -34,8 +34,8 @@ func TestCloseWithAHungFile(t *testing.T) {
 			b := damageBedOf(t, 60, ingest.Options{})
 			before := mapped()
 			o := b.opts
-			leaktest.Allow(filepath.Dir(filepath.Dir(o.Dirs[0]))) // what hangs stays open
-			leaktest.Allow(filepath.Dir(b.dir))
+			testenv.Allow(filepath.Dir(filepath.Dir(o.Dirs[0]))) // what hangs stays open
+			testenv.Allow(filepath.Dir(b.dir))
 			o.IO.CloseTimeout = max(c.byClose, 20*time.Millisecond)
 			if c.byClose == 0 {
 				o.Patience = 20 * time.Millisecond

@@ -15,7 +15,7 @@ import (
 	"lcache/internal/disk/blockio"
 	"lcache/internal/serve/deliver"
 	"lcache/internal/serve/schedule"
-	"lcache/leaktest"
+	"lcache/internal/testenv"
 )
 
 // taker is a job with importance whose clients come and go, as seen by a test.
@@ -169,8 +169,8 @@ func TestHungImportanceFile(t *testing.T) {
 	for _, step := range []string{"create", "write", "sync", "rename"} {
 		t.Run(step, func(t *testing.T) {
 			d, o := small(t, schedule.Job{World: 1})
-			leaktest.Allow(filepath.Dir(o.Dirs[0])) // what hangs stays open
-			leaktest.Allow(filepath.Dir(d.dir))
+			testenv.Allow(filepath.Dir(o.Dirs[0])) // what hangs stays open
+			testenv.Allow(filepath.Dir(d.dir))
 			var log logged
 			o.Patience, o.Timeout, o.Logger = 2*time.Second, 3*time.Second, log.logger()
 			hold := make(chan struct{})

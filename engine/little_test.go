@@ -8,14 +8,14 @@ import (
 	"testing"
 
 	"lcache/internal/store/ingest"
+	"lcache/internal/testenv"
 	"lcache/sample"
-	"lcache/sourcedir"
 )
 
 // sparse makes files of some sizes without any bytes on disk, for tests that only list them.
 func sparse(t *testing.T, n int, size func(r *rand.Rand, i int) int64) (d *dataset) {
 	t.Helper()
-	d = &dataset{dir: sourcedir.New(t)}
+	d = &dataset{dir: testenv.SourceDir(t)}
 	r := rand.New(rand.NewPCG(4, uint64(n)))
 	for i := range n {
 		dir := filepath.Join(d.dir, fmt.Sprintf("class-%d", i%10))

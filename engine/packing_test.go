@@ -17,9 +17,9 @@ import (
 	"lcache/internal/disk/blockio"
 	"lcache/internal/store/cache"
 	"lcache/internal/store/ingest"
+	"lcache/internal/usage"
 	"lcache/lanes"
 	"lcache/sample"
-	"lcache/usage"
 )
 
 // words fills b with what compresses to about a half. As noise it is not watched by the race detector.

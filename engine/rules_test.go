@@ -17,7 +17,7 @@ import (
 	"lcache/internal/serve/status"
 	"lcache/internal/store/cache"
 	"lcache/internal/store/ingest"
-	"lcache/leaktest"
+	"lcache/internal/testenv"
 	"lcache/sample"
 )
 
@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 	if said := os.Getenv(childEnv); said != "" {
 		os.Exit(child(said))
 	}
-	code := leaktest.Run(m, leaktest.Count{What: "bytes outside the heap", Now: mapped}, leaktest.Count{What: "registered bytes", Now: blockio.Registered})
+	code := testenv.Run(m, testenv.Count{What: "bytes outside the heap", Now: mapped}, testenv.Count{What: "registered bytes", Now: blockio.Registered})
 	removeShared()
 	os.Exit(code)
 }

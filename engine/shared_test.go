@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"lcache/internal/store/ingest"
-	"lcache/sourcedir"
+	"lcache/internal/testenv"
 )
 
 // shared holds what many tests only read: datasets, and caches that each test gets a copy of. Making the files is what these tests would do most of
@@ -53,7 +53,7 @@ func sharedDataset(t testing.TB, name string, n int, size func(r *rand.Rand, i i
 		shared.datasets = map[string]*dataset{}
 	}
 	if shared.datasets[name] == nil {
-		dir, remove, err := sourcedir.Make()
+		dir, remove, err := testenv.MakeSourceDir()
 		if err != nil {
 			t.Fatal(err)
 		}

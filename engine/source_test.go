@@ -11,9 +11,9 @@ import (
 	"testing"
 
 	"lcache/internal/store/ingest"
+	"lcache/internal/usage"
 	"lcache/sample"
 	"lcache/source"
-	"lcache/usage"
 )
 
 // troubled is a source with trouble of its own: before each read it is asked what goes wrong, with how often the sample was read already.

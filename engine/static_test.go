@@ -12,7 +12,7 @@ import (
 	"lcache/internal/serve/status"
 	"lcache/internal/store/cache"
 	"lcache/internal/store/ingest"
-	"lcache/usage"
+	"lcache/internal/usage"
 )
 
 // still fails if the static layout was not used, or something was written.

@@ -16,7 +16,7 @@ import (
 	"lcache/internal/disk/blockio"
 	"lcache/internal/store/cache"
 	"lcache/internal/store/ingest"
-	"lcache/leaktest"
+	"lcache/internal/testenv"
 	"lcache/sample"
 )
 
@@ -177,8 +177,8 @@ func TestVerifyLeavesTheBuffersOfHungReads(t *testing.T) {
 	var mu sync.Mutex
 	held := map[*byte][]byte{} // by its first byte: a read that hangs
 	defer func() { leftMapped += mapped() }()
-	leaktest.Allow(filepath.Dir(filepath.Dir(o.Dirs[0]))) // the folders of this test
-	leaktest.Allow(filepath.Dir(b.dir))
+	testenv.Allow(filepath.Dir(filepath.Dir(o.Dirs[0]))) // the folders of this test
+	testenv.Allow(filepath.Dir(b.dir))
 	again := 0
 	o.IO.Deadline, o.IO.CloseTimeout = 70*time.Millisecond, 100*time.Millisecond
 	o.IO.Inject = func(io *blockio.IO) {

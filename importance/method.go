@@ -5,8 +5,8 @@ import (
 	"math"
 	"strings"
 
+	"lcache/internal/usage"
 	"lcache/sample"
-	"lcache/spelling"
 )
 
 // Method is one of the papers' systems: which scorer, which targets, which cache.
@@ -124,7 +124,7 @@ func (m Method) WithNodes(name string, labels []int32, capacity int64, p Params)
 
 func unknown(what, name string, known []string) error {
 	hint := ""
-	if near := spelling.Nearest(name, known); near != "" {
+	if near := usage.Nearest(name, known); near != "" {
 		hint = fmt.Sprintf("; did you mean %s?", near)
 	}
 	return fmt.Errorf("importance: no %s %q: there are %s%s", what, name, strings.Join(known, ", "), hint)

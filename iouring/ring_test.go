@@ -8,13 +8,13 @@ import (
 	"testing"
 	"unsafe"
 
-	"lcache/leaktest"
+	"lcache/internal/testenv"
 
 	"golang.org/x/sys/unix"
 )
 
 func TestMain(m *testing.M) {
-	os.Exit(leaktest.Run(m))
+	os.Exit(testenv.Run(m))
 }
 
 // newRing makes a ring for the test's goroutine, or skips where there is none.

@@ -16,13 +16,13 @@ import (
 	"lcache/sample"
 
 	"lcache/internal/disk/offheap"
-	"lcache/leaktest"
+	"lcache/internal/testenv"
 )
 
 // counts are what each test must give back.
-var counts = []leaktest.Count{{What: "bytes outside the heap", Now: offheap.Mapped}, {What: "registered bytes", Now: blockio.Registered}}
+var counts = []testenv.Count{{What: "bytes outside the heap", Now: offheap.Mapped}, {What: "registered bytes", Now: blockio.Registered}}
 
-func TestMain(m *testing.M) { os.Exit(leaktest.Run(m, counts...)) }
+func TestMain(m *testing.M) { os.Exit(testenv.Run(m, counts...)) }
 
 // bed is a small cache in a temporary directory, and the means to break it.
 type bed struct {
@@ -52,7 +52,7 @@ func openIODepth(t testing.TB, depth int) *blockio.IO {
 
 func newBed(t testing.TB, dirs, block, places int, sizes []uint32) *bed {
 	t.Helper()
-	leaktest.Check(t, counts...)
+	testenv.Check(t, counts...)
 	b := &bed{t: t, sizes: sizes, lost: map[sample.Index]int{}}
 	b.format = Format{Block: block, Align: 64, UUID: [16]byte{1, 2, 3}, Places: places}
 	root := t.TempDir()

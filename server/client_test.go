@@ -23,7 +23,7 @@ import (
 	"lcache/internal/serve/status"
 	"lcache/internal/store/cache"
 	"lcache/internal/store/ingest"
-	"lcache/sourcedir"
+	"lcache/internal/testenv"
 )
 
 const (
@@ -40,7 +40,7 @@ func testEngine(t testing.TB, change func(*engine.Options)) *engine.Engine {
 	t.Helper()
 	ignore := goleak.IgnoreCurrent()
 	t.Cleanup(func() { goleak.VerifyNone(t, ignore) })
-	dir, root := t.TempDir(), sourcedir.New(t)
+	dir, root := t.TempDir(), testenv.SourceDir(t)
 	for i := range testSamples {
 		class := filepath.Join(root, fmt.Sprintf("class-%d", i/60))
 		if err := os.MkdirAll(class, 0o755); err != nil {

@@ -11,7 +11,7 @@ import (
 	"lcache/internal/errcode"
 	"lcache/internal/serve/deliver"
 	"lcache/internal/surrogate"
-	"lcache/spelling"
+	"lcache/internal/usage"
 )
 
 // The frame of docs/protocol.md:
@@ -176,7 +176,7 @@ func appendJSON(b []byte, kind uint8, request uint32, v any) ([]byte, error) {
 }
 
 func appendFailure(b []byte, request uint32, f failure) []byte {
-	f.Message = spelling.UTF8(f.Message[:min(len(f.Message), 64<<10)]) // a message holds names, which may be long, and any bytes
+	f.Message = usage.UTF8(f.Message[:min(len(f.Message), 64<<10)]) // a message holds names, which may be long, and any bytes
 	f.Sample = f.Sample[:min(len(f.Sample), 64<<10)]
 	b, _ = appendJSON(b, typeError, request, f) // can't fail: five strings that fit
 	return b

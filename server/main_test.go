@@ -6,9 +6,9 @@ import (
 
 	"lcache/internal/disk/blockio"
 	"lcache/internal/disk/offheap"
-	"lcache/leaktest"
+	"lcache/internal/testenv"
 )
 
 func TestMain(m *testing.M) {
-	os.Exit(leaktest.Run(m, leaktest.Count{What: "bytes outside the heap", Now: offheap.Mapped}, leaktest.Count{What: "registered bytes", Now: blockio.Registered}))
+	os.Exit(testenv.Run(m, testenv.Count{What: "bytes outside the heap", Now: offheap.Mapped}, testenv.Count{What: "registered bytes", Now: blockio.Registered}))
 }

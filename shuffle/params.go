@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"lcache/spelling"
+	"lcache/internal/usage"
 )
 
 // Param describes one parameter of a recipe.
@@ -146,7 +146,7 @@ func (r *Recipe) read(spec Spec) (*args, error) {
 		}
 		slices.Sort(names)
 		e := r.usage("no parameter %s", strings.Join(names, ", "))
-		if near := spelling.Nearest(names[0], e.Params); near != "" {
+		if near := usage.Nearest(names[0], e.Params); near != "" {
 			e.Problem += ": did you mean " + near + "?"
 		}
 		return nil, e

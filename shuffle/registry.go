@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"lcache/spelling"
+	"lcache/internal/usage"
 )
 
 // Recipe describes one way in which a framework makes the order of an epoch. What the command line lists, what
@@ -53,7 +53,7 @@ func Lookup(name string) (*Recipe, error) {
 	if name == "" {
 		return nil, &UsageError{Problem: "no recipe is named; there are " + strings.Join(names, ", ")}
 	}
-	if near := spelling.Nearest(name, names); near != "" {
+	if near := usage.Nearest(name, names); near != "" {
 		return nil, &UsageError{Problem: "there is no recipe " + clip(name) + ": did you mean " + near + "? There are " + strings.Join(names, ", ")}
 	}
 	return nil, &UsageError{Problem: "there is no recipe " + clip(name) + "; there are " + strings.Join(names, ", ")}

@@ -8,8 +8,8 @@ import (
 	"unsafe"
 
 	"lcache/chunker"
-	"lcache/cores"
 	"lcache/internal/disk/blockio"
+	"lcache/internal/host"
 	"lcache/internal/serve/fetch"
 	"lcache/internal/serve/staging"
 	"lcache/internal/store/cache"
@@ -60,7 +60,7 @@ func New(c *cache.Cache, o Options) (m *Mover, err error) {
 		LogTimeout: o.LogTimeout, SourceTimeout: o.SourceTimeout, Logger: c.Logger})
 	m.Pass = reorder.New(reorder.Options{Staging: m.Staging, Fetcher: m.Fetcher, Locations: c.Locations, Sums: c.Sums, Sizes: c.Manifest.Sizes(),
 		Form: c.Form, Scratch: m.scratch, Align: c.Format.Align, Block: c.Format.Block, InFlight: max(2, len(c.Dirs)*chunker.InFlight/c.Format.Block),
-		Workers: max(2, min(4, cores.N)), BlockTimeout: o.BlockTimeout, Logger: c.Logger})
+		Workers: max(2, min(4, host.Cores)), BlockTimeout: o.BlockTimeout, Logger: c.Logger})
 	return m, nil
 }
 

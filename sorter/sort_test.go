@@ -18,18 +18,17 @@ import (
 	"lcache/internal/serve/schedule"
 	"lcache/internal/store/cache"
 	"lcache/internal/store/ingest"
-	"lcache/leaktest"
+	"lcache/internal/testenv"
 	"lcache/logfile"
 	"lcache/sample"
 	"lcache/sorter"
-	"lcache/sourcedir"
 )
 
 // Where temporary folders are in memory, tests may use them all the same.
 func init() { os.Setenv("LCACHE_TMPFS", "1") }
 
 func TestMain(m *testing.M) {
-	os.Exit(leaktest.Run(m, leaktest.Count{What: "bytes outside the heap", Now: offheap.Mapped}, leaktest.Count{What: "registered bytes", Now: blockio.Registered}))
+	os.Exit(testenv.Run(m, testenv.Count{What: "bytes outside the heap", Now: offheap.Mapped}, testenv.Count{What: "registered bytes", Now: blockio.Registered}))
 }
 
 func job(seed string) schedule.Job {
@@ -40,7 +39,7 @@ func job(seed string) schedule.Job {
 func made(t *testing.T, seed, compress string) (dir string, want map[string][]byte) {
 	t.Helper()
 	r := rand.New(rand.NewPCG(1, 2))
-	root := sourcedir.New(t)
+	root := testenv.SourceDir(t)
 	want = map[string][]byte{}
 	for i := range 400 {
 		b := bytes.Repeat([]byte(fmt.Sprintf("sample %d ", i)), 1+r.IntN(2000))

@@ -9,11 +9,11 @@ import (
 	"slices"
 	"strings"
 
+	"lcache/internal/usage"
 	"lcache/sample"
 	"lcache/source/internal/object"
 	"lcache/source/internal/s3"
 	"lcache/source/internal/web"
-	"lcache/usage"
 )
 
 // S3 are the settings of a bucket.

@@ -6,8 +6,8 @@ import (
 
 	"lcache/cmd/lcache/internal/bench"
 	"lcache/internal/figures"
+	"lcache/internal/usage"
 	"lcache/internal/verdict"
-	"lcache/spelling"
 )
 
 // shortest is the least time of an epoch, in seconds, that says much. In a shorter one, loading the first window into new memory counts.
@@ -19,7 +19,7 @@ func writeBench(w io.Writer, r *bench.Report) {
 	if r.Direct {
 		direct = "O_DIRECT"
 	}
-	fmt.Fprintln(w, headline(spelling.Names(r.Dirs, ","), joined(figures.Plural(r.Samples, "sample", "samples"), figures.Bytes(r.Bytes))))
+	fmt.Fprintln(w, headline(usage.Names(r.Dirs, ","), joined(figures.Plural(r.Samples, "sample", "samples"), figures.Bytes(r.Bytes))))
 	fmt.Fprintln(w, "  "+joined(r.Engine, direct, "pages of "+figures.Binary(int64(r.Page)), figures.Bytes(r.Memory)+" of memory", figures.Plural(int64(r.CPUs), "CPU", "CPUs")))
 	rows := [][]string{{"epoch", "time", "rate", "samples/s", "device", "of it", "CPU-s/GB", "bound by"}}
 	brief, missed := false, int64(0)

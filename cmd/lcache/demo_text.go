@@ -7,11 +7,11 @@ import (
 	"lcache/cmd/lcache/internal/demo"
 	"lcache/internal/figures"
 	"lcache/internal/store/ingest"
-	"lcache/spelling"
+	"lcache/internal/usage"
 )
 
 func writeDemoHead(w io.Writer, o demo.Options, r *ingest.Report) {
-	fmt.Fprintf(w, "lcache demo · %s · %s in %s\n", spelling.Name(o.Source), figures.Bytes(r.Bytes), figures.Plural(int64(r.Samples), "file", "files"))
+	fmt.Fprintf(w, "lcache demo · %s · %s in %s\n", usage.Name(o.Source), figures.Bytes(r.Bytes), figures.Plural(int64(r.Samples), "file", "files"))
 	fmt.Fprintf(w, "ingest      read %s in %s · %s · once, in the source's own order\n", figures.Bytes(r.ReadBytes), figures.Duration(r.ReadSeconds), figures.Rate(r.ReadBytes, r.ReadSeconds))
 	fmt.Fprintf(w, "order       torch.distributed_sampler · seed 0 · %s · batches of %d\n", figures.Plural(int64(o.World), "rank", "ranks, a process each"), o.BatchSize)
 }
@@ -33,7 +33,7 @@ func writePass(w io.Writer, p *demo.Pass) {
 	}
 	numbers(w, "  ", rows)
 	for _, wrong := range p.Wrong {
-		fmt.Fprintf(w, "! %s\n", spelling.Message(wrong))
+		fmt.Fprintf(w, "! %s\n", usage.Message(wrong))
 	}
 }
 

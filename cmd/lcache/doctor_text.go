@@ -7,7 +7,7 @@ import (
 	"lcache/cmd/lcache/internal/doctor"
 	"lcache/internal/figures"
 	"lcache/internal/store/cachedir"
-	"lcache/spelling"
+	"lcache/internal/usage"
 )
 
 // marks are the words before a finding.
@@ -21,7 +21,7 @@ func writeDoctor(w io.Writer, r *doctor.Report, given bool) {
 	}
 	open := 0
 	for _, c := range r.Checks {
-		fmt.Fprintf(w, "%-5s  %-*s  %s\n", marks[c.State], width, c.Name, spelling.Message(c.Found))
+		fmt.Fprintf(w, "%-5s  %-*s  %s\n", marks[c.State], width, c.Name, usage.Message(c.Found))
 		if c.Do != "" {
 			open++
 			fmt.Fprintf(w, "%-5s  %-*s  → %s\n", "", width, "", c.Do)
@@ -48,9 +48,9 @@ func placesText(places []doctor.Place, given bool) string {
 	for _, p := range places {
 		dirs = append(dirs, p.Dir)
 	}
-	text := "looked at " + spelling.Names(dirs, ", ") + " and its disk"
+	text := "looked at " + usage.Names(dirs, ", ") + " and its disk"
 	if len(dirs) > 1 {
-		text = "looked at " + spelling.Names(dirs, ", ") + " and their disks"
+		text = "looked at " + usage.Names(dirs, ", ") + " and their disks"
 	}
 	if !given {
 		text += ", as this is the working directory: --cache DIR names another one"
@@ -61,7 +61,7 @@ func placesText(places []doctor.Place, given bool) string {
 // writeAdvice prints the rate of the files now, and the expected rate with lcache.
 func writeAdvice(w io.Writer, f *doctor.Facts, a doctor.Advice) {
 	s := f.Reading
-	fmt.Fprintf(w, "%s: %s\n", spelling.Name(s.Source), joined(figures.Plural(int64(s.Files), "file", "files"), figures.Bytes(s.Bytes), s.Kind))
+	fmt.Fprintf(w, "%s: %s\n", usage.Name(s.Source), joined(figures.Plural(int64(s.Files), "file", "files"), figures.Bytes(s.Bytes), s.Kind))
 	mean := float64(max(s.Bytes, 1)) / float64(max(s.Files, 1))
 	rows := [][]string{{"", "files/s", "rate", ""}}
 	for _, r := range s.Readers {

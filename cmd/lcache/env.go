@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"lcache/internal/store/cache"
-	"lcache/spelling"
+	"lcache/internal/usage"
 )
 
 // envName returns the variable of a flag: --batch-size has LCACHE_BATCH_SIZE.
@@ -75,8 +75,8 @@ func misspeltVariables(root *cobra.Command, env []string) (lines []string) {
 		if !ours || slices.Contains(known, name) || strings.HasPrefix(name, socket) {
 			continue
 		}
-		if near := spelling.Slip(name, known); near != "" {
-			lines = append(lines, fmt.Sprintf("%s%s is not known: did you mean %s%s?", prefix, spelling.Name(name), prefix, near))
+		if near := usage.Slip(name, known); near != "" {
+			lines = append(lines, fmt.Sprintf("%s%s is not known: did you mean %s%s?", prefix, usage.Name(name), prefix, near))
 		}
 	}
 	return lines

@@ -15,9 +15,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"lcache/internal/surrogate"
+	"lcache/internal/usage"
 	"lcache/shuffle"
-	"lcache/spelling"
-	"lcache/usage"
 )
 
 // Exit codes.
@@ -128,7 +127,7 @@ func nearestCommand(root *cobra.Command, word string) string {
 		}
 		names = append(names, cmd.Name())
 	}
-	return spelling.Nearest(word, names)
+	return usage.Nearest(word, names)
 }
 
 // flagError turns an error of a flag into one that says how to give the flag. Errors of variables have the same form.
@@ -155,7 +154,7 @@ func unknownFlag(cmd *cobra.Command, unknown *pflag.NotExistError) error {
 	word := strings.TrimLeft(typed, "-")
 	var names []string
 	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
-	if near := spelling.Nearest(word, names); near != "" {
+	if near := usage.Nearest(word, names); near != "" {
 		return usagef("unknown flag %s: did you mean --%s?", typed, near)
 	}
 	var others []string
@@ -188,7 +187,7 @@ func noArguments(cmd *cobra.Command, args []string) error {
 	}
 	for _, name := range []string{"source", "cache"} { // people may give the value of the first of these without the flag
 		if f := cmd.Flags().Lookup(name); f != nil && !f.Changed {
-			return usagef("takes no argument, got %q: did you mean --%s %s?", args[0], name, spelling.ShellWord(args[0]))
+			return usagef("takes no argument, got %q: did you mean --%s %s?", args[0], name, usage.ShellWord(args[0]))
 		}
 	}
 	return usagef("takes no argument, got %q: see %s --help", args[0], cmd.CommandPath())

@@ -16,7 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"lcache/spelling"
+	"lcache/internal/usage"
 )
 
 // hint is a text that users may see: of an error, a log line, a help text, a page.
@@ -147,7 +147,7 @@ func checkHint(text string) (found int, wrong []string) {
 		if err != nil || cmd == root && !strings.HasPrefix(name, "-") {
 			// The name of the program, in a sentence, unless the sentence says to run it or the word is nearly a command.
 			before := strings.TrimSuffix(text[:at[2]], "lcache ")
-			if strings.HasSuffix(before, "`") || strings.HasSuffix(before, "run ") || name != "server" && spelling.Slip(name, commandNames(root)) != "" {
+			if strings.HasSuffix(before, "`") || strings.HasSuffix(before, "run ") || name != "server" && usage.Slip(name, commandNames(root)) != "" {
 				wrong = append(wrong, "no command "+name)
 			}
 			continue

@@ -10,13 +10,13 @@ import (
 	"lcache/internal/figures"
 	"lcache/internal/store/cache"
 	"lcache/internal/store/ingest"
+	"lcache/internal/usage"
 	"lcache/source"
-	"lcache/spelling"
 )
 
 // writeIngest prints the report of an ingest.
 func writeIngest(w io.Writer, r *ingest.Report) {
-	fmt.Fprintln(w, headline(spelling.Name(r.Source)+" → "+spelling.Names(r.Dirs, ","), "ready"))
+	fmt.Fprintln(w, headline(usage.Name(r.Source)+" → "+usage.Names(r.Dirs, ","), "ready"))
 	classes := "" // labels without names, as those of tar shards, are of no class
 	if r.Classes > 0 {
 		classes = figures.Plural(int64(r.Classes), "class", "classes")
@@ -38,16 +38,16 @@ func writeIngest(w io.Writer, r *ingest.Report) {
 	fmt.Fprintln(w, "  layout    "+layoutText(r.Layout, r.LayoutReason))
 	fmt.Fprintf(w, "  memory    %s · %s of %s · blocks of %s\n",
 		figures.Bytes(r.MemoryBytes), figures.Plural(int64(r.Segments), "segment", "segments"), figures.Bytes(r.SegmentBytes), figures.Binary(r.BlockBytes))
-	fmt.Fprintf(w, "next: lcache run --cache %s -- python train.py\n", spelling.ShellWord(strings.Join(r.Dirs, ",")))
+	fmt.Fprintf(w, "next: lcache run --cache %s -- python train.py\n", usage.ShellWord(strings.Join(r.Dirs, ",")))
 }
 
 // writeHint says that each sample is a whole shard, or another file that probably holds many samples. Without a pattern and records it says nothing.
 func writeHint(w io.Writer, tarPattern, records string) {
 	if tarPattern != "" {
-		fmt.Fprintf(w, "! each sample is a whole tar file: --source %s takes the samples in them\n", spelling.ShellWord(tarPattern))
+		fmt.Fprintf(w, "! each sample is a whole tar file: --source %s takes the samples in them\n", usage.ShellWord(tarPattern))
 	}
 	if records != "" {
-		fmt.Fprintf(w, "! %s\n", spelling.Message(records))
+		fmt.Fprintf(w, "! %s\n", usage.Message(records))
 	}
 }
 
@@ -65,7 +65,7 @@ func otherText(o ingest.Other) string {
 	if len(o.Exts) > 0 {
 		filter = "with --ext " + strings.Join(o.Exts, ",")
 	}
-	return fmt.Sprintf("another cache of this source, %s, is %s: a filter that removes files has a cache of its own; lcache rm removes one", filter, spelling.ShellWord(o.Dir))
+	return fmt.Sprintf("another cache of this source, %s, is %s: a filter that removes files has a cache of its own; lcache rm removes one", filter, usage.ShellWord(o.Dir))
 }
 
 // waitText says how long a reader waited for the source; "": nothing was read.
@@ -165,6 +165,6 @@ func short(fingerprint string) string {
 // writeDefaults prints the settings that lcache chose, and the reason of each.
 func writeDefaults(w io.Writer, defaults []cache.Default) {
 	for _, d := range defaults {
-		fmt.Fprintf(w, "default   %-9s %s (%s)\n", d.Name, spelling.Name(d.Value), spelling.Message(d.From))
+		fmt.Fprintf(w, "default   %-9s %s (%s)\n", d.Name, usage.Name(d.Value), usage.Message(d.From))
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"regexp"
 	"testing"
 
-	"lcache/sourcedir"
+	"lcache/internal/testenv"
 )
 
 // TestRefusalNamesEnough takes a refusal at its word: with the number that it names, the same command works.
@@ -25,7 +25,7 @@ func TestRefusalNamesEnough(t *testing.T) {
 		for _, flag := range []string{"budget", "memory"} {
 			t.Run(flag+"/"+c.name, func(t *testing.T) {
 				t.Parallel()
-				data := sourcedir.New(t)
+				data := testenv.SourceDir(t)
 				for i, n := range c.sizes {
 					if err := patterned(filepath.Join(data, "a", fmt.Sprint(i)), fmt.Sprint(n)); err != nil {
 						t.Fatal(err)

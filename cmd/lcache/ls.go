@@ -15,7 +15,7 @@ import (
 	"lcache/cmd/lcache/internal/attach"
 	"lcache/internal/figures"
 	"lcache/internal/store/cachedir"
-	"lcache/spelling"
+	"lcache/internal/usage"
 )
 
 func newListCommand(g *globals) *cobra.Command {
@@ -83,7 +83,7 @@ func listCaches(args []string) (l listing, err error) {
 
 // writeList prints a line for each cache, and the bytes of all together.
 func writeList(w io.Writer, l listing, now time.Time) {
-	where := spelling.Names(l.Roots, " and ")
+	where := usage.Names(l.Roots, " and ")
 	if len(l.Caches) == 0 {
 		fmt.Fprintf(w, "no caches in %s\n", where)
 		return
@@ -100,12 +100,12 @@ func writeList(w io.Writer, l listing, now time.Time) {
 	}
 	rows := [][]string{{"cache", "source", fmt.Sprintf("%*s", width, "bytes"), "last use", "pid"}}
 	for _, c := range l.Caches {
-		source, used, pid := spelling.Name(c.Source), ago(now.Sub(c.LastUse)), "–"
+		source, used, pid := usage.Name(c.Source), ago(now.Sub(c.LastUse)), "–"
 		switch {
 		case c.Link != "":
-			source, used = "not used: it is a link to "+spelling.Name(c.Link), "–"
+			source, used = "not used: it is a link to "+usage.Name(c.Link), "–"
 		case c.Untrusted != "":
-			source, used = "not used: "+spelling.Message(strings.TrimPrefix(c.Untrusted, c.Dir+" ")), "–"
+			source, used = "not used: "+usage.Message(strings.TrimPrefix(c.Untrusted, c.Dir+" ")), "–"
 		case c.Source == "" && c.Parts > 1:
 			source = fmt.Sprintf("part %d of %d of a cache", c.Part+1, c.Parts)
 		case c.Source == "":
@@ -114,7 +114,7 @@ func writeList(w io.Writer, l listing, now time.Time) {
 		if c.Pid != 0 {
 			used, pid = "now", strconv.Itoa(c.Pid)
 		}
-		name := spelling.Name(shownIn(l.Roots, c.Dir))
+		name := usage.Name(shownIn(l.Roots, c.Dir))
 		if !l.lists(c.Dir) {
 			name += " *"
 		}

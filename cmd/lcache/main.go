@@ -8,10 +8,10 @@ package main
 import (
 	"os"
 
-	"lcache/cores"
+	"lcache/internal/host"
 )
 
 func main() {
-	cores.Spare()
+	host.SpareThreads()
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 }

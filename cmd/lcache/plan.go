@@ -6,7 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"lcache/cmd/lcache/internal/planner"
-	"lcache/usage"
+	"lcache/internal/usage"
 )
 
 // factFlag is a flag whose text package planner reads.

@@ -9,7 +9,7 @@ import (
 
 	"lcache/internal/figures"
 	"lcache/internal/store/cachedir"
-	"lcache/spelling"
+	"lcache/internal/usage"
 )
 
 func newRemoveCommand(g *globals) *cobra.Command {
@@ -52,13 +52,13 @@ func writeRemoved(w io.Writer, done []cachedir.Removed) {
 	for _, r := range done {
 		of := ""
 		if r.Source != "" {
-			of = "cache of " + spelling.Name(r.Source)
+			of = "cache of " + usage.Name(r.Source)
 		}
-		fmt.Fprintf(w, "removed %s\n", joined(spelling.Name(r.Dir), of, figures.Bytes(r.Bytes)))
+		fmt.Fprintf(w, "removed %s\n", joined(usage.Name(r.Dir), of, figures.Bytes(r.Bytes)))
 		if within := cachedir.Within(r.Dir); within != "" {
-			fmt.Fprintf(w, "  the directory stays, other caches lie in it: %s\n", spelling.Message(within))
+			fmt.Fprintf(w, "  the directory stays, other caches lie in it: %s\n", usage.Message(within))
 		} else if len(r.Left) > 0 {
-			fmt.Fprintf(w, "  the directory stays, lcache did not make what is in it: %s\n", spelling.Names(r.Left, ", "))
+			fmt.Fprintf(w, "  the directory stays, lcache did not make what is in it: %s\n", usage.Names(r.Left, ", "))
 		}
 		parts = max(parts, r.Parts)
 	}

@@ -15,7 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"lcache/spelling"
+	"lcache/internal/usage"
 )
 
 // version is set by the Makefile. If it is empty, versionText takes the module's version.
@@ -65,7 +65,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 		writeErrorKind(stderr, err)
 	}
 	text := strings.ReplaceAll(err.Error(), "\n", "; ") // of joined errors; names are quoted
-	fmt.Fprintf(stderr, "%s: %s\n", cmd.CommandPath(), spelling.Message(text))
+	fmt.Fprintf(stderr, "%s: %s\n", cmd.CommandPath(), usage.Message(text))
 	return exitCode(err)
 }
 

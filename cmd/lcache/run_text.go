@@ -14,8 +14,8 @@ import (
 	"lcache/internal/serve/status"
 	"lcache/internal/store/cache"
 	"lcache/internal/store/ingest"
+	"lcache/internal/usage"
 	"lcache/internal/verdict"
-	"lcache/spelling"
 )
 
 // runSummary is the document of --json.
@@ -76,7 +76,7 @@ func writeRun(w io.Writer, r *launch.Result) {
 	fmt.Fprintln(w, endedText(r))
 	for _, s := range r.Sources {
 		if len(r.Sources) > 1 {
-			fmt.Fprintf(w, "\n%s · %s\n", s.Name, spelling.Name(s.Path))
+			fmt.Fprintf(w, "\n%s · %s\n", s.Name, usage.Name(s.Path))
 		}
 		if len(s.Part.Jobs) > 1 {
 			writeJobs(w, s)
@@ -178,7 +178,7 @@ func firstEpochText(f *ingest.FirstEpoch, line string) string {
 func (o *runOptions) ingestLine(opened *launch.Opened) string {
 	words := append([]string{"lcache", "ingest", "--source", opened.Path, "--cache", strings.Join(opened.Dirs, ",")}, o.ingestFlags...)
 	for i, word := range words {
-		words[i] = spelling.ShellWord(word)
+		words[i] = usage.ShellWord(word)
 	}
 	return strings.Join(words, " ")
 }
@@ -186,7 +186,7 @@ func (o *runOptions) ingestLine(opened *launch.Opened) string {
 // servedText says which source is served from which cache. It begins with the name of the source, or with verb if it has none.
 func servedText(o *launch.Opened, verb string) string {
 	return fmt.Sprintf("%-9s %s", cmp.Or(o.Name, verb),
-		joined(spelling.Name(o.Path)+" from "+spelling.Names(o.Dirs, ","), figures.Plural(int64(o.Samples), "sample", "samples"), figures.Bytes(o.Bytes)))
+		joined(usage.Name(o.Path)+" from "+usage.Names(o.Dirs, ","), figures.Plural(int64(o.Samples), "sample", "samples"), figures.Bytes(o.Bytes)))
 }
 
 // skipped returns how often a sample was left out of a batch.
@@ -203,7 +203,7 @@ func endedText(r *launch.Result) string {
 	if r.Signal != 0 {
 		how = "was killed by " + cmp.Or(unix.SignalName(r.Signal), "signal "+fmt.Sprint(int(r.Signal)))
 	}
-	return fmt.Sprintf("%s %s after %s", spelling.Name(r.Command), how, figures.Duration(r.Seconds))
+	return fmt.Sprintf("%s %s after %s", usage.Name(r.Command), how, figures.Duration(r.Seconds))
 }
 
 // writeEpochs prints a line for each epoch that is over, and one for other samples.

@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"lcache/cmd/lcache/internal/launch"
-	"lcache/leaktest"
+	"lcache/internal/testenv"
 )
 
 // Scripts are conversations with real processes, in testdata/script. A paragraph is one command and everything that it says:
@@ -42,7 +42,7 @@ func TestMain(m *testing.M) {
 	}
 	// Under the race detector each process would wait for a second at its end, and there are hundreds.
 	os.Setenv("GORACE", strings.TrimSpace(os.Getenv("GORACE")+" atexit_sleep_ms=0"))
-	code := leaktest.Run(m)
+	code := testenv.Run(m)
 	os.RemoveAll(madeProgramDir)
 	os.Exit(code)
 }

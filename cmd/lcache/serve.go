@@ -15,8 +15,8 @@ import (
 	"lcache/cmd/lcache/internal/attach"
 	"lcache/cmd/lcache/internal/launch"
 	"lcache/engine"
+	"lcache/internal/usage"
 	"lcache/server"
-	"lcache/spelling"
 )
 
 // serveOptions are the options of a server, of serve and of run.
@@ -156,5 +156,5 @@ func servingText(s launch.Served, cache []string) string {
 	if s.Status.Direct {
 		direct = "O_DIRECT"
 	}
-	return fmt.Sprintf("serving %s on %s", spelling.Name(name), joined(spelling.Name(s.Socket), "pid "+strconv.Itoa(os.Getpid()), s.Status.IOEngine, direct, s.Metrics))
+	return fmt.Sprintf("serving %s on %s", usage.Name(name), joined(usage.Name(s.Socket), "pid "+strconv.Itoa(os.Getpid()), s.Status.IOEngine, direct, s.Metrics))
 }

@@ -14,7 +14,7 @@ import (
 	"lcache/internal/figures"
 	"lcache/internal/plan"
 	"lcache/internal/store/cache"
-	"lcache/usage"
+	"lcache/internal/usage"
 )
 
 type simulateOptions struct {

@@ -13,7 +13,7 @@ import (
 	"lcache/cmd/lcache/internal/hitratio"
 	"lcache/internal/figures"
 	"lcache/internal/store/cache"
-	"lcache/usage"
+	"lcache/internal/usage"
 )
 
 // hitsOptions are the flags of simulate that are about importance.

@@ -19,8 +19,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"lcache/cmd/lcache/internal/launch"
+	"lcache/internal/usage"
 	"lcache/source"
-	"lcache/spelling"
 )
 
 // stage is a machine as examples suppose one: a shell with lcache, python and torchrun on its PATH, in a folder with a train.py, and
@@ -87,9 +87,9 @@ func newStage(t *testing.T) *stage {
 	toolchain := filepath.Join(program, "go")
 	demoSource.Do(func() { makeDataset(t, filepath.Join(toolchain, "src")) })
 	scripts := map[string]string{
-		"python":   "#!/bin/sh\nexec " + spelling.ShellWord(python) + " \"$@\"\n",
+		"python":   "#!/bin/sh\nexec " + usage.ShellWord(python) + " \"$@\"\n",
 		"torchrun": torchrun,
-		"go":       "#!/bin/sh\necho " + spelling.ShellWord(toolchain) + "\n", // lcache demo asks where its source is
+		"go":       "#!/bin/sh\necho " + usage.ShellWord(toolchain) + "\n", // lcache demo asks where its source is
 	}
 	if _, err := exec.LookPath("jq"); err != nil {
 		scripts["jq"] = "#!/bin/sh\nexec python -m json.tool\n" // what comes is JSON, at least

@@ -9,7 +9,7 @@ import (
 
 	"lcache/internal/figures"
 	"lcache/internal/serve/status"
-	"lcache/spelling"
+	"lcache/internal/usage"
 )
 
 // view has two documents of one server, from which the text of a status is made. The rates are those between the two documents.
@@ -90,7 +90,7 @@ func jobName(job status.Job) string {
 	case made != nil:
 		return "pid " + made[1]
 	case job.ID != "":
-		return spelling.Name(job.ID)
+		return usage.Name(job.ID)
 	case len(job.Pids) > 0:
 		return "pid " + pidText(job)
 	}
@@ -177,13 +177,13 @@ func importanceFacts(i *status.Importance) []string {
 // title names the dataset of a job; and the folder of its cache and its server, if the name alone does not tell it from another one.
 func (v view) title(job status.Job) string {
 	if !v.twin {
-		return spelling.Name(job.Name)
+		return usage.Name(job.Name)
 	}
 	folder := ""
 	if len(v.now.Cache.Dirs) > 0 {
-		folder = spelling.Name(filepath.Base(v.now.Cache.Dirs[0])) + ", "
+		folder = usage.Name(filepath.Base(v.now.Cache.Dirs[0])) + ", "
 	}
-	return fmt.Sprintf("%s (%spid %d)", spelling.Name(job.Name), folder, v.now.Pid)
+	return fmt.Sprintf("%s (%spid %d)", usage.Name(job.Name), folder, v.now.Pid)
 }
 
 func diskFacts(v view, was, job status.Job, source string) []string {

@@ -6,7 +6,7 @@ import (
 
 	"lcache/internal/figures"
 	"lcache/internal/serve/status"
-	"lcache/spelling"
+	"lcache/internal/usage"
 )
 
 // deviceWarnings name the devices that have failed, or another fault of the cache.
@@ -16,13 +16,13 @@ func deviceWarnings(c status.Cache) (lines []string) {
 		case "normal":
 			continue
 		case "read-only":
-			lines = append(lines, fmt.Sprintf("! %s takes no new blocks (%s): it is tried again from time to time; look at that disk", spelling.Name(d.Dir), spelling.Message(d.LastError)))
+			lines = append(lines, fmt.Sprintf("! %s takes no new blocks (%s): it is tried again from time to time; look at that disk", usage.Name(d.Dir), usage.Message(d.LastError)))
 		default:
-			lines = append(lines, fmt.Sprintf("! %s is put aside (%s): its samples come from the source, and it is tried again from time to time; look at that disk", spelling.Name(d.Dir), spelling.Message(d.LastError)))
+			lines = append(lines, fmt.Sprintf("! %s is put aside (%s): its samples come from the source, and it is tried again from time to time; look at that disk", usage.Name(d.Dir), usage.Message(d.LastError)))
 		}
 	}
 	if c.State != "" && c.State != "normal" && len(lines) == 0 {
-		lines = append(lines, fmt.Sprintf("! the cache is %s: samples come from the source; look at the disk of %s", spelling.Message(c.State), spelling.Names(c.Dirs, ",")))
+		lines = append(lines, fmt.Sprintf("! the cache is %s: samples come from the source; look at the disk of %s", usage.Message(c.State), usage.Names(c.Dirs, ",")))
 	}
 	return lines
 }
@@ -40,17 +40,17 @@ func (v view) warnings() []string {
 	lines := deviceWarnings(s.Cache)
 	if server.CorruptSamples > 0 {
 		lines = append(lines, fmt.Sprintf("! %s corrupt on disk, read from the source instead: stop the server and run lcache verify --cache %s",
-			figures.Plural(server.CorruptSamples, "sample was", "samples were"), spelling.ShellWord(strings.Join(s.Cache.Dirs, ","))))
+			figures.Plural(server.CorruptSamples, "sample was", "samples were"), usage.ShellWord(strings.Join(s.Cache.Dirs, ","))))
 	}
 	if n := skipped(s); n > 0 {
-		lines = append(lines, fmt.Sprintf("! %s left out of batches, as the source could not give them: the server's log says which; look at %s", figures.Plural(n, "sample was", "samples were"), spelling.Name(server.Source)))
+		lines = append(lines, fmt.Sprintf("! %s left out of batches, as the source could not give them: the server's log says which; look at %s", figures.Plural(n, "sample was", "samples were"), usage.Name(server.Source)))
 	}
 	if n := server.SourceRetries - was.SourceRetries; n > 0 {
-		lines = append(lines, fmt.Sprintf("! %s just now: look at %s", figures.Plural(n, "source retry", "source retries"), spelling.Name(server.Source)))
+		lines = append(lines, fmt.Sprintf("! %s just now: look at %s", figures.Plural(n, "source retry", "source retries"), usage.Name(server.Source)))
 	}
 	if n := server.WriteErrors + server.ReadErrors + server.SyncErrors; n > 0 {
 		lines = append(lines, fmt.Sprintf("! %s of the cache's disk: what is lost is read from the source; look at the disk of %s",
-			figures.Plural(n, "error", "errors"), spelling.Names(s.Cache.Dirs, ",")))
+			figures.Plural(n, "error", "errors"), usage.Names(s.Cache.Dirs, ",")))
 	}
 	live, _ := byLife(s.Jobs)
 	for _, job := range live {

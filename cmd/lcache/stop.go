@@ -10,7 +10,7 @@ import (
 
 	"lcache/cmd/lcache/internal/attach"
 	"lcache/cmd/lcache/internal/launch"
-	"lcache/spelling"
+	"lcache/internal/usage"
 )
 
 func newStopCommand(g *globals) *cobra.Command {
@@ -48,7 +48,7 @@ func newStopCommand(g *globals) *cobra.Command {
 }
 
 func stoppedText(s *launch.Stopped) string {
-	text := "stopped " + joined(spelling.Name(s.Name), "pid "+strconv.Itoa(s.Pid), spelling.Names(s.Dirs, ","))
+	text := "stopped " + joined(usage.Name(s.Name), "pid "+strconv.Itoa(s.Pid), usage.Names(s.Dirs, ","))
 	if len(s.Training) == 0 {
 		return text
 	}
@@ -61,7 +61,7 @@ func stoppedText(s *launch.Stopped) string {
 		who, does = "processes "+strings.Join(pids, ", ")+" still train", "they start"
 	}
 	if !s.Embedded {
-		return text + fmt.Sprintf("\n! %s, and go on if another server of this cache listens at %s", who, spelling.Name(s.Socket))
+		return text + fmt.Sprintf("\n! %s, and go on if another server of this cache listens at %s", who, usage.Name(s.Socket))
 	}
 	return text + fmt.Sprintf("\n! %s: %s the server again in 10 s, unless another one runs by then; to serve it yourself: %s", who, does, s.TakeOver())
 }

@@ -6,7 +6,7 @@ import (
 
 	"lcache/internal/figures"
 	"lcache/internal/store/cache"
-	"lcache/spelling"
+	"lcache/internal/usage"
 )
 
 // writeVerify prints how many samples were compared and how many differed, with the names of the first.
@@ -18,7 +18,7 @@ func writeVerify(w io.Writer, cache []string, against string, r *cache.VerifyRep
 	case unread(r) > 0:
 		state = "UNREADABLE"
 	}
-	fmt.Fprintln(w, headline("verify "+spelling.Names(cache, ","), state))
+	fmt.Fprintln(w, headline("verify "+usage.Names(cache, ","), state))
 	fmt.Fprintln(w, "  "+joined(figures.Plural(int64(r.Samples), "sample", "samples"), figures.Count(int64(r.InLog))+" in the log",
 		figures.Bytes(r.Bytes)+" in "+figures.Duration(r.Seconds), figures.Rate(r.Bytes, r.Seconds)))
 	missing := ""
@@ -27,13 +27,13 @@ func writeVerify(w io.Writer, cache []string, against string, r *cache.VerifyRep
 	}
 	fmt.Fprintln(w, "  checksum "+joined(figures.Count(int64(r.Good))+" good", figures.Count(int64(r.Corrupt))+" corrupt", some(r.Unreadable, "unreadable"), figures.Count(int64(r.Unknown))+" unknown", missing))
 	if against != "" {
-		fmt.Fprintf(w, "  against  %s: %s\n", spelling.Name(against), joined(figures.Count(int64(r.Different))+" different", some(r.Uncompared, "unreadable")))
+		fmt.Fprintf(w, "  against  %s: %s\n", usage.Name(against), joined(figures.Count(int64(r.Different))+" different", some(r.Uncompared, "unreadable")))
 	}
 	if r.Forgotten > 0 {
 		fmt.Fprintf(w, "  repair   %s forgotten: the next ingest or epoch reads them from the source\n", figures.Count(int64(r.Forgotten)))
 	}
-	tell(w, r.Bad, spelling.Name, wrong(r))
-	tell(w, r.Errors, spelling.Message, unread(r))
+	tell(w, r.Bad, usage.Name, wrong(r))
+	tell(w, r.Errors, usage.Message, unread(r))
 }
 
 // tell prints a line for each of the first of n samples, as shown writes it, and how many more there are.

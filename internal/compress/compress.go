@@ -16,7 +16,7 @@ import (
 
 	"github.com/pierrec/lz4/v4"
 
-	"lcache/cores"
+	"lcache/internal/host"
 	"lcache/sample"
 )
 
@@ -55,7 +55,7 @@ type packer struct {
 // lengths are known already count. Samples over most bytes are stored as they are; those that were compressed before stay so. most may differ from one Form of a dataset
 // to the next.
 func New(sizes []uint32, lengths *sample.Lengths, align int, room uint64, most uint32) *Form {
-	f := &Form{sizes: sizes, lengths: lengths, align: uint32(align), room: room, most: most, packers: make(chan *packer, min(8, cores.N)),
+	f := &Form{sizes: sizes, lengths: lengths, align: uint32(align), room: room, most: most, packers: make(chan *packer, min(8, host.Cores)),
 		large: make(chan *packer, 1)}
 	f.large <- &packer{}
 	for range cap(f.packers) {

@@ -20,7 +20,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"lcache/spelling"
+	"lcache/internal/usage"
 )
 
 // writable are the permissions by which other users can write.
@@ -50,14 +50,14 @@ func (e *Error) Error() string {
 		if e.Owner != os.Geteuid() {
 			who = "have root "
 		}
-		return fmt.Sprintf("%s: %srun chmod -R go-w %s, or give another --cache", e.Reason(), who, spelling.ShellWord(e.Path))
+		return fmt.Sprintf("%s: %srun chmod -R go-w %s, or give another --cache", e.Reason(), who, usage.ShellWord(e.Path))
 	}
 	advice := "give another --cache, or if you know who wrote it have root run"
 	if os.Geteuid() == 0 {
 		// An administrator who stops, verifies or removes a user's cache can do so as that user, and must not take the cache away from a server that runs.
 		advice = fmt.Sprintf("do it as that user (sudo -u '#%d' with the same command), give another --cache, or if no server of that user has it and you know who wrote it run", e.Owner)
 	}
-	return fmt.Sprintf("%s: %s chown -R %d %s", e.Reason(), advice, os.Geteuid(), spelling.ShellWord(e.Path))
+	return fmt.Sprintf("%s: %s chown -R %d %s", e.Reason(), advice, os.Geteuid(), usage.ShellWord(e.Path))
 }
 
 func (e *Error) Is(target error) bool { return target == fs.ErrPermission }

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"lcache/internal/figures"
-	"lcache/spelling"
+	"lcache/internal/usage"
 )
 
 // loader returns the verdict if batches were ready at the server, and late in the loop.
@@ -61,7 +61,7 @@ func (f Facts) source() Verdict {
 			Change: "nothing: a crash had left " + figures.Plural(f.Stale, "sample", "samples") + " unfinished in the log, which the source has replaced"}
 	}
 	return Verdict{Cause: Source, Bound: by + share + "there, though the cache keeps all",
-		Change: "look for ! in lcache status while it runs, and run lcache verify --cache " + spelling.ShellWord(f.Cache)}
+		Change: "look for ! in lcache status while it runs, and run lcache verify --cache " + usage.ShellWord(f.Cache)}
 }
 
 // order returns the verdict if requests asked for another order than that of the log.

@@ -16,7 +16,7 @@ package verdict
 
 import (
 	"lcache/internal/figures"
-	"lcache/spelling"
+	"lcache/internal/usage"
 )
 
 // A Cause names the bottleneck.
@@ -167,7 +167,7 @@ func (f Facts) waits() bool {
 
 // unknown returns the verdict if no question is answered with yes.
 func (f Facts) unknown() Verdict {
-	cache, waited := spelling.ShellWord(f.Cache), "not known"+f.since()+": the loop waited "+figures.Percent(f.WaitShare(), 1)
+	cache, waited := usage.ShellWord(f.Cache), "not known"+f.since()+": the loop waited "+figures.Percent(f.WaitShare(), 1)
 	if f.DiskLimit == 0 {
 		return Verdict{Cause: Unknown, Suspect: Disk, Bound: waited + "; it may be the disk, whose limit was not measured",
 			Change: "measure it, lcache doctor --cache " + cache + " --save facts.json, and run again with --facts facts.json"}

@@ -22,7 +22,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"golang.org/x/sys/unix"
 
-	"lcache/sourcedir"
+	"lcache/internal/testenv"
 )
 
 // What the gateway was started with. The region is not the default one.
@@ -137,8 +137,8 @@ func Start(t testing.TB) *Gateway {
 	t.Helper()
 	path := program(t, "versitygw")
 	Environment(t)
-	g := &Gateway{Dir: sourcedir.New(t)}
-	sidecar := sourcedir.New(t) // what the gateway knows of objects: not every file system can keep it with them
+	g := &Gateway{Dir: testenv.SourceDir(t)}
+	sidecar := testenv.SourceDir(t) // what the gateway knows of objects: not every file system can keep it with them
 	g.command = func(address string) *exec.Cmd {
 		cmd := exec.Command(path, "posix", g.Dir)
 		cmd.Env = append(os.Environ(), "ROOT_ACCESS_KEY="+Access, "ROOT_SECRET_KEY="+Secret, "VGW_REGION="+Region, "VGW_PORT="+address, "VGW_KEEP_ALIVE=true",

@@ -12,15 +12,15 @@ import (
 	"lcache/internal/disk/blockio"
 	"lcache/internal/disk/blockio/blockiotest"
 	"lcache/internal/disk/offheap"
+	"lcache/internal/testenv"
 	"lcache/iouring"
-	"lcache/leaktest"
 )
 
 func TestMain(m *testing.M) {
 	if what := os.Getenv(childEnv); what != "" {
 		os.Exit(child(what))
 	}
-	os.Exit(leaktest.Run(m, leaktest.Count{What: "bytes outside the heap", Now: offheap.Mapped}, leaktest.Count{What: "registered bytes", Now: blockio.Registered}))
+	os.Exit(testenv.Run(m, testenv.Count{What: "bytes outside the heap", Now: offheap.Mapped}, testenv.Count{What: "registered bytes", Now: blockio.Registered}))
 }
 
 // openEngine opens an engine, or skips where the kernel has no io_uring.

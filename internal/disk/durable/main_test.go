@@ -4,9 +4,9 @@ import (
 	"os"
 	"testing"
 
-	"lcache/leaktest"
+	"lcache/internal/testenv"
 )
 
 func TestMain(m *testing.M) {
-	os.Exit(leaktest.Run(m))
+	os.Exit(testenv.Run(m))
 }

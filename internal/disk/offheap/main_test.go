@@ -4,9 +4,9 @@ import (
 	"os"
 	"testing"
 
-	"lcache/leaktest"
+	"lcache/internal/testenv"
 )
 
 func TestMain(m *testing.M) {
-	os.Exit(leaktest.Run(m, leaktest.Count{What: "bytes outside the heap", Now: Mapped}))
+	os.Exit(testenv.Run(m, testenv.Count{What: "bytes outside the heap", Now: Mapped}))
 }

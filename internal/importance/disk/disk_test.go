@@ -17,7 +17,7 @@ import (
 	"lcache/internal/serve/schedule"
 	"lcache/internal/store/cache"
 	"lcache/internal/store/ingest"
-	"lcache/sourcedir"
+	"lcache/internal/testenv"
 )
 
 // bed is Files of a small cache, and what they are told.
@@ -33,7 +33,7 @@ type bed struct {
 func newBed(t *testing.T) *bed {
 	t.Helper()
 	b := &bed{t: t, now: time.Now()}
-	dir := sourcedir.New(t)
+	dir := testenv.SourceDir(t)
 	for i := range 16 {
 		if err := os.WriteFile(filepath.Join(dir, fmt.Sprint(i)), make([]byte, 1000), 0o644); err != nil {
 			t.Fatal(err)

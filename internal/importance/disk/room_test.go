@@ -4,10 +4,10 @@ import (
 	"os"
 	"testing"
 
-	"lcache/leaktest"
+	"lcache/internal/testenv"
 )
 
-func TestMain(m *testing.M) { os.Exit(leaktest.Run(m)) }
+func TestMain(m *testing.M) { os.Exit(testenv.Run(m)) }
 
 // TestRoom: the files of all jobs share the room. A job's own file is part of what the job takes, also while it is being replaced. After the job only its file counts.
 func TestRoom(t *testing.T) {

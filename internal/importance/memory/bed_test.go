@@ -11,12 +11,12 @@ import (
 	"time"
 
 	"lcache/internal/disk/offheap"
-	"lcache/leaktest"
+	"lcache/internal/testenv"
 	"lcache/sample"
 )
 
 func TestMain(m *testing.M) {
-	os.Exit(leaktest.Run(m, leaktest.Count{What: "bytes outside the heap", Now: offheap.Mapped}))
+	os.Exit(testenv.Run(m, testenv.Count{What: "bytes outside the heap", Now: offheap.Mapped}))
 }
 
 // samples are the bytes of 40 samples of 3000 bytes, whose checksums are known.

@@ -19,17 +19,16 @@ import (
 	"lcache/internal/serve/staging"
 	"lcache/internal/store/cache"
 	"lcache/internal/store/ingest"
-	"lcache/leaktest"
+	"lcache/internal/testenv"
 	"lcache/logfile"
 	"lcache/metaindex"
 	"lcache/sample"
-	"lcache/sourcedir"
 )
 
 func init() { os.Setenv("LCACHE_TMPFS", "1") } // temporary folders may be in memory
 
 func TestMain(m *testing.M) {
-	os.Exit(leaktest.Run(m, leaktest.Count{What: "bytes outside the heap", Now: offheap.Mapped}, leaktest.Count{What: "registered bytes", Now: blockio.Registered}))
+	os.Exit(testenv.Run(m, testenv.Count{What: "bytes outside the heap", Now: offheap.Mapped}, testenv.Count{What: "registered bytes", Now: blockio.Registered}))
 }
 
 // bed is a cache of samples of about 13 KB in blocks of 128 KiB, and what a Packer works with. Every tenth sample is an H-sample.
@@ -58,7 +57,7 @@ type bed struct {
 func newBed(t *testing.T, n int, compress string) *bed {
 	t.Helper()
 	b := &bed{t: t, bad: make(chan sample.Index, n)}
-	r, dir := rand.New(rand.NewPCG(1, uint64(n))), sourcedir.New(t)
+	r, dir := rand.New(rand.NewPCG(1, uint64(n))), testenv.SourceDir(t)
 	for i := range n {
 		data := make([]byte, 12_000+r.IntN(3000))
 		for k := range data {

@@ -17,12 +17,12 @@ import (
 	"lcache/internal/importance/memory"
 	"lcache/internal/quota"
 	"lcache/internal/serve/schedule"
-	"lcache/leaktest"
+	"lcache/internal/testenv"
 	"lcache/sample"
 )
 
 func TestMain(m *testing.M) {
-	os.Exit(leaktest.Run(m, leaktest.Count{What: "bytes outside the heap", Now: offheap.Mapped}))
+	os.Exit(testenv.Run(m, testenv.Count{What: "bytes outside the heap", Now: offheap.Mapped}))
 }
 
 const samples = 40

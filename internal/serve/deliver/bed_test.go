@@ -15,13 +15,13 @@ import (
 	"lcache/internal/serve/fetch"
 	"lcache/internal/serve/fetch/fetchtest"
 	"lcache/internal/serve/staging"
-	"lcache/leaktest"
+	"lcache/internal/testenv"
 	"lcache/logfile"
 	"lcache/sample"
 )
 
 func TestMain(m *testing.M) {
-	os.Exit(leaktest.Run(m, leaktest.Count{What: "bytes outside the heap", Now: offheap.Mapped}, leaktest.Count{What: "registered bytes", Now: blockio.Registered}))
+	os.Exit(testenv.Run(m, testenv.Count{What: "bytes outside the heap", Now: offheap.Mapped}, testenv.Count{What: "registered bytes", Now: blockio.Registered}))
 }
 
 const (

@@ -18,14 +18,14 @@ import (
 	"lcache/internal/serve/fetch"
 	"lcache/internal/serve/fetch/fetchtest"
 	"lcache/internal/serve/staging"
-	"lcache/leaktest"
+	"lcache/internal/testenv"
 	"lcache/logfile"
 	"lcache/sample"
 	"lcache/source"
 )
 
 func TestMain(m *testing.M) {
-	os.Exit(leaktest.Run(m, leaktest.Count{What: "bytes outside the heap", Now: offheap.Mapped}, leaktest.Count{What: "registered bytes", Now: blockio.Registered}))
+	os.Exit(testenv.Run(m, testenv.Count{What: "bytes outside the heap", Now: offheap.Mapped}, testenv.Count{What: "registered bytes", Now: blockio.Registered}))
 }
 
 // openIO opens the engine that LCACHE_IO and LCACHE_DIRECT name, so that the suite can be run in each mode.

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"lcache/chunker"
-	"lcache/cores"
+	"lcache/internal/host"
 	"lcache/sample"
 )
 
@@ -114,7 +114,7 @@ func newPrefetcher(f *Fetcher, o PrefetcherOptions, paths func(*Prefetcher) []pa
 	for _, p := range r.paths {
 		r.loops.Go(p.begin)
 	}
-	for range max(2, min(4, cores.N)) {
+	for range max(2, min(4, host.Cores)) {
 		r.workers.Go(r.verify)
 	}
 	if o.Side {

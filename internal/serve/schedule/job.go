@@ -1,8 +1,8 @@
 package schedule
 
 import (
+	"lcache/internal/usage"
 	"lcache/shuffle"
-	"lcache/usage"
 )
 
 // A Job describes the orders of a training run. Without a Recipe clients push the orders, and the source is stored in canonical order.

@@ -21,8 +21,8 @@ import (
 	"time"
 
 	"lcache/internal/quota"
+	"lcache/internal/usage"
 	"lcache/shuffle"
-	"lcache/usage"
 )
 
 // A Schedule has the orders of one job over one dataset.

@@ -30,11 +30,11 @@ import (
 	"lcache/internal/disk/blockio"
 	"lcache/internal/serve/schedule"
 	"lcache/internal/store/cachedir"
+	"lcache/internal/usage"
 	"lcache/logfile"
 	"lcache/metaindex"
 	"lcache/sample"
 	"lcache/source"
-	"lcache/usage"
 )
 
 // A Cache is an opened cache. Ingest opens one step by step, because it makes the parts that it opens.

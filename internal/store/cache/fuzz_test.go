@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"lcache/internal/serve/schedule"
-	"lcache/usage"
+	"lcache/internal/usage"
 )
 
 // FuzzJob takes any bytes for job.json, with a right checksum or without. A record that is accepted is the same when it is written and read again. A

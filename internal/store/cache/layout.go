@@ -4,8 +4,8 @@ import (
 	"context"
 	"fmt"
 
+	"lcache/internal/usage"
 	"lcache/sample"
-	"lcache/usage"
 )
 
 // The layouts of the log over the epochs.

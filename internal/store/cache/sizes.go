@@ -2,16 +2,13 @@ package cache
 
 import (
 	"cmp"
-	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
 
-	"golang.org/x/sys/unix"
-
-	"lcache/cgroup"
 	"lcache/chunker"
 	"lcache/internal/compress"
+	"lcache/internal/host"
 	"lcache/sample"
 )
 
@@ -70,7 +67,7 @@ func (c *Cache) facts() chunker.Facts {
 	if align == 0 {
 		align = AlignFor(c.Manifest)
 	}
-	f := chunker.Facts{Samples: len(sizes), TableBytes: tableBytes, Ranks: len(c.Schedule.Local()), Devices: len(c.Dirs), Budget: uint64(c.Record.Budget), MemoryCap: MachineMemory() / 4}
+	f := chunker.Facts{Samples: len(sizes), TableBytes: tableBytes, Ranks: len(c.Schedule.Local()), Devices: len(c.Dirs), Budget: uint64(c.Record.Budget), MemoryCap: host.MachineMemory() / 4}
 	all := uint64(0)
 	for _, s := range sizes {
 		p := chunker.Padded(s, align)
@@ -209,22 +206,3 @@ func (c *Cache) MetadataBytes(kept, block uint64) uint64 {
 
 // PlanManifest sets how long the file of the manifest will be, in bytes, before it is written; 0: as it is.
 func (c *Cache) PlanManifest(bytes uint64) { c.planned = bytes }
-
-// MachineMemory returns the bytes of memory that this process may use: the machine's, or the limit of its control group if that is less. A process
-// that reserves shared memory beyond the group's limit gets SIGKILL, not ENOMEM.
-func MachineMemory() uint64 {
-	var si unix.Sysinfo_t
-	total := uint64(4 << 30)
-	if unix.Sysinfo(&si) == nil {
-		total = si.Totalram * uint64(si.Unit)
-	}
-	return memoryWithin(os.DirFS("/"), total)
-}
-
-// memoryWithin returns total, or the limit of the control group if that is less.
-func memoryWithin(root fs.FS, total uint64) uint64 {
-	if limit := cgroup.Look(root).Limit; limit > 0 {
-		return min(total, limit)
-	}
-	return total
-}

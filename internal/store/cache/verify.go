@@ -12,8 +12,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"lcache/cores"
 	"lcache/internal/disk/blockio"
+	"lcache/internal/host"
 	"lcache/logfile"
 	"lcache/sample"
 	"lcache/source"
@@ -63,7 +63,7 @@ func Verify(ctx context.Context, o VerifyOptions) (*VerifyReport, error) {
 		o.Progress = func(Progress) {}
 	}
 	if o.Jobs <= 0 {
-		o.Jobs = 4 * cores.N
+		o.Jobs = 4 * host.Cores
 	}
 	c := &Cache{Logger: o.Logger, readOnly: !o.Repair, asideErrors: verifyErrors}
 	if err := c.open(Options{Dirs: o.Dirs, IO: o.IO, Layout: LayoutLog}); err != nil {

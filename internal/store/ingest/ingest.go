@@ -18,10 +18,10 @@ import (
 	"lcache/chunker"
 	"lcache/internal/serve/schedule"
 	"lcache/internal/store/cache"
+	"lcache/internal/usage"
 	"lcache/logfile"
 	"lcache/sample"
 	"lcache/source"
-	"lcache/usage"
 )
 
 // Options of Run.

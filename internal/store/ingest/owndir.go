@@ -11,7 +11,7 @@ import (
 
 	"lcache/internal/store/cachedir"
 	"lcache/internal/trust"
-	"lcache/spelling"
+	"lcache/internal/usage"
 )
 
 // ownDirectory adds to the error of a directory that other users can write, and that is no cache yet, the command that makes a directory of this user's own.
@@ -35,5 +35,5 @@ func ownDirectory(err error) error {
 		}
 		own = filepath.Join(root, filepath.Base(dir))
 	}
-	return fmt.Errorf("%s: a cache needs a directory that only you can write: run mkdir -p -m 700 %s, and give it as --cache", untrusted.Reason(), spelling.ShellWord(own))
+	return fmt.Errorf("%s: a cache needs a directory that only you can write: run mkdir -p -m 700 %s, and give it as --cache", untrusted.Reason(), usage.ShellWord(own))
 }

@@ -10,8 +10,8 @@ import (
 	"lcache/chunker"
 	"lcache/internal/compress"
 	"lcache/internal/store/cache"
+	"lcache/internal/usage"
 	"lcache/sample"
-	"lcache/usage"
 )
 
 // keepsPacking reports whether a cache has the compression that this ingest requests. With auto, the compression of an existing cache stays.

@@ -4,7 +4,7 @@ import (
 	"os"
 	"testing"
 
-	"lcache/leaktest"
+	"lcache/internal/testenv"
 )
 
-func TestMain(m *testing.M) { os.Exit(leaktest.Run(m)) }
+func TestMain(m *testing.M) { os.Exit(testenv.Run(m)) }

@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"lcache/usage"
+	"lcache/internal/usage"
 )
 
 // Settings say where and how a bucket is asked. None of them is a secret: credentials come from where the AWS tools find them. A cache keeps

@@ -17,8 +17,8 @@ import (
 
 	"lcache/cmd/lcache/internal/doctor"
 	"lcache/cmd/lcache/internal/launch"
-	"lcache/cores"
 	"lcache/engine"
+	"lcache/internal/host"
 	"lcache/internal/verdict"
 )
 
@@ -88,7 +88,7 @@ func Run(ctx context.Context, o Options) (r *Report, err error) {
 		o.LimitTime = LimitTime
 	}
 	b := &bench{o: o}
-	r = &Report{Dirs: b.o.Engine.Dirs, CPUs: cores.N}
+	r = &Report{Dirs: b.o.Engine.Dirs, CPUs: host.Cores}
 	if err := b.settle(ctx, r); err != nil {
 		return nil, err
 	}

@@ -25,7 +25,7 @@ import (
 	"gonum.org/v1/plot/vg/vgsvg"
 
 	"lcache/cmd/lcache/internal/compare"
-	"lcache/usage"
+	"lcache/internal/usage"
 )
 
 // Sizes of the picture.

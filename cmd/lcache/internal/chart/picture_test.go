@@ -13,7 +13,7 @@ import (
 	"testing"
 
 	"lcache/cmd/lcache/internal/compare"
-	"lcache/usage"
+	"lcache/internal/usage"
 )
 
 // sampleReport has a policy of each kind: one that waits, one that refuses, one that reads a part, one that never fetches.

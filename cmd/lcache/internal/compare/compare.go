@@ -14,8 +14,7 @@ import (
 
 	"lcache/cmd/lcache/internal/scenario"
 	"lcache/internal/plan"
-	"lcache/spelling"
-	"lcache/usage"
+	"lcache/internal/usage"
 )
 
 // Options of Run.
@@ -66,7 +65,7 @@ func ParsePolicies(words []string) (policies []plan.Contender, err error) {
 			for _, p := range all {
 				names = append(names, string(p))
 			}
-			if near := spelling.Nearest(word, names); near != "" {
+			if near := usage.Nearest(word, names); near != "" {
 				return nil, usage.Errorf("policy %q is not known: did you mean %s?", word, near)
 			}
 			return nil, usage.Errorf("policy %q is not known: there are %s", word, strings.Join(names, ", "))

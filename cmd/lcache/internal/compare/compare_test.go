@@ -9,7 +9,7 @@ import (
 
 	"lcache/cmd/lcache/internal/scenario"
 	"lcache/internal/plan"
-	"lcache/usage"
+	"lcache/internal/usage"
 )
 
 func load(t *testing.T, name string) []scenario.Scenario {

@@ -15,11 +15,11 @@ import (
 	"lcache/internal/disk/offheap"
 	"lcache/internal/plan"
 	"lcache/internal/store/cache"
-	"lcache/leaktest"
+	"lcache/internal/testenv"
 )
 
 func TestMain(m *testing.M) {
-	os.Exit(leaktest.Run(m, leaktest.Count{What: "bytes outside the heap", Now: offheap.Mapped}, leaktest.Count{What: "registered bytes", Now: blockio.Registered}))
+	os.Exit(testenv.Run(m, testenv.Count{What: "bytes outside the heap", Now: offheap.Mapped}, testenv.Count{What: "registered bytes", Now: blockio.Registered}))
 }
 
 var noon = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)

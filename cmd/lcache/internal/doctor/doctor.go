@@ -20,7 +20,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"lcache/cores"
+	"lcache/internal/host"
 )
 
 // Options of Look.
@@ -54,7 +54,7 @@ func Look(ctx context.Context, o Options) (*Facts, error) {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	root := os.DirFS("/")
-	f := &Facts{When: time.Now().Round(time.Second), Kernel: kernel(), CPUs: cores.N}
+	f := &Facts{When: time.Now().Round(time.Second), Kernel: kernel(), CPUs: host.Cores}
 	o.Progress("kernel and memory")
 	f.Ring = lookAtRing(root, o)
 	f.Locked = lookAtLocked(root)

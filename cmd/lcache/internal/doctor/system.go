@@ -8,8 +8,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"lcache/cgroup"
 	"lcache/internal/disk/blockio"
+	"lcache/internal/host"
 )
 
 // Ring says whether io_uring works here.
@@ -86,7 +86,7 @@ func (m Memory) Usable() uint64 {
 }
 
 func lookAtMemory(root fs.FS) Memory {
-	g := cgroup.Look(root)
+	g := host.LookMemory(root)
 	m := Memory{Limit: g.Limit, Used: g.Used, Group: g.Group, Version: g.Version}
 	for line := range strings.Lines(readText(root, "proc/meminfo")) {
 		var kb uint64

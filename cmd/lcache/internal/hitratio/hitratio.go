@@ -11,8 +11,7 @@ import (
 	"slices"
 	"strings"
 
-	"lcache/spelling"
-	"lcache/usage"
+	"lcache/internal/usage"
 )
 
 // Policies are those that Run knows, beside those of package importance. MIN knows all epochs. SpiderCache's own one may serve other samples: with substitutes as in the paper,
@@ -146,7 +145,7 @@ func (o *Options) complete() error {
 	for _, name := range o.Policies {
 		if !slices.Contains(Policies, name) {
 			hint := ""
-			if near := spelling.Nearest(name, Policies); near != "" {
+			if near := usage.Nearest(name, Policies); near != "" {
 				hint = fmt.Sprintf("; did you mean %s?", near)
 			}
 			return usage.Errorf("no policy %q of importance: there are %s%s", name, strings.Join(Policies, ", "), hint)

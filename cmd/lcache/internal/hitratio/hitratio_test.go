@@ -7,7 +7,7 @@ import (
 	"slices"
 	"testing"
 
-	"lcache/usage"
+	"lcache/internal/usage"
 )
 
 func trace(t *testing.T, name string, samples int) Trace {

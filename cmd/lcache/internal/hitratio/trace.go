@@ -11,8 +11,8 @@ import (
 	"strconv"
 
 	"lcache/internal/importance/losses"
+	"lcache/internal/usage"
 	"lcache/sample"
-	"lcache/usage"
 )
 
 // AR1 names the trace that is built in: the loss of a sample is log-normal, falls with training, and wanders as an autoregressive process of order 1; that of a

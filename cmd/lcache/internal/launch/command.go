@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"time"
 
-	"lcache/spelling"
+	"lcache/internal/usage"
 )
 
 // sampleTime is the time between two counts of the batches that are ready.
@@ -35,7 +35,7 @@ func lookUp(name string) (string, error) {
 		if errors.Is(err, exec.ErrNotFound) {
 			code = exitNotFound
 		}
-		return "", &ExitError{code, fmt.Errorf("%s is a directory, not a command: to cache it say lcache run --source %s -- COMMAND", name, spelling.ShellWord(name))}
+		return "", &ExitError{code, fmt.Errorf("%s is a directory, not a command: to cache it say lcache run --source %s -- COMMAND", name, usage.ShellWord(name))}
 	case err == nil, errors.Is(err, exec.ErrDot): // the user has put the working directory on PATH
 		return path, nil
 	case errors.Is(err, exec.ErrNotFound), errors.Is(err, fs.ErrNotExist):

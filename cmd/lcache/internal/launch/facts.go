@@ -3,7 +3,7 @@ package launch
 import (
 	"strings"
 
-	"lcache/cores"
+	"lcache/internal/host"
 	"lcache/internal/plan"
 	"lcache/internal/serve/status"
 	"lcache/internal/store/cache"
@@ -13,7 +13,7 @@ import (
 // factsOf takes the facts for a verdict on one of the jobs from the last status of a server. It leaves out the first of several epochs if that epoch filled the
 // log.
 func factsOf(job int, s status.Document, ready, diskLimit float64, disk cache.Disk) verdict.Facts {
-	f := verdict.Facts{DiskLimit: diskLimit, CPUs: cores.N, Cache: strings.Join(s.Cache.Dirs, ",")}
+	f := verdict.Facts{DiskLimit: diskLimit, CPUs: host.Cores, Cache: strings.Join(s.Cache.Dirs, ",")}
 	if len(s.Jobs) == 0 {
 		return f
 	}

@@ -17,7 +17,7 @@ import (
 	"lcache/engine"
 	"lcache/internal/store/cache"
 	"lcache/internal/store/ingest"
-	"lcache/usage"
+	"lcache/internal/usage"
 )
 
 func init() { os.Setenv("LCACHE_TMPFS", "1") } // so that caches can be in a temporary folder in memory

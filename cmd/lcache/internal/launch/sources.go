@@ -17,9 +17,9 @@ import (
 	"lcache/internal/store/ingest"
 	"lcache/internal/surrogate"
 	"lcache/internal/trust"
+	"lcache/internal/usage"
 	"lcache/logfile"
 	"lcache/source"
-	"lcache/usage"
 )
 
 // busyTime is how long a run waits for a process that has the cache and serves nothing yet: another run that lists the same source, or a server that is just ending.

@@ -14,7 +14,7 @@ import (
 	"lcache/cmd/lcache/internal/attach"
 	"lcache/internal/serve/status"
 	"lcache/internal/store/cachedir"
-	"lcache/usage"
+	"lcache/internal/usage"
 )
 
 // StopOptions of Stop. With neither Dir nor Pid the only server of this user is meant.

@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"lcache/cmd/lcache/internal/attach"
+	"lcache/internal/usage"
 	"lcache/logfile"
-	"lcache/usage"
 )
 
 // heldCache is a directory that looks like a cache, with its lock held by this process.

@@ -11,8 +11,8 @@ import (
 	"lcache/cmd/lcache/internal/metrics"
 	"lcache/internal/serve/status"
 	"lcache/internal/store/cachedir"
+	"lcache/internal/usage"
 	"lcache/logfile"
-	"lcache/spelling"
 )
 
 // takeOverTime bounds the wait for the end of the server that is taken over, and for a client that is just starting one.
@@ -71,7 +71,7 @@ func (o ServeOptions) advise(err error) error {
 
 // takeOverCommand is the command that takes the cache in dirs over, for a shell.
 func takeOverCommand(dirs []string) string {
-	return "lcache serve --take-over --cache " + spelling.ShellWord(strings.Join(dirs, ","))
+	return "lcache serve --take-over --cache " + usage.ShellWord(strings.Join(dirs, ","))
 }
 
 // takeOver stops the embedded server that has the cache, if one has, and opens the cache in its place. m listens for metrics, unless taken is the error of that. Until

@@ -10,7 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"lcache/internal/serve/status"
-	"lcache/spelling"
+	"lcache/internal/usage"
 )
 
 const prefix = "lcache_"
@@ -53,7 +53,7 @@ func write(to chan<- prometheus.Metric, name string, s status.Document) {
 	if name == "" && len(s.Jobs) > 0 {
 		name = s.Jobs[0].Name
 	}
-	w := writer{to: to, labels: []string{labelName}, values: []string{spelling.Name(name)}}
+	w := writer{to: to, labels: []string{labelName}, values: []string{usage.Name(name)}}
 	w.object("", reflect.ValueOf(s))
 	if len(s.Jobs) > 0 {
 		w.shows = func(name string) bool { return ofDataset[name] }
@@ -162,7 +162,7 @@ func (w writer) text(name, label, value string) {
 
 // with returns a writer of series with one label more.
 func (w writer) with(label, value string) writer {
-	return writer{w.to, append(slices.Clone(w.labels), label), append(slices.Clone(w.values), spelling.Name(value)), w.shows}
+	return writer{w.to, append(slices.Clone(w.labels), label), append(slices.Clone(w.values), usage.Name(value)), w.shows}
 }
 
 func describe(name string, labels []string) *prometheus.Desc {

@@ -23,11 +23,11 @@ import (
 	"lcache/internal/disk/blockio"
 	"lcache/internal/disk/offheap"
 	"lcache/internal/serve/status"
-	"lcache/leaktest"
+	"lcache/internal/testenv"
 )
 
 func TestMain(m *testing.M) {
-	os.Exit(leaktest.Run(m, leaktest.Count{What: "bytes outside the heap", Now: offheap.Mapped}, leaktest.Count{What: "registered bytes", Now: blockio.Registered}))
+	os.Exit(testenv.Run(m, testenv.Count{What: "bytes outside the heap", Now: offheap.Mapped}, testenv.Count{What: "registered bytes", Now: blockio.Registered}))
 }
 
 // listen starts a server on a free port, which is shut down with the test.

@@ -4,7 +4,7 @@ import (
 	"strconv"
 	"strings"
 
-	"lcache/usage"
+	"lcache/internal/usage"
 )
 
 // Endurance is what drives are meant for: drive writes a day, or bytes in all over five years. One of both is 0.

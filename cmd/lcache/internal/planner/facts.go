@@ -16,8 +16,7 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"lcache/internal/plan"
-	"lcache/spelling"
-	"lcache/usage"
+	"lcache/internal/usage"
 )
 
 // Facts are those of a plan, and where each is from, by its field's name.
@@ -93,7 +92,7 @@ func field(name string) (Field, error) {
 		}
 		names = append(names, f.Name)
 	}
-	if near := spelling.Nearest(name, names); near != "" {
+	if near := usage.Nearest(name, names); near != "" {
 		return Field{}, usage.Errorf("%s is no fact of a plan: did you mean %s?", name, near)
 	}
 	return Field{}, usage.Errorf("%s is no fact of a plan: there are %s", name, strings.Join(names, ", "))

@@ -12,7 +12,7 @@ import (
 
 	"lcache/cmd/lcache/internal/doctor"
 	"lcache/internal/serve/status"
-	"lcache/usage"
+	"lcache/internal/usage"
 )
 
 // volume are the facts of ImageNet-1k on a cloud volume, as flags say them.

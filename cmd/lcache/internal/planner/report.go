@@ -7,7 +7,7 @@ import (
 
 	"lcache/internal/plan"
 	"lcache/internal/surrogate"
-	"lcache/usage"
+	"lcache/internal/usage"
 )
 
 // Report is a plan as lcache plan shows it.

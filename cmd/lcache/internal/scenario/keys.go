@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"lcache/internal/plan"
-	"lcache/spelling"
+	"lcache/internal/usage"
 )
 
 // key is a line of a scenario file: what it is called, and what it sets.
@@ -62,7 +62,7 @@ func (s *Scenario) Set(name, value string) error {
 			return nil
 		}
 	}
-	if near := spelling.Nearest(name, Keys()); near != "" {
+	if near := usage.Nearest(name, Keys()); near != "" {
 		return fmt.Errorf("%s is no key: did you mean %s?", name, near)
 	}
 	return fmt.Errorf("%s is no key: there are %s", name, strings.Join(Keys(), ", "))

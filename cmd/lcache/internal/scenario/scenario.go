@@ -12,7 +12,7 @@ import (
 	"slices"
 
 	"lcache/internal/plan"
-	"lcache/spelling"
+	"lcache/internal/usage"
 )
 
 // Scenario is a job on a cluster.
@@ -43,7 +43,7 @@ func Load(nameOrFile string) ([]Scenario, error) {
 		return ReadFile(nameOrFile)
 	}
 	hint := ""
-	if near := spelling.Nearest(nameOrFile, Names()); near != "" {
+	if near := usage.Nearest(nameOrFile, Names()); near != "" {
 		hint = fmt.Sprintf(": did you mean %q?", near)
 	}
 	return nil, fmt.Errorf("%q is no built-in scenario and no file%s", nameOrFile, hint)

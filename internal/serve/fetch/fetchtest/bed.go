@@ -24,11 +24,11 @@ import (
 	"lcache/internal/compress"
 	"lcache/internal/serve/fetch"
 	"lcache/internal/serve/staging"
+	"lcache/internal/testenv"
 	"lcache/logfile"
 	"lcache/metaindex"
 	"lcache/sample"
 	"lcache/source"
-	"lcache/sourcedir"
 )
 
 // Align is the alignment of samples in segments and slots.
@@ -75,7 +75,7 @@ type Bed struct {
 func New(t testing.TB, o Options) *Bed {
 	t.Helper()
 	root := t.TempDir()
-	b := &Bed{t: t, packed: o.Packed, Sizes: o.Sizes, Dir: sourcedir.New(t), CacheDir: filepath.Join(root, "cache"), lost: map[sample.Index]int{},
+	b := &Bed{t: t, packed: o.Packed, Sizes: o.Sizes, Dir: testenv.SourceDir(t), CacheDir: filepath.Join(root, "cache"), lost: map[sample.Index]int{},
 		Logger: slog.New(slog.DiscardHandler)}
 	b.makeSource(filepath.Join(root, "manifest"), filepath.Join(root, "sums"))
 	if o.Packed {

@@ -1,4 +1,4 @@
-package cgroup
+package host
 
 import (
 	"testing"
@@ -49,7 +49,7 @@ func TestControlGroups(t *testing.T) {
 			for path, text := range c.files {
 				files[path] = &fstest.MapFile{Data: []byte(text)}
 			}
-			if got := Look(files); got != c.want {
+			if got := LookMemory(files); got != c.want {
 				t.Errorf("got %+v, want %+v", got, c.want)
 			}
 		})

@@ -1,4 +1,4 @@
-package sourcedir
+package testenv
 
 import (
 	"math"
@@ -26,7 +26,7 @@ func TestPlaces(t *testing.T) {
 		memory, least = c.memory, c.least
 		var dir string
 		t.Run(c.name, func(t *testing.T) {
-			dir = New(t)
+			dir = SourceDir(t)
 			if files, err := os.ReadDir(dir); err != nil || len(files) > 0 || !strings.HasPrefix(dir, c.want+"/") {
 				t.Errorf("%s has %v, %v; want a folder in %s", dir, files, err, c.want)
 			}

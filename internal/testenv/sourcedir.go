@@ -1,7 +1,4 @@
-// Package sourcedir gives tests folders for sources: files that lcache only reads. They are in memory, where there is room: ext4 takes long to make files after
-// others were deleted, and tests do both all the time. No cache belongs there, as it would miss O_DIRECT, and no source of a test that is about disks.
-// The functions may be called concurrently. It is for tests alone.
-package sourcedir
+package testenv
 
 import (
 	"os"
@@ -14,10 +11,11 @@ import (
 // memory is a file system in memory, and least the room that it must have: all tests that run at the same time take from it.
 var memory, least = "/dev/shm", int64(2 << 30)
 
-// New returns an empty folder, which is removed after the test.
-func New(t testing.TB) string {
+// SourceDir returns an empty folder for a source, files that lcache only reads, and removes it after the test. It is in memory, where there is room: ext4 takes long to make files after
+// others were deleted, and tests do both all the time. No cache belongs there, as it would miss O_DIRECT, and no source of a test that is about disks.
+func SourceDir(t testing.TB) string {
 	t.Helper()
-	dir, remove, err := Make()
+	dir, remove, err := MakeSourceDir()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,8 +27,8 @@ func New(t testing.TB) string {
 	return dir
 }
 
-// Make makes an empty folder for more than one test. The caller removes it.
-func Make() (dir string, remove func() error, err error) {
+// MakeSourceDir makes an empty folder for more than one test. The caller removes it.
+func MakeSourceDir() (dir string, remove func() error, err error) {
 	for _, in := range places() {
 		var top string
 		if top, err = os.MkdirTemp(in, "lcache-test-"); err == nil {

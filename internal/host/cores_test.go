@@ -1,20 +1,20 @@
-package cores
+package host
 
 import (
 	"runtime"
 	"testing"
 )
 
-func TestSpare(t *testing.T) {
+func TestSpareThreads(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
 	t.Setenv("GOMAXPROCS", "3")
 	before := runtime.GOMAXPROCS(0)
-	if Spare(); runtime.GOMAXPROCS(0) != before {
+	if SpareThreads(); runtime.GOMAXPROCS(0) != before {
 		t.Errorf("%d turns, %d were asked for by the environment", runtime.GOMAXPROCS(0), before)
 	}
 	t.Setenv("GOMAXPROCS", "")
-	n := N
-	if Spare(); runtime.GOMAXPROCS(0) != n+waiting || N != n {
+	n := Cores
+	if SpareThreads(); runtime.GOMAXPROCS(0) != n+waiting || Cores != n {
 		t.Errorf("%d turns for %d cores", runtime.GOMAXPROCS(0), n)
 	}
 }

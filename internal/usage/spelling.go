@@ -1,8 +1,4 @@
-// Package spelling finds the word that a mistyped one was meant to be, so that an error can suggest it, and writes words as
-// a shell reads them. It also writes names and messages for people, since a name of a file may be any bytes.
-//
-// Functions keep no state and may be called concurrently.
-package spelling
+package usage
 
 import "strings"
 

@@ -1,9 +1,4 @@
-// Package cgroup says how much memory the control groups of this process allow it, in versions 1 and 2.
-//
-// A limit holds for everything below it, so the effective limit is the least of a process's own group and of all groups above it, as far
-// as this mount shows them. In a container the mount may begin at the container's own group. Nothing is kept: Look reads the files
-// each time, and may be called concurrently.
-package cgroup
+package host
 
 import (
 	"io/fs"
@@ -13,7 +8,8 @@ import (
 	"strings"
 )
 
-// Memory is the memory controller's limit. The zero value says that none was seen.
+// Memory is the memory controller's limit. A limit holds for everything below it, so the effective limit is the least of a process's own group and of all groups above it, as far
+// as this mount shows them. In a container the mount may begin at the container's own group. The zero value says that none was seen.
 type Memory struct {
 	Version int    // of the controller: 1 or 2; 0: none seen
 	Limit   uint64 // bytes, the least that binds this process; 0: none
@@ -29,8 +25,8 @@ type controller struct {
 	limit, used string
 }
 
-// Look finds the limit in a file system like that of the machine, os.DirFS("/"). What can't be read there is no limit.
-func Look(root fs.FS) (m Memory) {
+// LookMemory finds the limit of the control groups, of version 1 or 2, in a file system like that of the machine, os.DirFS("/"). What can't be read there is no limit.
+func LookMemory(root fs.FS) (m Memory) {
 	own := ownGroups(readText(root, "proc/self/cgroup"))
 	for _, c := range controllers(readText(root, "proc/self/mountinfo")) {
 		group, ok := own[c.version]
