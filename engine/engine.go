@@ -36,11 +36,11 @@ import (
 	"lcache/internal/serve/staging"
 	"lcache/internal/serve/status"
 	"lcache/internal/store/cache"
+	"lcache/internal/store/mover"
 	"lcache/internal/usage"
 	"lcache/logfile"
 	"lcache/reorder"
 	"lcache/sample"
-	"lcache/sorter"
 	"lcache/source"
 
 	"github.com/dustin/go-humanize"
@@ -86,7 +86,7 @@ type Engine struct {
 	opts       Options
 	started    time.Time
 	server     string // random, of this run
-	mover      *sorter.Mover
+	mover      *mover.Mover
 	staging    *staging.Staging // the mover's
 	fetcher    *fetch.Fetcher   // the mover's
 	pass       *reorder.Pass    // the mover's
@@ -205,7 +205,7 @@ func newEngine(c *cache.Cache, o Options) (*Engine, error) {
 
 // assemble makes the parts, from the memory up, and starts the loops. If a part fails those before it are given back.
 func (e *Engine) assemble() (err error) {
-	e.mover, err = sorter.New(e.cache, sorter.Options{SideBytes: e.opts.Side, BlockTimeout: e.opts.BlockTimeout,
+	e.mover, err = mover.New(e.cache, mover.Options{SideBytes: e.opts.Side, BlockTimeout: e.opts.BlockTimeout,
 		LogTimeout: e.opts.LogTimeout, SourceTimeout: e.opts.SourceTimeout, OnRead: e.storeMiss, Awaited: e.awaited})
 	if err != nil {
 		return err

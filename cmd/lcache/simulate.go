@@ -8,7 +8,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"lcache/cmd/lcache/internal/chart"
-	"lcache/cmd/lcache/internal/compare"
 	"lcache/cmd/lcache/internal/hitratio"
 	"lcache/cmd/lcache/internal/scenario"
 	"lcache/internal/figures"
@@ -18,7 +17,7 @@ import (
 )
 
 type simulateOptions struct {
-	run       compare.Options
+	run       scenario.Options
 	scenarios []string
 	policies  []string
 	sweeps    []string
@@ -84,7 +83,7 @@ func newSimulateCommand(g *globals) *cobra.Command {
 			}
 			bar.update(u)
 		}
-		report, err := compare.Run(cmd.Context(), o.run)
+		report, err := scenario.Run(cmd.Context(), o.run)
 		bar.done()
 		if err != nil {
 			return err
@@ -116,7 +115,7 @@ func (o *simulateOptions) finish() (err error) {
 			return err
 		}
 	}
-	if o.run.Policies, err = compare.ParsePolicies(o.policies); err != nil {
+	if o.run.Policies, err = scenario.ParsePolicies(o.policies); err != nil {
 		return err
 	}
 	if len(o.scenarios) == 0 {
@@ -140,13 +139,13 @@ func (o *simulateOptions) finish() (err error) {
 			}
 		}
 	}
-	o.run.Scenarios, err = compare.Vary(all, o.sweeps)
+	o.run.Scenarios, err = scenario.Vary(all, o.sweeps)
 	o.run.Threads, o.run.Method, o.run.Memory = plan.Threads(o.threads), plan.Method(o.method), float64(o.memory)
 	return err
 }
 
 // writeSimulation prints a table for each scenario.
-func writeSimulation(w io.Writer, r *compare.Report) {
+func writeSimulation(w io.Writer, r *scenario.Report) {
 	for i, s := range r.Scenarios {
 		if i > 0 {
 			fmt.Fprintln(w)
@@ -165,7 +164,7 @@ func writeSimulation(w io.Writer, r *compare.Report) {
 	}
 }
 
-func simulationRow(p compare.Result) []string {
+func simulationRow(p scenario.Result) []string {
 	if p.Refuses() {
 		return []string{string(p.Policy), "refuses", "–", "–", "–", "–", "–", "–", "–", "–", ""}
 	}

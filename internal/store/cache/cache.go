@@ -5,7 +5,7 @@
 // stored lengths of a cache that compresses, the store of both Logfiles, the place of every sample, the schedule of the job, and the sizes
 // that follow from all these. [Open] opens them in order, and Close closes them in reverse order. [Verify] reads every sample and checks it.
 //
-// The package moves no sample from one Logfile to the other, and delivers none: see sorter and engine. A Cache's fields are set while it is opened
+// The package moves no sample from one Logfile to the other, and delivers none: see resort and engine. A Cache's fields are set while it is opened
 // and not changed after that; its methods may then be called concurrently.
 package cache
 

@@ -4,13 +4,13 @@ package ingest
 type fate uint8
 
 const (
-	keep   fate = iota // it stays as it is; of the log: no sample is to be read or moved
-	adapt              // to a changed source: only new samples are read
-	remake             // made again, without the samples that it holds
-	begin              // the log: begin a Logfile, because none holds samples
-	finish             // the log: complete the sort of the job before this one, and decide again
-	resort             // the log: sort it into the first epoch's order, and decide again
-	fill               // the log: read the missing samples
+	keep    fate = iota // it stays as it is; of the log: no sample is to be read or moved
+	adapt               // to a changed source: only new samples are read
+	remake              // made again, without the samples that it holds
+	begin               // the log: begin a Logfile, because none holds samples
+	finish              // the log: complete the sort of the job before this one, and decide again
+	sortLog             // the log: sort it into the first epoch's order, and decide again
+	fill                // the log: read the missing samples
 )
 
 // String returns the name that tests and log messages use.
@@ -93,7 +93,7 @@ func decideLog(f foundLog) (fate, string) {
 	case f.two && f.ofOld():
 		return finish, "the order of what the job before was sorting is known now, and not later"
 	case f.first:
-		return resort, "a sort was cut off"
+		return sortLog, "a sort was cut off"
 	}
-	return resort, "it is in another order"
+	return sortLog, "it is in another order"
 }

@@ -13,9 +13,9 @@ import (
 	"lcache/internal/disk/blockio"
 	"lcache/internal/serve/schedule"
 	"lcache/internal/store/cache"
+	"lcache/internal/store/resort"
 	"lcache/logfile"
 	"lcache/sample"
-	"lcache/sorter"
 	"lcache/source"
 )
 
@@ -30,7 +30,7 @@ func (in *run) prefill(ctx context.Context) error {
 		return err
 	}
 	if p := in.cache.Store.Packages(); p != nil && p.Log().IsOlder() { // only what is of this manifest can be put into packages
-		if err := sorter.Empty(ctx, in.cache, in.target, in.line); err != nil {
+		if err := resort.Empty(ctx, in.cache, in.target, in.line); err != nil {
 			return err
 		}
 	}
@@ -50,7 +50,7 @@ func (in *run) prefill(ctx context.Context) error {
 		}
 		// Each killed ingest has left gaps in the segments. In a new Logfile the segments have room again.
 		in.full.Store(0)
-		if err := sorter.Sort(ctx, in.cache, order, in.target); err != nil {
+		if err := resort.Sort(ctx, in.cache, order, in.target); err != nil {
 			return err
 		}
 		if _, err := in.settle(ctx, order); err != nil {
@@ -86,9 +86,9 @@ func (in *run) settle(ctx context.Context, order *schedule.Order) (done bool, er
 				return false, err
 			}
 			finished = true
-		case resort:
+		case sortLog:
 			in.logger().Debug("the log is sorted", "reason", why)
-			if err := sorter.Sort(ctx, c, order, nil); err != nil {
+			if err := resort.Sort(ctx, c, order, nil); err != nil {
 				return false, err
 			}
 			in.report.Resorted, sorted = true, true

@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"lcache/internal/serve/schedule"
-	"lcache/sorter"
+	"lcache/internal/store/resort"
 )
 
 // oldTarget returns the schedule of the job before this one, and the order of the Logfile that it was filling. nil: there is no such Logfile, or its
@@ -49,5 +49,5 @@ func (in *run) finishOld(ctx context.Context) error {
 	mine := c.Schedule
 	c.Schedule = s
 	defer func() { c.Schedule = mine }()
-	return sorter.Sort(ctx, c, order, nil)
+	return resort.Sort(ctx, c, order, nil)
 }

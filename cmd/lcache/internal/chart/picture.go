@@ -24,7 +24,7 @@ import (
 	"gonum.org/v1/plot/vg/vgimg"
 	"gonum.org/v1/plot/vg/vgsvg"
 
-	"lcache/cmd/lcache/internal/compare"
+	"lcache/cmd/lcache/internal/scenario"
 	"lcache/internal/usage"
 )
 
@@ -42,14 +42,14 @@ const (
 var parts = []struct {
 	name  string
 	color color.RGBA
-	of    func(r compare.Result) float64
+	of    func(r scenario.Result) float64
 }{
-	{"staging in", color.RGBA{0x99, 0x99, 0x99, 255}, func(r compare.Result) float64 { return r.InitS }},
-	{"memory", color.RGBA{0x00, 0x9e, 0x73, 255}, func(r compare.Result) float64 { return part(r, r.FetchS.RAM) }},
-	{"SSD", color.RGBA{0x56, 0xb4, 0xe9, 255}, func(r compare.Result) float64 { return part(r, r.FetchS.SSD) }},
-	{"other workers", color.RGBA{0xf0, 0xe4, 0x42, 255}, func(r compare.Result) float64 { return part(r, r.FetchS.Remote) }},
-	{"source", color.RGBA{0xd5, 0x5e, 0x00, 255}, func(r compare.Result) float64 { return part(r, r.FetchS.PFS) }},
-	{"no fetches", color.RGBA{0xdd, 0xdd, 0xdd, 255}, func(r compare.Result) float64 {
+	{"staging in", color.RGBA{0x99, 0x99, 0x99, 255}, func(r scenario.Result) float64 { return r.InitS }},
+	{"memory", color.RGBA{0x00, 0x9e, 0x73, 255}, func(r scenario.Result) float64 { return part(r, r.FetchS.RAM) }},
+	{"SSD", color.RGBA{0x56, 0xb4, 0xe9, 255}, func(r scenario.Result) float64 { return part(r, r.FetchS.SSD) }},
+	{"other workers", color.RGBA{0xf0, 0xe4, 0x42, 255}, func(r scenario.Result) float64 { return part(r, r.FetchS.Remote) }},
+	{"source", color.RGBA{0xd5, 0x5e, 0x00, 255}, func(r scenario.Result) float64 { return part(r, r.FetchS.PFS) }},
+	{"no fetches", color.RGBA{0xdd, 0xdd, 0xdd, 255}, func(r scenario.Result) float64 {
 		if fetches(r) > 0 {
 			return 0
 		}
@@ -57,12 +57,12 @@ var parts = []struct {
 	}},
 }
 
-func fetches(r compare.Result) float64 {
+func fetches(r scenario.Result) float64 {
 	return r.FetchS.RAM + r.FetchS.SSD + r.FetchS.Remote + r.FetchS.PFS
 }
 
 // part is a share of the training by its share of the fetches' time.
-func part(r compare.Result, fetch float64) float64 {
+func part(r scenario.Result, fetch float64) float64 {
 	if all := fetches(r); all > 0 {
 		return (r.Seconds - r.InitS) * fetch / all
 	}
@@ -78,7 +78,7 @@ func Check(path string) error {
 }
 
 // Save draws a report into a file, which is replaced.
-func Save(r *compare.Report, path string) error {
+func Save(r *scenario.Report, path string) error {
 	if err := Check(path); err != nil {
 		return err
 	}
@@ -98,7 +98,7 @@ func save(path string, draw func(io.Writer) error) error {
 }
 
 // Draw writes the picture of a report, as ".svg" or ".png".
-func Draw(r *compare.Report, format string, w io.Writer) error {
+func Draw(r *scenario.Report, format string, w io.Writer) error {
 	if n := len(r.Scenarios); n == 0 || n > mostPanels {
 		return usage.Errorf("a picture has 1 to %d scenarios, not %d", mostPanels, n)
 	}
@@ -151,7 +151,7 @@ func withFallback(body []byte) []byte {
 }
 
 // panel is one scenario.
-func panel(s compare.Results) (*plot.Plot, error) {
+func panel(s scenario.Results) (*plot.Plot, error) {
 	p := titled(s.Title)
 	per, unit := unitOf(s)
 	p.Y.Label.Text, p.Y.Min = unit, 0
@@ -198,7 +198,7 @@ func titled(title string) *plot.Plot {
 }
 
 // label puts what a policy can't do, or does not read, on its bar.
-func label(p *plot.Plot, s compare.Results, per float64) error {
+func label(p *plot.Plot, s scenario.Results, per float64) error {
 	var at plotter.XYLabels
 	for i, r := range s.Policies {
 		height, words := r.Seconds/per, ""
@@ -233,7 +233,7 @@ func boundStyle() draw.LineStyle {
 }
 
 // unitOf is the unit in which the times of a scenario are read most easily.
-func unitOf(s compare.Results) (per float64, name string) {
+func unitOf(s scenario.Results) (per float64, name string) {
 	longest := s.LowerBoundS
 	for _, r := range s.Policies {
 		longest = max(longest, r.Seconds)

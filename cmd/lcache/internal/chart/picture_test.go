@@ -12,17 +12,17 @@ import (
 	"strings"
 	"testing"
 
-	"lcache/cmd/lcache/internal/compare"
+	"lcache/cmd/lcache/internal/scenario"
 	"lcache/internal/usage"
 )
 
 // sampleReport has a policy of each kind: one that waits, one that refuses, one that reads a part, one that never fetches.
-func sampleReport(t *testing.T) *compare.Report {
+func sampleReport(t *testing.T) *scenario.Report {
 	t.Helper()
-	var s compare.Results
+	var s scenario.Results
 	s.Name, s.Title, s.LowerBoundS = "ours", "our <data> & more", 100
 	names := []string{"naive", "lbann_dynamic", "deepio_opportunistic", "perfect"}
-	s.Policies = make([]compare.Result, len(names))
+	s.Policies = make([]scenario.Result, len(names))
 	for i, name := range names {
 		r := &s.Policies[i]
 		if err := setPolicy(r, name); err != nil {
@@ -31,13 +31,13 @@ func sampleReport(t *testing.T) *compare.Report {
 		r.Seconds, r.DatasetSeen = 100, 1
 	}
 	s.Policies[0].Seconds, s.Policies[0].FetchS.PFS = 149, 50
-	s.Policies[1] = compare.Result{Error: "too little memory"}
+	s.Policies[1] = scenario.Result{Error: "too little memory"}
 	s.Policies[2].InitS, s.Policies[2].DatasetSeen, s.Policies[2].FetchS.RAM, s.Policies[2].FetchS.Remote = 20, 0.31, 3, 1
-	return &compare.Report{Scenarios: []compare.Results{s}}
+	return &scenario.Report{Scenarios: []scenario.Results{s}}
 }
 
-func setPolicy(r *compare.Result, name string) error {
-	policies, err := compare.ParsePolicies([]string{name})
+func setPolicy(r *scenario.Result, name string) error {
+	policies, err := scenario.ParsePolicies([]string{name})
 	if err == nil {
 		r.Policy = policies[0]
 	}
@@ -117,7 +117,7 @@ func TestRefusals(t *testing.T) {
 			t.Errorf("%q: %v", path, err)
 		}
 	}
-	if err := Draw(&compare.Report{}, ".svg", io.Discard); !errors.As(err, &wrong) {
+	if err := Draw(&scenario.Report{}, ".svg", io.Discard); !errors.As(err, &wrong) {
 		t.Errorf("no scenario: %v", err)
 	}
 	if err := Save(sampleReport(t), filepath.Join(t.TempDir(), "none", "fig.svg")); !errors.Is(err, os.ErrNotExist) {

@@ -1,8 +1,10 @@
 // Package scenario has the jobs and clusters that lcache simulate knows by name, and reads others from files.
 //
 // A Scenario is a machine and a workload of package plan under a name. Load takes a name or the path of a file; Read parses
-// a file, and its errors name file, line and key. Set changes one key of a scenario, as a line of a file does. Nothing here
-// simulates. All may be called concurrently.
+// a file, and its errors name file, line and key. Set changes one key of a scenario, as a line of a file does.
+//
+// Run simulates several scenarios and policies one after the other: what lcache simulate does. Options say which, Vary makes a variant for each combination of changed keys, and a
+// Report has the results. A policy that can't do a job is a result, not an error. The simulator itself is in package plan. All may be called concurrently.
 package scenario
 
 import (

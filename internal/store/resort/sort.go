@@ -1,10 +1,10 @@
-// Package sorter sorts a cache's log into another order. No client reads from the log meanwhile, and the source is not read. Ingest sorts a log that
+// Package resort sorts a cache's log into another order. No client reads from the log meanwhile, and the source is not read. Ingest sorts a log that
 // it finds in another job's order, and a log whose segments have no room left.
 //
-// A [Mover] moves samples from one Logfile to the other; the engine serves out of one, too. [Sort] goes over the older Logfile segment by segment and
+// [Sort] goes over the older Logfile segment by segment and
 // writes its samples to the newer one, until one Logfile in the wanted order holds them all. A newer Logfile in an unknown order becomes packages first, and packages are
 // emptied before segments.
-package sorter
+package resort
 
 import (
 	"context"
@@ -16,6 +16,7 @@ import (
 	"lcache/internal/serve/schedule"
 	"lcache/internal/serve/staging"
 	"lcache/internal/store/cache"
+	"lcache/internal/store/mover"
 	"lcache/logfile"
 	"lcache/reorder"
 	"lcache/sample"
@@ -29,7 +30,7 @@ const (
 // Sort sorts the log into an order. leave is a Logfile without room that is sorted even if it has that order already; nil: none. An error leaves a
 // cache whose samples lie in two Logfiles, as a kill does: the next Sort goes on with it.
 func Sort(ctx context.Context, c *cache.Cache, order *schedule.Order, leave *logfile.Logfile) error {
-	m, err := New(c, Options{})
+	m, err := mover.New(c, mover.Options{})
 	if err != nil {
 		return err
 	}
@@ -46,7 +47,7 @@ func Sort(ctx context.Context, c *cache.Cache, order *schedule.Order, leave *log
 
 // sort is one Sort. It empties the older Logfile, cur, into the newer one, tgt.
 type sort struct {
-	*Mover
+	*mover.Mover
 	order    *schedule.Order
 	leave    *logfile.Logfile
 	cur, tgt *reorder.EpochLog

@@ -1,4 +1,8 @@
-package sorter
+// Package mover has what moves the samples of a cache from one Logfile to the other: the shared memory with its slots, the fetcher, the pass, and the memory that is registered with
+// the I/O engine. A [Mover] is made by the sizes of its cache. The engine serves out of one, and a sort without clients (package resort) uses one, too.
+//
+// A Mover decides nothing: which segment is loaded, and when Logfiles change their roles, is said by its caller. Its methods may be called concurrently unless they say otherwise.
+package mover
 
 import (
 	"cmp"

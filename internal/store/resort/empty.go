@@ -1,4 +1,4 @@
-package sorter
+package resort
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 
 	"lcache/chunker"
 	"lcache/internal/store/cache"
+	"lcache/internal/store/mover"
 	"lcache/logfile"
 	"lcache/reorder"
 )
@@ -18,7 +19,7 @@ func Empty(ctx context.Context, c *cache.Cache, to *logfile.Logfile, line *chunk
 	if p == nil {
 		return nil
 	}
-	m, err := New(c, Options{})
+	m, err := mover.New(c, mover.Options{})
 	if err != nil {
 		return err
 	}

@@ -1,4 +1,4 @@
-package sorter_test
+package resort_test
 
 import (
 	"bytes"
@@ -18,10 +18,10 @@ import (
 	"lcache/internal/serve/schedule"
 	"lcache/internal/store/cache"
 	"lcache/internal/store/ingest"
+	"lcache/internal/store/resort"
 	"lcache/internal/testenv"
 	"lcache/logfile"
 	"lcache/sample"
-	"lcache/sorter"
 )
 
 // Where temporary folders are in memory, tests may use them all the same.
@@ -116,16 +116,16 @@ func TestSort(t *testing.T) {
 				}
 				c.Schedule.Stop()
 				c.Schedule = s
-				if err := sorter.Sort(t.Context(), c, last, nil); err != nil {
+				if err := resort.Sort(t.Context(), c, last, nil); err != nil {
 					t.Fatal(err)
 				}
 				check(t, c, last.Key, want)
 			}
 			held := c.Store.HoldingByAge()[0]
-			if err := sorter.Sort(t.Context(), c, last, nil); err != nil || c.Store.HoldingByAge()[0] != held {
+			if err := resort.Sort(t.Context(), c, last, nil); err != nil || c.Store.HoldingByAge()[0] != held {
 				t.Errorf("a log in the wanted order was sorted, or %v", err)
 			}
-			if err := sorter.Sort(t.Context(), c, last, held); err != nil || c.Store.HoldingByAge()[0] == held {
+			if err := resort.Sort(t.Context(), c, last, held); err != nil || c.Store.HoldingByAge()[0] == held {
 				t.Errorf("the Logfile that is to be left is still there, or %v", err)
 			}
 			check(t, c, last.Key, want)
@@ -158,7 +158,7 @@ func TestKilledAtTheEnd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(sorter.Sort(t.Context(), c, order, nil), c.Close()); err != nil {
+	if err := errors.Join(resort.Sort(t.Context(), c, order, nil), c.Close()); err != nil {
 		t.Fatal(err)
 	}
 	s.Stop()
@@ -195,7 +195,7 @@ func TestSortInterrupted(t *testing.T) {
 		if round == rounds-1 {
 			ctx = t.Context()
 		}
-		err = sorter.Sort(ctx, c, order, nil)
+		err = resort.Sort(ctx, c, order, nil)
 		cancel()
 		switch {
 		case round == rounds-1 && err != nil:

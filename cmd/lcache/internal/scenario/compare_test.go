@@ -1,4 +1,4 @@
-package compare
+package scenario
 
 import (
 	"encoding/json"
@@ -7,14 +7,13 @@ import (
 	"strings"
 	"testing"
 
-	"lcache/cmd/lcache/internal/scenario"
 	"lcache/internal/plan"
 	"lcache/internal/usage"
 )
 
-func load(t *testing.T, name string) []scenario.Scenario {
+func load(t *testing.T, name string) []Scenario {
 	t.Helper()
-	all, err := scenario.Load(name)
+	all, err := Load(name)
 	if err != nil {
 		t.Fatal(err)
 	}

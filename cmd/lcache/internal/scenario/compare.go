@@ -1,9 +1,4 @@
-// Package compare runs the simulator over several scenarios and policies: what lcache simulate does.
-//
-// Options say which; Vary makes a variant for each combination of changed keys; Run simulates one after the other and
-// returns a Report. A policy that can't do a job is a result, not an error. The simulator is in package plan. Run may be
-// called concurrently.
-package compare
+package scenario
 
 import (
 	"context"
@@ -12,14 +7,13 @@ import (
 	"slices"
 	"strings"
 
-	"lcache/cmd/lcache/internal/scenario"
 	"lcache/internal/plan"
 	"lcache/internal/usage"
 )
 
 // Options of Run.
 type Options struct {
-	Scenarios []scenario.Scenario
+	Scenarios []Scenario
 	Policies  []plan.Contender // none: all
 	Threads   plan.Threads
 	Method    plan.Method
@@ -39,7 +33,7 @@ type Report struct {
 
 // Results are those of one scenario.
 type Results struct {
-	scenario.Scenario
+	Scenario
 	LowerBoundS float64  `json:"lower_bound_s"`
 	Policies    []Result `json:"policies"`
 }
@@ -80,13 +74,13 @@ const mostVariants = 1000
 
 // Vary returns a variant of each scenario for every combination of values. A sweep is "key=value,value" with a key of the
 // scenario file.
-func Vary(all []scenario.Scenario, sweeps []string) ([]scenario.Scenario, error) {
+func Vary(all []Scenario, sweeps []string) ([]Scenario, error) {
 	for _, sweep := range sweeps {
 		key, values, ok := strings.Cut(sweep, "=")
 		if !ok || values == "" {
 			return nil, usage.Errorf("sweep %q: write key=value,value as in ram=32GB,64GB", sweep)
 		}
-		var varied []scenario.Scenario
+		var varied []Scenario
 		for _, s := range all {
 			for _, value := range strings.Split(values, ",") {
 				v := s
@@ -140,7 +134,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	return report, nil
 }
 
-func (o Options) one(ctx context.Context, s scenario.Scenario, p plan.Contender, progress func(float64)) (Result, error) {
+func (o Options) one(ctx context.Context, s Scenario, p plan.Contender, progress func(float64)) (Result, error) {
 	out, err := plan.Simulate(ctx, plan.Simulation{Machine: s.Machine, Workload: s.Workload, Policy: p, Threads: o.Threads, Method: o.Method, Seed: o.Seed,
 		MemoryBytes: o.Memory, Progress: progress})
 	if errors.Is(err, plan.ErrUnsupported) {
