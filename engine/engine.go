@@ -113,7 +113,7 @@ type Engine struct {
 	lastJob int
 	ended   []status.Job          // the last ones that are over
 	states  map[string]*important // of importance, by name
-	state
+	machine
 
 	importing chan struct{} // has a value while a job's importance begins, or all of them end; no lock is held when one is put there
 
@@ -225,7 +225,7 @@ func (e *Engine) assemble() (err error) {
 	e.jobs = map[int]*job{0: e.owner}
 	e.publishJobs()
 	e.fetcher.Rest.Store(&e.ownerStats().Reads)
-	e.state = newState()
+	e.machine = newMachine()
 	err = e.restoreLogs()
 	if err != nil {
 		return err

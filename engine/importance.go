@@ -7,12 +7,12 @@ import (
 	"maps"
 	"slices"
 
-	"lcache/drawn"
 	"lcache/importance"
 	"lcache/internal/importance/disk"
 	"lcache/internal/importance/memory"
 	"lcache/internal/importance/packing"
 	"lcache/internal/importance/session"
+	"lcache/internal/importance/state"
 	"lcache/internal/serve/deliver"
 	"lcache/internal/store/cache"
 	"lcache/logfile"
@@ -23,7 +23,7 @@ type important struct {
 	*session.Session
 	e      *Engine
 	j      *job
-	config drawn.Config
+	config state.Config
 	room   *session.Holding
 
 	high  *memory.High    // samples that the policy keeps
@@ -45,7 +45,7 @@ func (e *Engine) Importance(ctx context.Context, number, rank int, run string, t
 		lag = "1"
 	}
 	job := e.cache.Record.Job
-	c, here, err := session.Parse(text, drawn.Defaults{Cache: cacheNotGiven, Seed: job.Seed, BatchSize: job.BatchSize, WorldSize: max(job.World, 1), DropLast: job.DropLast, Lag: lag}, j.schedule)
+	c, here, err := session.Parse(text, state.Defaults{Cache: cacheNotGiven, Seed: job.Seed, BatchSize: job.BatchSize, WorldSize: max(job.World, 1), DropLast: job.DropLast, Lag: lag}, j.schedule)
 	if err != nil {
 		return ImportanceInfo{}, err
 	}
@@ -67,7 +67,7 @@ func (e *Engine) spareMemory() int64 { return e.shares.Kept.Left() }
 const alongShare = 16
 
 // readsAlong reports whether a job has opportunistic reads: in a log that is reordered, where drawn epochs leave segments in place.
-func (e *Engine) readsAlong(c drawn.Config) bool {
+func (e *Engine) readsAlong(c state.Config) bool {
 	return c.Lag != "0" && c.Substitute == "" && !e.cache.IsStatic()
 }
 
@@ -75,7 +75,7 @@ func (e *Engine) readsAlong(c drawn.Config) bool {
 const cacheNotGiven = -1
 
 // defaultCache returns the memory of a job that was given no cache=: what --memory leaves, without a reserve for packages or opportunistic reads. It warns if no sample fits.
-func (e *Engine) defaultCache(c drawn.Config) int64 {
+func (e *Engine) defaultCache(c state.Config) int64 {
 	left := max(e.spareMemory(), 0)
 	n := left
 	if c.Substitute == importance.Low {
@@ -93,7 +93,7 @@ func (e *Engine) defaultCache(c drawn.Config) int64 {
 type ImportanceInfo = session.Info
 
 // importanceWithin is importanceOf within a request's time: it reads files, and a disk may hang.
-func (e *Engine) importanceWithin(ctx context.Context, j *job, c drawn.Config) (*important, error) {
+func (e *Engine) importanceWithin(ctx context.Context, j *job, c state.Config) (*important, error) {
 	ctx, cancel := context.WithTimeout(ctx, e.deliver.Timeout())
 	defer cancel()
 	var p *important
@@ -121,7 +121,7 @@ func (e *Engine) importanceWithin(ctx context.Context, j *job, c drawn.Config) (
 var errNameTaken = &deliver.ArgumentError{Reason: "importance: another job took over the name of this job's while none of its clients was connected: call job.importance again, with another name="}
 
 // importanceOf returns the importance of a job. It is a new one if the job has none, or if another job took over the name while none of this job's clients was connected. The caller has the turn importing.
-func (e *Engine) importanceOf(j *job, c drawn.Config) (*important, error) {
+func (e *Engine) importanceOf(j *job, c state.Config) (*important, error) {
 	if p := j.importance.Load(); p != nil && !p.IsStopped() {
 		if c.Cache == cacheNotGiven {
 			c.Cache = p.config.Cache
@@ -179,7 +179,7 @@ func (e *Engine) freeName(j *job, name string) error {
 }
 
 // beginImportant takes memory and disk space for a job's importance, and begins it.
-func (e *Engine) beginImportant(j *job, c drawn.Config, h *session.Holding) (*important, error) {
+func (e *Engine) beginImportant(j *job, c state.Config, h *session.Holding) (*important, error) {
 	if c.Cache == cacheNotGiven {
 		c.Cache = e.defaultCache(c)
 	}
@@ -197,7 +197,7 @@ func (e *Engine) beginImportant(j *job, c drawn.Config, h *session.Holding) (*im
 }
 
 // newImportant makes the memory and packages of a job's importance, and starts its session.
-func (e *Engine) newImportant(j *job, c drawn.Config, h *session.Holding) (p *important, err error) {
+func (e *Engine) newImportant(j *job, c state.Config, h *session.Holding) (p *important, err error) {
 	p = &important{e: e, j: j, config: c, room: h, ended: make(chan struct{})}
 	defer func() {
 		if err != nil {

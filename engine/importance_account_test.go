@@ -8,8 +8,8 @@ import (
 	"strconv"
 	"testing"
 
-	"lcache/drawn"
 	"lcache/importance"
+	"lcache/internal/importance/state"
 	"lcache/internal/serve/deliver"
 	"lcache/internal/store/ingest"
 )
@@ -67,7 +67,7 @@ func TestEpochEndsHaveALimit(t *testing.T) {
 	defer closeEngine(t, e)
 	l := losing{d: d, e: e, world: 1}
 	l.ask(t, 0, `{"method":"impact","cache":0,"batch_size":16,"lag":0,"params":{"s_share":0}}`)
-	err := e.viewState(0, func(*drawn.State) { // the worker has to wait
+	err := e.viewState(0, func(*state.State) { // the worker has to wait
 		keepsLittle(t, 1_000_000, 12<<20, func(i int) {
 			e.EndEpoch(0, i, importance.Progress{Epoch: 1 << 20}, Unsent{Changed: true})
 		})

@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"lcache/drawn"
+	"lcache/internal/importance/state"
 	"lcache/internal/serve/deliver"
 	"lcache/internal/store/cache"
 	"lcache/internal/store/ingest"
@@ -60,7 +60,7 @@ func saved(t *testing.T, dir, name string) {
 }
 
 func hasState(dir, name string) bool {
-	_, err := os.Lstat(filepath.Join(dir, drawn.FilePrefix+name))
+	_, err := os.Lstat(filepath.Join(dir, state.FilePrefix+name))
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
@@ -146,7 +146,7 @@ func TestOldestStatesMakeRoom(t *testing.T) {
 	closeEngine(t, e)
 	const bytes = 700_000 // of 1.3 MB for one state that is being replaced
 	for name, age := range map[string]time.Duration{"first": 3 * time.Hour, "second": 2 * time.Hour, "third": time.Hour} {
-		path := filepath.Join(dir, drawn.FilePrefix+name)
+		path := filepath.Join(dir, state.FilePrefix+name)
 		if err := os.WriteFile(path, make([]byte, bytes), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -199,7 +199,7 @@ func TestStatesAreRemovedAfter30Days(t *testing.T) {
 	o, _ := tiny(t, 8<<20) // one state
 	dir, written := o.Dirs[0], time.Now()
 	for name, age := range map[string]time.Duration{"old": 2 * time.Hour, "old.new": 2 * time.Hour, "young": 0} {
-		path := filepath.Join(dir, drawn.FilePrefix+name)
+		path := filepath.Join(dir, state.FilePrefix+name)
 		if err := os.WriteFile(path, nil, 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -6,10 +6,10 @@ import (
 	"time"
 
 	"lcache/chunker"
-	"lcache/drawn"
 	"lcache/importance"
 	"lcache/internal/importance/epochlayout"
 	"lcache/internal/importance/packing"
+	"lcache/internal/importance/state"
 	"lcache/internal/serve/schedule"
 	"lcache/metaindex"
 	"lcache/reorder"
@@ -51,7 +51,7 @@ func (p *important) newLine(epoch int, order *schedule.Order, unused *epochlayou
 func (p *important) predict(epoch int) (*epochlayout.Prediction, error) {
 	var mostUsed []sample.Index
 	var err error
-	view := p.View(func(s *drawn.State) {
+	view := p.View(func(s *state.State) {
 		if uses := s.Uses(epoch); uses != nil {
 			mostUsed, err = importance.MostUsed(uses)
 		}

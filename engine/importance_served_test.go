@@ -13,8 +13,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"lcache/drawn"
 	"lcache/importance"
+	"lcache/internal/importance/state"
 	"lcache/internal/serve/deliver"
 	"lcache/internal/serve/schedule"
 	"lcache/internal/store/cache"
@@ -117,7 +117,7 @@ func (s servedEpoch) substitutes(t testing.TB, high func(sample.Index) bool, rep
 func (e *Engine) highNow(t testing.TB, job int) func(sample.Index) bool {
 	t.Helper()
 	high := map[sample.Index]bool{}
-	err := e.viewState(job, func(s *drawn.State) {
+	err := e.viewState(job, func(s *state.State) {
 		set, err := s.High()
 		if err != nil {
 			t.Fatal(err)

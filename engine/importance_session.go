@@ -6,11 +6,11 @@ import (
 	"maps"
 	"slices"
 
-	"lcache/drawn"
 	"lcache/importance"
 	"lcache/internal/importance/memory"
 	"lcache/internal/importance/packing"
 	"lcache/internal/importance/session"
+	"lcache/internal/importance/state"
 	"lcache/internal/serve/deliver"
 	"lcache/internal/serve/fetch"
 	"lcache/internal/serve/status"
@@ -89,7 +89,7 @@ func (e *Engine) important(number int) (*important, error) {
 }
 
 // viewState calls f with the state of a job that asked for importance.
-func (e *Engine) viewState(number int, f func(*drawn.State)) error {
+func (e *Engine) viewState(number int, f func(*state.State)) error {
 	p, err := e.important(number)
 	if err != nil {
 		return err
@@ -99,7 +99,7 @@ func (e *Engine) viewState(number int, f func(*drawn.State)) error {
 
 // Weights returns the weights of samples in an epoch: 1 / expected uses, with a mean of 1.
 func (e *Engine) Weights(number, epoch int, indices []sample.Index) (weights []float32, err error) {
-	err = e.viewState(number, func(s *drawn.State) { weights = s.Weights(epoch, indices) })
+	err = e.viewState(number, func(s *state.State) { weights = s.Weights(epoch, indices) })
 	return weights, err
 }
 

@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"lcache/drawn"
 	"lcache/internal/disk/blockio"
+	"lcache/internal/importance/state"
 	"lcache/internal/serve/deliver"
 	"lcache/internal/serve/schedule"
 	"lcache/internal/testenv"
@@ -178,7 +178,7 @@ func TestHungImportanceFile(t *testing.T) {
 			defer release()
 			o.IO.Inject = func(io *blockio.IO) {
 				blockio.InjectPlain(io, func(_ int64, path, at string) blockio.Fault {
-					if at == step && strings.Contains(path, drawn.FilePrefix) {
+					if at == step && strings.Contains(path, state.FilePrefix) {
 						return blockio.Fault{Hold: hold}
 					}
 					return blockio.Fault{}

@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"lcache/drawn"
 	"lcache/importance"
+	"lcache/internal/importance/state"
 	"lcache/internal/serve/deliver"
 	"lcache/internal/serve/schedule"
 	"lcache/sample"
@@ -233,7 +233,7 @@ func TestImportanceRestarts(t *testing.T) {
 				t.Fatal(err)
 			}
 			if lag == 1 {
-				if err := e.viewState(0, func(s *drawn.State) { want = append(want, slices.Clone(s.Order(3).Indices)) }); err != nil {
+				if err := e.viewState(0, func(s *state.State) { want = append(want, slices.Clone(s.Order(3).Indices)) }); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"lcache/drawn"
 	"lcache/importance"
+	"lcache/internal/importance/state"
 	"lcache/sample"
 )
 
@@ -34,7 +34,7 @@ func TestJobWithoutImportance(t *testing.T) {
 	c := attach(t, e)
 	defer c.Disconnected()
 	done := make(chan error, 1)
-	err = e.viewState(l.job, func(*drawn.State) { // the other job's worker has to wait
+	err = e.viewState(l.job, func(*state.State) { // the other job's worker has to wait
 		go func() {
 			got, err := c.Chunk(t.Context(), 0, 0, 0)
 			if err == nil {

@@ -8,8 +8,8 @@ import (
 	"path/filepath"
 	"slices"
 
-	"lcache/drawn"
 	"lcache/importance"
+	"lcache/internal/importance/state"
 	"lcache/internal/serve/deliver"
 	"lcache/sample"
 
@@ -20,7 +20,7 @@ import (
 // server, as of the last boundary.
 type importantJob struct {
 	*seat
-	twin     *drawn.State
+	twin     *state.State
 	at       deliver.Position // of all ranks, which go in step
 	observed int              // batches, by this process
 }
@@ -85,9 +85,9 @@ func (m *model) beginImportant() {
 		return
 	}
 	m.closeTwin()
-	data := drawn.Dataset{Fingerprint: m.e.cache.Manifest.Fingerprint().String(), Labels: m.e.cache.Manifest.Labels(), Sizes: m.e.cache.Manifest.Sizes()}
+	data := state.Dataset{Fingerprint: m.e.cache.Manifest.Fingerprint().String(), Labels: m.e.cache.Manifest.Labels(), Sizes: m.e.cache.Manifest.Sizes()}
 	var err error
-	if o.twin, err = drawn.Open(p.config, filepath.Join(m.twinDir, "twin"), data, p.j.schedule.Replays(), slog.New(slog.DiscardHandler)); err == nil {
+	if o.twin, err = state.Open(p.config, filepath.Join(m.twinDir, "twin"), data, p.j.schedule.Replays(), slog.New(slog.DiscardHandler)); err == nil {
 		err = errors.Join(o.twin.Advance(o.twin.Epoch(), importance.Progress{}), o.twin.Save())
 	}
 	if err != nil {

@@ -4,8 +4,8 @@ import (
 	"errors"
 	"slices"
 
-	"lcache/drawn"
 	"lcache/importance"
+	"lcache/internal/importance/state"
 	"lcache/internal/serve/deliver"
 	"lcache/sample"
 )
@@ -55,7 +55,7 @@ func (m *model) advance(epoch int) {
 }
 
 // highOf are the H-samples of a state as it is now.
-func (m *model) highOf(twin *drawn.State) map[sample.Index]bool {
+func (m *model) highOf(twin *state.State) map[sample.Index]bool {
 	set, err := twin.High()
 	if err != nil {
 		m.fail("the H-samples of the twin: %v", err)

@@ -17,8 +17,8 @@ import (
 	"testing"
 	"time"
 
-	"lcache/drawn"
 	"lcache/internal/disk/blockio"
+	"lcache/internal/importance/state"
 	"lcache/internal/plan"
 	"lcache/internal/serve/deliver"
 	"lcache/internal/serve/schedule"
@@ -81,7 +81,7 @@ type model struct {
 	jobs       int             // without a recipe: how often a job was started; each start has its own seed
 	importance string          // what it asks for
 	twinDir    string          // where its twin has its file
-	twin       *drawn.State    // of the job with importance
+	twin       *state.State    // of the job with importance
 	twinOf     *important      // that it goes with
 	log        []string
 	damaged    bool

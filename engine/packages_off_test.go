@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"lcache/drawn"
+	"lcache/internal/importance/state"
 	"lcache/internal/store/ingest"
 	"lcache/sample"
 )
@@ -63,7 +63,7 @@ func without(t *testing.T, dir string) {
 	t.Helper()
 	for _, entry := range list(t, dir) {
 		name := strings.TrimSuffix(entry.Name(), ".new")
-		known := []string{"LOCK", "FORMAT", "arena", "journal-0", "journal-1", "places", "line-0", "line-1", "manifest", "sums", "inodes", "listing", "job.json", drawn.FilePrefix + "impact", drawn.FilePrefix + "spider"}
+		known := []string{"LOCK", "FORMAT", "arena", "journal-0", "journal-1", "places", "line-0", "line-1", "manifest", "sums", "inodes", "listing", "job.json", state.FilePrefix + "impact", state.FilePrefix + "spider"}
 		if !slices.Contains(known, name) {
 			t.Fatalf("there is a file %s", entry.Name())
 		}

@@ -8,8 +8,8 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"lcache/drawn"
 	"lcache/internal/disk/blockio"
+	"lcache/internal/importance/state"
 	"lcache/internal/serve/deliver"
 	"lcache/internal/store/ingest"
 	"lcache/sample"
@@ -22,7 +22,7 @@ func onDisk(t *testing.T, dir string) (n int64) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		var st unix.Stat_t
-		if err == nil && d.Type().IsRegular() && !strings.HasPrefix(d.Name(), drawn.FilePrefix) && unix.Lstat(path, &st) == nil {
+		if err == nil && d.Type().IsRegular() && !strings.HasPrefix(d.Name(), state.FilePrefix) && unix.Lstat(path, &st) == nil {
 			n += st.Blocks * 512
 		}
 		return nil

@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"lcache/drawn"
 	"lcache/internal/disk/blockio"
+	"lcache/internal/importance/state"
 	"lcache/internal/serve/deliver"
 	"lcache/internal/store/ingest"
 	"lcache/sample"
@@ -45,7 +45,7 @@ func TestNthFaultWithPackages(t *testing.T) {
 					b.packsThrough(t, text, n, func(io *blockio.IO) {
 						var steps atomic.Int64
 						blockio.InjectPlain(io, func(_ int64, path, _ string) (f blockio.Fault) {
-							if strings.HasPrefix(filepath.Base(path), drawn.FilePrefix) { // after it was not written a restart draws other orders
+							if strings.HasPrefix(filepath.Base(path), state.FilePrefix) { // after it was not written a restart draws other orders
 								return f
 							}
 							if at := steps.Add(1); at == n || forever && at > n {

@@ -30,10 +30,10 @@ const (
 	segDone   // loaded and, with a target, written on
 )
 
-// state is the epoch state machine: rule 1 of docs/architecture.md. cur is the older Logfile, which the pass goes over; tgt is being filled, and
+// machine is the epoch state machine: rule 1 of docs/architecture.md. cur is the older Logfile, which the pass goes over; tgt is being filled, and
 // never changes while cur holds blocks. tgt is nil when nothing is to be written on: in the last epoch, or while the next order is not known;
 // then cur stays as it is.
-type state struct {
+type machine struct {
 	cur, tgt     *reorder.EpochLog
 	unidentified *reorder.EpochLog // the newer Logfile that was recovered, while there is no tgt: it was being filled for an order that is not known yet
 	segs         []segState        // of cur
@@ -64,20 +64,20 @@ type state struct {
 	sortBytes     int64 // written by sorts into the epoch that is read
 }
 
-func newState() state {
-	return state{logs: map[uint64]*reorder.EpochLog{}, layouts: map[int]*layout{}, layingOut: map[int]bool{}, emptying: map[int]bool{},
+func newMachine() machine {
+	return machine{logs: map[uint64]*reorder.EpochLog{}, layouts: map[int]*layout{}, layingOut: map[int]bool{}, emptying: map[int]bool{},
 		compared: map[*logfile.Logfile]int{}, windowHitRate: 1, relayout: relayout{tookUp: -1}}
 }
 
 // number gives a log, or a pass that begins again, a number of its own. Engine.mu is held, unless the engine is being opened.
-func (s *state) number(l *reorder.EpochLog) {
+func (s *machine) number(l *reorder.EpochLog) {
 	s.lastID++
 	l.ID = s.lastID
 	s.logs[l.ID] = l
 }
 
 // firstUnloaded is the first segment with samples to deliver that is not loaded, from the one that the hindmost rank is at; -1: none.
-func (s *state) firstUnloaded(from int) int {
+func (s *machine) firstUnloaded(from int) int {
 	for k := from; k < len(s.segs) && s.cur.Line.Starts[k] < uint64(s.cur.Line.Used); k++ {
 		if s.segs[k] == segAbsent {
 			return k
@@ -87,7 +87,7 @@ func (s *state) firstUnloaded(from int) int {
 }
 
 // firstUnswept is the first segment that this pass has not gone over; -1: none.
-func (s *state) firstUnswept() int { return slices.Index(s.segs, segAbsent) }
+func (s *machine) firstUnswept() int { return slices.Index(s.segs, segAbsent) }
 
 // progress is how many of some segments the scan has passed.
 type progress struct {
@@ -111,7 +111,7 @@ func (p *progress) isBehind(others progress) bool { return p.over*others.all < o
 
 // lateRest returns the first of cur's unused segments that is not scanned, if a smaller share of them is scanned than of the delivered segments; -1: the share is not smaller. Carried segments take
 // the disk no time, so their share counts on its own. cur has an epoch layout.
-func (s *state) lateRest() int {
+func (s *machine) lateRest() int {
 	carries := make([]bool, len(s.segs))
 	if s.tgt != nil && s.tgt.Line != nil && s.tgt.Line.Before == s.cur.Line {
 		for _, c := range s.tgt.Line.Carried {

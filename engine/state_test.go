@@ -36,7 +36,7 @@ func TestRestKeepsStep(t *testing.T) {
 		for k := range len(tt.delivered) + len(tt.rest) + 1 {
 			line.Starts = append(line.Starts, uint64(k))
 		}
-		s := state{cur: &reorder.EpochLog{Line: line}, segs: append(tt.delivered[:len(tt.delivered):len(tt.delivered)], tt.rest...)}
+		s := machine{cur: &reorder.EpochLog{Line: line}, segs: append(tt.delivered[:len(tt.delivered):len(tt.delivered)], tt.rest...)}
 		if tt.carried != nil {
 			s.tgt = &reorder.EpochLog{Line: &chunker.Line{Before: line}}
 			for _, k := range tt.carried {

@@ -17,7 +17,7 @@ import (
 
 	"github.com/dustin/go-humanize"
 
-	"lcache/drawn"
+	"lcache/internal/importance/state"
 	"lcache/internal/serve/deliver"
 	"lcache/internal/store/cache"
 )
@@ -53,7 +53,7 @@ func New(o Options) *Files {
 }
 
 // Path returns the path of a job's file.
-func (f *Files) Path(name string) string { return filepath.Join(f.dir, drawn.FilePrefix+name) }
+func (f *Files) Path(name string) string { return filepath.Join(f.dir, state.FilePrefix+name) }
 
 // Take takes room for twice a job's file. If files of jobs that are not connected are in the way, it removes them. The caller has the turn.
 func (f *Files) Take(name string) error {
@@ -150,7 +150,7 @@ func (f *Files) list() (files []file, err error) {
 		return nil, err
 	}
 	for _, entry := range entries {
-		name, is := strings.CutPrefix(entry.Name(), drawn.FilePrefix)
+		name, is := strings.CutPrefix(entry.Name(), state.FilePrefix)
 		if !is {
 			continue
 		}

@@ -11,8 +11,8 @@ import (
 	"slices"
 
 	"lcache/chunker"
-	"lcache/drawn"
 	"lcache/internal/disk/offheap"
+	"lcache/internal/importance/state"
 	"lcache/sample"
 )
 
@@ -44,7 +44,7 @@ type Prediction struct {
 }
 
 // Predict returns the Prediction of an epoch. It takes over mostUsed (importance.MostUsed), and frees it after an error. size returns the bytes of a sample in memory.
-func Predict(mostUsed []sample.Index, c drawn.Config, size func(sample.Index) int64) (*Prediction, error) {
+func Predict(mostUsed []sample.Index, c state.Config, size func(sample.Index) int64) (*Prediction, error) {
 	high, err := sample.NewSet(len(mostUsed))
 	if err != nil {
 		offheap.Free(mostUsed)

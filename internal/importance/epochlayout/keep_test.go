@@ -5,8 +5,8 @@ import (
 	"testing"
 
 	"lcache/chunker"
-	"lcache/drawn"
 	"lcache/internal/disk/offheap"
+	"lcache/internal/importance/state"
 	"lcache/sample"
 )
 
@@ -24,7 +24,7 @@ func predicted(t *testing.T, mostUsed []sample.Index, cache int64, order []sampl
 		t.Fatal(err)
 	}
 	copy(by, mostUsed)
-	p, err := Predict(by, drawn.Config{Cache: cache}, func(sample.Index) int64 { return 100 })
+	p, err := Predict(by, state.Config{Cache: cache}, func(sample.Index) int64 { return 100 })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -152,7 +152,7 @@ func TestPredict(t *testing.T) {
 			t.Fatal(err)
 		}
 		copy(by, []sample.Index{3, 2, 1, 0})
-		p, err := Predict(by, drawn.Config{Cache: 299, Policy: policy}, func(sample.Index) int64 { return 100 })
+		p, err := Predict(by, state.Config{Cache: 299, Policy: policy}, func(sample.Index) int64 { return 100 })
 		if err != nil {
 			t.Fatal(err)
 		}

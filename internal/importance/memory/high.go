@@ -10,8 +10,8 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"lcache/drawn"
 	"lcache/importance"
+	"lcache/internal/importance/state"
 	"lcache/internal/serve/staging"
 	"lcache/sample"
 )
@@ -67,7 +67,7 @@ type delivered struct {
 const mostNoted = 1 << 18
 
 // NewHigh makes the memory of a job.
-func NewHigh(c drawn.Config, o Options) (*High, error) {
+func NewHigh(c state.Config, o Options) (*High, error) {
 	m, err := importance.Lookup(c.Method)
 	if err != nil {
 		return nil, err
@@ -152,7 +152,7 @@ func (h *High) takeNoted() bool {
 }
 
 // Begin begins an epoch: targets are the expected uses of all samples, values their importance.
-func (h *High) Begin(epoch int, values, targets []float64, order []sample.Index, c drawn.Config) {
+func (h *High) Begin(epoch int, values, targets []float64, order []sample.Index, c state.Config) {
 	h.mu.Lock()
 	maps.DeleteFunc(h.stood, func(e int, _ map[sample.Index]int) bool { return e < epoch-1 })
 	h.mu.Unlock()

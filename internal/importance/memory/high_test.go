@@ -6,8 +6,8 @@ import (
 	"sync"
 	"testing"
 
-	"lcache/drawn"
 	"lcache/importance"
+	"lcache/internal/importance/state"
 	"lcache/internal/serve/staging"
 	"lcache/sample"
 )
@@ -42,7 +42,7 @@ func (m shared) slice(offset uint64, n int) []byte { return m[offset:][:n] }
 func (s *samples) high(t *testing.T, policy, more string) (*High, shared) {
 	t.Helper()
 	room := 4 * newCells(s.Manifest).round(size)
-	c, err := drawn.Parse(fmt.Appendf(nil, `{"method":"spider","policy":%q,"batch_size":4,"cache":%d,"lag":0%s}`, policy, room, more), drawn.Defaults{Seed: "1", BatchSize: 4, WorldSize: 1, Lag: "0"})
+	c, err := state.Parse(fmt.Appendf(nil, `{"method":"spider","policy":%q,"batch_size":4,"cache":%d,"lag":0%s}`, policy, room, more), state.Defaults{Seed: "1", BatchSize: 4, WorldSize: 1, Lag: "0"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +68,7 @@ func (m shared) delivery(epoch int, data []byte, indices ...sample.Index) Delive
 // TestRequestsAtABoundary: while a memory policy goes over all samples at a boundary, samples are copied, deliveries are counted afterwards, and the status is answered.
 func TestRequestsAtABoundary(t *testing.T) {
 	for what, boundary := range map[string]func(h *High){
-		"an epoch begins":     func(h *High) { h.Begin(1, make([]float64, 40), nil, nil, drawn.Config{}) },
+		"an epoch begins":     func(h *High) { h.Begin(1, make([]float64, 40), nil, nil, state.Config{}) },
 		"an epoch is planned": func(h *High) { r, _ := h.Rehearsal(); r.Close() },
 	} {
 		t.Run(what, func(t *testing.T) {
@@ -142,7 +142,7 @@ func TestRefusedBytesAreNoHit(t *testing.T) {
 			for i := range values {
 				values[i] = 1
 			}
-			h.Begin(0, values, values, order, drawn.Config{Cache: h.total})
+			h.Begin(0, values, values, order, state.Config{Cache: h.total})
 			for k := range 3 {
 				if h.Served(m.delivery(0, d.bytes[8], 7)); h.held.Has(7) {
 					t.Fatal("bytes of another sample are kept")

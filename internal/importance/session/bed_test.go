@@ -11,10 +11,10 @@ import (
 	"testing"
 	"time"
 
-	"lcache/drawn"
 	"lcache/importance"
 	"lcache/internal/disk/offheap"
 	"lcache/internal/importance/memory"
+	"lcache/internal/importance/state"
 	"lcache/internal/quota"
 	"lcache/internal/serve/schedule"
 	"lcache/internal/testenv"
@@ -102,7 +102,7 @@ func newBed(t *testing.T, text string, change func(*bed)) *bed {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { sums.Close() })
-	c, err := drawn.Parse([]byte(text), drawn.Defaults{Seed: "5", BatchSize: 4, WorldSize: 1, Lag: "0"})
+	c, err := state.Parse([]byte(text), state.Defaults{Seed: "5", BatchSize: 4, WorldSize: 1, Lag: "0"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,7 +119,7 @@ func newBed(t *testing.T, text string, change func(*bed)) *bed {
 	t.Cleanup(b.high.Close)
 	account := quota.New(1 << 20)
 	b.o = Options{Config: c, Manifest: m, Schedule: s, Host: b, Log: log, High: b.high, Observations: account.Share(0, 1<<16), Orders: account.Share(0, 1<<16),
-		Path: filepath.Join(t.TempDir(), drawn.FilePrefix+"x"), LateEpoch: time.Minute, Timeout: time.Minute}
+		Path: filepath.Join(t.TempDir(), state.FilePrefix+"x"), LateEpoch: time.Minute, Timeout: time.Minute}
 	if change != nil {
 		change(b)
 	}

@@ -5,7 +5,7 @@ import (
 
 	"github.com/dustin/go-humanize"
 
-	"lcache/drawn"
+	"lcache/internal/importance/state"
 	"lcache/internal/quota"
 	"lcache/internal/serve/deliver"
 )
@@ -33,7 +33,7 @@ type Holding struct {
 }
 
 // ordersOf returns how many drawn orders a job has at a time, and the bytes that the schedule needs for one of them.
-func ordersOf(c drawn.Config, samples int) (orders, bytes int64) {
+func ordersOf(c state.Config, samples int) (orders, bytes int64) {
 	n := int64(samples + c.WorldSize*c.BatchSize)
 	orders, bytes = 3, 4*n+28*(n/int64(c.BatchSize)+1)+n/8+1024*int64(c.WorldSize)
 	if c.Lag != "0" {
@@ -46,7 +46,7 @@ func ordersOf(c drawn.Config, samples int) (orders, bytes int64) {
 }
 
 // Hold takes the memory of a job's state. c.Cache may not be known yet.
-func (s Shares) Hold(c drawn.Config, samples int) (*Holding, error) {
+func (s Shares) Hold(c state.Config, samples int) (*Holding, error) {
 	orders, bytes := ordersOf(c, samples)
 	each := stateEach + orderEach*orders
 	if c.Substitute != "" {
@@ -71,7 +71,7 @@ func (h *Holding) Keep(bytes int64) bool {
 }
 
 // KeepCache takes the memory that cache= asks for.
-func (h *Holding) KeepCache(c drawn.Config) error {
+func (h *Holding) KeepCache(c state.Config) error {
 	if h.Keep(c.Cache) {
 		return nil
 	}

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"lcache/drawn"
+	"lcache/internal/importance/state"
 	"lcache/internal/quota"
 	"lcache/internal/serve/deliver"
 )
@@ -15,7 +15,7 @@ func TestHolding(t *testing.T) {
 	const memory = 1 << 20
 	account := quota.New(memory)
 	s := Shares{Account: account, States: account.Share(0, memory), Kept: account.Share(0, memory), MostOrders: 1000, Memory: memory}
-	c := drawn.Config{BatchSize: 4, WorldSize: 1, Lag: "0", Cache: 1000}
+	c := state.Config{BatchSize: 4, WorldSize: 1, Lag: "0", Cache: 1000}
 	h, err := s.Hold(c, 1000)
 	if err != nil {
 		t.Fatal(err)
@@ -43,12 +43,12 @@ func TestHolding(t *testing.T) {
 
 // TestOrdersTakeMemory: an epoch that is drawn ahead, or served with substitutes, has more orders in memory.
 func TestOrdersTakeMemory(t *testing.T) {
-	n, bytes := ordersOf(drawn.Config{BatchSize: 4, WorldSize: 2, Lag: "0"}, 1000)
+	n, bytes := ordersOf(state.Config{BatchSize: 4, WorldSize: 2, Lag: "0"}, 1000)
 	for _, c := range []struct {
 		lag, substitute string
 		orders, times   int64
 	}{{"0", "", n, 1}, {"1", "", n + 1, 1}, {"split", "", n + 1, 1}, {"0", "low", n, 2}} {
-		if orders, got := ordersOf(drawn.Config{BatchSize: 4, WorldSize: 2, Lag: c.lag, Substitute: c.substitute}, 1000); orders != c.orders || got != c.times*bytes {
+		if orders, got := ordersOf(state.Config{BatchSize: 4, WorldSize: 2, Lag: c.lag, Substitute: c.substitute}, 1000); orders != c.orders || got != c.times*bytes {
 			t.Errorf("lag %s, substitutes %q: %d orders of %d bytes, want %d of %d", c.lag, c.substitute, orders, got, c.orders, c.times*bytes)
 		}
 	}

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"time"
 
-	"lcache/drawn"
 	"lcache/importance"
+	"lcache/internal/importance/state"
 	"lcache/internal/serve/schedule"
 	"lcache/sample"
 )
@@ -57,7 +57,7 @@ func (w *worker) publishAgain(wait time.Duration) time.Duration {
 }
 
 // retract retracts the orders that the state has dropped.
-func (w *worker) retract(orders map[int]*drawn.Order) {
+func (w *worker) retract(orders map[int]*state.Order) {
 	w.mu.Lock()
 	back := w.orders.dropped(orders, w.state.Epoch(), w.positions.epoch)
 	w.mu.Unlock()
@@ -79,7 +79,7 @@ func (w *worker) retract(orders map[int]*drawn.Order) {
 }
 
 // dropped forgets the published epochs that are drawn again, and returns the first of them; -1: none is. now is the epoch that is trained, and before the one that was. Session.mu is held.
-func (a *announced) dropped(orders map[int]*drawn.Order, now, before int) int {
+func (a *announced) dropped(orders map[int]*state.Order, now, before int) int {
 	back := -1
 	for epoch := range a.given {
 		if orders[epoch] == nil && epoch >= now && (back < 0 || epoch < back) {
@@ -96,7 +96,7 @@ func (a *announced) dropped(orders map[int]*drawn.Order, now, before int) int {
 }
 
 // publishNew publishes the new orders. The error names one that could not be published.
-func (w *worker) publishNew(orders map[int]*drawn.Order) (failed error) {
+func (w *worker) publishNew(orders map[int]*state.Order) (failed error) {
 	for _, epoch := range slices.Sorted(maps.Keys(orders)) {
 		w.mu.Lock()
 		has := w.orders.given[epoch]
@@ -117,7 +117,7 @@ func (w *worker) publishNew(orders map[int]*drawn.Order) (failed error) {
 }
 
 // publishOne gives the schedule an epoch's order.
-func (w *worker) publishOne(o *drawn.Order) error {
+func (w *worker) publishOne(o *state.Order) error {
 	if o.Indices == nil {
 		w.o.Schedule.Allow(o.Epoch)
 	} else if err := w.push(o); err != nil {
@@ -130,7 +130,7 @@ func (w *worker) publishOne(o *drawn.Order) error {
 }
 
 // push pushes an order that was drawn, for each rank that is served here. The server itself pushes it, so that it holds for all sessions.
-func (w *worker) push(o *drawn.Order) error {
+func (w *worker) push(o *state.Order) error {
 	if part := o.Foretold(); part != nil && o.Epoch != w.partial { // a log that an earlier server wrote was laid out by it
 		if err := w.foretell(o.Epoch, part); err != nil {
 			return err

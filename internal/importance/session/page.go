@@ -3,7 +3,7 @@ package session
 import (
 	"context"
 
-	"lcache/drawn"
+	"lcache/internal/importance/state"
 	"lcache/sample"
 )
 
@@ -37,7 +37,7 @@ func (s *Session) Unstable(rank int) (mine []sample.Index, err error) {
 	if err := s.refuse(rank); err != nil {
 		return nil, err
 	}
-	err = s.View(func(state *drawn.State) {
+	err = s.View(func(state *state.State) {
 		all := state.Unstable()
 		for k := rank; k < len(all); k += s.o.Config.WorldSize {
 			mine = append(mine, all[k])

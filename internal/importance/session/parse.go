@@ -3,7 +3,7 @@ package session
 import (
 	"fmt"
 
-	"lcache/drawn"
+	"lcache/internal/importance/state"
 	"lcache/internal/serve/deliver"
 	"lcache/internal/serve/schedule"
 	"lcache/internal/surrogate"
@@ -22,13 +22,13 @@ type Info struct {
 }
 
 // Info returns what a client that asked for importance gets to know. c is what it asked for.
-func (s *Session) Info(c drawn.Config) Info {
+func (s *Session) Info(c state.Config) Info {
 	return Info{Name: c.Name, Lag: c.Lag, Seed: fmt.Sprint(c.Seed), Length: int64(s.Status().EpochLength), WorldSize: c.WorldSize, BatchSize: c.BatchSize, Ignored: c.Ignored}
 }
 
 // Parse returns what a client's text asks for in a job that has a schedule. allHere says that all ranks are known to run on this machine.
-func Parse(text []byte, d drawn.Defaults, s *schedule.Schedule) (c drawn.Config, allHere bool, err error) {
-	if c, err = drawn.Parse(text, d); err != nil {
+func Parse(text []byte, d state.Defaults, s *schedule.Schedule) (c state.Config, allHere bool, err error) {
+	if c, err = state.Parse(text, d); err != nil {
 		return c, false, &deliver.ArgumentError{Reason: err.Error()}
 	}
 	if allHere, err = ranksHere(text, c.WorldSize); err != nil {

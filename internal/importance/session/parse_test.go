@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"lcache/drawn"
+	"lcache/internal/importance/state"
 	"lcache/internal/serve/deliver"
 	"lcache/internal/serve/schedule"
 )
@@ -45,7 +45,7 @@ func TestParse(t *testing.T) {
 		{replayed, `"world_size":2`, false, "importance: world_size 2 and batch_size 2 differ from the server's recipe (16 and 2)"},
 		{replayed, `"batch_size":4`, false, "importance: world_size 16 and batch_size 4 differ from the server's recipe (16 and 2)"},
 	} {
-		_, here, err := Parse([]byte(`{"method":"shade",`+c.text+`}`), drawn.Defaults{Seed: "5", BatchSize: 2, WorldSize: 16, Lag: "0"}, c.schedule)
+		_, here, err := Parse([]byte(`{"method":"shade",`+c.text+`}`), state.Defaults{Seed: "5", BatchSize: 2, WorldSize: 16, Lag: "0"}, c.schedule)
 		var refused *deliver.ArgumentError
 		switch {
 		case c.refused == "":

@@ -4,8 +4,8 @@ import (
 	"maps"
 	"slices"
 
-	"lcache/drawn"
 	"lcache/importance"
+	"lcache/internal/importance/state"
 	"lcache/internal/serve/deliver"
 	"lcache/sample"
 )
@@ -143,7 +143,7 @@ func (s *Session) dropRequested(old func(epoch int) bool) {
 }
 
 // cut cuts an order into batches of the ranks served here. It returns the served order by rank, and the requested one; nil: they are the same. Places that pad all ranks' parts to one length serve the drawn samples.
-func (w *worker) cut(o *drawn.Order) (served map[int][][]sample.Index, two *Requested) {
+func (w *worker) cut(o *state.Order) (served map[int][][]sample.Index, two *Requested) {
 	c := &w.o.Config
 	served = map[int][][]sample.Index{}
 	whole := importance.Striped(o.Indices, c.WorldSize, c.DropLast)

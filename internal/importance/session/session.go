@@ -1,7 +1,7 @@
 // Package session draws the orders of one job by importance. A Session takes the observations of training processes, ends an epoch when its ranks do, draws the order of the next one, and pushes it to the job's
 // schedule. It saves its state in a file, so that a server that is started again draws the same orders.
 //
-// One goroutine, the worker, owns the state (drawn.State) and makes the boundaries between epochs when decideBoundary says so. A request waits for it only when an epoch begins, for that epoch's order. The package
+// One goroutine, the worker, owns the state (state.State) and makes the boundaries between epochs when decideBoundary says so. A request waits for it only when an epoch begins, for that epoch's order. The package
 // reads no samples. Memory and packages are passed to it, and it begins each epoch of them.
 //
 // Methods of a Session may be called concurrently.
@@ -18,10 +18,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"lcache/drawn"
 	"lcache/importance"
 	"lcache/internal/disk/durable"
 	"lcache/internal/importance/memory"
+	"lcache/internal/importance/state"
 	"lcache/internal/quota"
 	"lcache/internal/serve/schedule"
 	"lcache/internal/serve/status"
@@ -44,7 +44,7 @@ type Host interface {
 
 // Options configure a Session. They never change.
 type Options struct {
-	Config   drawn.Config
+	Config   state.Config
 	Manifest *sample.Manifest
 	Schedule *schedule.Schedule // of the job; only the Session pushes orders to it
 	Host     Host
@@ -72,12 +72,12 @@ type Session struct {
 	o       Options
 	inbox   *inbox
 	ended   chan struct{} // closed when the worker has ended
-	file    *drawn.Saver
+	file    *state.Saver
 	status  atomic.Pointer[status.Importance]
 	isDrawn atomic.Bool // an epoch that is drawn is known
 
 	stateMu sync.Mutex
-	state   *drawn.State // only the worker changes it
+	state   *state.State // only the worker changes it
 
 	mu        sync.Mutex // guards the fields that follow
 	positions positions
@@ -116,26 +116,26 @@ type worker struct {
 
 // New restores or begins the state of a job, gives the schedule the orders that are known, and starts the worker. ctx ends with the server.
 func New(ctx context.Context, o Options) (*Session, error) {
-	state, err := drawn.Open(o.Config, o.Path, drawn.Dataset{Fingerprint: o.Manifest.Fingerprint().String(), Labels: o.Manifest.Labels(), Sizes: o.Manifest.Sizes()}, o.Schedule.Replays(), o.Log)
+	st, err := state.Open(o.Config, o.Path, state.Dataset{Fingerprint: o.Manifest.Fingerprint().String(), Labels: o.Manifest.Labels(), Sizes: o.Manifest.Sizes()}, o.Schedule.Replays(), o.Log)
 	if err != nil {
 		return nil, fmt.Errorf("importance %s: %w", o.Config.Name, err)
 	}
-	s := &Session{o: o, inbox: newInbox(o.Observations), ended: make(chan struct{}), state: state}
+	s := &Session{o: o, inbox: newInbox(o.Observations), ended: make(chan struct{}), state: st}
 	s.orders = announced{given: map[int]bool{}, requested: map[int]*Requested{}, changed: make(chan struct{}), file: fileProgress{version: 1, pending: map[int]pendingOrder{}}}
-	s.positions = positions{world: o.Config.WorldSize, silence: o.LateEpoch, published: s.isPublished, epoch: state.Epoch(), ranks: map[int]*rankState{}}
-	s.file = drawn.NewSaver(o.Path, o.Trace, o.Log, s.saved)
+	s.positions = positions{world: o.Config.WorldSize, silence: o.LateEpoch, published: s.isPublished, epoch: st.Epoch(), ranks: map[int]*rankState{}}
+	s.file = state.NewSaver(o.Path, o.Trace, o.Log, s.saved)
 	s.file.Room = o.Room
 	w := &worker{Session: s, ctx: ctx, partial: -1, shapeOf: -1}
 	if o.Config.Policy == "paper" { // the others decide by orders and targets
-		state.OnObserve = o.High.Observe
+		st.OnObserve = o.High.Observe
 	}
-	state.Serve = w.plan
+	st.Serve = w.plan
 	if o.Config.Policy != "next-use" { // which goes by the greatest values across an epoch's end
-		state.Held = o.High.Held().Set
+		st.Held = o.High.Held().Set
 	}
-	state.OnNode = o.High.OnNode()
-	if err := state.Advance(state.Epoch(), importance.Progress{}); err != nil {
-		state.Close()
+	st.OnNode = o.High.OnNode()
+	if err := st.Advance(st.Epoch(), importance.Progress{}); err != nil {
+		st.Close()
 		return nil, fmt.Errorf("importance %s: %w", o.Config.Name, err)
 	}
 	w.begin()
@@ -195,7 +195,7 @@ func (s *Session) IsStopped() bool {
 }
 
 // View calls f with the state while the worker does not change it. f may not change it.
-func (s *Session) View(f func(*drawn.State)) error {
+func (s *Session) View(f func(*state.State)) error {
 	s.stateMu.Lock()
 	defer s.stateMu.Unlock()
 	if s.state.Closed() {

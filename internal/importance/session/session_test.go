@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"lcache/drawn"
 	"lcache/importance"
+	"lcache/internal/importance/state"
 	"lcache/internal/serve/deliver"
 	"lcache/sample"
 )
@@ -107,7 +107,7 @@ func TestStopWhileABoundaryIsMade(t *testing.T) {
 	if !<-stopped {
 		t.Error("it was stopped before")
 	}
-	if err := b.View(func(*drawn.State) {}); err != why {
+	if err := b.View(func(*state.State) {}); err != why {
 		t.Errorf("the state of a session that is over: %v", err)
 	}
 	if err := b.Await(t.Context(), 0, 1); err != why {
@@ -154,17 +154,17 @@ func TestRestart(t *testing.T) {
 
 // TestDroppedOrders: what the state draws again is taken back; after it has forgotten everything, all is.
 func TestDroppedOrders(t *testing.T) {
-	o := &drawn.Order{}
+	o := &state.Order{}
 	for _, c := range []struct {
 		story       string
-		orders      map[int]*drawn.Order
+		orders      map[int]*state.Order
 		now, before int
 		back        int
 		left        []int
 	}{
-		{"orders that are over stay given", map[int]*drawn.Order{4: o, 5: o}, 4, 4, -1, []int{2, 3, 4, 5}},
-		{"a coming one is drawn again", map[int]*drawn.Order{4: o}, 4, 4, 5, []int{2, 3, 4}},
-		{"all is forgotten", map[int]*drawn.Order{2: o}, 2, 4, 0, nil},
+		{"orders that are over stay given", map[int]*state.Order{4: o, 5: o}, 4, 4, -1, []int{2, 3, 4, 5}},
+		{"a coming one is drawn again", map[int]*state.Order{4: o}, 4, 4, 5, []int{2, 3, 4}},
+		{"all is forgotten", map[int]*state.Order{2: o}, 2, 4, 0, nil},
 	} {
 		a := announced{given: map[int]bool{2: true, 3: true, 4: true, 5: true}}
 		back := a.dropped(c.orders, c.now, c.before)

@@ -1,10 +1,10 @@
-// Package drawn keeps what is known of one job's importance from epoch to epoch, and draws the job's orders from it. A [State] takes observations, makes
+// Package state keeps what is known of one job's importance from epoch to epoch, and draws the job's orders from it. A [State] takes observations, makes
 // the boundary between two epochs by [State.Advance], and keeps the orders of the epochs that are read. It writes itself to a file at each boundary,
 // before anybody is given the new order, so that a server which is started again has the same orders.
 //
 // It decides by package importance, and knows no ranks, no requests and no bytes of samples: the engine says when an epoch is over, and hands out the
 // orders. One goroutine at a time may use a State.
-package drawn
+package state
 
 import (
 	"cmp"

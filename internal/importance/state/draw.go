@@ -1,4 +1,4 @@
-package drawn
+package state
 
 import (
 	"lcache/importance"
