@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"lcache/logfile"
 	"lcache/sample"
 )
 
@@ -204,9 +205,15 @@ func (l *load) missing() (missing []sample.Index) {
 	return missing
 }
 
-// routed reports whether the next line has a sample already, or leaves it out.
+// staysPacked reports whether a sample lies in a package, and the load is of a segment. Only emptying the package moves the sample: if it were appended from elsewhere, the package would keep its
+// place, and appends would wait for places that nothing frees.
+func (l *load) staysPacked(index sample.Index) bool {
+	return l.from.Packages == nil && l.p.o.Locations.In(index, logfile.PackageHalf)
+}
+
+// routed reports whether the next line has a sample already or leaves it out, or the sample stays in its package.
 func (l *load) routed(index sample.Index) bool {
-	if l.target == nil || l.p.o.Form != nil && l.p.o.Form.Refuses(index) {
+	if l.target == nil || l.staysPacked(index) || l.p.o.Form != nil && l.p.o.Form.Refuses(index) {
 		return true
 	}
 	_, ok := l.target.Router.Route(index)

@@ -200,7 +200,7 @@ func (p *Pass) publish(l *load, index sample.Index, off uint64, from sample.Orig
 // route appends a sample to the next line, and publishes its new place before its old block is freed. data is the sample's bytes, or with packed its
 // stored bytes, which are moved as they are.
 func (p *Pass) route(l *load, index sample.Index, data []byte, packed bool) {
-	if l.target == nil {
+	if l.target == nil || l.staysPacked(index) {
 		return
 	}
 	seg, ok := l.target.Router.Route(index)
