@@ -158,7 +158,7 @@ func (v *beginningView) weigh(f plan.Beginning) beginningAction {
 // beginningView returns the state that decideBeginning decides by. e.mu is held.
 func (e *Engine) beginningView(v *view) beginningView {
 	b := &e.beginning
-	w := beginningView{now: time.Now(), other: v.isInOtherOrder(), epoch: v.readEpoch, last: *b, sortAtOnce: e.opts.sortAtOnce,
+	w := beginningView{now: e.now(), other: v.isInOtherOrder(), epoch: v.readEpoch, last: *b, sortAtOnce: e.opts.sortAtOnce,
 		facts: func() plan.Beginning { return e.beginningFacts(b) }, test: e.opts.Begin}
 	if w.other {
 		w.log, w.finished, w.chunks = e.cur.ID, e.hasFinished(b.epoch), e.ownerStats().Chunks.Load()

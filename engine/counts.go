@@ -63,7 +63,7 @@ func (e *Engine) had(j *job, r Report) []count.Ended {
 	if at.open == nil || at.epoch != r.Epoch || at.finished {
 		at.ask(r.Epoch, end-1, last)
 		at.deliver(end - 1)
-		at.asked, at.seen = time.Now(), r.Epoch
+		at.asked, at.seen = e.now(), r.Epoch
 	}
 	at.finished = at.finished || at.epoch == r.Epoch && ep.IsWhole(r.Rank, batches)
 	return append(over, j.overEpochs()...)
@@ -130,6 +130,6 @@ func (e *Engine) addDigests(j *job, end count.Ended, served, requested []count.B
 // totals are the counters of the job with a number. e.mu is held.
 func (e *Engine) totals(number int) count.Totals {
 	s, d := e.cache.Store.Stats(), e.deliver.StatsOf(number)
-	return count.Totals{At: time.Now(), LogRead: int64(s.BlockReadBytes), ReadOps: int64(s.BlockReads), LogWrite: int64(s.WriteBytes), Source: d.Reads[sample.FromSource].Bytes.Load(),
+	return count.Totals{At: e.now(), LogRead: int64(s.BlockReadBytes), ReadOps: int64(s.BlockReads), LogWrite: int64(s.WriteBytes), Source: d.Reads[sample.FromSource].Bytes.Load(),
 		Samples: d.Samples.Load(), Misses: d.Misses(), Stall: d.Stall.Total(), Idle: e.idleFor()}
 }

@@ -71,7 +71,7 @@ type Options struct {
 type knobs struct {
 	Patience, Timeout, LoanTime, BlockTimeout, LogTimeout, SourceTimeout time.Duration                     // after which things count as late
 	LateEpoch                                                            time.Duration                     // rule 1's 10 s
-	Now                                                                  func() time.Time                  // instead of time.Now, for the age of files
+	Now                                                                  func() time.Time                  // instead of time.Now
 	PushBytes                                                            int64                             // that pushed orders may take; 0: by the dataset and the machine
 	Source                                                               func(source.Source) source.Source // what to read from instead
 	Side                                                                 int                               // bytes of side memory instead of the formula's
@@ -84,6 +84,7 @@ type Engine struct {
 	cache      *cache.Cache
 	keeps      func(sample.Index) bool // the cache's Placement
 	opts       Options
+	now        func() time.Time // all decisions go by this clock
 	started    time.Time
 	server     string // random, of this run
 	mover      *mover.Mover
@@ -187,7 +188,7 @@ func (o Options) withDefaults() Options {
 
 // newEngine makes an Engine of an open cache, which stays the caller's if that fails.
 func newEngine(c *cache.Cache, o Options) (*Engine, error) {
-	e := &Engine{cache: c, keeps: c.Placement().Keeps, opts: o, started: time.Now(), wake: make(chan struct{}, 1), importing: make(chan struct{}, 1)}
+	e := &Engine{cache: c, keeps: c.Placement().Keeps, opts: o, started: o.Now(), now: o.Now, wake: make(chan struct{}, 1), importing: make(chan struct{}, 1)}
 	var random [8]byte
 	if _, err := rand.Read(random[:]); err != nil {
 		return nil, err
@@ -221,7 +222,7 @@ func (e *Engine) assemble() (err error) {
 	if err := e.makeDeliver(); err != nil {
 		return err
 	}
-	e.owner = newJob(0, e.cache.Schedule, count.Totals{At: e.started})
+	e.owner = newJob(e.now, 0, e.cache.Schedule, count.Totals{At: e.started})
 	e.jobs = map[int]*job{0: e.owner}
 	e.publishJobs()
 	e.fetcher.Rest.Store(&e.ownerStats().Reads)

@@ -96,13 +96,13 @@ func (f *filling) enter(index sample.Index, now time.Time) bool {
 	return true
 }
 
-func (f *filling) leave(index sample.Index, err error) {
+func (f *filling) leave(now time.Time, index sample.Index, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.busy, index)
 	f.appends.Done()
 	if err != nil && !errors.Is(err, logfile.ErrFull) {
-		f.pause = time.Now().Add(layOutAgain)
+		f.pause = now.Add(layOutAgain)
 	}
 }
 
@@ -113,11 +113,11 @@ func (e *Engine) storeMiss(_ sample.Origin, index sample.Index, data []byte) {
 		return
 	}
 	f := e.filling.Load()
-	if f == nil || f.segment[index] == chunker.None || e.cache.Locations.Get(index) != 0 || !f.enter(index, time.Now()) {
+	if f == nil || f.segment[index] == chunker.None || e.cache.Locations.Get(index) != 0 || !f.enter(index, e.now()) {
 		return
 	}
 	if f.router != nil && !(e.hasRoom() && f.router.Claim(index)) {
-		f.leave(index, nil)
+		f.leave(e.now(), index, nil)
 		return
 	}
 	ctx, cancel := context.WithTimeout(e.ctx, e.appendTimeout())
@@ -131,7 +131,7 @@ func (e *Engine) storeMiss(_ sample.Origin, index sample.Index, data []byte) {
 			f.router.Unclaim(index)
 		}
 	}
-	f.leave(index, err)
+	f.leave(e.now(), index, err)
 	if err != nil && !errors.Is(err, logfile.ErrFull) && e.ctx.Err() == nil {
 		e.cache.Logger.Warn("a sample could not be appended to the log; it is read from the source again", "sample", index, "error", err)
 	}

@@ -209,7 +209,7 @@ func (e *Engine) newImportant(j *job, c state.Config, h *session.Holding) (p *im
 	if p.high, err = memory.NewHigh(c, memory.Options{Dataset: data, Slice: e.staging.Slice, Read: e.fetcher.ReadNow}); err != nil {
 		return nil, err
 	}
-	o := session.Options{Config: c, Manifest: e.cache.Manifest, Schedule: j.schedule, Host: sessionHost{e, j}, Log: e.cache.Logger, High: p.high, Observations: e.observed, Orders: h.Orders,
+	o := session.Options{Now: e.now, Config: c, Manifest: e.cache.Manifest, Schedule: j.schedule, Host: sessionHost{e, j}, Log: e.cache.Logger, High: p.high, Observations: e.observed, Orders: h.Orders,
 		Path: e.disk.Path(c.Name), Trace: e.cache.Store.Trace(), Room: func(bytes int64) error { return e.disk.Grow(c.Name, bytes) }, Epochs: e.cache.Record.Job.Epochs, LateEpoch: e.opts.LateEpoch, Timeout: e.deliver.Timeout()}
 	if substitutesLow(p) {
 		if p.packs, err = e.newPacker(p); err != nil {

@@ -34,8 +34,8 @@ type job struct {
 }
 
 // newJob makes a job that begins with these totals.
-func newJob(number int, s *schedule.Schedule, begin count.Totals) *job {
-	j := &job{number: number, schedule: s, counts: count.New(time.Now, begin), ranks: map[int]*rank{}, alike: map[int]bool{}, compared: map[*logfile.Logfile]int{}}
+func newJob(now func() time.Time, number int, s *schedule.Schedule, begin count.Totals) *job {
+	j := &job{number: number, schedule: s, counts: count.New(now, begin), ranks: map[int]*rank{}, alike: map[int]bool{}, compared: map[*logfile.Logfile]int{}}
 	for _, r := range s.Local() {
 		j.rank(r)
 	}

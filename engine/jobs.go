@@ -74,8 +74,8 @@ func (e *Engine) Join(token string) (int, error) {
 	}
 	s.CountIn(e.orders)
 	e.lastJob++
-	j := newJob(e.lastJob, s, e.totals(e.lastJob))
-	j.token, j.users, j.began = token, 1, time.Now()
+	j := newJob(e.now, e.lastJob, s, e.totals(e.lastJob))
+	j.token, j.users, j.began = token, 1, e.now()
 	j.onDemand.Store(e.readAhead() >= e.opts.JobsMax)
 	e.jobs[j.number] = j
 	e.publishJobs()
@@ -91,7 +91,7 @@ func (e *Engine) Leave(number int) {
 	defer e.mu.Unlock()
 	if j := e.jobs[number]; j != nil && j.token != "" {
 		j.users--
-		j.left = time.Now()
+		j.left = e.now()
 		e.admitJobs()
 	}
 }
@@ -132,7 +132,7 @@ func (e *Engine) sweepJobs() {
 		return
 	}
 	var held map[int]int64
-	now := time.Now()
+	now := e.now()
 	for _, j := range e.sorted() {
 		switch {
 		case j != e.owner && j.isOver(now, e.opts.LateEpoch):

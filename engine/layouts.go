@@ -2,7 +2,6 @@ package engine
 
 import (
 	"fmt"
-	"time"
 
 	"lcache/chunker"
 	"lcache/internal/serve/staging"
@@ -44,7 +43,7 @@ func (e *Engine) layOut(epoch int) {
 }
 
 // setBroken notes that the next line can't be laid out, or its Logfile can't be begun. e.mu is held.
-func (e *Engine) setBroken(err error) { e.broken, e.brokenAt = err, time.Now() }
+func (e *Engine) setBroken(err error) { e.broken, e.brokenAt = err, e.now() }
 
 // retire frees the lines that no slot holds any longer.
 func (e *Engine) retire() {

@@ -126,14 +126,14 @@ func (e *Engine) evictLast(l *reorder.EpochLog, before int) bool {
 func (e *Engine) noteIdle(idle bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.consumerWait.Slot(time.Now(), idle)
+	e.consumerWait.Slot(e.now(), idle)
 }
 
 // noteFull notes whether the prefetcher waits for memory.
 func (e *Engine) noteFull(full bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.consumerWait.Memory(time.Now(), full, !e.anyInWindow())
+	e.consumerWait.Memory(e.now(), full, !e.anyInWindow())
 }
 
 // reread lets segments be loaded again that were evicted while nothing is written on: the epoch may be asked for once more.
@@ -153,7 +153,7 @@ func (e *Engine) reread() {
 }
 
 // idleFor is how long nothing more could be read before a client had consumed. e.mu is held.
-func (e *Engine) idleFor() time.Duration { return e.consumerWait.Total(time.Now(), !e.anyInWindow()) }
+func (e *Engine) idleFor() time.Duration { return e.consumerWait.Total(e.now(), !e.anyInWindow()) }
 
 // anyInWindow reports whether the window serves a rank. e.mu is held.
 func (e *Engine) anyInWindow() bool {

@@ -153,7 +153,7 @@ func (e *Engine) mayBegin() bool {
 
 // failedLately reports whether a line could not be laid out, or its Logfile not begun, so short ago that it is not tried again yet. e.mu is held.
 func (e *Engine) failedLately() bool {
-	return e.broken != nil && time.Since(e.brokenAt) <= layOutAgain
+	return e.broken != nil && e.now().Sub(e.brokenAt) <= layOutAgain
 }
 
 // retryLayout forgets a failure to lay out the next line, once that may be tried again. e.mu is held.

@@ -109,7 +109,7 @@ func decideOwner(v ownerView) int {
 
 // isFresh reports whether the server has just started, and has begun no Logfile. e.mu is held.
 func (e *Engine) isFresh() bool {
-	return !e.begun && time.Since(e.started) < e.opts.LateEpoch
+	return !e.begun && e.now().Sub(e.started) < e.opts.LateEpoch
 }
 
 // fitLogs notes which jobs have the order of a Logfile that was found at the start. Only the mover calls it.
@@ -144,7 +144,7 @@ func (e *Engine) fitLogs() {
 
 // nextOwner is the job that is to own the log's order. e.mu is held.
 func (e *Engine) nextOwner() *job {
-	now, others := time.Now(), false
+	now, others := e.now(), false
 	for _, j := range e.jobs {
 		others = others || j != e.owner && j.anyAsked()
 	}

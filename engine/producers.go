@@ -2,7 +2,6 @@ package engine
 
 import (
 	"iter"
-	"time"
 
 	"lcache/chunker"
 	"lcache/internal/serve/deliver"
@@ -170,7 +169,7 @@ func (e *Engine) patienceView(at *deliver.Position, mine *job, me *rank) patienc
 // slotless reports whether the pass has found no slot for as long as a request waits for one: clients hold them all, and may go on
 // doing so. e.mu is held.
 func (e *Engine) slotless() bool {
-	return e.consumerWait.ForSlot(time.Now()) >= e.deliver.Patience()
+	return e.consumerWait.ForSlot(e.now()) >= e.deliver.Patience()
 }
 
 // nearlyDrained reports whether the pass will begin an epoch before long: then waiting is cheaper than reading it by index, and keeps

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"errors"
-	"time"
 
 	"lcache/internal/serve/deliver"
 	"lcache/internal/serve/schedule"
@@ -56,7 +55,7 @@ func (e *Engine) spare(j *job) func(epoch, pid int) bool {
 		first = e.readEpoch
 	}
 	for _, r := range j.ranks {
-		if !r.asked.IsZero() && time.Since(r.asked) < e.opts.LateEpoch {
+		if !r.asked.IsZero() && e.now().Sub(r.asked) < e.opts.LateEpoch {
 			first = min(first, j.at(r))
 		}
 	}

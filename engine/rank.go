@@ -149,7 +149,7 @@ func (e *Engine) own(j *job, pid, rank int) error {
 	defer e.mu.Unlock()
 	reader, busy := 0, false
 	if r := j.ranks[rank]; r != nil {
-		busy = time.Since(r.asked) < e.opts.LateEpoch
+		busy = e.now().Sub(r.asked) < e.opts.LateEpoch
 		if j.token == "" {
 			reader = r.pid
 		}

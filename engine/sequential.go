@@ -39,7 +39,7 @@ func (e *Engine) measureSequential() {
 	case !ok:
 		e.beginning.lacksSlot = true
 	case rate == 0: // the disk does not answer: another time
-		e.beginning.again = time.Now().Add(plan.ReconsiderEvery)
+		e.beginning.again = e.now().Add(plan.ReconsiderEvery)
 	}
 	e.mu.Unlock()
 	e.nudge()
@@ -52,7 +52,7 @@ func (e *Engine) freeSlot() {
 	lacks := e.beginning.lacksSlot
 	e.beginning.lacksSlot = false
 	if lacks { // without a free slot all the same: another time
-		e.beginning.again = time.Now().Add(plan.ReconsiderEvery / 50)
+		e.beginning.again = e.now().Add(plan.ReconsiderEvery / 50)
 	}
 	e.mu.Unlock()
 	if lacks {

@@ -82,7 +82,7 @@ func (e *Engine) shareDevice(v *view) {
 func (e *Engine) others() float64 {
 	most := 0
 	for _, j := range e.jobs {
-		if j != e.owner && j.hasAsked(e.opts.LateEpoch) {
+		if j != e.owner && j.hasAsked(e.now(), e.opts.LateEpoch) {
 			most = max(most, j.schedule.Samples(j.latestEpoch()))
 		}
 	}
@@ -93,9 +93,9 @@ func (e *Engine) others() float64 {
 }
 
 // hasAsked reports whether a rank of a job has asked for something in the last while. Engine.mu is held.
-func (j *job) hasAsked(within time.Duration) bool {
+func (j *job) hasAsked(now time.Time, within time.Duration) bool {
 	for _, r := range j.ranks {
-		if !r.asked.IsZero() && time.Since(r.asked) < within {
+		if !r.asked.IsZero() && now.Sub(r.asked) < within {
 			return true
 		}
 	}

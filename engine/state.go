@@ -205,7 +205,7 @@ func (r *rank) isActive(now time.Time, late time.Duration, held map[int]int64) b
 
 // updateReadEpoch decides which epoch is read, and keeps the orders that the ranks are in. e.mu is held.
 func (e *Engine) updateReadEpoch() {
-	held, now := e.deliver.Held(), time.Now()
+	held, now := e.deliver.Held(), e.now()
 	v := readView{cur: -1, tgt: viewOf(e.tgt), before: e.readEpoch}
 	if e.cur != nil {
 		v.cur = e.cur.Epoch

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"slices"
-	"time"
 
 	"lcache/engine/internal/count"
 	"lcache/internal/serve/deliver"
@@ -137,7 +136,7 @@ func (b *begun) note(ctx context.Context, q *deliver.Request, scheduled bool) {
 	r.outOfWindow = r.outOfWindow && !e.relayout.lent // there no rank holds up another one
 	r.diverged = false
 	r.ask(at.Epoch, at.Batch, q.Indices)
-	r.pid, r.asked, r.seen = q.Pid, time.Now(), at.Epoch
+	r.pid, r.asked, r.seen = q.Pid, e.now(), at.Epoch
 	_, over := j.counts.Epoch(at.Epoch, at.Rank)
 	e.mu.Unlock()
 	e.closeEpochs(j, over)
@@ -160,7 +159,7 @@ func (e *Engine) diverged(j *job, at *deliver.Position, place schedule.Finding, 
 	}
 	if r := j.ranks[at.Rank]; r != nil {
 		r.outOfWindow, r.diverged = true, true
-		r.pid, r.asked, r.seen = pid, time.Now(), at.Epoch
+		r.pid, r.asked, r.seen = pid, e.now(), at.Epoch
 	}
 	ep, over := j.counts.Epoch(at.Epoch, at.Rank)
 	ep.Diverged = true

@@ -11,7 +11,7 @@ import (
 // Seen notes that a rank names samples of an epoch in a request by index.
 func (s *Session) Seen(rank, epoch int) {
 	s.mu.Lock()
-	wakes := s.positions.names(time.Now(), rank, epoch)
+	wakes := s.positions.names(s.o.Now(), rank, epoch)
 	s.mu.Unlock()
 	if wakes {
 		s.inbox.nudge()
@@ -35,7 +35,7 @@ func (s *Session) Await(ctx context.Context, rank, epoch int) error {
 		return nil
 	}
 	for waited := false; ; waited = true {
-		now := time.Now()
+		now := s.o.Now()
 		s.mu.Lock()
 		if err := s.orders.err; err != nil && (waited || s.orders.stopped) {
 			s.mu.Unlock()

@@ -118,7 +118,7 @@ func newBed(t *testing.T, text string, change func(*bed)) *bed {
 	}
 	t.Cleanup(b.high.Close)
 	account := quota.New(1 << 20)
-	b.o = Options{Config: c, Manifest: m, Schedule: s, Host: b, Log: log, High: b.high, Observations: account.Share(0, 1<<16), Orders: account.Share(0, 1<<16),
+	b.o = Options{Now: time.Now, Config: c, Manifest: m, Schedule: s, Host: b, Log: log, High: b.high, Observations: account.Share(0, 1<<16), Orders: account.Share(0, 1<<16),
 		Path: filepath.Join(t.TempDir(), state.FilePrefix+"x"), LateEpoch: time.Minute, Timeout: time.Minute}
 	if change != nil {
 		change(b)

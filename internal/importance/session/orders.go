@@ -22,7 +22,7 @@ func (w *worker) publish() {
 	first := failed != nil && w.orders.giveErr == nil
 	w.orders.giveErr = failed
 	w.mu.Unlock()
-	w.tried = time.Now()
+	w.tried = w.o.Now()
 	if first {
 		w.o.Log.Error("drawn order not published; it is tried again", "name", w.o.Config.Name, "err", failed)
 	}
@@ -42,7 +42,7 @@ func (w *worker) publishAgain(wait time.Duration) time.Duration {
 	w.mu.Lock()
 	failed := w.orders.giveErr
 	w.mu.Unlock()
-	since := time.Since(w.tried)
+	since := w.o.Now().Sub(w.tried)
 	switch {
 	case failed == nil:
 		return wait
@@ -110,7 +110,7 @@ func (w *worker) publishNew(orders map[int]*state.Order) (failed error) {
 		}
 		w.mu.Lock()
 		w.orders.given[epoch] = true
-		w.orders.file.published(time.Now(), epoch)
+		w.orders.file.published(w.o.Now(), epoch)
 		w.mu.Unlock()
 	}
 	return failed

@@ -62,9 +62,10 @@ type Options struct {
 	Trace durable.Trace
 	Room  func(bytes int64) error // returns an error if a version of the file has no room
 
-	Epochs    int           // of the job; 0: unknown
-	LateEpoch time.Duration // how long ranks wait for another one, and after which a silent one may be gone
-	Timeout   time.Duration // of a request
+	Epochs    int              // of the job; 0: unknown
+	LateEpoch time.Duration    // how long ranks wait for another one, and after which a silent one may be gone
+	Timeout   time.Duration    // of a request
+	Now       func() time.Time // the clock of all decisions
 }
 
 // Session is the importance of one job.

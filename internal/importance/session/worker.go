@@ -12,7 +12,7 @@ import (
 // Join notes a rank that takes part. run names its training process: a new one counts its batches from 0. allHere says that all ranks are known to run on this machine.
 func (s *Session) Join(rank int, run string, allHere bool) {
 	s.mu.Lock()
-	restarted, again := s.positions.join(time.Now(), rank, run, allHere)
+	restarted, again := s.positions.join(s.o.Now(), rank, run, allHere)
 	if again { // the run may begin with an epoch of which only the order is left
 		maps.DeleteFunc(s.orders.given, func(epoch int, _ bool) bool { return epoch < s.positions.epoch-1 })
 	}
@@ -36,7 +36,7 @@ func (s *Session) EndEpoch(rank int, said importance.Progress, unsent Unsent) {
 	}
 	unstable := s.status.Load().SSize > 0
 	s.mu.Lock()
-	s.positions.ends(time.Now(), rank, said, unstable)
+	s.positions.ends(s.o.Now(), rank, said, unstable)
 	s.mu.Unlock()
 	s.inbox.nudge()
 }
@@ -76,7 +76,7 @@ func (w *worker) work() {
 func (w *worker) next() (step boundaryStep, stopped bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return decideBoundary(time.Now(), w.positions.view(w.patience())), w.orders.stopped
+	return decideBoundary(w.o.Now(), w.positions.view(w.patience())), w.orders.stopped
 }
 
 // patience is how long the ranks inside an epoch have after the first one has left it: longer where they look at unstable samples again. Session.mu is held.
@@ -155,9 +155,9 @@ func (w *worker) advance(to int) {
 	}
 	w.mu.Lock()
 	if err == nil {
-		w.positions.made(time.Now(), to, w.state.Epoch(), looked)
+		w.positions.made(w.o.Now(), to, w.state.Epoch(), looked)
 	} else {
-		w.positions.failed(time.Now(), looked)
+		w.positions.failed(w.o.Now(), looked)
 	}
 	if !w.orders.stopped {
 		w.orders.err = err
