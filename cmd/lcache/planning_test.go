@@ -38,7 +38,7 @@ func TestPlanningExamples(t *testing.T) {
 
 // TestPlanningScenario: the page shows the example of package scenario.
 func TestPlanningScenario(t *testing.T) {
-	example, err := os.ReadFile("../../scenario/testdata/example.txt")
+	example, err := os.ReadFile("internal/scenario/testdata/example.txt")
 	if err != nil {
 		t.Fatal(err)
 	}
