@@ -45,7 +45,7 @@ ON_DISK := $(filter ./cmd/%,$(IO_PACKAGES))
 IN_MEMORY := $(if $(shell test "$$(df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 {print $$4}')" -gt 6000000 2>/dev/null && test -w /dev/shm && echo yes),GOTMPDIR=$${TMPDIR:-/tmp} TMPDIR=/dev/shm)
 
 # Packages that compute and start no goroutine: their tests run once, without the race detector, which would take ten times as long over them.
-SEQUENTIAL := $(addprefix ./,chunker internal/figures cmd/lcache/internal/hitratio importance cmd/lcache/internal/chart cmd/lcache/internal/planner cmd/lcache/internal/scenario internal/usage internal/verdict internal/importance/losses)
+SEQUENTIAL := $(addprefix ./,chunker internal/figures cmd/lcache/internal/hitratio importance cmd/lcache/internal/chart cmd/lcache/internal/planner cmd/lcache/internal/scenario internal/plan internal/usage internal/verdict internal/importance/losses)
 
 # Halves of the engine's tests, by the first letter of their names. Each test is in one of them: names begin with a capital.
 HALVES := A-K L-Z
@@ -60,7 +60,7 @@ ENGINE := -count=1 ./engine/...
 # TestKeepsWhatIsDrawn and TestRestStaysInPlace count what epochs read and write, which run as those of TestReadsAlong. Behind them the packages that they are in.
 WITHOUT_RACE := TestCrashIngest TestDroppedEpochsAreRemembered TestExactStaysWithinItsMemory TestFlagsNamed TestFrequencyAgainstDraws TestFunctionsNamed TestGlossary TestHeadersFlipped TestImportancePicture TestKeepsWhatIsDrawn TestLittleCacheKeeps TestLocksOfARequest TestMemoryOfImportance TestMemoryOfPieces TestMethodsAgree TestMoreStorageIsNotSlower \
 	TestNoVariableIsTaken TestOrderVectors TestPackedIsSmall TestPackedRoundTrip TestPlainRequestsAllocateNothingForImportance TestPlanningPicture TestPushedOrdersHaveALimit TestRestStaysInPlace TestSimulateHits TestTestsNamed TestTinyOrdersHaveALimit TestTrial TestVectors TestExamples/simulate
-WITHOUT_RACE_PACKAGES := $(addprefix ./,cmd/lcache engine internal/store/ingest internal/plan sample internal/serve/schedule shuffle internal/compress)
+WITHOUT_RACE_PACKAGES := $(addprefix ./,cmd/lcache cmd/lcache/internal/simulate engine internal/store/ingest sample internal/serve/schedule shuffle internal/compress)
 
 # Tests that no kind of I/O makes different, and that have all of their cases under the race detector: they run once.
 ANY_IO := TestJobsOfTheStatus TestOutageInAnEpoch \

@@ -44,7 +44,6 @@ var unmade = map[string]bool{"bin": true, "testdata": true, ".venv": true, "": t
 
 // TestPathsNamed: files and folders that a page for developers names are there. Python's tests may be named from their own folder on.
 func TestPathsNamed(t *testing.T) {
-	notYet := map[string]bool{"plan/": true} // house_test.go keeps the name
 	for _, page := range forDevelopers {
 		paths := pathsIn(readPage(t, page))
 		if len(paths) == 0 {
@@ -55,7 +54,7 @@ func TestPathsNamed(t *testing.T) {
 			if err != nil {
 				_, err = os.Stat(filepath.Join("../../python/tests", path))
 			}
-			if err != nil && !notYet[path] {
+			if err != nil {
 				t.Errorf("%s names %s, which is not there", page, path)
 			}
 		}

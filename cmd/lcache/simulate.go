@@ -10,8 +10,8 @@ import (
 	"lcache/cmd/lcache/internal/chart"
 	"lcache/cmd/lcache/internal/hitratio"
 	"lcache/cmd/lcache/internal/scenario"
+	"lcache/cmd/lcache/internal/simulate"
 	"lcache/internal/figures"
-	"lcache/internal/plan"
 	"lcache/internal/store/cache"
 	"lcache/internal/usage"
 )
@@ -32,7 +32,7 @@ type simulateOptions struct {
 }
 
 func newSimulateCommand(g *globals) *cobra.Command {
-	o := simulateOptions{threads: string(plan.Shared), method: string(plan.AutoMethod), memory: 2 << 30}
+	o := simulateOptions{threads: string(simulate.Shared), method: string(simulate.AutoMethod), memory: 2 << 30}
 	cmd := &cobra.Command{
 		Use:   "simulate [--scenario NAME|FILE]… [--policy NAME,…|all]",
 		Short: "Compare ways to feed a training, mini-batch by mini-batch",
@@ -140,7 +140,7 @@ func (o *simulateOptions) finish() (err error) {
 		}
 	}
 	o.run.Scenarios, err = scenario.Vary(all, o.sweeps)
-	o.run.Threads, o.run.Method, o.run.Memory = plan.Threads(o.threads), plan.Method(o.method), float64(o.memory)
+	o.run.Threads, o.run.Method, o.run.Memory = simulate.Threads(o.threads), simulate.Method(o.method), float64(o.memory)
 	return err
 }
 

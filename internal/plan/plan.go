@@ -3,12 +3,11 @@
 // out; it measures nothing, opens nothing, and knows no clock.
 //
 // Facts are what is known of job, node, disk (a DiskLine) and source. A Model answers for one set of facts: Epoch and Run
-// for one policy, BestAdmission, SmallestCache, Auto. Beginning decides what a job does over a log in another order. The
-// access model (Frequency, Lemma1, Placement, NextUse) says how often a worker reads a sample. A Machine and a Workload
-// are what Simulate replays, batch by batch, with the policies that others published.
+// for one policy, BestAdmission, SmallestCache, Auto. Beginning decides what a job does over a log in another order, and
+// Reconsider chooses the layout again by an epoch that was served. NextUse says what a node without peers can gain.
 //
-// The formulas follow Dryden et al., "Clairvoyant Prefetching for Distributed Machine Learning I/O" (NoPFS, SC '21), §3,
-// §4 and §6, and are extended by the layouts of lcache; docs/planning.md explains them. Numbers that make no sense are
+// The formulas follow Dryden et al., "Clairvoyant Prefetching for Distributed Machine Learning I/O" (NoPFS, SC '21), §3
+// and §4, and are extended by the layouts of lcache; docs/planning.md explains them. Numbers that make no sense are
 // refused by an error that names the fact; no function panics or runs for ever on one. Everything here may be called
 // concurrently.
 package plan

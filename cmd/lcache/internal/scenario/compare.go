@@ -7,16 +7,16 @@ import (
 	"slices"
 	"strings"
 
-	"lcache/internal/plan"
+	"lcache/cmd/lcache/internal/simulate"
 	"lcache/internal/usage"
 )
 
 // Options of Run.
 type Options struct {
 	Scenarios []Scenario
-	Policies  []plan.Contender // none: all
-	Threads   plan.Threads
-	Method    plan.Method
+	Policies  []simulate.Contender // none: all
+	Threads   simulate.Threads
+	Method    simulate.Method
 	Seed      uint64
 	Scale     float64 // samples and storage are divided by this, and times and bytes of the results multiplied; 0 means 1
 	Memory    float64 // that tables may take, in bytes
@@ -40,7 +40,7 @@ type Results struct {
 
 // Result is one policy's outcome, or why it can't do the job.
 type Result struct {
-	plan.Outcome
+	simulate.Outcome
 	Error string `json:"error,omitempty"`
 }
 
@@ -48,13 +48,13 @@ type Result struct {
 func (r Result) Refuses() bool { return r.Error != "" }
 
 // ParsePolicies reads a list of policies; "all" is all of them.
-func ParsePolicies(words []string) (policies []plan.Contender, err error) {
-	all := plan.Contenders()
+func ParsePolicies(words []string) (policies []simulate.Contender, err error) {
+	all := simulate.Contenders()
 	for _, word := range words {
 		if word == "all" {
 			return all, nil
 		}
-		if !slices.Contains(all, plan.Contender(word)) {
+		if !slices.Contains(all, simulate.Contender(word)) {
 			names := []string{}
 			for _, p := range all {
 				names = append(names, string(p))
@@ -64,7 +64,7 @@ func ParsePolicies(words []string) (policies []plan.Contender, err error) {
 			}
 			return nil, usage.Errorf("policy %q is not known: there are %s", word, strings.Join(names, ", "))
 		}
-		policies = append(policies, plan.Contender(word))
+		policies = append(policies, simulate.Contender(word))
 	}
 	return policies, nil
 }
@@ -101,10 +101,10 @@ func Vary(all []Scenario, sweeps []string) ([]Scenario, error) {
 // Run simulates every policy in every scenario.
 func Run(ctx context.Context, o Options) (*Report, error) {
 	if len(o.Policies) == 0 {
-		o.Policies = plan.Contenders()
+		o.Policies = simulate.Contenders()
 	}
 	if o.Threads == "" {
-		o.Threads = plan.Shared
+		o.Threads = simulate.Shared
 	}
 	if o.Scale == 0 {
 		o.Scale = 1
@@ -134,11 +134,11 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	return report, nil
 }
 
-func (o Options) one(ctx context.Context, s Scenario, p plan.Contender, progress func(float64)) (Result, error) {
-	out, err := plan.Simulate(ctx, plan.Simulation{Machine: s.Machine, Workload: s.Workload, Policy: p, Threads: o.Threads, Method: o.Method, Seed: o.Seed,
+func (o Options) one(ctx context.Context, s Scenario, p simulate.Contender, progress func(float64)) (Result, error) {
+	out, err := simulate.Simulate(ctx, simulate.Simulation{Machine: s.Machine, Workload: s.Workload, Policy: p, Threads: o.Threads, Method: o.Method, Seed: o.Seed,
 		MemoryBytes: o.Memory, Progress: progress})
-	if errors.Is(err, plan.ErrUnsupported) {
-		return Result{Outcome: plan.Outcome{Policy: p}, Error: err.Error()}, nil
+	if errors.Is(err, simulate.ErrUnsupported) {
+		return Result{Outcome: simulate.Outcome{Policy: p}, Error: err.Error()}, nil
 	}
 	if err != nil {
 		return Result{}, err
@@ -147,7 +147,7 @@ func (o Options) one(ctx context.Context, s Scenario, p plan.Contender, progress
 }
 
 // enlarged is an outcome of a job that was scaled down, as that of the whole job.
-func enlarged(o plan.Outcome, by float64) plan.Outcome {
+func enlarged(o simulate.Outcome, by float64) simulate.Outcome {
 	for _, x := range []*float64{&o.Seconds, &o.LowerBoundS, &o.InitS, &o.StallS, &o.FirstEpochS, &o.SteadyEpochS, &o.MB.PFS, &o.MB.Local, &o.MB.Remote,
 		&o.FetchS.RAM, &o.FetchS.SSD, &o.FetchS.Remote, &o.FetchS.PFS} {
 		*x *= by

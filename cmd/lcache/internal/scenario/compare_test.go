@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"lcache/internal/plan"
+	"lcache/cmd/lcache/internal/simulate"
 	"lcache/internal/usage"
 )
 
@@ -23,12 +23,12 @@ func load(t *testing.T, name string) []Scenario {
 // TestRun has a result for each policy: a refusal is one, too.
 func TestRun(t *testing.T) {
 	var seen []float64
-	r, err := Run(t.Context(), Options{Scenarios: load(t, "imagenet22k"), Method: plan.Analytic, Progress: func(_ string, done, total float64) { seen = append(seen, done/total) }})
+	r, err := Run(t.Context(), Options{Scenarios: load(t, "imagenet22k"), Method: simulate.Analytic, Progress: func(_ string, done, total float64) { seen = append(seen, done/total) }})
 	if err != nil {
 		t.Fatal(err)
 	}
 	results := r.Scenarios[0]
-	if len(results.Policies) != len(plan.Contenders()) || results.LowerBoundS < 20_000 || results.LowerBoundS > 40_000 {
+	if len(results.Policies) != len(simulate.Contenders()) || results.LowerBoundS < 20_000 || results.LowerBoundS > 40_000 {
 		t.Fatalf("%d policies, lower bound %.0f s", len(results.Policies), results.LowerBoundS)
 	}
 	for _, p := range results.Policies {
@@ -49,11 +49,11 @@ func TestRun(t *testing.T) {
 
 // TestScale: a job that is scaled down says nearly the same of the whole job.
 func TestScale(t *testing.T) {
-	whole, err := Run(t.Context(), Options{Scenarios: load(t, "imagenet1k-tight"), Method: plan.Sampled, Policies: []plan.Contender{plan.NoPFS, plan.Naive, plan.LocalityAware}})
+	whole, err := Run(t.Context(), Options{Scenarios: load(t, "imagenet1k-tight"), Method: simulate.Sampled, Policies: []simulate.Contender{simulate.NoPFS, simulate.Naive, simulate.LocalityAware}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	part, err := Run(t.Context(), Options{Scenarios: load(t, "imagenet1k-tight"), Method: plan.Exact, Scale: 40, Policies: []plan.Contender{plan.NoPFS, plan.Naive, plan.LocalityAware}})
+	part, err := Run(t.Context(), Options{Scenarios: load(t, "imagenet1k-tight"), Method: simulate.Exact, Scale: 40, Policies: []simulate.Contender{simulate.NoPFS, simulate.Naive, simulate.LocalityAware}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +70,7 @@ func TestVary(t *testing.T) {
 	if err != nil || len(all) != 6 {
 		t.Fatalf("%d variants, %v", len(all), err)
 	}
-	if last := all[5]; last.Machine.Capacity != [plan.Classes]float64{5000, 64_000, 512_000} || last.Name != "imagenet22k ram=64GB ssd=512GB" || all[0].Machine.Capacity[1] != 32_000 {
+	if last := all[5]; last.Machine.Capacity != [simulate.Classes]float64{5000, 64_000, 512_000} || last.Name != "imagenet22k ram=64GB ssd=512GB" || all[0].Machine.Capacity[1] != 32_000 {
 		t.Errorf("%+v", last)
 	}
 	for _, sweep := range []string{"ram", "ram=", "rma=5GB", "ram=5", "epochs=" + strings.Repeat("1,", 1000) + "1"} {
@@ -82,7 +82,7 @@ func TestVary(t *testing.T) {
 }
 
 func TestParsePolicies(t *testing.T) {
-	if all, err := ParsePolicies([]string{"naive", "all"}); err != nil || len(all) != len(plan.Contenders()) {
+	if all, err := ParsePolicies([]string{"naive", "all"}); err != nil || len(all) != len(simulate.Contenders()) {
 		t.Errorf("%v, %v", all, err)
 	}
 	if _, err := ParsePolicies([]string{"nofps"}); err == nil || !strings.Contains(err.Error(), "did you mean nopfs") {

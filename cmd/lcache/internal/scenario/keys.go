@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"lcache/internal/plan"
+	"lcache/cmd/lcache/internal/simulate"
 	"lcache/internal/usage"
 )
 
@@ -27,16 +27,16 @@ var keys = []key{
 	{"compute", "MB/s", "what one worker consumes", rate(func(s *Scenario) *float64 { return &s.Machine.Compute })},
 	{"preprocess", "MB/s", "what the CPUs of one worker prepare", rate(func(s *Scenario) *float64 { return &s.Machine.Preprocess })},
 	{"network", "MB/s", "between two workers", rate(func(s *Scenario) *float64 { return &s.Machine.Network })},
-	{"pfs", "table", "what the source gives to so many workers together, in MB/s", table(func(s *Scenario) *plan.Table { return &s.Machine.PFS })},
+	{"pfs", "table", "what the source gives to so many workers together, in MB/s", table(func(s *Scenario) *simulate.Table { return &s.Machine.PFS })},
 	{"staging", "size", "the buffer of samples that are ready", capacity(0)},
 	{"ram", "size", "memory of one worker for samples", capacity(1)},
 	{"ssd", "size", "SSD of one worker for samples", capacity(2)},
 	{"staging_threads", "", "threads that prefetch", rate(func(s *Scenario) *float64 { return &s.Machine.Threads[0] })},
 	{"ram_threads", "", "threads that read memory", rate(func(s *Scenario) *float64 { return &s.Machine.Threads[1] })},
 	{"ssd_threads", "", "threads that read the SSD", rate(func(s *Scenario) *float64 { return &s.Machine.Threads[2] })},
-	{"staging_read", "table", "what the buffer gives to so many threads together, in MB/s", table(func(s *Scenario) *plan.Table { return &s.Machine.Read[0] })},
-	{"ram_read", "table", "the same of memory", table(func(s *Scenario) *plan.Table { return &s.Machine.Read[1] })},
-	{"ssd_read", "table", "the same of the SSD", table(func(s *Scenario) *plan.Table { return &s.Machine.Read[2] })},
+	{"staging_read", "table", "what the buffer gives to so many threads together, in MB/s", table(func(s *Scenario) *simulate.Table { return &s.Machine.Read[0] })},
+	{"ram_read", "table", "the same of memory", table(func(s *Scenario) *simulate.Table { return &s.Machine.Read[1] })},
+	{"ssd_read", "table", "the same of the SSD", table(func(s *Scenario) *simulate.Table { return &s.Machine.Read[2] })},
 	{"samples", "", "of the dataset", rate(func(s *Scenario) *float64 { return &s.Workload.Samples })},
 	{"sample_mean", "size", "the mean size of a sample", megabytes(func(s *Scenario) *float64 { return &s.Workload.MeanMB })},
 	{"sample_sigma", "size", "its standard deviation", megabytes(func(s *Scenario) *float64 { return &s.Workload.SigmaMB })},
@@ -92,7 +92,7 @@ func megabytes(field func(*Scenario) *float64) func(*Scenario, string) error {
 	}
 }
 
-func table(field func(*Scenario) *plan.Table) func(*Scenario, string) error {
+func table(field func(*Scenario) *simulate.Table) func(*Scenario, string) error {
 	return func(s *Scenario, value string) error {
 		points := map[float64]float64{}
 		for _, word := range strings.Fields(value) {
@@ -111,7 +111,7 @@ func table(field func(*Scenario) *plan.Table) func(*Scenario, string) error {
 		if len(points) == 0 {
 			return fmt.Errorf("%q is no table: write the number of threads or workers, a colon and MB/s, as in 1:330 8:2870", value)
 		}
-		t, err := plan.NewTable(points)
+		t, err := simulate.NewTable(points)
 		if err == nil {
 			*field(s) = t
 		}

@@ -1,10 +1,10 @@
 // Package scenario has the jobs and clusters that lcache simulate knows by name, and reads others from files.
 //
-// A Scenario is a machine and a workload of package plan under a name. Load takes a name or the path of a file; Read parses
+// A Scenario is a machine and a workload of package simulate under a name. Load takes a name or the path of a file; Read parses
 // a file, and its errors name file, line and key. Set changes one key of a scenario, as a line of a file does.
 //
 // Run simulates several scenarios and policies one after the other: what lcache simulate does. Options say which, Vary makes a variant for each combination of changed keys, and a
-// Report has the results. A policy that can't do a job is a result, not an error. The simulator itself is in package plan. All may be called concurrently.
+// Report has the results. A policy that can't do a job is a result, not an error. The simulator itself is in package simulate. All may be called concurrently.
 package scenario
 
 import (
@@ -13,23 +13,23 @@ import (
 	"os"
 	"slices"
 
-	"lcache/internal/plan"
+	"lcache/cmd/lcache/internal/simulate"
 	"lcache/internal/usage"
 )
 
 // Scenario is a job on a cluster.
 type Scenario struct {
-	Name     string        `json:"name"`  // a short word
-	Title    string        `json:"title"` // for people
-	Machine  plan.Machine  `json:"machine"`
-	Workload plan.Workload `json:"workload"`
+	Name     string            `json:"name"`  // a short word
+	Title    string            `json:"title"` // for people
+	Machine  simulate.Machine  `json:"machine"`
+	Workload simulate.Workload `json:"workload"`
 }
 
 // Scale divides the number of samples, and the capacities of memory and SSD, so that a simulation takes less time. The
 // staging buffer stays: it is compared with a mini-batch, and mini-batches stay.
 func (s *Scenario) Scale(by float64) {
 	s.Workload.Samples = math.Max(1, math.Round(s.Workload.Samples/by))
-	for class := 1; class < plan.Classes; class++ {
+	for class := 1; class < simulate.Classes; class++ {
 		s.Machine.Capacity[class] /= by
 	}
 }
@@ -67,16 +67,16 @@ func Builtin() []Scenario {
 // figure8 are the scenarios of NoPFS §6 on the machine of its Fig. 8, as the text states them. E is not in the text; the
 // authors' scripts have 5.
 func figure8() []Scenario {
-	machine := func(workers int, slower float64) plan.Machine {
-		return plan.Machine{
+	machine := func(workers int, slower float64) simulate.Machine {
+		return simulate.Machine{
 			Workers: workers, Compute: 64, Preprocess: 200, Network: 24_000,
-			Threads: [plan.Classes]float64{8, 4, 2}, Capacity: [plan.Classes]float64{5_000, 120_000, 900_000},
-			Read: [plan.Classes]plan.Table{{{Count: 8, Rate: 111_000}}, {{Count: 4, Rate: 85_000}}, {{Count: 2, Rate: 4_000}}},
-			PFS:  plan.Table{{Count: 1, Rate: 330 / slower}, {Count: 2, Rate: 730 / slower}, {Count: 4, Rate: 1_540 / slower}, {Count: 8, Rate: 2_870 / slower}},
+			Threads: [simulate.Classes]float64{8, 4, 2}, Capacity: [simulate.Classes]float64{5_000, 120_000, 900_000},
+			Read: [simulate.Classes]simulate.Table{{{Count: 8, Rate: 111_000}}, {{Count: 4, Rate: 85_000}}, {{Count: 2, Rate: 4_000}}},
+			PFS:  simulate.Table{{Count: 1, Rate: 330 / slower}, {Count: 2, Rate: 730 / slower}, {Count: 4, Rate: 1_540 / slower}, {Count: 8, Rate: 2_870 / slower}},
 		}
 	}
-	job := func(samples, mean, sigma, batch float64) plan.Workload {
-		return plan.Workload{Samples: samples, MeanMB: mean, SigmaMB: sigma, Batch: batch, Epochs: 5}
+	job := func(samples, mean, sigma, batch float64) simulate.Workload {
+		return simulate.Workload{Samples: samples, MeanMB: mean, SigmaMB: sigma, Batch: batch, Epochs: 5}
 	}
 	return []Scenario{
 		{"mnist", "MNIST: fits into one memory", machine(4, 1), job(50_000, 0.00076, 0, 32)},
@@ -92,20 +92,20 @@ func figure8() []Scenario {
 
 // examples are those of docs/planning.md: ImageNet-1k on eight NVMe drives, on a cloud volume, and on four small nodes.
 func examples() []Scenario {
-	job := plan.Workload{Samples: 1_281_167, MeanMB: 0.107798, SigmaMB: 0.1, Batch: 256, Epochs: 5}
-	flat := func(rate float64) plan.Table { return plan.Table{{Count: 1, Rate: rate}} }
+	job := simulate.Workload{Samples: 1_281_167, MeanMB: 0.107798, SigmaMB: 0.1, Batch: 256, Epochs: 5}
+	flat := func(rate float64) simulate.Table { return simulate.Table{{Count: 1, Rate: rate}} }
 	return []Scenario{
-		{"nvme", "8 ranks on one node with 8 NVMe drives", plan.Machine{
-			Workers: 8, Compute: 269.5, Threads: [plan.Classes]float64{1, 1, 1}, Capacity: [plan.Classes]float64{500, 0, 4_000_000},
-			Read: [plan.Classes]plan.Table{nil, nil, flat(3_200)}, PFS: flat(646.8),
+		{"nvme", "8 ranks on one node with 8 NVMe drives", simulate.Machine{
+			Workers: 8, Compute: 269.5, Threads: [simulate.Classes]float64{1, 1, 1}, Capacity: [simulate.Classes]float64{500, 0, 4_000_000},
+			Read: [simulate.Classes]simulate.Table{nil, nil, flat(3_200)}, PFS: flat(646.8),
 		}, job},
-		{"volume", "a cloud volume of 3,000 operations/s", plan.Machine{
-			Workers: 1, Compute: 1_078, Threads: [plan.Classes]float64{1, 1, 1}, Capacity: [plan.Classes]float64{500, 0, 150_000},
-			Read: [plan.Classes]plan.Table{nil, nil, flat(323.4)}, PFS: flat(592.9),
+		{"volume", "a cloud volume of 3,000 operations/s", simulate.Machine{
+			Workers: 1, Compute: 1_078, Threads: [simulate.Classes]float64{1, 1, 1}, Capacity: [simulate.Classes]float64{500, 0, 150_000},
+			Read: [simulate.Classes]simulate.Table{nil, nil, flat(323.4)}, PFS: flat(592.9),
 		}, job},
-		{"nodes", "4 nodes with 60 GB each, and S3", plan.Machine{
-			Workers: 4, Compute: 539, Network: 1_250, Threads: [plan.Classes]float64{1, 1, 1}, Capacity: [plan.Classes]float64{500, 0, 60_000},
-			Read: [plan.Classes]plan.Table{nil, nil, flat(2_000)}, PFS: flat(592.9),
+		{"nodes", "4 nodes with 60 GB each, and S3", simulate.Machine{
+			Workers: 4, Compute: 539, Network: 1_250, Threads: [simulate.Classes]float64{1, 1, 1}, Capacity: [simulate.Classes]float64{500, 0, 60_000},
+			Read: [simulate.Classes]simulate.Table{nil, nil, flat(2_000)}, PFS: flat(592.9),
 		}, job},
 	}
 }

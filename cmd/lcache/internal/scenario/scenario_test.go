@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"lcache/internal/plan"
+	"lcache/cmd/lcache/internal/simulate"
 )
 
 // TestExample reads the example, as docs/planning.md shows it.
@@ -17,7 +17,7 @@ func TestExample(t *testing.T) {
 		t.Fatalf("%d scenarios, %v", len(all), err)
 	}
 	ours, large := all[0], all[1]
-	if ours.Name != "ours" || ours.Title != "our photos on four nodes" || ours.Machine.Workers != 4 || ours.Machine.Network != 1250 || ours.Machine.Capacity != [plan.Classes]float64{1000, 16000, 200000} ||
+	if ours.Name != "ours" || ours.Title != "our photos on four nodes" || ours.Machine.Workers != 4 || ours.Machine.Network != 1250 || ours.Machine.Capacity != [simulate.Classes]float64{1000, 16000, 200000} ||
 		ours.Machine.PFS.At(4) != 600 || ours.Machine.PFS.At(1) != 200 || ours.Machine.Read[2].At(2) != 500 || ours.Workload.Samples != 2e6 || ours.Workload.MeanMB != 0.15 || ours.Workload.Epochs != 30 {
 		t.Errorf("ours: %+v", ours)
 	}
@@ -25,7 +25,7 @@ func TestExample(t *testing.T) {
 		t.Errorf("ours-large: %+v", large)
 	}
 	for _, s := range all {
-		if _, err := plan.Simulate(t.Context(), plan.Simulation{Machine: s.Machine, Workload: s.Workload, Policy: plan.NoPFS, Method: plan.Analytic}); err != nil {
+		if _, err := simulate.Simulate(t.Context(), simulate.Simulation{Machine: s.Machine, Workload: s.Workload, Policy: simulate.NoPFS, Method: simulate.Analytic}); err != nil {
 			t.Errorf("%s: %v", s.Name, err)
 		}
 	}
@@ -78,7 +78,7 @@ func FuzzRead(f *testing.F) {
 			if len(all) > 5 || s.Machine.Workers > 1000 {
 				return
 			}
-			o, err := plan.Simulate(t.Context(), plan.Simulation{Machine: s.Machine, Workload: s.Workload, Policy: plan.Staging, Method: plan.Analytic})
+			o, err := simulate.Simulate(t.Context(), simulate.Simulation{Machine: s.Machine, Workload: s.Workload, Policy: simulate.Staging, Method: simulate.Analytic})
 			if err == nil && !(o.Seconds >= 0) {
 				t.Fatalf("%+v takes %v s", s, o.Seconds)
 			}
@@ -99,8 +99,8 @@ var accepted = map[string][9]float64{
 	"imagenet22k-tight": {1.04, 1.19, 2.65, 2.20, 1.02, 1.19, 0, 0, 1.15},
 }
 
-var acceptedPolicies = [9]plan.Contender{plan.NoPFS, plan.Staging, plan.Naive, plan.DeepIOOrdered, plan.DeepIOOpportunistic, plan.ParallelStaging, plan.LBANNDynamic,
-	plan.LBANNPreload, plan.LocalityAware}
+var acceptedPolicies = [9]simulate.Contender{simulate.NoPFS, simulate.Staging, simulate.Naive, simulate.DeepIOOrdered, simulate.DeepIOOpportunistic, simulate.ParallelStaging, simulate.LBANNDynamic,
+	simulate.LBANNPreload, simulate.LocalityAware}
 
 // seen are the shares of the dataset that policies read which ignore the order; the others read all of it.
 var seen = map[string]float64{
@@ -118,9 +118,9 @@ func TestAcceptance(t *testing.T) {
 		s.Scale(max(1, s.Workload.Samples/40_000))
 		for i, p := range acceptedPolicies {
 			t.Run(fmt.Sprintf("%s/%s", s.Name, p), func(t *testing.T) {
-				for _, threads := range []plan.Threads{plan.Shared, plan.Paper} {
-					o, err := plan.Simulate(t.Context(), plan.Simulation{Machine: s.Machine, Workload: s.Workload, Policy: p, Threads: threads, Method: plan.Exact, Seed: 1})
-					if refuses := errors.Is(err, plan.ErrUnsupported); refuses || want[i] == 0 {
+				for _, threads := range []simulate.Threads{simulate.Shared, simulate.Paper} {
+					o, err := simulate.Simulate(t.Context(), simulate.Simulation{Machine: s.Machine, Workload: s.Workload, Policy: p, Threads: threads, Method: simulate.Exact, Seed: 1})
+					if refuses := errors.Is(err, simulate.ErrUnsupported); refuses || want[i] == 0 {
 						if !refuses || want[i] != 0 {
 							t.Fatalf("refuses: %v, want a ratio of %v", err, want[i])
 						}
@@ -129,7 +129,7 @@ func TestAcceptance(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					if math.Abs(o.Ratio-want[i]) > 0.015*want[i] && (threads == plan.Shared || !strings.HasSuffix(s.Name, "tight")) {
+					if math.Abs(o.Ratio-want[i]) > 0.015*want[i] && (threads == simulate.Shared || !strings.HasSuffix(s.Name, "tight")) {
 						t.Errorf("%s: ratio %.3f, want %.2f", threads, o.Ratio, want[i])
 					}
 					part, ok := seen[s.Name+"/"+string(p)]

@@ -1,4 +1,14 @@
-package plan
+// Package simulate runs a training of several workers with each of the policies that others published and those of lcache,
+// mini-batch by mini-batch. It is pure: a Machine and a Workload go in, an Outcome comes out; it measures nothing, opens nothing, and
+// knows no clock.
+//
+// Simulate replays the orders of all epochs, draws mini-batches, or computes closed forms, as the Method says. The access
+// model (Frequency, Lemma1, Placement) says how often a worker reads a sample.
+//
+// The formulas follow Dryden et al., "Clairvoyant Prefetching for Distributed Machine Learning I/O" (NoPFS, SC '21), §3,
+// §4 and §6; docs/planning.md explains them. Numbers that make no sense are refused by an error that names the fact; no
+// function panics or runs for ever on one. Everything here may be called concurrently.
+package simulate
 
 import (
 	"context"

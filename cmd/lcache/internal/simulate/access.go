@@ -1,4 +1,4 @@
-package plan
+package simulate
 
 import (
 	"fmt"
@@ -11,6 +11,9 @@ const (
 	mostEpochs    = 10_000_000
 	mostConvolved = 4_000
 )
+
+// largest is the largest number that makes sense anywhere: beyond it sums lose their meaning.
+const largest = 1e24
 
 func checkAccess(epochs, workers, most float64) error {
 	switch {

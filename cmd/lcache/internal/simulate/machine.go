@@ -1,4 +1,4 @@
-package plan
+package simulate
 
 import (
 	"encoding/json"
@@ -166,4 +166,12 @@ func Consume(avail, sizes []float64, compute float64) (t []float64, end float64,
 		consumed += sizes[i] / compute
 	}
 	return t, consumed + late, nil
+}
+
+// per is the time that an amount takes at a rate, where a rate of 0 does not bind.
+func per(amount, rate float64) float64 {
+	if rate == 0 || amount == 0 {
+		return 0
+	}
+	return amount / rate
 }

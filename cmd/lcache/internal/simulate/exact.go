@@ -1,4 +1,4 @@
-package plan
+package simulate
 
 import (
 	"context"
@@ -193,4 +193,11 @@ func normalSizes(w Workload, seed uint64) []uint32 {
 		sizes[k] = uint32(min(max(1, math.Round(float64(math.Float32frombits(x))*scale*1e6)), math.MaxUint32))
 	}
 	return sizes
+}
+
+func gigabytes(b float64) string {
+	if b >= 1e12 {
+		return fmt.Sprintf("%.3g TB", b/1e12)
+	}
+	return fmt.Sprintf("%.3g GB", b/1e9)
 }

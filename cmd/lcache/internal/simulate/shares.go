@@ -1,4 +1,4 @@
-package plan
+package simulate
 
 // shares are the probabilities that a read is served from each place.
 type shares [places]float64

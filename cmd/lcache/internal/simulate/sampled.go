@@ -1,4 +1,4 @@
-package plan
+package simulate
 
 import (
 	"context"
@@ -122,7 +122,7 @@ func binomial(r *rand.Rand, n int, p float64) int {
 		return 0
 	}
 	if mean := float64(n) * p; mean > 30 {
-		return int(clip(math.Round(mean+math.Sqrt(mean*(1-p))*r.NormFloat64()), 0, float64(n)))
+		return int(min(max(math.Round(mean+math.Sqrt(mean*(1-p))*r.NormFloat64()), 0), float64(n)))
 	}
 	odds := p / (1 - p)
 	term, u := math.Exp(float64(n)*math.Log1p(-p)), r.Float64()
