@@ -90,35 +90,14 @@ func Parse(text []byte, d Defaults) (c Config, err error) {
 	}
 	c = Config{Method: m.Name, Name: or(a.Name, "default"), BatchSize: or(a.BatchSize, d.BatchSize), WorldSize: or(a.WorldSize, max(d.WorldSize, 1)),
 		DropLast: or(a.DropLast, d.DropLast), Lag: d.Lag, Policy: or(a.Policy, "next-use"), Draw: importance.Draw(or(a.Draw, string(importance.Systematic))), Params: m.Defaults}
-	switch {
-	case !names.MatchString(c.Name) || strings.HasSuffix(c.Name, ".new"): // which is how a file is called while it is written
-		return c, fmt.Errorf("importance: name=%.80q: give 1 to 64 letters, digits, dots, dashes or underscores, the first a letter or a digit", c.Name)
-	case c.BatchSize < 1 || c.BatchSize > importance.MaxSamples:
-		return c, fmt.Errorf("importance: batch_size is %d: give the samples of one batch of one rank, from 1 to %d", c.BatchSize, importance.MaxSamples)
-	case c.WorldSize < 1 || c.WorldSize > mostRanks:
-		return c, fmt.Errorf("importance: world_size is %d: give how many ranks share an epoch, from 1 to %d", c.WorldSize, mostRanks)
-	case len(a.Client) > 16:
-		return c, fmt.Errorf("importance: %d parameters of the client, at most 16", len(a.Client))
-	case c.Draw != importance.Systematic && c.Draw != importance.Multinomial:
-		return c, fmt.Errorf("importance: draw=%.80q: give %s or %s", c.Draw, importance.Systematic, importance.Multinomial)
-	case !slices.Contains(importance.Policies, c.Policy):
-		return c, fmt.Errorf("importance: policy=%.80q: give %s", c.Policy, strings.Join(importance.Policies, ", "))
+	if err := a.check(c); err != nil {
+		return c, err
 	}
 	if c.Substitute, err = substitute(m, or(a.Substitute, "")); err != nil {
 		return c, err
 	}
-	if text := bare(a.Lag); text != "" {
-		c.Lag = text
-	} else if c.Substitute == importance.Low { // any L-sample will do: nothing has to be laid out ahead
-		c.Lag = "0"
-	} else if c.Lag == "1" && c.Method == "impact" { // its unstable samples are looked at just before an epoch begins
-		c.Lag = Split
-	}
-	if !slices.Contains([]string{"0", "1", Split}, c.Lag) {
-		return c, fmt.Errorf("importance: lag=%.80s: give 0, 1 or %q", c.Lag, Split)
-	}
-	if c.Substitute != "" && c.Lag == Split {
-		return c, fmt.Errorf("importance: substitute=%q with lag=%q: what is laid out ahead would not be what is served; give lag 0 or 1, or leave substitute out", c.Substitute, Split)
+	if c.Lag, err = a.lag(c); err != nil {
+		return c, err
 	}
 	if c.Seed, err = seed(bare(a.Seed), d.Seed); err != nil {
 		return c, err
@@ -127,19 +106,68 @@ func Parse(text []byte, d Defaults) (c Config, err error) {
 		return c, err
 	}
 	c.Params.Batch, c.Client = c.BatchSize, a.Client
+	if err := a.setParams(m, &c); err != nil {
+		return c, err
+	}
+	return c, m.Check(c.Params)
+}
+
+// check returns an error if a value that needs no reading is out of its range.
+func (a *asked) check(c Config) error {
+	switch {
+	case !names.MatchString(c.Name) || strings.HasSuffix(c.Name, ".new"): // which is how a file is called while it is written
+		return fmt.Errorf("importance: name=%.80q: give 1 to 64 letters, digits, dots, dashes or underscores, the first a letter or a digit", c.Name)
+	case c.BatchSize < 1 || c.BatchSize > importance.MaxSamples:
+		return fmt.Errorf("importance: batch_size is %d: give the samples of one batch of one rank, from 1 to %d", c.BatchSize, importance.MaxSamples)
+	case c.WorldSize < 1 || c.WorldSize > mostRanks:
+		return fmt.Errorf("importance: world_size is %d: give how many ranks share an epoch, from 1 to %d", c.WorldSize, mostRanks)
+	case len(a.Client) > 16:
+		return fmt.Errorf("importance: %d parameters of the client, at most 16", len(a.Client))
+	case c.Draw != importance.Systematic && c.Draw != importance.Multinomial:
+		return fmt.Errorf("importance: draw=%.80q: give %s or %s", c.Draw, importance.Systematic, importance.Multinomial)
+	case !slices.Contains(importance.Policies, c.Policy):
+		return fmt.Errorf("importance: policy=%.80q: give %s", c.Policy, strings.Join(importance.Policies, ", "))
+	}
+	return nil
+}
+
+// lag returns the lag that was given, or the default of the method and the substitute of c. c.Lag is the server's default.
+func (a *asked) lag(c Config) (string, error) {
+	lag := bare(a.Lag)
+	switch {
+	case lag != "":
+	case c.Substitute == importance.Low: // any L-sample will do: nothing has to be laid out ahead
+		lag = "0"
+	case c.Lag == "1" && c.Method == "impact": // its unstable samples are looked at just before an epoch begins
+		lag = Split
+	default:
+		lag = c.Lag
+	}
+	if !slices.Contains([]string{"0", "1", Split}, lag) {
+		return lag, fmt.Errorf("importance: lag=%.80s: give 0, 1 or %q", lag, Split)
+	}
+	if c.Substitute != "" && lag == Split {
+		return lag, fmt.Errorf("importance: substitute=%q with lag=%q: what is laid out ahead would not be what is served; give lag 0 or 1, or leave substitute out", c.Substitute, Split)
+	}
+	return lag, nil
+}
+
+// setParams sets the parameters of the method that were given.
+func (a *asked) setParams(m importance.Method, c *Config) error {
 	for _, key := range slices.Sorted(maps.Keys(a.Params)) {
-		if check := ignored[m.Name][key]; check != nil && bare(a.Params[key]) != "" {
-			if err := check(a.Params[key]); err != nil {
-				return c, fmt.Errorf("importance: %s of %s is %.80s: %w", key, m.Name, a.Params[key], err)
+		value := a.Params[key]
+		if check := ignored[m.Name][key]; check != nil && bare(value) != "" {
+			if err := check(value); err != nil {
+				return fmt.Errorf("importance: %s of %s is %.80s: %w", key, m.Name, value, err)
 			}
 			c.Ignored = append(c.Ignored, key)
 			continue
 		}
-		if err := setParam(m, &c.Params, key, a.Params[key]); err != nil {
-			return c, err
+		if err := setParam(m, &c.Params, key, value); err != nil {
+			return err
 		}
 	}
-	return c, m.Check(c.Params)
+	return nil
 }
 
 // substitute is what a user allows to be served in place of a sample, if the method knows that.
