@@ -312,6 +312,19 @@ func (l *freeList) len() (n int) {
 	return n
 }
 
+// unclaimed counts the free places that can be taken and that no write waits for; it is negative if more writes wait.
+func (l *freeList) unclaimed() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := -len(l.waiting)
+	for i := range l.devices {
+		if d := &l.devices[i]; !d.off {
+			n += d.n
+		}
+	}
+	return n
+}
+
 // writable reports whether a device takes blocks.
 func (l *freeList) writable() bool {
 	l.mu.Lock()

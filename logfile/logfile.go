@@ -172,6 +172,19 @@ func (l *Logfile) Empty() bool { return l.held.Load() == 0 }
 // Held is how many bytes its blocks have, on disk or in memory, whole or not.
 func (l *Logfile) Held() uint64 { return uint64(l.held.Load()) * uint64(l.head.Block) }
 
+// open returns how many bytes lie in blocks that are not full.
+func (l *Logfile) open() (n int64) {
+	for k := range l.segs {
+		sg := &l.segs[k]
+		sg.mu.Lock()
+		if b := sg.lastLocked(); b != nil && b.state == stateOpen {
+			n += int64(b.used)
+		}
+		sg.mu.Unlock()
+	}
+	return n
+}
+
 // Blocks returns the length of a segment's string in blocks, rounded up: lost, freed and unwritten ones included.
 func (l *Logfile) Blocks(seg int) int {
 	sg := &l.segs[seg]

@@ -249,6 +249,24 @@ func (s *Store) Format() Format { return s.format }
 // Free returns how many places no block claims.
 func (s *Store) Free() int { return s.free.len() }
 
+// HasRoom reports whether n bytes can be appended before a place of the arena is freed: whether the free places take them and all that lies in write buffers.
+func (s *Store) HasRoom(n int64) bool {
+	block := int64(s.format.Block)
+	room := int64(s.free.unclaimed())*block - n
+	logs := s.all()
+	most := int64(0)
+	for _, l := range logs {
+		most += int64(cap(l.pool.free)-len(l.pool.free)) * block
+	}
+	if room >= most {
+		return true
+	}
+	for _, l := range logs {
+		room -= l.open()
+	}
+	return room >= 0
+}
+
 // Used returns how many places hold blocks, or are being written.
 func (s *Store) Used() int { return s.format.Places - s.free.len() }
 

@@ -78,7 +78,7 @@ func newBed(t *testing.T, s spec) *bed {
 		Log:     logfile.Options{IO: io, Spare: 4, AsideErrors: 1 << 30, Deadline: time.Hour},
 		Staging: staging.Options{Slots: s.slots, SlotBytes: capacity + block + s.room, SideBytes: 1 << 20}})}
 	o := s.pass
-	o.Staging, o.Fetcher, o.Locations, o.Sums, o.Sizes, o.Logger = b.Staging, b.Fetcher, b.Locations, b.Sums, s.sizes, b.Logger
+	o.Store, o.Staging, o.Fetcher, o.Locations, o.Sums, o.Sizes, o.Logger = b.Store, b.Staging, b.Fetcher, b.Locations, b.Sums, s.sizes, b.Logger
 	o.Align, o.Block, o.Workers = fetchtest.Align, block, s.workers
 	if s.packed {
 		o.Form = b.Form

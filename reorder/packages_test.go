@@ -13,10 +13,7 @@ func (b *bed) halfPackaged(seed uint64) (l, packages *reorder.EpochLog, inLog, i
 	b.t.Helper()
 	order := permutation(len(b.Sizes), seed)
 	l, segment := b.line(0, order)
-	p, err := b.Store.BeginPackages(logfile.Header{Fingerprint: b.Manifest.Fingerprint(), SegmentBlocks: capacity / block, Open: 1}, len(order), len(order))
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	p := b.beginPackages(len(order))
 	for k, i := range order {
 		if k%2 == 0 {
 			b.Fill(l.Log, int(segment[i]), i)
@@ -26,16 +23,31 @@ func (b *bed) halfPackaged(seed uint64) (l, packages *reorder.EpochLog, inLog, i
 			inPackages = append(inPackages, i)
 		}
 	}
+	b.settle(l.Log, p)
+	b.lines++
+	return l, &reorder.EpochLog{ID: b.lines, Epoch: -1, Log: p.Log(), Packages: p}, inLog, inPackages
+}
+
+func (b *bed) beginPackages(n int) *logfile.Packages {
+	b.t.Helper()
+	p, err := b.Store.BeginPackages(logfile.Header{Fingerprint: b.Manifest.Fingerprint(), SegmentBlocks: capacity / block, Open: 1}, n, n)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return p
+}
+
+// settle finishes the open package, and waits until all full blocks are on disk.
+func (b *bed) settle(l *logfile.Logfile, p *logfile.Packages) {
+	b.t.Helper()
 	if err := p.Finish(b.t.Context(), 0); err != nil {
 		b.t.Fatal(err)
 	}
-	for _, log := range []*logfile.Logfile{l.Log, p.Log()} {
+	for _, log := range []*logfile.Logfile{l, p.Log()} {
 		if err := log.Flush(b.t.Context()); err != nil {
 			b.t.Fatal(err)
 		}
 	}
-	b.lines++
-	return l, &reorder.EpochLog{ID: b.lines, Epoch: -1, Log: p.Log(), Packages: p}, inLog, inPackages
 }
 
 // TestPackagedSamplesStayInPackages is a regression: samples that a segment lacks, because they lie in packages, were appended to the next Logfile while the packages kept their places. When the arena
@@ -61,6 +73,47 @@ func TestPackagedSamplesStayInPackages(t *testing.T) {
 		}
 		if st := &b.pass.Stats; len(b.Source.Reads()) != 0 || st.Dropped.Load() != 0 {
 			t.Errorf("use %d: source %v, dropped %d", use, b.Source.Reads(), st.Dropped.Load())
+		}
+	}
+}
+
+// TestMissesInAFullArena: samples that come from the source free no place. In an arena that is full of blocks whose samples have moved, they are delivered; what is left of the arena takes some of them,
+// and none waits for a place.
+func TestMissesInAFullArena(t *testing.T) {
+	for _, use := range []reorder.Use{reorder.Deliver, reorder.Drain} {
+		s := spec{sizes: randomSizes(300, 8), workers: 2}
+		b := newBed(t, s)
+		b.Know()
+		order := permutation(len(s.sizes), 8)
+		missed, moved := order[:len(order)/2], order[len(order)/2:]
+		l, segment := b.line(0, order)
+		p := b.beginPackages(len(order))
+		for _, i := range moved {
+			b.Fill(l.Log, int(segment[i]), i)
+		}
+		for _, i := range moved {
+			b.Pack(p, 0, i)
+		}
+		b.settle(l.Log, p)
+		next, segment := b.line(1, permutation(len(order), 9))
+		target := b.aim(next, segment)
+		if use == reorder.Deliver {
+			b.over(l, target, 2)
+		} else {
+			b.drain(l, target)
+		}
+		if err := next.Log.Flush(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		b.inLog(logfile.PackageHalf, moved)
+		written := 0
+		for _, i := range missed {
+			if b.Locations.In(i, 1) {
+				written++
+			}
+		}
+		if written == 0 || written == len(missed) || !l.Log.Empty() || len(b.Lost()) != 0 {
+			t.Errorf("use %d: %d of %d samples that came from the source are written, %d bytes are left of the old Logfile, lost: %v", use, written, len(missed), l.Log.Held(), b.Lost())
 		}
 	}
 }

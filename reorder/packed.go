@@ -153,14 +153,19 @@ func (p *Pass) appendPacked(t *EpochLog, seg uint32, index sample.Index, plain [
 	return p.o.Form.Pack(ctx, index, plain, func(data []byte) error { return p.append(t, seg, index, data) })
 }
 
-// dropped counts and logs a sample that is not written on. That the log has no room for it is a property of the dataset, and logged once.
+// dropped counts and logs a sample that is not written on. A lack of room is logged once.
 func (p *Pass) dropped(index sample.Index, err error) {
 	p.Stats.Dropped.Add(1)
-	if !errors.Is(err, compress.ErrRoom) {
+	switch {
+	case errors.Is(err, compress.ErrRoom): // a property of the dataset
+		p.full.Do(func() {
+			p.o.Logger.Warn("the data compresses less than expected: samples that the log has no room for are read from the source in every epoch")
+		})
+	case errors.Is(err, errNoRoom):
+		p.room.full.Do(func() {
+			p.o.Logger.Warn("samples from the source find no room in the next epoch's log and will be read from the source again", "error", err)
+		})
+	default:
 		p.o.Logger.Warn("a sample is not in the next epoch's log and will be read from the source", "sample", index, "error", err)
-		return
 	}
-	p.full.Do(func() {
-		p.o.Logger.Warn("the data compresses less than expected: samples that the log has no room for are read from the source in every epoch")
-	})
 }

@@ -21,12 +21,14 @@ import (
 	"lcache/internal/compress"
 	"lcache/internal/serve/fetch"
 	"lcache/internal/serve/staging"
+	"lcache/logfile"
 	"lcache/metaindex"
 	"lcache/sample"
 )
 
 // Options configure a Pass.
 type Options struct {
+	Store        *logfile.Store // of the Logfiles
 	Staging      *staging.Staging
 	Fetcher      *fetch.Fetcher
 	Locations    *metaindex.Locations
@@ -58,6 +60,7 @@ type Pass struct {
 	Stats Stats
 
 	queue    *queue
+	room     room
 	places   *places
 	turnMu   sync.Mutex    // guards turn
 	turn     chan struct{} // closed when all blocks of the load that came last have been begun
@@ -92,6 +95,7 @@ func New(o Options) *Pass {
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	p.turn = make(chan struct{})
 	close(p.turn)
+	p.room.store, p.room.reserve = o.Store, p.reserve()
 	p.places = newPlaces(cmp.Or(o.InFlight, 16))
 	if p.o.Form != nil {
 		largest := o.Form.LargestPacked()
@@ -179,12 +183,12 @@ func (p *Pass) arrive(t *task, a *arrival, w *worker) {
 		defer t.close()
 		switch {
 		case a.at == noPlace, l.inSlot: // clients may read what lies there
-			p.supply(l, a.index, 0, false, !a.late)
+			p.supply(l, a.index, slotRoom{}, !a.late, true)
 		case !a.late:
-			p.supply(l, a.index, a.at, true, true) // at its place in the slot, which was not published and which no transfer is writing to
+			p.supply(l, a.index, slotRoom{a.at, true}, true, true) // at its place in the slot, which was not published and which no transfer is writing to
 		default:
 			off, inSlot := l.reserve(size)
-			p.supply(l, a.index, off, inSlot, false)
+			p.supply(l, a.index, slotRoom{off, inSlot}, false, true)
 		}
 	})
 }

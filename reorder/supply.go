@@ -43,13 +43,38 @@ func (l *load) supplyAll(missing []sample.Index) {
 			for n := next.Add(1) - 1; n < int64(len(rest)); n = next.Add(1) - 1 {
 				i := rest[n]
 				l.turn <- struct{}{}
-				l.p.supply(l, missing[i], rooms[i].off, rooms[i].inSlot, true)
+				l.supplyMissing(missing[i], rooms[i])
 				<-l.turn
 				l.p.o.Staging.Notify()
 			}
 		})
 	}
 	wg.Wait()
+}
+
+// supplyMissing supplies one sample that no block of the segment holds. Where the arena has no room it is only delivered.
+func (l *load) supplyMissing(index sample.Index, room slotRoom) {
+	bytes := int64(l.p.padded(uint64(l.p.o.Sizes[index])))
+	writeOn := l.isWanted(index)
+	if writeOn && !l.p.room.take(bytes) {
+		writeOn = false
+		l.p.dropped(index, errNoRoom)
+	}
+	if writeOn || l.use == Deliver && room.inSlot {
+		l.p.supply(l, index, room, true, writeOn)
+	}
+	if writeOn {
+		l.p.room.give(bytes)
+	}
+}
+
+// isWanted reports whether the next line is to get a sample that the segment lacks.
+func (l *load) isWanted(index sample.Index) bool {
+	if l.target == nil || l.staysPacked(index) {
+		return false
+	}
+	_, ok := l.target.Router.Route(index)
+	return ok
 }
 
 // inTurn takes a token, waiting for it, and calls supply in a goroutine of its own.
@@ -61,16 +86,21 @@ func (l *load) inTurn(supply func()) {
 	}()
 }
 
-// supply reads a sample that the segment lacks, by its place in the log or else from the source, to off in the slot, where no
+// supply reads a sample that the segment lacks, by its place in the log or else from the source, to its room in the slot, where no
 // transfer is in flight. Without room in the slot the sample is only written on.
-func (p *Pass) supply(l *load, index sample.Index, off uint64, inSlot, useLog bool) {
+func (p *Pass) supply(l *load, index sample.Index, room slotRoom, useLog, writeOn bool) {
 	if !p.enter(l) {
 		return
 	}
 	defer p.underWay.Done()
 	p.Stats.Supplied.Add(1)
-	size := int(p.o.Sizes[index])
-	if inSlot && (!useLog || p.o.Locations.Get(index) == 0) {
+	write := func(data []byte) {
+		if writeOn {
+			p.route(l, index, data, false)
+		}
+	}
+	size, off := int(p.o.Sizes[index]), room.off
+	if room.inSlot && (!useLog || p.o.Locations.Get(index) == 0) {
 		dst := l.mem[off : off+uint64(size) : off+uint64(size)]
 		late, err := p.o.Fetcher.Source(p.ctx, index, dst)
 		if late != nil {
@@ -78,7 +108,7 @@ func (p *Pass) supply(l *load, index sample.Index, off uint64, inSlot, useLog bo
 		}
 		if err == nil {
 			p.publish(l, index, off, sample.FromSource)
-			p.route(l, index, dst, false)
+			write(dst)
 		} else {
 			p.skipped(l, index, err)
 		}
@@ -90,7 +120,7 @@ func (p *Pass) supply(l *load, index sample.Index, off uint64, inSlot, useLog bo
 			p.skipped(l, index, err)
 			return
 		}
-		p.route(l, index, data, false)
+		write(data)
 		p.o.Staging.Drop(x)
 		return
 	}
@@ -100,12 +130,12 @@ func (p *Pass) supply(l *load, index sample.Index, off uint64, inSlot, useLog bo
 		return
 	}
 	data := got[0].Data
-	if inSlot {
+	if room.inSlot {
 		dst := l.mem[off : off+uint64(size) : off+uint64(size)]
 		copy(dst, data)
 		p.publish(l, index, off, got[0].From)
 	}
-	p.route(l, index, data, false)
+	write(data)
 	for _, x := range extents {
 		p.o.Staging.Drop(x)
 	}

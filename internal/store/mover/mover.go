@@ -62,7 +62,7 @@ func New(c *cache.Cache, o Options) (m *Mover, err error) {
 	m.Fetcher = fetch.New(fetch.Options{Staging: m.Staging, Locations: c.Locations, Manifest: c.Manifest, Sums: c.Sums, Source: c.Source, Jobs: c.SourceJobs(),
 		Form: c.Form, PackedBytes: int64(c.Facts().PackedReads()), Logfile: c.Logfile, Recovered: c.WasRecovered, OnRead: o.OnRead, Learn: c.LearnInode,
 		LogTimeout: o.LogTimeout, SourceTimeout: o.SourceTimeout, Logger: c.Logger})
-	m.Pass = reorder.New(reorder.Options{Staging: m.Staging, Fetcher: m.Fetcher, Locations: c.Locations, Sums: c.Sums, Sizes: c.Manifest.Sizes(),
+	m.Pass = reorder.New(reorder.Options{Store: c.Store, Staging: m.Staging, Fetcher: m.Fetcher, Locations: c.Locations, Sums: c.Sums, Sizes: c.Manifest.Sizes(),
 		Form: c.Form, Scratch: m.scratch, Align: c.Format.Align, Block: c.Format.Block, InFlight: max(2, len(c.Dirs)*chunker.InFlight/c.Format.Block),
 		Workers: max(2, min(4, host.Cores)), BlockTimeout: o.BlockTimeout, Logger: c.Logger})
 	return m, nil
