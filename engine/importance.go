@@ -215,6 +215,10 @@ func (e *Engine) newImportant(j *job, c state.Config, h *session.Holding) (p *im
 		if p.packs, err = e.newPacker(p); err != nil {
 			return nil, err
 		}
+		if !h.Keep(p.packs.Memory()) { // others have taken the memory meanwhile
+			p.packs.Close()
+			p.packs = nil
+		}
 		if p.packs != nil {
 			o.BeginPackages = p.packs.Begin
 		}
@@ -223,10 +227,12 @@ func (e *Engine) newImportant(j *job, c state.Config, h *session.Holding) (p *im
 		if p.along, err = memory.NewAlong(e.spareMemory(), data, e.undelivered); err != nil {
 			return nil, err
 		}
+		if !h.Keep(p.along.Total()) {
+			p.along.Close()
+			p.along = nil
+		}
 		o.Along = p.along
 	}
-	h.Keep(p.packs.Memory())
-	h.Keep(p.along.Total())
 	if p.Session, err = session.New(e.ctx, o); err != nil {
 		return nil, err
 	}
