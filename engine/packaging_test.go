@@ -95,7 +95,7 @@ func TestPackagesFill(t *testing.T) {
 		l := losing{d: d, e: e, world: 1}
 		l.ask(t, 0, text)
 		c := attach(t, e)
-		for epoch := range 9 {
+		for epoch, filled := 0, false; !filled; epoch++ { // how much is packed in an epoch depends on how fast the machine is
 			before := e.Status().Jobs[0]
 			samples, bytes := l.steady(t, c, epoch)
 			now := e.Status().Jobs[0]
@@ -103,11 +103,12 @@ func TestPackagesFill(t *testing.T) {
 			logs, packed, absent, loose := lies(e, isHigh(e))
 			t.Logf("epoch %d: %d samples, written %.2f, read %.2f of each byte delivered, %.0f bytes a read; %d samples in Logfiles, %d in packages, %d nowhere, %d loose; %d of %d places free", epoch, samples,
 				written, float64(now.LogReadBytes-before.LogReadBytes)/float64(bytes), float64(now.LogReadBytes-before.LogReadBytes)/float64(max(1, now.LogReadOps-before.LogReadOps)), logs, packed, absent, loose, e.cache.Store.Free(), e.cache.Format.Places)
+			filled = epoch >= 4 && loose <= 300 && written <= 0.2
 			switch {
 			case epoch >= 2 && written > 1.1:
 				t.Errorf("epoch %d: %.2f bytes are written for each byte delivered", epoch, written)
-			case epoch == 8 && (loose > 300 || written > 0.2):
-				t.Errorf("after 8 epochs %d L-samples lie in no package, and %.2f bytes are written for each byte delivered", loose, written)
+			case epoch == 60:
+				t.Fatalf("after %d epochs %d L-samples lie in no package, and %.2f bytes are written for each byte delivered", epoch, loose, written)
 			case absent > 0:
 				t.Errorf("epoch %d: %d samples are nowhere", epoch, absent)
 			}
