@@ -45,7 +45,7 @@ ON_DISK := $(filter ./cmd/%,$(IO_PACKAGES))
 IN_MEMORY := $(if $(shell test "$$(df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 {print $$4}')" -gt 6000000 2>/dev/null && test -w /dev/shm && echo yes),GOTMPDIR=$${TMPDIR:-/tmp} TMPDIR=/dev/shm)
 
 # Packages that compute and start no goroutine: their tests run once, without the race detector, which would take ten times as long over them.
-SEQUENTIAL := $(addprefix ./,chunker internal/figures cmd/lcache/internal/hitratio importance cmd/lcache/internal/chart cmd/lcache/internal/planner cmd/lcache/internal/scenario internal/plan internal/usage internal/verdict internal/importance/losses)
+SEQUENTIAL := $(addprefix ./,chunker internal/figures cmd/lcache/internal/hitratio internal/importance/draw internal/importance/numeric internal/importance/policy internal/importance/score internal/importance/substitute cmd/lcache/internal/chart cmd/lcache/internal/planner cmd/lcache/internal/scenario internal/plan internal/usage internal/verdict internal/importance/losses)
 
 # Halves of the engine's tests, by the first letter of their names. Each test is in one of them: names begin with a capital.
 HALVES := A-K L-Z

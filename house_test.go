@@ -45,14 +45,12 @@ var mayImport = map[string][]string{
 	"logfile":                      {"internal/disk/blockio", "sample"},
 	"metaindex":                    {"sample"},
 	"internal/plan":                nil,
-	"importance":                   {"sample"},
-	"internal/importance/state":    {"importance", "sample"},
 	"internal/importance/losses":   nil,
 	"internal/quota":               nil,
 	"internal/errcode":             nil,
 	"cmd/lcache/internal/simulate": nil,
 	"cmd/lcache/internal/scenario": {"cmd/lcache/internal/simulate"},
-	"cmd/lcache/internal/hitratio": {"importance", "internal/importance/losses", "sample"},
+	"cmd/lcache/internal/hitratio": {"internal/importance", "internal/importance/draw", "internal/importance/policy", "internal/importance/score", "internal/importance/substitute", "internal/importance/losses", "sample"},
 	"cmd/lcache/internal/chart":    {"cmd/lcache/internal/scenario", "cmd/lcache/internal/hitratio"},
 	"cmd/lcache/internal/planner":  {"internal/serve/status", "internal/plan", "cmd/lcache/internal/doctor", "cmd/lcache/internal/attach", "chunker", "source"},
 	"internal/serve/schedule":      {"internal/quota", "shuffle", "chunker", "sample"},
@@ -65,15 +63,22 @@ var mayImport = map[string][]string{
 	"internal/store/ingest":        {"internal/store/cache", "internal/store/mover", "internal/store/resort", "internal/serve/schedule", "logfile", "internal/compress", "source", "chunker", "metaindex", "internal/disk/blockio", "sample", "internal/store/cachedir"},
 	"internal/serve/status":        nil,
 	"internal/importance/disk":     {"internal/store/cache", "internal/serve/deliver", "internal/importance/state"},
-	"internal/importance/memory":   {"internal/importance/state", "importance", "internal/serve/staging", "sample"},
-	"internal/importance/packing":  {"internal/store/cache", "internal/serve/schedule", "internal/serve/staging", "logfile", "metaindex", "importance", "sample"},
-	"internal/importance/session":  {"internal/serve/status", "internal/importance/memory", "internal/quota", "internal/serve/schedule", "internal/serve/deliver", "internal/importance/state", "importance", "sample"},
+	"internal/importance/memory":   {"internal/importance/state", "internal/importance", "internal/importance/policy", "internal/importance/substitute", "internal/serve/staging", "sample"},
+	"internal/importance/packing":  {"internal/store/cache", "internal/serve/schedule", "internal/serve/staging", "logfile", "metaindex", "internal/importance/substitute", "sample"},
+	"internal/importance/session":  {"internal/serve/status", "internal/importance/memory", "internal/quota", "internal/serve/schedule", "internal/serve/deliver", "internal/importance/state", "internal/importance/draw", "internal/importance/policy", "internal/importance/score", "internal/importance/substitute", "sample"},
 
-	"internal/importance/epochlayout": {"chunker", "internal/serve/fetch", "internal/importance/state", "importance", "sample"},
+	"internal/importance/numeric":     nil,
+	"internal/importance/score":       {"internal/importance/numeric", "sample"},
+	"internal/importance/draw":        {"internal/importance/numeric", "internal/importance/score", "sample"},
+	"internal/importance/policy":      {"internal/importance/numeric", "sample"},
+	"internal/importance/substitute":  {"internal/importance/numeric", "internal/importance/policy", "sample"},
+	"internal/importance":             {"internal/importance/score", "internal/importance/draw", "internal/importance/policy", "internal/importance/substitute", "sample"},
+	"internal/importance/state":       {"internal/importance", "internal/importance/score", "internal/importance/draw", "internal/importance/policy", "internal/importance/substitute", "sample"},
+	"internal/importance/epochlayout": {"chunker", "internal/serve/fetch", "internal/importance/state", "internal/importance/policy", "sample"},
 	"engine/internal/count":           {"internal/serve/status", "internal/serve/schedule", "internal/verdict", "sample"},
 
-	"engine":                      {"engine/internal/count", "internal/serve/status", "internal/importance/disk", "internal/importance/epochlayout", "internal/importance/memory", "internal/importance/packing", "internal/importance/session", "internal/quota", "internal/store/cache", "internal/store/mover", "internal/serve/schedule", "internal/serve/deliver", "internal/serve/fetch", "reorder", "logfile", "internal/serve/staging", "source", "chunker", "metaindex", "internal/plan", "internal/importance/state", "importance", "sample"},
-	"server":                      {"internal/errcode", "internal/quota", "internal/serve/deliver", "engine", "internal/serve/schedule", "importance", "sample"},
+	"engine":                      {"engine/internal/count", "internal/serve/status", "internal/importance/disk", "internal/importance/epochlayout", "internal/importance/memory", "internal/importance/packing", "internal/importance/session", "internal/quota", "internal/store/cache", "internal/store/mover", "internal/serve/schedule", "internal/serve/deliver", "internal/serve/fetch", "reorder", "logfile", "internal/serve/staging", "source", "chunker", "metaindex", "internal/plan", "internal/importance/state", "internal/importance/policy", "internal/importance/score", "internal/importance/substitute", "sample"},
+	"server":                      {"internal/errcode", "internal/quota", "internal/serve/deliver", "engine", "internal/serve/schedule", "internal/importance/score", "sample"},
 	"internal/store/cachedir":     nil,
 	"lanes":                       nil,
 	"internal/testenv":            nil,
@@ -206,10 +211,7 @@ func roomOf(name string) string {
 		leaf, _, _ = strings.Cut(leaf, "/")
 		return "internal/" + leaf
 	}
-	switch name {
-	case "importance": // its four subjects go below internal/importance
-		return "internal/importance"
-	case "lanes": // only tests import it
+	if name == "lanes" { // only tests import it
 		return name
 	}
 	return ""

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"lcache/importance"
+	"lcache/internal/importance/score"
 	"lcache/internal/serve/deliver"
 	"lcache/internal/serve/schedule"
 	"lcache/internal/serve/status"
@@ -161,14 +161,14 @@ func TestObservationsHaveALimit(t *testing.T) {
 	if !e.observed.Take(room) {
 		t.Fatalf("%d bytes are not there", room)
 	}
-	seen := importance.Observation{Kind: importance.Losses, Epoch: 2, Index: []sample.Index{1}, Loss: []float32{1}, Node: sample.None}
+	seen := score.Observation{Kind: score.Losses, Epoch: 2, Index: []sample.Index{1}, Loss: []float32{1}, Node: sample.None}
 	e.Observe(0, seen)
 	e.observed.Give(room)
 	for epoch := range uint32(2) { // of the epoch that is trained, and of the next one, which waits for the boundary
 		seen.Epoch, seen.Batch = 2+epoch, 7
 		e.Observe(0, seen)
 	}
-	e.EndEpoch(0, 0, importance.Progress{Epoch: 1 << 20}, Unsent{Dropped: 1000, Changed: true}) // the status after this has all of it
+	e.EndEpoch(0, 0, score.Progress{Epoch: 1 << 20}, Unsent{Dropped: 1000, Changed: true}) // the status after this has all of it
 	waitFor(t, "the worker has looked", func() bool { return status().ObservationsDropped >= before.ObservationsDropped+1000 })
 	if now := status(); now.ObservationsDropped != before.ObservationsDropped+1001 {
 		t.Errorf("%d observations are dropped, want 1", now.ObservationsDropped-before.ObservationsDropped-1000)

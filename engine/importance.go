@@ -7,12 +7,12 @@ import (
 	"maps"
 	"slices"
 
-	"lcache/importance"
 	"lcache/internal/importance/disk"
 	"lcache/internal/importance/memory"
 	"lcache/internal/importance/packing"
 	"lcache/internal/importance/session"
 	"lcache/internal/importance/state"
+	"lcache/internal/importance/substitute"
 	"lcache/internal/serve/deliver"
 	"lcache/internal/store/cache"
 	"lcache/logfile"
@@ -78,7 +78,7 @@ const cacheNotGiven = -1
 func (e *Engine) defaultCache(c state.Config) int64 {
 	left := max(e.spareMemory(), 0)
 	n := left
-	if c.Substitute == importance.Low {
+	if c.Substitute == substitute.Low {
 		n = packing.MemoryLeft(e.cache, left)
 	} else if e.readsAlong(c) {
 		n -= left / alongShare

@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"testing"
 
-	"lcache/importance"
+	"lcache/internal/importance/score"
 	"lcache/internal/importance/state"
 	"lcache/internal/serve/deliver"
 	"lcache/internal/store/ingest"
@@ -69,7 +69,7 @@ func TestEpochEndsHaveALimit(t *testing.T) {
 	l.ask(t, 0, `{"method":"impact","cache":0,"batch_size":16,"lag":0,"params":{"s_share":0}}`)
 	err := e.viewState(0, func(*state.State) { // the worker has to wait
 		keepsLittle(t, 1_000_000, 12<<20, func(i int) {
-			e.EndEpoch(0, i, importance.Progress{Epoch: 1 << 20}, Unsent{Changed: true})
+			e.EndEpoch(0, i, score.Progress{Epoch: 1 << 20}, Unsent{Changed: true})
 		})
 	})
 	if err != nil {

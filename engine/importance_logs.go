@@ -6,10 +6,11 @@ import (
 	"time"
 
 	"lcache/chunker"
-	"lcache/importance"
 	"lcache/internal/importance/epochlayout"
 	"lcache/internal/importance/packing"
+	"lcache/internal/importance/policy"
 	"lcache/internal/importance/state"
+	"lcache/internal/importance/substitute"
 	"lcache/internal/serve/schedule"
 	"lcache/metaindex"
 	"lcache/reorder"
@@ -53,7 +54,7 @@ func (p *important) predict(epoch int) (*epochlayout.Prediction, error) {
 	var err error
 	view := p.View(func(s *state.State) {
 		if uses := s.Uses(epoch); uses != nil {
-			mostUsed, err = importance.MostUsed(uses)
+			mostUsed, err = policy.MostUsed(uses)
 		}
 	})
 	if err = errors.Join(view, err); err != nil || mostUsed == nil {
@@ -164,7 +165,7 @@ func (e *Engine) packsNow() bool {
 }
 
 // substitutesLow reports whether a job's L-samples may stand in for each other.
-func substitutesLow(p *important) bool { return p != nil && p.config.Substitute == importance.Low }
+func substitutesLow(p *important) bool { return p != nil && p.config.Substitute == substitute.Low }
 
 // appendTimeout is how long an append to the log may take.
 func (e *Engine) appendTimeout() time.Duration { return cmp.Or(e.opts.LogTimeout, time.Second) }

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"lcache/importance"
+	"lcache/internal/importance/score"
 	"lcache/internal/serve/deliver"
 	"lcache/internal/serve/schedule"
 	"lcache/internal/serve/status"
@@ -40,7 +40,7 @@ func (l losing) look(t *testing.T, rank, epoch int, loss float32) []sample.Index
 	if len(mine) == 0 {
 		return nil
 	}
-	o := importance.Observation{Kind: importance.Reevaluated, Rank: uint16(rank), Epoch: uint32(epoch), Index: mine, Loss: slices.Repeat([]float32{loss}, len(mine)), Node: sample.None}
+	o := score.Observation{Kind: score.Reevaluated, Rank: uint16(rank), Epoch: uint32(epoch), Index: mine, Loss: slices.Repeat([]float32{loss}, len(mine)), Node: sample.None}
 	l.e.Observe(l.job, o)
 	return mine
 }

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"lcache/importance"
+	"lcache/internal/importance/score"
 	"lcache/internal/serve/deliver"
 	"lcache/internal/serve/schedule"
 )
@@ -67,7 +67,7 @@ func TestBoundaryWithoutRanks(t *testing.T) {
 					}
 				}
 				for _, rank := range c.trains {
-					e.EndEpoch(number, rank, importance.Progress{Epoch: epoch}, Unsent{})
+					e.EndEpoch(number, rank, score.Progress{Epoch: epoch}, Unsent{})
 				}
 			}
 			lines := log.lines("needs all ranks on one machine")

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"lcache/importance"
+	"lcache/internal/importance/score"
 	"lcache/internal/serve/deliver"
 	"lcache/internal/serve/schedule"
 	"lcache/internal/store/cache"
@@ -46,8 +46,8 @@ func newLikeness(e *Engine) *likeness {
 }
 
 // observation is what a trainer reports of a batch. The spread of values falls from epoch to epoch.
-func (l *likeness) observation(rank, epoch, batch int, indices []sample.Index) importance.Observation {
-	o := importance.Observation{Kind: importance.Counts, Rank: uint16(rank), Epoch: uint32(epoch), Batch: uint32(batch), Index: indices, Node: sample.None}
+func (l *likeness) observation(rank, epoch, batch int, indices []sample.Index) score.Observation {
+	o := score.Observation{Kind: score.Counts, Rank: uint16(rank), Epoch: uint32(epoch), Batch: uint32(batch), Index: indices, Node: sample.None}
 	for _, i := range indices {
 		near := l.near[i]
 		same, other := uint16(len(near)), uint16(0)
@@ -183,7 +183,7 @@ func TestClassElastic(t *testing.T) {
 			last = ratio
 			l.classSteps(t, like, epoch, 8)
 			accuracy := 0.5 // which gains nothing
-			e.EndEpoch(0, 0, importance.Progress{Epoch: epoch, Accuracy: &accuracy}, Unsent{})
+			e.EndEpoch(0, 0, score.Progress{Epoch: epoch, Accuracy: &accuracy}, Unsent{})
 		}
 		if (last < 0.8) != (epochs > 0) {
 			t.Errorf("%d epochs: the ratio ends at %v", epochs, last)
@@ -272,7 +272,7 @@ func TestOtherEmbeddings(t *testing.T) {
 		if count() == 0 {
 			t.Errorf("epoch %d: no nodes", epoch)
 		}
-		e.EndEpoch(0, 0, importance.Progress{Epoch: math.MaxUint32}, said) // which ends no epoch
+		e.EndEpoch(0, 0, score.Progress{Epoch: math.MaxUint32}, said) // which ends no epoch
 		waitFor(t, "the nodes are forgotten", func() bool { return count() == 0 })
 		if after := p.high.Held().Taken(); after >= bytes || p.Status().Epoch != epoch {
 			t.Errorf("epoch %d: %d bytes, and %d after the embeddings changed; the epoch is %d", epoch, bytes, after, p.Status().Epoch)

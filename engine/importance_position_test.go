@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"lcache/importance"
+	"lcache/internal/importance/score"
 	"lcache/internal/serve/deliver"
 	"lcache/internal/serve/schedule"
 	"lcache/sample"
@@ -42,9 +42,9 @@ func TestPositionsThatAreMadeUp(t *testing.T) {
 	if _, err := c.ChunkAt(t.Context(), deliver.Position{Epoch: 3, Rank: 1}); !isArgument(err) {
 		t.Errorf("rank 1 of a world of one: %v", err)
 	}
-	e.EndEpoch(0, 9, importance.Progress{Epoch: 2}, Unsent{})
+	e.EndEpoch(0, 9, score.Progress{Epoch: 2}, Unsent{})
 	before := e.Status().Jobs[0].Importance.Observations
-	e.Observe(0, importance.Observation{Kind: importance.Losses, Epoch: 2, Batch: 1000, Index: []sample.Index{1}, Loss: []float32{1}})
+	e.Observe(0, score.Observation{Kind: score.Losses, Epoch: 2, Batch: 1000, Index: []sample.Index{1}, Loss: []float32{1}})
 	waitFor(t, "the worker has looked", func() bool { return e.Status().Jobs[0].Importance.Observations > before })
 	if s := e.Status().Jobs[0].Importance; s.Epoch != 2 || s.LastObservedEpoch != 2 || s.State != "active" {
 		t.Errorf("%+v", s)

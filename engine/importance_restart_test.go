@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"lcache/importance"
+	"lcache/internal/importance/score"
 	"lcache/internal/serve/deliver"
 	"lcache/internal/serve/fetch"
 	"lcache/internal/serve/schedule"
@@ -31,7 +31,7 @@ func observing(t *testing.T, e *Engine, c *deliver.Client, epoch, from, to int) 
 		if err != nil {
 			t.Fatalf("epoch %d batch %d: %v", epoch, batch, err)
 		}
-		o := importance.Observation{Kind: importance.Losses, Epoch: uint32(epoch), Batch: uint32(batch), Index: slices.Clone(got.Indices), Node: sample.None}
+		o := score.Observation{Kind: score.Losses, Epoch: uint32(epoch), Batch: uint32(batch), Index: slices.Clone(got.Indices), Node: sample.None}
 		c.Release(got.Lease)
 		for _, i := range o.Index {
 			o.Loss = append(o.Loss, float32(i%97))

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"lcache/importance"
+	"lcache/internal/importance/score"
 	"lcache/internal/serve/schedule"
 	"lcache/internal/store/ingest"
 	"lcache/sample"
@@ -39,8 +39,8 @@ func TestLowOfLittle(t *testing.T) {
 			e := open(t, o)
 			defer closeEngine(t, e)
 			l := losing{d: d, e: e, world: 1}
-			observed := func(rank, epoch, batch int, served []sample.Index) importance.Observation {
-				o := importance.Observation{Kind: importance.Losses, Rank: uint16(rank), Epoch: uint32(epoch), Batch: uint32(batch)}
+			observed := func(rank, epoch, batch int, served []sample.Index) score.Observation {
+				o := score.Observation{Kind: score.Losses, Rank: uint16(rank), Epoch: uint32(epoch), Batch: uint32(batch)}
 				if c.loss == nil {
 					o.Epoch += 100 // stale
 				}
@@ -63,7 +63,7 @@ func TestLowOfLittle(t *testing.T) {
 					t.Errorf("epoch %d has %d samples and %d substitutes, want a plain one", epoch, len(order), n)
 				}
 			}
-			if s := e.Status().Jobs[0]; s.Divergences != 0 || c.plain != (s.Importance.State != string(importance.Active)) {
+			if s := e.Status().Jobs[0]; s.Divergences != 0 || c.plain != (s.Importance.State != string(score.Active)) {
 				t.Errorf("%d divergences, state %s", s.Divergences, s.Importance.State)
 			}
 		})

@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"lcache/importance"
+	"lcache/internal/importance/score"
 	"lcache/internal/importance/state"
 	"lcache/internal/serve/deliver"
 	"lcache/internal/serve/schedule"
@@ -32,8 +32,8 @@ type servedEpoch struct{ requested, served [][][]sample.Index }
 // steps trains all ranks in step, one batch each in turn, and observes losses. It checks that each sample has its own bytes and label.
 func (l losing) steps(t testing.TB, epoch, from int) (out servedEpoch) {
 	t.Helper()
-	return l.stepsObserved(t, epoch, from, func(rank, epoch, batch int, served []sample.Index) importance.Observation {
-		o := importance.Observation{Kind: importance.Losses, Rank: uint16(rank), Epoch: uint32(epoch), Batch: uint32(batch), Index: served}
+	return l.stepsObserved(t, epoch, from, func(rank, epoch, batch int, served []sample.Index) score.Observation {
+		o := score.Observation{Kind: score.Losses, Rank: uint16(rank), Epoch: uint32(epoch), Batch: uint32(batch), Index: served}
 		for _, i := range served {
 			o.Loss = append(o.Loss, loss(i, epoch))
 		}
@@ -42,7 +42,7 @@ func (l losing) steps(t testing.TB, epoch, from int) (out servedEpoch) {
 }
 
 // stepsObserved is steps with other observations.
-func (l losing) stepsObserved(t testing.TB, epoch, from int, observed func(rank, epoch, batch int, served []sample.Index) importance.Observation) (out servedEpoch) {
+func (l losing) stepsObserved(t testing.TB, epoch, from int, observed func(rank, epoch, batch int, served []sample.Index) score.Observation) (out servedEpoch) {
 	t.Helper()
 	var clients []*deliver.Client
 	out.requested, out.served = make([][][]sample.Index, l.world), make([][][]sample.Index, l.world)

@@ -6,9 +6,9 @@ import (
 	"maps"
 	"slices"
 
-	"lcache/importance"
 	"lcache/internal/importance/memory"
 	"lcache/internal/importance/packing"
+	"lcache/internal/importance/score"
 	"lcache/internal/importance/session"
 	"lcache/internal/importance/state"
 	"lcache/internal/serve/deliver"
@@ -62,14 +62,14 @@ func (e *Engine) importanceOfJob(number int) *important {
 }
 
 // Observe queues an observation. It drops one of a job without importance. It never waits.
-func (e *Engine) Observe(number int, o importance.Observation) {
+func (e *Engine) Observe(number int, o score.Observation) {
 	if p := e.importanceOfJob(number); p != nil {
 		p.Observe(o)
 	}
 }
 
 // EndEpoch notes that a rank has ended an epoch, and how training went. It never waits.
-func (e *Engine) EndEpoch(number, rank int, said importance.Progress, unsent Unsent) {
+func (e *Engine) EndEpoch(number, rank int, said score.Progress, unsent Unsent) {
 	if p := e.importanceOfJob(number); p != nil {
 		p.EndEpoch(rank, said, unsent)
 	}

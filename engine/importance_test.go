@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"lcache/importance"
+	"lcache/internal/importance/score"
 	"lcache/internal/importance/state"
 	"lcache/internal/serve/deliver"
 	"lcache/internal/serve/schedule"
@@ -48,7 +48,7 @@ func (l losing) observed(t *testing.T, c *deliver.Client, epoch int, each func(b
 		if err != nil {
 			t.Fatalf("epoch %d batch %d: %v", epoch, batch, err)
 		}
-		o := importance.Observation{Kind: importance.Losses, Epoch: uint32(epoch), Batch: uint32(batch), Index: slices.Clone(got.Indices), Node: sample.None}
+		o := score.Observation{Kind: score.Losses, Epoch: uint32(epoch), Batch: uint32(batch), Index: slices.Clone(got.Indices), Node: sample.None}
 		c.Release(got.Lease)
 		order = append(order, o.Index...)
 		for _, i := range o.Index {
@@ -83,7 +83,7 @@ func (l losing) train(c *deliver.Client, epoch, rank, from int) (order []sample.
 		}
 		indices := slices.Clone(got.Indices)
 		c.Release(got.Lease)
-		o := importance.Observation{Kind: importance.Losses, Rank: uint16(rank), Epoch: uint32(epoch), Batch: uint32(b), Index: indices}
+		o := score.Observation{Kind: score.Losses, Rank: uint16(rank), Epoch: uint32(epoch), Batch: uint32(b), Index: indices}
 		for _, i := range indices {
 			o.Loss = append(o.Loss, loss(i, epoch))
 		}
@@ -283,9 +283,9 @@ func TestWithoutImportance(t *testing.T) {
 	d, o := small(t, schedule.Job{})
 	e := open(t, o)
 	defer closeEngine(t, e)
-	e.Observe(0, importance.Observation{Kind: importance.Losses, Index: []sample.Index{1}, Loss: []float32{1}})
-	e.EndEpoch(0, 0, importance.Progress{}, Unsent{})
-	e.Observe(99, importance.Observation{})
+	e.Observe(0, score.Observation{Kind: score.Losses, Index: []sample.Index{1}, Loss: []float32{1}})
+	e.EndEpoch(0, 0, score.Progress{}, Unsent{})
+	e.Observe(99, score.Observation{})
 	if _, err := e.Weights(0, 0, []sample.Index{1}); err == nil {
 		t.Error("weights without importance")
 	}

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"lcache/importance"
+	"lcache/internal/importance/score"
 	"lcache/internal/importance/state"
 	"lcache/sample"
 )
@@ -17,10 +17,10 @@ func TestJobWithoutImportance(t *testing.T) {
 	o.Memory, o.Patience = 32<<20, 20*time.Second
 	e := open(t, o)
 	defer closeEngine(t, e)
-	seen := importance.Observation{Kind: importance.Losses, Index: []sample.Index{1}, Loss: []float32{1}, Node: sample.None}
+	seen := score.Observation{Kind: score.Losses, Index: []sample.Index{1}, Loss: []float32{1}, Node: sample.None}
 	allocated := testing.AllocsPerRun(100, func() {
 		e.Observe(0, seen)
-		e.EndEpoch(0, 0, importance.Progress{Epoch: 1}, Unsent{Dropped: 1})
+		e.EndEpoch(0, 0, score.Progress{Epoch: 1}, Unsent{Dropped: 1})
 	})
 	if allocated != 0 {
 		t.Errorf("%v allocations for importance in a job without", allocated)
@@ -41,7 +41,7 @@ func TestJobWithoutImportance(t *testing.T) {
 				c.Release(got.Lease)
 			}
 			e.Observe(0, seen)
-			e.EndEpoch(0, 0, importance.Progress{}, Unsent{})
+			e.EndEpoch(0, 0, score.Progress{}, Unsent{})
 			done <- err
 		}()
 		select {

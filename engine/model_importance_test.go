@@ -8,7 +8,8 @@ import (
 	"path/filepath"
 	"slices"
 
-	"lcache/importance"
+	"lcache/internal/importance/draw"
+	"lcache/internal/importance/score"
 	"lcache/internal/importance/state"
 	"lcache/internal/serve/deliver"
 	"lcache/sample"
@@ -88,7 +89,7 @@ func (m *model) beginImportant() {
 	data := state.Dataset{Fingerprint: m.e.cache.Manifest.Fingerprint().String(), Labels: m.e.cache.Manifest.Labels(), Sizes: m.e.cache.Manifest.Sizes()}
 	var err error
 	if o.twin, err = state.Open(p.config, filepath.Join(m.twinDir, "twin"), data, p.j.schedule.Replays(), slog.New(slog.DiscardHandler)); err == nil {
-		err = errors.Join(o.twin.Advance(o.twin.Epoch(), importance.Progress{}), o.twin.Save())
+		err = errors.Join(o.twin.Advance(o.twin.Epoch(), score.Progress{}), o.twin.Save())
 	}
 	if err != nil {
 		m.fail("the twin of an importance job: %v", err)
@@ -149,7 +150,7 @@ func (m *model) orders() (byRank [][][]sample.Index) {
 	}
 	for rank := range c.WorldSize {
 		if order.Indices != nil {
-			byRank = append(byRank, batchesOf(importance.Striped(order.Indices, c.WorldSize, c.DropLast), rank, c.WorldSize, c.BatchSize, c.DropLast))
+			byRank = append(byRank, batchesOf(draw.Striped(order.Indices, c.WorldSize, c.DropLast), rank, c.WorldSize, c.BatchSize, c.DropLast))
 			continue
 		}
 		indices, err := m.replay.Rank(o.at.Epoch, rank, nil)
@@ -206,17 +207,17 @@ func (m *model) readImportant() {
 // observeImportant tells the engine and the twin of a batch.
 func (m *model) observeImportant(at deliver.Position, indices []sample.Index) {
 	o := m.drawing
-	seen := importance.Observation{Kind: importance.Losses, Rank: uint16(at.Rank), Epoch: uint32(at.Epoch), Batch: uint32(o.observed), Index: slices.Clone(indices), Node: sample.None}
+	seen := score.Observation{Kind: score.Losses, Rank: uint16(at.Rank), Epoch: uint32(at.Epoch), Batch: uint32(o.observed), Index: slices.Clone(indices), Node: sample.None}
 	o.observed++
 	if o.twin.Config.Method == "spider" {
-		seen.Kind = importance.Counts
+		seen.Kind = score.Counts
 		seen.Node = indices[m.r.IntN(len(indices))]
 		for range m.r.IntN(60) { // of any class: those of others are left out
 			seen.Neighbours = append(seen.Neighbours, sample.Index(m.r.IntN(m.e.cache.Manifest.Len())))
 		}
 	}
 	for _, i := range indices {
-		if seen.Kind == importance.Losses {
+		if seen.Kind == score.Losses {
 			seen.Loss = append(seen.Loss, loss(i, at.Epoch))
 		} else {
 			seen.Same, seen.Other = append(seen.Same, uint16(i%7)), append(seen.Other, uint16(i%3))

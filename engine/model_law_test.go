@@ -4,8 +4,9 @@ import (
 	"errors"
 	"slices"
 
-	"lcache/importance"
+	"lcache/internal/importance/score"
 	"lcache/internal/importance/state"
+	"lcache/internal/importance/substitute"
 	"lcache/internal/serve/deliver"
 	"lcache/sample"
 )
@@ -42,7 +43,7 @@ func (m *model) promise(epoch int) *promise {
 func (m *model) advance(epoch int) {
 	twin := m.drawing.twin
 	before := twin.Orders()
-	if err := errors.Join(twin.Advance(epoch, importance.Progress{Epochs: m.e.cache.Record.Job.Epochs}), twin.Save()); err != nil {
+	if err := errors.Join(twin.Advance(epoch, score.Progress{Epochs: m.e.cache.Record.Job.Epochs}), twin.Save()); err != nil {
 		m.fail("the twin: %v", err)
 	}
 	for epoch, order := range twin.Orders() {
@@ -100,7 +101,7 @@ func (m *model) checkServed(at deliver.Position, b *deliver.Batch, want []sample
 // isLawful checks how often a sample that is served has stood in for others, and when: an L-sample that was served before does not, and a node does so seldom, within its class.
 func (m *model) isLawful(at deliver.Position, p *promise, want, served sample.Index) {
 	c := m.drawing.twin.Config
-	if c.Substitute == importance.Class {
+	if c.Substitute == substitute.Class {
 		if want != served && p.high[want] {
 			m.fail("%+v: %d stands in for %d, an H-sample", at, served, want)
 		}

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"lcache/importance"
+	"lcache/internal/importance/score"
 	"lcache/internal/serve/deliver"
 	"lcache/internal/serve/schedule"
 	"lcache/internal/store/cache"
@@ -104,7 +104,7 @@ func TestLogIsFilledAfterPackages(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		o := importance.Observation{Kind: importance.Losses, Batch: uint32(batch), Index: slices.Clone(got.Indices), Node: sample.None}
+		o := score.Observation{Kind: score.Losses, Batch: uint32(batch), Index: slices.Clone(got.Indices), Node: sample.None}
 		c.Release(got.Lease)
 		for _, i := range o.Index {
 			o.Loss = append(o.Loss, loss(i, 0))

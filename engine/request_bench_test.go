@@ -7,7 +7,7 @@ import (
 	"slices"
 	"testing"
 
-	"lcache/importance"
+	"lcache/internal/importance/score"
 	"lcache/internal/serve/deliver"
 	"lcache/internal/store/ingest"
 	"lcache/sample"
@@ -56,8 +56,8 @@ func BenchmarkRequest(b *testing.B) {
 }
 
 // observed is an observation of a batch.
-func observed(at deliver.Position, indices []sample.Index) importance.Observation {
-	o := importance.Observation{Kind: importance.Losses, Epoch: uint32(at.Epoch), Batch: uint32(at.Batch), Index: slices.Clone(indices), Node: sample.None}
+func observed(at deliver.Position, indices []sample.Index) score.Observation {
+	o := score.Observation{Kind: score.Losses, Epoch: uint32(at.Epoch), Batch: uint32(at.Batch), Index: slices.Clone(indices), Node: sample.None}
 	for _, i := range o.Index {
 		o.Loss = append(o.Loss, loss(i, at.Epoch))
 	}

@@ -37,7 +37,7 @@ var (
 func locksOf(t *testing.T, which string, requests int) (taken []lockTaken) {
 	t.Helper()
 	profile := filepath.Join(t.TempDir(), "coverage")
-	covered := []string{"engine", "internal/serve/...", "importance", "internal/importance/..."}
+	covered := []string{"engine", "internal/serve/...", "internal/importance/..."}
 	cmd := exec.CommandContext(t.Context(), "go", "test", "-vet=off", "-run", "^$", "-bench", "^BenchmarkRequest$/^"+which+"$", "-benchtime", strconv.Itoa(requests)+"x",
 		"-covermode", "atomic", "-coverpkg", "lcache/"+strings.Join(covered, ",lcache/"), "-coverprofile", profile, ".")
 	if out, err := cmd.CombinedOutput(); err != nil {

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"lcache/importance"
+	"lcache/internal/importance/score"
 	"lcache/internal/serve/deliver"
 	"lcache/internal/serve/schedule"
 	"lcache/lanes"
@@ -95,7 +95,7 @@ func (l losing) watched(t *testing.T, c *deliver.Client, epoch int) (order []sam
 		if err := l.d.check(l.e, got); err != nil {
 			t.Fatalf("epoch %d batch %d: %v", epoch, b, err)
 		}
-		seen := importance.Observation{Kind: importance.Losses, Epoch: uint32(epoch), Batch: uint32(b), Index: slices.Clone(got.Indices), Node: sample.None}
+		seen := score.Observation{Kind: score.Losses, Epoch: uint32(epoch), Batch: uint32(b), Index: slices.Clone(got.Indices), Node: sample.None}
 		c.Release(got.Lease)
 		for _, i := range seen.Index {
 			seen.Loss = append(seen.Loss, loss(i, epoch))

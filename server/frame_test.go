@@ -16,8 +16,8 @@ import (
 	"testing"
 
 	"lcache/engine"
-	"lcache/importance"
 	"lcache/internal/errcode"
+	"lcache/internal/importance/score"
 	"lcache/internal/serve/deliver"
 	"lcache/sample"
 )
@@ -80,9 +80,9 @@ func TestGoldenRequests(t *testing.T) {
 		"job":        {typeJob, 13, func(b []byte) (any, error) { return decodeJob(b) }, jobRequest{"train"}},
 		"chunk-job":  {typeChunk, 14, func(b []byte) (any, error) { return decodeChunk(b) }, chunkRequest{3, 1, 17}},
 		"observe": {typeObserve, 0, func(b []byte) (any, error) { return decodeObserve(b) },
-			importance.Observation{Kind: importance.Losses, Rank: 1, Epoch: 3, Batch: 17, Index: []uint32{5, 9}, Loss: []float32{0.5, 2.25}, Node: sample.None}},
+			score.Observation{Kind: score.Losses, Rank: 1, Epoch: 3, Batch: 17, Index: []uint32{5, 9}, Loss: []float32{0.5, 2.25}, Node: sample.None}},
 		"observe-counts": {typeObserve, 0, func(b []byte) (any, error) { return decodeObserve(b) },
-			importance.Observation{Kind: importance.Counts, Rank: 1, Epoch: 3, Batch: 17, Index: []uint32{5, 9}, Same: []uint16{7, 0}, Other: []uint16{1, 65535}, Node: 9, Neighbours: []uint32{5}}},
+			score.Observation{Kind: score.Counts, Rank: 1, Epoch: 3, Batch: 17, Index: []uint32{5, 9}, Same: []uint16{7, 0}, Other: []uint16{1, 65535}, Node: 9, Neighbours: []uint32{5}}},
 		"reevaluate": {typeReevaluate, 15, func(b []byte) (any, error) { return decodePage(b, "REEVALUATE") }, pageRequest{nowhere, 1, 64, 256}},
 		"order":      {typeOrder, 16, func(b []byte) (any, error) { return decodePage(b, "ORDER") }, pageRequest{3, 1, 64, 256}},
 		"weights":    {typeWeights, 17, func(b []byte) (any, error) { return decodeWeights(b) }, weightsRequest{3, []uint32{5, 9}}},
@@ -354,7 +354,7 @@ func FuzzDecode(f *testing.F) {
 				u32(q.first, q.count)
 			}
 		case typeObserve:
-			var o importance.Observation
+			var o score.Observation
 			if o, err = decodeObserve(got.body); err == nil {
 				if o.Index == nil {
 					return // a number of samples that is refused later

@@ -6,7 +6,7 @@ import (
 	"math"
 
 	"lcache/engine"
-	"lcache/importance"
+	"lcache/internal/importance/score"
 	"lcache/internal/surrogate"
 	"lcache/sample"
 )
@@ -58,10 +58,10 @@ func (r *body) floats(n int) []float32 {
 
 // decodeObserve decodes OBSERVE. A number of samples that no observation may have is kept as an observation without any, which is refused and counted; a frame that does not
 // hold what it announces breaks the protocol.
-func decodeObserve(b []byte) (o importance.Observation, err error) {
+func decodeObserve(b []byte) (o score.Observation, err error) {
 	r := body{b: b}
 	head := r.u32()
-	o = importance.Observation{Kind: uint8(head), Rank: uint16(head >> 16), Epoch: r.u32(), Batch: r.u32(), Node: sample.None}
+	o = score.Observation{Kind: uint8(head), Rank: uint16(head >> 16), Epoch: r.u32(), Batch: r.u32(), Node: sample.None}
 	n := uint64(r.u32())
 	if head>>8&0xff != 0 {
 		return o, broken("OBSERVE with %#x where 0 belongs", head>>8&0xff)
@@ -70,17 +70,17 @@ func decodeObserve(b []byte) (o importance.Observation, err error) {
 	if r.bad || uint64(len(r.b)) < n*each {
 		return o, broken("OBSERVE does not hold as many numbers as it announces")
 	}
-	if n > importance.MaxSamples {
+	if n > score.MaxSamples {
 		return o, nil
 	}
 	switch o.Kind {
-	case importance.Losses, importance.Reevaluated:
+	case score.Losses, score.Reevaluated:
 		o.Index, o.Loss = r.column(n), r.floats(int(n))
-	case importance.Counts:
+	case score.Counts:
 		o.Index, o.Same, o.Other = r.column(n), r.u16s(int(n)), r.u16s(int(n))
 		o.Node = r.u32()
 		k := uint64(r.u32())
-		if k > importance.MaxNeighbours && uint64(len(r.b)) == 4*k {
+		if k > score.MaxNeighbours && uint64(len(r.b)) == 4*k {
 			o.Index = nil
 			return o, nil
 		}
@@ -128,7 +128,7 @@ func (c *conn) observeRead() error {
 }
 
 // decodeEpochEnd decodes EPOCHEND. Unknown keys are ignored.
-func decodeEpochEnd(b []byte) (rank int, p importance.Progress, unsent engine.Unsent, err error) {
+func decodeEpochEnd(b []byte) (rank int, p score.Progress, unsent engine.Unsent, err error) {
 	said := struct {
 		Epoch    uint32   `json:"epoch"`
 		Rank     uint32   `json:"rank"`
@@ -146,7 +146,7 @@ func decodeEpochEnd(b []byte) (rank int, p importance.Progress, unsent engine.Un
 	if err := surrogate.Unmarshal(b, &said); err != nil {
 		return 0, p, unsent, broken("EPOCHEND: %v", err)
 	}
-	p = importance.Progress{Epoch: int(said.Epoch), Accuracy: said.Accuracy, Loss: said.Loss, Off: said.Off}
+	p = score.Progress{Epoch: int(said.Epoch), Accuracy: said.Accuracy, Loss: said.Loss, Off: said.Off}
 	r := said.Refused
 	return int(said.Rank), p, engine.Unsent{Dropped: int64(said.Dropped), Shape: int64(r.Shape), NotFinite: int64(r.NotFinite), Dimension: int64(r.Dimension), Changed: said.Changed}, nil
 }

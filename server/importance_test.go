@@ -12,18 +12,18 @@ import (
 	"time"
 
 	"lcache/engine"
-	"lcache/importance"
+	"lcache/internal/importance/score"
 	"lcache/internal/serve/status"
 )
 
 // observation is the body of OBSERVE.
-func observation(o importance.Observation) []byte {
+func observation(o score.Observation) []byte {
 	b := columnOf(uint32(o.Kind)|uint32(o.Rank)<<16, o.Epoch, o.Batch, uint32(len(o.Index)))
 	b = appendColumn(b, o.Index)
 	for _, v := range o.Loss {
 		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(v))
 	}
-	if o.Kind == importance.Counts {
+	if o.Kind == score.Counts {
 		for _, column := range [][]uint16{o.Same, o.Other} {
 			for _, v := range column {
 				b = binary.LittleEndian.AppendUint16(b, v)
@@ -99,7 +99,7 @@ func TestImportance(t *testing.T) {
 			if got := indicesOf(t, c.ask(typeChunk, columnOf(0, rank, uint32(b)))); !slices.Equal(got, indices) {
 				t.Errorf("rank %d batch %d is %v, the order has %v", rank, b, got, indices)
 			}
-			o := importance.Observation{Kind: importance.Losses, Rank: uint16(rank), Batch: uint32(b), Index: indices, Loss: make([]float32, len(indices))}
+			o := score.Observation{Kind: score.Losses, Rank: uint16(rank), Batch: uint32(b), Index: indices, Loss: make([]float32, len(indices))}
 			for k, i := range indices {
 				o.Loss[k] = float32(i)
 			}
@@ -163,7 +163,7 @@ func TestSubstitutes(t *testing.T) {
 			if requested != nil || !slices.Equal(got.indices, indices) {
 				t.Errorf("epoch 0 has substitutes: %v for %v", got.indices, indices)
 			}
-			o := importance.Observation{Kind: importance.Losses, Rank: uint16(rank), Batch: uint32(b), Index: indices, Loss: make([]float32, len(indices))}
+			o := score.Observation{Kind: score.Losses, Rank: uint16(rank), Batch: uint32(b), Index: indices, Loss: make([]float32, len(indices))}
 			for k, i := range indices {
 				o.Loss[k] = float32(i)
 			}
@@ -214,19 +214,19 @@ func TestSubstitutes(t *testing.T) {
 func TestBadObservations(t *testing.T) {
 	s := start(t, testEngine(t, nil), nil)
 	c := attach(t, s, "")
-	c.tell(typeObserve, observation(importance.Observation{Kind: importance.Losses, Index: []uint32{1}, Loss: []float32{1}})) // before anybody asked for importance
+	c.tell(typeObserve, observation(score.Observation{Kind: score.Losses, Index: []uint32{1}, Loss: []float32{1}})) // before anybody asked for importance
 	c.importance(`{"method":"impact","lag":0,"params":{"s_share":0}}`)
-	nan, many := float32(math.NaN()), make([]uint32, importance.MaxSamples+1)
-	for batch, o := range []importance.Observation{
+	nan, many := float32(math.NaN()), make([]uint32, score.MaxSamples+1)
+	for batch, o := range []score.Observation{
 		{Index: []uint32{1, 2, 3}, Loss: []float32{nan, 2, float32(math.Inf(-1))}},
 		{Index: []uint32{1, testSamples, math.MaxUint32}, Loss: []float32{1, 1, 1}},
 		{Index: []uint32{4, 4}, Loss: []float32{1, -1}},
 		{},
 		{Index: many, Loss: make([]float32, len(many))},
 		{Index: []uint32{1}, Loss: []float32{1}, Epoch: 9},
-		{Kind: importance.Counts, Index: []uint32{1}, Same: []uint16{1}, Other: []uint16{1}},
+		{Kind: score.Counts, Index: []uint32{1}, Same: []uint16{1}, Other: []uint16{1}},
 	} {
-		o.Batch, o.Kind = uint32(batch), max(o.Kind, importance.Losses)
+		o.Batch, o.Kind = uint32(batch), max(o.Kind, score.Losses)
 		c.tell(typeObserve, observation(o))
 	}
 	c.order(0, 0, 9)
@@ -262,12 +262,12 @@ func TestFloodOfObservations(t *testing.T) {
 	s := start(t, testEngine(t, nil), nil)
 	c := attach(t, s, "")
 	c.importance(`{"method":"shade","lag":1}`)
-	indices := make([]uint32, importance.MaxSamples)
+	indices := make([]uint32, score.MaxSamples)
 	var before, after runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)
 	for batch := range uint32(160) { // 80 MB
-		c.tell(typeObserve, observation(importance.Observation{Kind: importance.Losses, Epoch: 1, Batch: batch, Index: indices, Loss: make([]float32, len(indices))}))
+		c.tell(typeObserve, observation(score.Observation{Kind: score.Losses, Epoch: 1, Batch: batch, Index: indices, Loss: make([]float32, len(indices))}))
 	}
 	c.ask(typeStatus, nil)
 	runtime.GC()

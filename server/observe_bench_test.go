@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"lcache/importance"
+	"lcache/internal/importance/score"
 	"lcache/sample"
 )
 
@@ -24,17 +24,17 @@ func BenchmarkObserveFrames(b *testing.B) {
 				s := start(b, testEngine(b, nil), nil)
 				c := attach(b, s, "")
 				c.importance(`{"lag":0,` + job + `}`)
-				kind := uint8(importance.Losses)
+				kind := uint8(score.Losses)
 				if job == `"method":"spider"` {
-					kind = importance.Counts
+					kind = score.Counts
 				}
 				index := make([]uint32, batch)
 				for k := range index {
 					index[k] = uint32(k*7) % testSamples
 				}
 				const burst = 16
-				o := importance.Observation{Kind: kind, Index: index, Node: sample.None}
-				if kind == importance.Losses {
+				o := score.Observation{Kind: kind, Index: index, Node: sample.None}
+				if kind == score.Losses {
 					o.Loss = make([]float32, batch)
 					for k := range o.Loss {
 						o.Loss[k] = float32(k*31%101) / 10

@@ -43,7 +43,7 @@ type Prediction struct {
 	High     *sample.Set    // samples that memory will hold
 }
 
-// Predict returns the Prediction of an epoch. It takes over mostUsed (importance.MostUsed), and frees it after an error. size returns the bytes of a sample in memory.
+// Predict returns the Prediction of an epoch. It takes over mostUsed (policy.MostUsed), and frees it after an error. size returns the bytes of a sample in memory.
 func Predict(mostUsed []sample.Index, c state.Config, size func(sample.Index) int64) (*Prediction, error) {
 	high, err := sample.NewSet(len(mostUsed))
 	if err != nil {

@@ -4,8 +4,8 @@ import (
 	"math"
 
 	"lcache/chunker"
-	"lcache/importance"
 	"lcache/internal/disk/offheap"
+	"lcache/internal/importance/policy"
 	"lcache/sample"
 )
 
@@ -36,7 +36,7 @@ func (l *Log) roomForChosen() (r room, is bool) {
 // keeps returns the samples that the log of an epoch keeps; nil: the samples that the budget admits. The caller closes the set.
 //
 // If the budget is smaller than the data, a log keeps the samples that the budget admits by their names. More is known of a drawn epoch: how often it delivers each sample, and how often each is expected to be
-// delivered after that. The new log keeps the most-used samples, from the old log or from the source (importance.Keeping). A sample from the source is written to the next log as soon as the scan has made room for
+// delivered after that. The new log keeps the most-used samples, from the old log or from the source (policy.Keeping). A sample from the source is written to the next log as soon as the scan has made room for
 // it, by leaving out what that log does not keep (docs/adr/0029-drawn-lines.md).
 func (l *Log) keeps(e *Epoch) (*sample.Set, error) {
 	r, is := l.roomForChosen()
@@ -63,7 +63,7 @@ func (l *Log) keeps(e *Epoch) (*sample.Set, error) {
 			comes.Add(index)
 		}
 	}
-	return importance.Keeping{MostUsed: e.MostUsed, Uses: uses, Room: r.bytes, Most: r.samples, Comes: comes.Has, High: e.High.Has, Here: l.Has,
+	return policy.Keeping{MostUsed: e.MostUsed, Uses: uses, Room: r.bytes, Most: r.samples, Comes: comes.Has, High: e.High.Has, Here: l.Has,
 		Size: func(i sample.Index) int64 {
 			if p := chunker.Padded(l.Sizes[i], l.Align); p <= r.largest {
 				return int64(p)

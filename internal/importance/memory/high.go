@@ -10,8 +10,10 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"lcache/importance"
+	"lcache/internal/importance"
+	"lcache/internal/importance/policy"
 	"lcache/internal/importance/state"
+	"lcache/internal/importance/substitute"
 	"lcache/internal/serve/staging"
 	"lcache/sample"
 )
@@ -30,7 +32,7 @@ type Delivery struct {
 	Epoch     int
 	Indices   []sample.Index
 	Addresses []staging.Address // of the samples; nil where the memory may have another use by now
-	Kinds     []importance.Kind // how the epoch's plan serves each sample; nil: as drawn
+	Kinds     []policy.Kind     // how the epoch's plan serves each sample; nil: as drawn
 }
 
 // A High holds the samples that a job's memory policy keeps, in addition to the shared memory. Samples enter when they are delivered; a hit is one copy.
@@ -48,8 +50,8 @@ type High struct {
 	busy   bool       // the worker has policy and pair for itself
 	idle   *sync.Cond // busy has ended
 	noted  []delivered
-	policy importance.Policy
-	pair   *importance.Homophily // the policy, where others of a class may stand in; else nil
+	policy policy.Policy
+	pair   *policy.Homophily // the policy, where others of a class may stand in; else nil
 	stats  importance.Stats
 	stood  map[int]map[sample.Index]int // by epoch: how often a sample was delivered in place of others, with pair
 	seen   *sample.Set                  // what was delivered
@@ -59,7 +61,7 @@ type High struct {
 type delivered struct {
 	epoch   int
 	index   sample.Index
-	planned importance.Kind // by the epoch's plan
+	planned policy.Kind // by the epoch's plan
 	from    sample.Origin
 }
 
@@ -75,7 +77,7 @@ func NewHigh(c state.Config, o Options) (*High, error) {
 	h := &High{o: o, total: c.Cache, stood: map[int]map[sample.Index]int{}}
 	h.idle = sync.NewCond(&h.mu)
 	h.show()
-	if c.Substitute == importance.Class {
+	if c.Substitute == substitute.Class {
 		if h.pair, err = m.WithNodes(c.Policy, o.Manifest.Labels(), c.Cache, c.Params); err == nil {
 			h.policy = h.pair
 		}
@@ -157,8 +159,8 @@ func (h *High) Begin(epoch int, values, targets []float64, order []sample.Index,
 	maps.DeleteFunc(h.stood, func(e int, _ map[sample.Index]int) bool { return e < epoch-1 })
 	h.mu.Unlock()
 	h.alone(func() {
-		if _, is := h.policy.(*importance.HCache); is {
-			if high, err := importance.Top(values, c.Cache, h.held.Size); err == nil {
+		if _, is := h.policy.(*policy.HCache); is {
+			if high, err := policy.Top(values, c.Cache, h.held.Size); err == nil {
 				for i := range values {
 					if !high.Has(sample.Index(i)) {
 						values[i] = 0
@@ -167,21 +169,21 @@ func (h *High) Begin(epoch int, values, targets []float64, order []sample.Index,
 				high.Close()
 			}
 		}
-		importance.BeginPolicy(h.policy, epoch, values, targets, order)
+		policy.Begin(h.policy, epoch, values, targets, order)
 	})
 }
 
 // EndEpoch leaves memory for the boundary.
 func (h *High) EndEpoch() {
 	h.alone(func() {
-		if p, ok := h.inner().(*importance.NextUse); ok {
+		if p, ok := h.inner().(*policy.NextUse); ok {
 			p.EndEpoch()
 		}
 	})
 }
 
 // inner is the policy of the important samples.
-func (h *High) inner() importance.Policy {
+func (h *High) inner() policy.Policy {
 	if h.pair != nil {
 		return h.pair.Policy()
 	}
@@ -215,7 +217,7 @@ func (h *High) take(of Delivery) (keep []writing) {
 	}
 	for k, index := range of.Indices {
 		h.seen.Add(index)
-		s := delivered{epoch: of.Epoch, index: index, planned: importance.Miss}
+		s := delivered{epoch: of.Epoch, index: index, planned: policy.Miss}
 		if k < len(of.Addresses) {
 			s.from = of.Addresses[k].From
 		}
@@ -246,7 +248,7 @@ func (h *High) show() {
 // deliver counts a sample that was delivered, and reports whether its bytes are here or about to be. The policy gets it as a use. h.mu is held.
 func (h *High) deliver(d delivered) (here bool) {
 	_, kind := h.policy.Get(d.index, nil)
-	here = kind == importance.Hit && h.held.hasOrWrites(d.index)
+	here = kind == policy.Hit && h.held.hasOrWrites(d.index)
 	h.count(d, here, here && h.pair != nil && h.pair.Nodes().Has(d.index))
 	return here
 }
@@ -266,7 +268,7 @@ func (h *High) offer(index sample.Index, data []byte) (w writing, ok bool) {
 // count counts a sample that was delivered: as one of Stats.Requested. h.mu is held.
 func (h *High) count(d delivered, here, isNode bool) {
 	switch {
-	case d.planned == importance.Substitute:
+	case d.planned == policy.Substitute:
 		h.stats.Substituted++
 		most := 1 // an L-sample stands in once in an epoch: these are not counted one by one, as there may be millions
 		if h.pair != nil {
@@ -283,7 +285,7 @@ func (h *High) count(d delivered, here, isNode bool) {
 		h.stats.HighHits++
 	case d.from == sample.FromSource:
 		h.stats.SourceMisses++
-	case d.planned == importance.Hit && h.pair == nil:
+	case d.planned == policy.Hit && h.pair == nil:
 		h.stats.LowHits++
 	default:
 		h.stats.LogHits++

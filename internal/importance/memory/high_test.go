@@ -6,7 +6,7 @@ import (
 	"sync"
 	"testing"
 
-	"lcache/importance"
+	"lcache/internal/importance/policy"
 	"lcache/internal/importance/state"
 	"lcache/internal/serve/staging"
 	"lcache/sample"
@@ -14,7 +14,7 @@ import (
 
 // slowPolicy is a memory policy whose work at a boundary ends when the test says so.
 type slowPolicy struct {
-	importance.Policy
+	policy.Policy
 	began, goOn chan struct{}
 }
 
@@ -28,7 +28,7 @@ func (p *slowPolicy) Begin(epoch int, values []float64, order []sample.Index) {
 	p.Policy.Begin(epoch, values, order)
 }
 
-func (p *slowPolicy) Clone() (importance.Policy, error) {
+func (p *slowPolicy) Clone() (policy.Policy, error) {
 	p.wait()
 	return p.Policy.Clone()
 }
@@ -39,10 +39,10 @@ type shared []byte
 func (m shared) slice(offset uint64, n int) []byte { return m[offset:][:n] }
 
 // high makes a memory with room for four samples.
-func (s *samples) high(t *testing.T, policy, more string) (*High, shared) {
+func (s *samples) high(t *testing.T, name, more string) (*High, shared) {
 	t.Helper()
 	room := 4 * newCells(s.Manifest).round(size)
-	c, err := state.Parse(fmt.Appendf(nil, `{"method":"spider","policy":%q,"batch_size":4,"cache":%d,"lag":0%s}`, policy, room, more), state.Defaults{Seed: "1", BatchSize: 4, WorldSize: 1, Lag: "0"})
+	c, err := state.Parse(fmt.Appendf(nil, `{"method":"spider","policy":%q,"batch_size":4,"cache":%d,"lag":0%s}`, name, room, more), state.Defaults{Seed: "1", BatchSize: 4, WorldSize: 1, Lag: "0"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +77,7 @@ func TestRequestsAtABoundary(t *testing.T) {
 			slow := &slowPolicy{h.inner(), make(chan struct{}), make(chan struct{})}
 			goOn := sync.OnceFunc(func() { close(slow.goOn) })
 			t.Cleanup(goOn)
-			h.pair = importance.NewHomophily(slow, h.pair.Nodes(), h.total, 1)
+			h.pair = policy.NewHomophily(slow, h.pair.Nodes(), h.total, 1)
 			h.policy = h.pair
 			h.Served(m.delivery(0, d.bytes[7], 7))
 			done := make(chan struct{})
@@ -133,10 +133,10 @@ func TestManyDeliveriesAtABoundary(t *testing.T) {
 
 // TestRefusedBytesAreNoHit: a sample whose bytes were not right is no hit although the policy keeps it, and its bytes are kept when they are right.
 func TestRefusedBytesAreNoHit(t *testing.T) {
-	for _, policy := range []string{"lru", "minio", "next-use", "paper"} {
-		t.Run(policy, func(t *testing.T) {
+	for _, name := range []string{"lru", "minio", "next-use", "paper"} {
+		t.Run(name, func(t *testing.T) {
 			d := newSamples(t)
-			h, m := d.high(t, policy, "")
+			h, m := d.high(t, name, "")
 			order := []sample.Index{7, 7, 7, 7, 7, 7}
 			values := make([]float64, 40)
 			for i := range values {

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"lcache/importance"
+	"lcache/internal/importance/substitute"
 	"lcache/sample"
 )
 
@@ -230,7 +230,7 @@ func (h *High) ForgetNodes() {
 }
 
 // Rehearsal copies the policy's decisions, without the bytes.
-func (h *High) Rehearsal() (r *importance.Rehearsal, err error) {
-	h.alone(func() { r, err = importance.NewRehearsal(h.pair, h.held.Size) })
+func (h *High) Rehearsal() (r *substitute.Rehearsal, err error) {
+	h.alone(func() { r, err = substitute.NewRehearsal(h.pair, h.held.Size) })
 	return r, err
 }

@@ -3,7 +3,7 @@ package packing
 import (
 	"fmt"
 
-	"lcache/importance"
+	"lcache/internal/importance/substitute"
 	"lcache/logfile"
 )
 
@@ -92,9 +92,9 @@ func decide(v view) action {
 }
 
 // nextVictim is the piece to empty next: a segment of a Logfile before a package. A list is left out by being nil.
-func nextVictim(pieces *pieces, space importance.Space) (piece, bool) {
+func nextVictim(pieces *pieces, space substitute.Space) (piece, bool) {
 	for half, list := range pieces {
-		if number := importance.Victim(list, space); number >= 0 {
+		if number := substitute.Victim(list, space); number >= 0 {
 			return piece{half, number}, true
 		}
 	}

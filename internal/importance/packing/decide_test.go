@@ -7,7 +7,7 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 
-	"lcache/importance"
+	"lcache/internal/importance/substitute"
 	"lcache/logfile"
 )
 
@@ -37,7 +37,7 @@ func TestDecide(t *testing.T) {
 			return fmt.Sprintf("%s\nbecause %s\n", a, a.why)
 		case "victim":
 			pieces := pieces{s.list("A"), s.list("B"), s.list("packages")}
-			if next, ok := nextVictim(&pieces, importance.Space{Places: s.number("places"), Free: s.number("free"), Reserve: s.number("reserve")}); ok {
+			if next, ok := nextVictim(&pieces, substitute.Space{Places: s.number("places"), Free: s.number("free"), Reserve: s.number("reserve")}); ok {
 				return next.String() + "\n"
 			}
 			return "none\n"
@@ -105,13 +105,13 @@ func (s *story) view() view {
 }
 
 // list is the pieces of a half: bytes and living bytes of each.
-func (s *story) list(name string) (list []importance.Piece) {
+func (s *story) list(name string) (list []substitute.Piece) {
 	s.asked[name] = true
 	for _, one := range strings.Split(s.has[name], ",") {
 		if one == "" {
 			continue
 		}
-		p := importance.Piece{Ordered: name != "packages"}
+		p := substitute.Piece{Ordered: name != "packages"}
 		one, p.Stays = strings.CutSuffix(one, "!")
 		s.scan(one, &p.Bytes, &p.Live)
 		list = append(list, p)

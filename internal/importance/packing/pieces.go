@@ -1,7 +1,7 @@
 package packing
 
 import (
-	"lcache/importance"
+	"lcache/internal/importance/substitute"
 	"lcache/internal/store/cache"
 	"lcache/logfile"
 	"lcache/sample"
@@ -9,12 +9,12 @@ import (
 
 // pieces count the bytes that live in each segment and package of a cache, by half and number. A scan of all samples' places counts them when an epoch begins; each move updates them. Samples that other
 // goroutines make misses are noticed when the next epoch begins.
-type pieces [logfile.PackageHalf + 1][]importance.Piece
+type pieces [logfile.PackageHalf + 1][]substitute.Piece
 
 // at is a piece. An unknown one is empty.
-func (p *pieces) at(of piece) importance.Piece {
+func (p *pieces) at(of piece) substitute.Piece {
 	if of.number >= len(p[of.half]) {
-		return importance.Piece{}
+		return substitute.Piece{}
 	}
 	return p[of.half][of.number]
 }
@@ -23,10 +23,10 @@ func (p *pieces) at(of piece) importance.Piece {
 func (p *pieces) wrote(number int, off uint64, bytes int64) (first bool) {
 	list := &p[logfile.PackageHalf]
 	for number >= len(*list) {
-		*list = append(*list, importance.Piece{})
+		*list = append(*list, substitute.Piece{})
 	}
 	if off == 0 {
-		(*list)[number] = importance.Piece{}
+		(*list)[number] = substitute.Piece{}
 	}
 	(*list)[number].Bytes += bytes
 	return off == 0
@@ -56,7 +56,7 @@ func lowBytes(bytes int64, high bool) int64 {
 // freed records that a piece is empty.
 func (p *pieces) freed(of piece) {
 	if of.number < len(p[of.half]) {
-		p[of.half][of.number] = importance.Piece{Ordered: !of.isPackage()}
+		p[of.half][of.number] = substitute.Piece{Ordered: !of.isPackage()}
 	}
 }
 
@@ -89,9 +89,9 @@ func countPieces(c *cache.Cache, high *sample.Set) (p pieces) {
 		if l == nil {
 			continue
 		}
-		p[half] = make([]importance.Piece, l.Header().Segments)
+		p[half] = make([]substitute.Piece, l.Header().Segments)
 		for number := range p[half] {
-			p[half][number] = importance.Piece{Bytes: int64(l.Blocks(number)-l.Gone(number)) * int64(c.Format.Block), Ordered: half != logfile.PackageHalf}
+			p[half][number] = substitute.Piece{Bytes: int64(l.Blocks(number)-l.Gone(number)) * int64(c.Format.Block), Ordered: half != logfile.PackageHalf}
 		}
 	}
 	for i := range c.Manifest.Len() {

@@ -3,7 +3,7 @@ package packing
 import (
 	"testing"
 
-	"lcache/importance"
+	"lcache/internal/importance/substitute"
 	"lcache/logfile"
 )
 
@@ -18,7 +18,7 @@ func TestPieces(t *testing.T) {
 	p.arrived(3, 30, false)
 	p.left(from, 20, true)
 	p.arrived(3, 20, true)
-	for of, want := range map[piece]importance.Piece{
+	for of, want := range map[piece]substitute.Piece{
 		from:                     {Bytes: 100, Live: 30, Low: 20, Ordered: true},
 		to:                       {Bytes: 50, Live: 50, Low: 30},
 		{logfile.PackageHalf, 2}: {}, {1, 7}: {},
@@ -41,7 +41,7 @@ func TestPieces(t *testing.T) {
 	p.freed(from)
 	p.freed(to)
 	p.left(piece{1, 4}, 10, false) // of a piece that was not counted
-	if p.at(from) != (importance.Piece{Ordered: true}) || p.at(to) != (importance.Piece{}) {
+	if p.at(from) != (substitute.Piece{Ordered: true}) || p.at(to) != (substitute.Piece{}) {
 		t.Errorf("freed pieces have %+v and %+v", p.at(from), p.at(to))
 	}
 	if p.wrote(3, 0, 10); p.at(to).Bytes != 10 {

@@ -1,7 +1,7 @@
 package packing
 
 import (
-	"lcache/importance"
+	"lcache/internal/importance/substitute"
 	"lcache/internal/serve/schedule"
 	"lcache/internal/store/cache"
 	"lcache/logfile"
@@ -35,7 +35,7 @@ func Units(c *cache.Cache, high *sample.Set, epoch int, seed uint64) (units [][]
 			continue
 		}
 		if schedule.IsCanonical(l.Header().Key) {
-			importance.Mix(all, seed, epoch)
+			substitute.Mix(all, seed, epoch)
 		}
 		units = append(units, cut(all, full, c.Padded)...)
 	}

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"lcache/importance"
+	"lcache/internal/importance/substitute"
 	"lcache/internal/store/cache"
 	"lcache/logfile"
 	"lcache/metaindex"
@@ -20,7 +20,7 @@ type worker struct {
 	p       *Packer
 	ctx     context.Context
 	buffer  *cache.Buffer
-	packing *importance.Packing
+	packing *substitute.Packing
 	store   *logfile.Packages // nil: none were begun
 	high    *sample.Set
 	pieces  pieces
@@ -105,7 +105,7 @@ func (w *worker) nextVictim() (piece, bool) {
 		}
 	}
 	packages := w.pieces[logfile.PackageHalf]
-	finished := make([]importance.Piece, len(packages))
+	finished := make([]substitute.Piece, len(packages))
 	for _, number := range w.store.Finished() {
 		if number < len(finished) {
 			finished[number] = packages[number]
@@ -116,9 +116,9 @@ func (w *worker) nextVictim() (piece, bool) {
 }
 
 // space is how many places the log has, with a reserve for what a sample of n bytes fills, and for emptying.
-func (w *worker) space(n int) importance.Space {
+func (w *worker) space(n int) substitute.Space {
 	f := w.p.o.Cache.Format
-	return importance.Space{Places: f.Places, Free: w.p.o.Cache.Store.Free(), Reserve: w.p.geometry.reserve() + n/f.Block}
+	return substitute.Space{Places: f.Places, Free: w.p.o.Cache.Store.Free(), Reserve: w.p.geometry.reserve() + n/f.Block}
 }
 
 // apply does an action, and reports whether another one may follow at once.
@@ -166,7 +166,7 @@ func (w *worker) hasPackages() bool {
 		return false
 	}
 	w.store = packages
-	w.packing = importance.NewPacking(max(packages.Open()-1, 1), o.Seed)
+	w.packing = substitute.NewPacking(max(packages.Open()-1, 1), o.Seed)
 	w.count()
 	return true
 }

@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"lcache/importance"
 	"lcache/internal/disk/offheap"
 	"lcache/internal/importance/memory"
+	"lcache/internal/importance/score"
 	"lcache/internal/importance/state"
 	"lcache/internal/quota"
 	"lcache/internal/serve/schedule"
@@ -159,13 +159,13 @@ func (b *bed) order(epoch, rank int) []sample.Index {
 // observes observes a loss for all samples of an order, and ends the epoch.
 func (b *bed) observes(epoch, rank int, order []sample.Index, loss func(sample.Index) float32) {
 	for k, batch := range slices.Collect(slices.Chunk(order, b.o.Config.BatchSize)) {
-		o := importance.Observation{Kind: importance.Losses, Rank: uint16(rank), Epoch: uint32(epoch), Batch: uint32(k), Index: slices.Clone(batch), Node: sample.None}
+		o := score.Observation{Kind: score.Losses, Rank: uint16(rank), Epoch: uint32(epoch), Batch: uint32(k), Index: slices.Clone(batch), Node: sample.None}
 		for _, i := range batch {
 			o.Loss = append(o.Loss, loss(i))
 		}
 		b.Observe(o)
 	}
-	b.EndEpoch(rank, importance.Progress{Epoch: epoch}, Unsent{})
+	b.EndEpoch(rank, score.Progress{Epoch: epoch}, Unsent{})
 }
 
 func eventually(t *testing.T, what string, is func() bool) {

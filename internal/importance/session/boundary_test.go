@@ -10,7 +10,7 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 
-	"lcache/importance"
+	"lcache/internal/importance/score"
 )
 
 // TestBoundary reads testdata/boundary.txt as stories of the ranks that share an epoch.
@@ -53,9 +53,9 @@ func TestBoundary(t *testing.T) {
 			case is("%d names %d", &n, &epoch):
 				p.names(now, n, epoch)
 			case is("%d ends %d, looks", &n, &epoch):
-				p.ends(now, n, importance.Progress{Epoch: epoch}, true)
+				p.ends(now, n, score.Progress{Epoch: epoch}, true)
 			case is("%d ends %d", &n, &epoch):
-				p.ends(now, n, importance.Progress{Epoch: epoch}, false)
+				p.ends(now, n, score.Progress{Epoch: epoch}, false)
 			case is("%d seconds later", &n):
 				now = now.Add(time.Duration(n) * time.Second)
 			case is("%d is published", &epoch):
@@ -114,7 +114,7 @@ func TestProgressOfTheLowestRank(t *testing.T) {
 		rank, epoch int
 		accuracy    float64
 	}{{2, 3, 0.2}, {1, 3, 0.1}, {1, 3, 0.15}, {0, 4, 0.9}, {0, 2, 0.8}, {9, 3, 0.7}, {-1, 3, 0.6}, {3, 3, 0.3}} {
-		p.ends(time.Now(), said.rank, importance.Progress{Epoch: said.epoch, Accuracy: accuracy(said.accuracy)}, false)
+		p.ends(time.Now(), said.rank, score.Progress{Epoch: said.epoch, Accuracy: accuracy(said.accuracy)}, false)
 	}
 	if got := p.progress(); got.Accuracy == nil || *got.Accuracy != 0.15 {
 		t.Errorf("%+v", got)
@@ -132,7 +132,7 @@ func TestWorldsAreBounded(t *testing.T) {
 		p.join(time.Now(), rank, "run", false)
 		p.names(time.Now(), rank, 2)
 		p.asks(time.Now(), rank, 2)
-		p.ends(time.Now(), rank, importance.Progress{Epoch: 1}, false)
+		p.ends(time.Now(), rank, score.Progress{Epoch: 1}, false)
 	}
 	if len(p.ranks) > 0 {
 		t.Errorf("%d ranks of no job", len(p.ranks))

@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"lcache/importance"
+	"lcache/internal/importance/score"
 	"lcache/internal/quota"
 )
 
@@ -19,7 +19,7 @@ const (
 
 // queued is a work item: an observation, a restarted rank, or "embeddings replaced".
 type queued struct {
-	seen      *importance.Observation // nil: none
+	seen      *score.Observation // nil: none
 	bytes     int64
 	restarted uint16 // without seen and replaced: a rank whose training process is a new one
 	replaced  bool   // embeddings have another length from now on
@@ -53,7 +53,7 @@ func (b *inbox) nudge() {
 }
 
 // observe queues an observation. Beyond a limit, the job's or that of all jobs, it is dropped. atOnce wakes the worker without delay.
-func (b *inbox) observe(o importance.Observation, atOnce bool) {
+func (b *inbox) observe(o score.Observation, atOnce bool) {
 	bytes := int64(4*(len(o.Index)+len(o.Loss)+len(o.Neighbours)) + 2*(len(o.Same)+len(o.Other)) + 256)
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"lcache/importance"
+	"lcache/internal/importance/draw"
 	"lcache/internal/importance/state"
 	"lcache/internal/serve/schedule"
 	"lcache/sample"
@@ -159,7 +159,7 @@ func (w *worker) push(o *state.Order) error {
 // foretell gives the schedule the part of an epoch's order that is known, so that it is laid out meanwhile.
 func (w *worker) foretell(epoch int, order []sample.Index) error {
 	w.partial = epoch
-	whole := importance.Striped(order, w.o.Config.WorldSize, w.o.Config.DropLast)
+	whole := draw.Striped(order, w.o.Config.WorldSize, w.o.Config.DropLast)
 	for _, rank := range w.ranksOf(epoch) {
 		if err := w.o.Schedule.Foretell(epoch, rank, w.batches(whole, rank), w.isRead()); err != nil {
 			return err

@@ -3,43 +3,43 @@ package session
 import (
 	"fmt"
 
-	"lcache/importance"
 	"lcache/internal/disk/offheap"
+	"lcache/internal/importance/substitute"
 	"lcache/sample"
 )
 
 // plan makes the served order of an order that was just drawn. The state calls it while it draws.
-func (w *worker) plan(epoch int, requested []sample.Index) (plan importance.Plan, err error) {
+func (w *worker) plan(epoch int, requested []sample.Index) (plan substitute.Plan, err error) {
 	switch w.o.Config.Substitute {
-	case importance.Low:
+	case substitute.Low:
 		return w.planLow(epoch, requested)
-	case importance.Class:
+	case substitute.Class:
 		return w.planClass(epoch, requested)
 	}
 	return plan, fmt.Errorf("substitute=%q can't be served", w.o.Config.Substitute)
 }
 
 // planLow serves loaded L-samples for L-samples that are not loaded (ImPACT §III-D).
-func (w *worker) planLow(epoch int, requested []sample.Index) (plan importance.Plan, err error) {
+func (w *worker) planLow(epoch int, requested []sample.Index) (plan substitute.Plan, err error) {
 	high, err := w.state.High()
 	if err != nil {
 		return plan, err
 	}
 	defer high.Close()
 	m := w.o.Manifest
-	loading, err := importance.NewLoading(w.o.Host.Units(high, epoch, w.o.Config.Seed), importance.LoadingOptions{Samples: m.Len(), Size: func(i sample.Index) int64 { return int64(m.Size(i)) },
+	loading, err := substitute.NewLoading(w.o.Host.Units(high, epoch, w.o.Config.Seed), substitute.LoadingOptions{Samples: m.Len(), Size: func(i sample.Index) int64 { return int64(m.Size(i)) },
 		High: high.Has, Depth: w.o.Config.Params.LDepth, Seed: w.o.Config.Seed, Epoch: epoch})
 	if err != nil {
 		return plan, err
 	}
 	defer loading.Close()
-	plan, err = importance.NewLaw(importance.Low, loading, high.Has).Serve(requested, importance.Cut{World: w.o.Config.WorldSize, Batch: w.o.Config.BatchSize})
+	plan, err = substitute.NewLaw(substitute.Low, loading, high.Has).Serve(requested, substitute.Cut{World: w.o.Config.WorldSize, Batch: w.o.Config.BatchSize})
 	w.loaded, w.loads = loading.Most(), w.loads+int64(loading.Loads())
 	return plan, err
 }
 
 // planClass serves nodes for their neighbours, unless memory will have these or they are H-samples (SpiderCache §IV-B). An order that is drawn an epoch ahead is planned by the memory that the epoch between will leave.
-func (w *worker) planClass(epoch int, requested []sample.Index) (plan importance.Plan, err error) {
+func (w *worker) planClass(epoch int, requested []sample.Index) (plan substitute.Plan, err error) {
 	w.o.High.SetRatio(w.state.Ratio())
 	r, err := w.o.High.Rehearsal()
 	if err != nil {
@@ -59,7 +59,7 @@ func (w *worker) planClass(epoch int, requested []sample.Index) (plan importance
 		return plan, err
 	}
 	defer high.Close()
-	return importance.NewLaw(importance.Class, r, high.Has).Serve(requested, importance.Cut{World: w.o.Config.WorldSize, Batch: w.o.Config.BatchSize})
+	return substitute.NewLaw(substitute.Class, r, high.Has).Serve(requested, substitute.Cut{World: w.o.Config.WorldSize, Batch: w.o.Config.BatchSize})
 }
 
 // decideBy calls f with what memory policies decide by: values, or targets for next-use alone. They are freed afterwards.

@@ -5,18 +5,18 @@ import (
 	"slices"
 	"time"
 
-	"lcache/importance"
+	"lcache/internal/importance/score"
 )
 
 // rankState is what a session knows of one rank.
 type rankState struct {
-	run    string                // its training process
-	joined bool                  // it asked for importance in the present run
-	at     int                   // the epoch that it is in or asks for; -1: it does not report
-	seen   time.Time             // its last request
-	came   time.Time             // when it left the trained epoch; zero: it is inside
-	left   []int                 // epochs after the trained one that it has left again, ascending
-	said   []importance.Progress // reports about the trained epoch and the next one
+	run    string           // its training process
+	joined bool             // it asked for importance in the present run
+	at     int              // the epoch that it is in or asks for; -1: it does not report
+	seen   time.Time        // its last request
+	came   time.Time        // when it left the trained epoch; zero: it is inside
+	left   []int            // epochs after the trained one that it has left again, ascending
+	said   []score.Progress // reports about the trained epoch and the next one
 }
 
 // positions are the ranks of one session, and the epoch that they train. A time is an argument of each method.
@@ -106,12 +106,12 @@ func (p *positions) asks(now time.Time, rank, epoch int) bool {
 }
 
 // ends notes that a rank has ended an epoch, and its report. unstable says that there are samples to look at again: then the rank may do so first, and has ended when it asks for the next epoch.
-func (p *positions) ends(now time.Time, rank int, said importance.Progress, unstable bool) {
+func (p *positions) ends(now time.Time, rank int, said score.Progress, unstable bool) {
 	if !p.isOurs(rank) || said.Epoch < p.epoch || said.Epoch > p.epoch+1 {
 		return
 	}
 	r := p.rank(rank)
-	r.said = append(slices.DeleteFunc(r.said, func(before importance.Progress) bool { return before.Epoch == said.Epoch }), said)
+	r.said = append(slices.DeleteFunc(r.said, func(before score.Progress) bool { return before.Epoch == said.Epoch }), said)
 	switch {
 	case !unstable:
 		p.asks(now, rank, said.Epoch+1)
@@ -121,7 +121,7 @@ func (p *positions) ends(now time.Time, rank int, said importance.Progress, unst
 }
 
 // progress returns the report of the lowest rank about the trained epoch.
-func (p *positions) progress() importance.Progress {
+func (p *positions) progress() score.Progress {
 	for _, rank := range slices.Sorted(maps.Keys(p.ranks)) {
 		for _, said := range p.ranks[rank].said {
 			if said.Epoch == p.epoch {
@@ -129,7 +129,7 @@ func (p *positions) progress() importance.Progress {
 			}
 		}
 	}
-	return importance.Progress{}
+	return score.Progress{}
 }
 
 // view returns the positions as decideBoundary sees them.
@@ -162,7 +162,7 @@ func (p *positions) made(now time.Time, to, epoch int, looked bool) {
 	p.epoch = epoch
 	for _, r := range p.ranks {
 		r.left = slices.DeleteFunc(r.left, func(left int) bool { return left <= epoch })
-		r.said = slices.DeleteFunc(r.said, func(said importance.Progress) bool { return said.Epoch < epoch })
+		r.said = slices.DeleteFunc(r.said, func(said score.Progress) bool { return said.Epoch < epoch })
 		r.came = time.Time{}
 		switch {
 		case (r.at < to || back && r.at > to) && now.Sub(r.seen) >= p.silence: // it may be gone, or has joined and not asked yet; its next request makes it report again

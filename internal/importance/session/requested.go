@@ -4,8 +4,10 @@ import (
 	"maps"
 	"slices"
 
-	"lcache/importance"
+	"lcache/internal/importance/draw"
+	"lcache/internal/importance/policy"
 	"lcache/internal/importance/state"
+	"lcache/internal/importance/substitute"
 	"lcache/internal/serve/deliver"
 	"lcache/sample"
 )
@@ -16,7 +18,7 @@ import (
 // Requested is the requested order of an epoch. It does not change, and is kept for as long as the schedule keeps the served one.
 type Requested struct {
 	byRank map[int][][]sample.Index // the batches
-	kinds  importance.Kinds         // by place in the order that was drawn
+	kinds  substitute.Kinds         // by place in the order that was drawn
 	places int                      // that were drawn
 	world  int
 	size   int   // of a batch
@@ -54,16 +56,16 @@ func (o *Requested) At(at deliver.Position) []sample.Index {
 }
 
 // kind says how a sample of a batch is served, by the plan.
-func (o *Requested) kind(rank, batch, k int, served sample.Index) importance.Kind {
+func (o *Requested) kind(rank, batch, k int, served sample.Index) policy.Kind {
 	requested := o.byRank[rank][batch][k]
 	place := (batch*o.size+k)*o.world + rank
 	switch {
 	case served != requested:
-		return importance.Substitute
-	case place < o.places && o.kinds.At(place) == importance.Hit:
-		return importance.Hit
+		return policy.Substitute
+	case place < o.places && o.kinds.At(place) == policy.Hit:
+		return policy.Hit
 	}
-	return importance.Miss
+	return policy.Miss
 }
 
 // Requested returns the requested order of an epoch; nil: it is the served one, or not kept.
@@ -74,7 +76,7 @@ func (s *Session) Requested(epoch int) *Requested {
 }
 
 // Kinds says of each sample of a delivery how it was served by the epoch's plan; nil: as drawn.
-func (s *Session) Kinds(at deliver.Position, served, requested []sample.Index) []importance.Kind {
+func (s *Session) Kinds(at deliver.Position, served, requested []sample.Index) []policy.Kind {
 	if requested == nil {
 		return nil
 	}
@@ -83,7 +85,7 @@ func (s *Session) Kinds(at deliver.Position, served, requested []sample.Index) [
 		return nil
 	}
 	batch, _ := two.Batches(at.Rank)(at.Batch)
-	kinds, next := make([]importance.Kind, len(served)), 0
+	kinds, next := make([]policy.Kind, len(served)), 0
 	for k, id := range requested {
 		for next < len(batch) && batch[next] != id { // samples that could not be had, or were in another part
 			next++
@@ -146,14 +148,14 @@ func (s *Session) dropRequested(old func(epoch int) bool) {
 func (w *worker) cut(o *state.Order) (served map[int][][]sample.Index, two *Requested) {
 	c := &w.o.Config
 	served = map[int][][]sample.Index{}
-	whole := importance.Striped(o.Indices, c.WorldSize, c.DropLast)
+	whole := draw.Striped(o.Indices, c.WorldSize, c.DropLast)
 	var requested []sample.Index
 	if o.Requested != nil {
-		requested, whole = importance.Striped(o.Requested, c.WorldSize, c.DropLast), slices.Clone(whole)
+		requested, whole = draw.Striped(o.Requested, c.WorldSize, c.DropLast), slices.Clone(whole)
 		planned := min(len(o.Indices), len(whole))
 		copy(whole[planned:], requested[planned:])
-		importance.Recut(c.Substitute, requested, whole, planned, importance.Cut{World: c.WorldSize, Batch: c.BatchSize})
-		two = &Requested{byRank: map[int][][]sample.Index{}, kinds: append(importance.Kinds(nil), o.Kinds...), places: len(o.Indices), world: c.WorldSize, size: c.BatchSize}
+		substitute.Recut(c.Substitute, requested, whole, planned, substitute.Cut{World: c.WorldSize, Batch: c.BatchSize})
+		two = &Requested{byRank: map[int][][]sample.Index{}, kinds: append(substitute.Kinds(nil), o.Kinds...), places: len(o.Indices), world: c.WorldSize, size: c.BatchSize}
 	}
 	for rank := range c.WorldSize {
 		if !w.o.Schedule.IsLocal(rank) {

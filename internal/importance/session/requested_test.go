@@ -5,7 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"lcache/importance"
+	"lcache/internal/importance/policy"
+	"lcache/internal/importance/substitute"
 	"lcache/internal/quota"
 	"lcache/internal/serve/deliver"
 	"lcache/sample"
@@ -13,7 +14,7 @@ import (
 
 // TestOrderTakenBackWhileDelivered: an order that the worker takes back, and plans again, while a delivery of it is counted.
 func TestOrderTakenBackWhileDelivered(t *testing.T) {
-	two := &Requested{byRank: map[int][][]sample.Index{0: {{1, 2, 3}}}, kinds: importance.Kinds{0}, places: 3, world: 1, size: 3}
+	two := &Requested{byRank: map[int][][]sample.Index{0: {{1, 2, 3}}}, kinds: substitute.Kinds{0}, places: 3, world: 1, size: 3}
 	s := &Session{orders: announced{requested: map[int]*Requested{}}}
 	served, requested := []sample.Index{1, 5, 3}, []sample.Index{1, 2, 3}
 	stop := make(chan struct{})
@@ -35,7 +36,7 @@ func TestOrderTakenBackWhileDelivered(t *testing.T) {
 	for until := time.Now().Add(10 * time.Second); counted < 1000 && time.Now().Before(until); {
 		if kinds := s.Kinds(deliver.Position{Epoch: 1}, served, requested); kinds != nil {
 			counted++
-			if kinds[1] != importance.Substitute {
+			if kinds[1] != policy.Substitute {
 				t.Errorf("kinds %v", kinds)
 			}
 		}

@@ -18,9 +18,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"lcache/importance"
 	"lcache/internal/disk/durable"
+	"lcache/internal/importance/draw"
 	"lcache/internal/importance/memory"
+	"lcache/internal/importance/score"
 	"lcache/internal/importance/state"
 	"lcache/internal/quota"
 	"lcache/internal/serve/schedule"
@@ -104,14 +105,14 @@ type worker struct {
 	partial int       // epoch with a partial order in the schedule; -1: none
 	tried   time.Time // when an order could not be published
 
-	early      []importance.Observation // of the epoch after the trained one
+	early      []score.Observation // of the epoch after the trained one
 	earlyBytes int64
 	looked     bool // at the unstable samples, in this epoch
 
 	// Counters of the status.
 	undelivered, missed int64
-	loaded, loads       int64            // bytes that the newest plan loads at once; units that all plans load
-	shape               importance.Shape // of the epoch shapeOf
+	loaded, loads       int64      // bytes that the newest plan loads at once; units that all plans load
+	shape               draw.Shape // of the epoch shapeOf
 	shapeOf             int
 }
 
@@ -135,7 +136,7 @@ func New(ctx context.Context, o Options) (*Session, error) {
 		st.Held = o.High.Held().Set
 	}
 	st.OnNode = o.High.OnNode()
-	if err := st.Advance(st.Epoch(), importance.Progress{}); err != nil {
+	if err := st.Advance(st.Epoch(), score.Progress{}); err != nil {
 		st.Close()
 		return nil, fmt.Errorf("importance %s: %w", o.Config.Name, err)
 	}

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"lcache/importance"
+	"lcache/internal/importance/score"
 	"lcache/internal/importance/state"
 	"lcache/internal/serve/deliver"
 	"lcache/sample"
@@ -78,7 +78,7 @@ func TestOrderThatIsWaitedFor(t *testing.T) {
 			t.Errorf("rank %d of a world of 2: %v", rank, err)
 		}
 	}
-	b.EndEpoch(1, importance.Progress{Epoch: 0}, Unsent{})
+	b.EndEpoch(1, score.Progress{Epoch: 0}, Unsent{})
 	b.order(1, 0)
 }
 
@@ -94,7 +94,7 @@ func TestStopWhileABoundaryIsMade(t *testing.T) {
 		<-goOn
 	}
 	b.mu.Unlock()
-	b.EndEpoch(0, importance.Progress{Epoch: 0}, Unsent{})
+	b.EndEpoch(0, score.Progress{Epoch: 0}, Unsent{})
 	<-began
 	why := errors.New("its name was taken over")
 	stopped := make(chan bool)
@@ -119,8 +119,8 @@ func TestStopWhileABoundaryIsMade(t *testing.T) {
 func TestNothingIsQueuedAfterTheEnd(t *testing.T) {
 	b := newBed(t, shade, nil)
 	b.Stop(errOver)
-	b.Observe(importance.Observation{Kind: importance.Losses, Index: []sample.Index{1}, Loss: []float32{1}, Node: sample.None})
-	b.EndEpoch(0, importance.Progress{}, Unsent{Changed: true})
+	b.Observe(score.Observation{Kind: score.Losses, Index: []sample.Index{1}, Loss: []float32{1}, Node: sample.None})
+	b.EndEpoch(0, score.Progress{}, Unsent{Changed: true})
 	b.Join(0, "another run", true)
 	if n := b.o.Observations.Taken(); n != 0 {
 		t.Errorf("%d bytes", n)

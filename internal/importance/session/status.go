@@ -1,7 +1,7 @@
 package session
 
 import (
-	"lcache/importance"
+	"lcache/internal/importance/draw"
 	"lcache/internal/serve/status"
 )
 
@@ -25,13 +25,13 @@ func (w *worker) report() {
 }
 
 // shapeNow describes an epoch's order.
-func (w *worker) shapeNow(epoch int) importance.Shape {
+func (w *worker) shapeNow(epoch int) draw.Shape {
 	n := w.o.Manifest.Len()
 	o := w.state.Order(epoch)
 	if o == nil || o.Plain {
-		return importance.Shape{Length: n, Distinct: 1, MaxUses: 1}
+		return draw.Shape{Length: n, Distinct: 1, MaxUses: 1}
 	}
-	shape, err := importance.ShapeOf(o.Indices, n)
+	shape, err := draw.ShapeOf(o.Indices, n)
 	if err != nil {
 		w.o.Log.Debug("the shape of an order", "err", err)
 	}

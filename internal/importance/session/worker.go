@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"lcache/importance"
+	"lcache/internal/importance/score"
 )
 
 // Join notes a rank that takes part. run names its training process: a new one counts its batches from 0. allHere says that all ranks are known to run on this machine.
@@ -24,12 +24,12 @@ func (s *Session) Join(rank int, run string, allHere bool) {
 }
 
 // Observe queues an observation. It never waits. Only the papers' policies need it at once.
-func (s *Session) Observe(o importance.Observation) {
+func (s *Session) Observe(o score.Observation) {
 	s.inbox.observe(o, s.o.Config.Policy == "paper")
 }
 
 // EndEpoch notes that a rank has ended an epoch, and how training went. It never waits.
-func (s *Session) EndEpoch(rank int, said importance.Progress, unsent Unsent) {
+func (s *Session) EndEpoch(rank int, said score.Progress, unsent Unsent) {
 	s.inbox.count(unsent)
 	if unsent.Changed || unsent.Dimension > 0 || said.Off { // embeddings of another network: neighbours must be found again
 		s.inbox.note(queued{replaced: true})
@@ -129,9 +129,9 @@ func (w *worker) do(q queued) (kept bool) {
 }
 
 // take gives the state an observation. Session.stateMu is held.
-func (w *worker) take(o importance.Observation) {
+func (w *worker) take(o score.Observation) {
 	w.undelivered += w.o.High.Undelivered(o.Index)
-	w.looked = w.looked || o.Kind == importance.Reevaluated && int64(o.Epoch) == int64(w.state.Epoch()) // a late one was for the boundary before
+	w.looked = w.looked || o.Kind == score.Reevaluated && int64(o.Epoch) == int64(w.state.Epoch()) // a late one was for the boundary before
 	w.state.Observe(o)
 }
 
@@ -170,7 +170,7 @@ func (w *worker) advance(to int) {
 }
 
 // advanceState makes the boundary in the state, and gives it the observations of the epoch that begins. looked reports whether ranks looked at unstable samples before.
-func (w *worker) advanceState(to int, progress importance.Progress) (looked bool, err error) {
+func (w *worker) advanceState(to int, progress score.Progress) (looked bool, err error) {
 	w.stateMu.Lock()
 	defer w.stateMu.Unlock()
 	if looked = w.looked; !looked && len(w.state.Unstable()) > 0 {

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"lcache/importance"
+	"lcache/internal/importance/score"
 )
 
 // BenchmarkAdvance is the boundary between two epochs of 14.2 million samples, as one worker makes it: it ends the epoch, draws the next order, and saves the state. The drawing should take at most 3 s (BenchmarkBoundary of
@@ -36,7 +36,7 @@ func BenchmarkAdvance(b *testing.B) {
 			defer s.Close()
 			r := rand.New(rand.NewPCG(1, 2))
 			seen := func(epoch int) {
-				o := importance.Observation{Kind: importance.Losses, Epoch: uint32(epoch)}
+				o := score.Observation{Kind: score.Losses, Epoch: uint32(epoch)}
 				for i := range uint32(n) {
 					o.Index, o.Loss = append(o.Index, i), append(o.Loss, float32(math.Exp(0.8*r.NormFloat64())))
 					if len(o.Index) == 4096 {
@@ -47,7 +47,7 @@ func BenchmarkAdvance(b *testing.B) {
 			}
 			seen(0)
 			for epoch := range 3 {
-				if err := s.Advance(epoch+1, importance.Progress{}); err != nil {
+				if err := s.Advance(epoch+1, score.Progress{}); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -59,7 +59,7 @@ func BenchmarkAdvance(b *testing.B) {
 				seen(epoch - 1)
 				used += processor(b) - at
 				b.StartTimer()
-				if err := s.Advance(epoch, importance.Progress{}); err != nil {
+				if err := s.Advance(epoch, score.Progress{}); err != nil {
 					b.Fatal(err)
 				}
 				began := time.Now()

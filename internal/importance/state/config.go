@@ -18,7 +18,10 @@ import (
 	"strconv"
 	"strings"
 
-	"lcache/importance"
+	"lcache/internal/importance"
+	"lcache/internal/importance/draw"
+	"lcache/internal/importance/score"
+	"lcache/internal/importance/substitute"
 	"lcache/internal/surrogate"
 
 	"github.com/dustin/go-humanize"
@@ -37,10 +40,10 @@ type Config struct {
 	WorldSize int    `json:"world_size"`
 	DropLast  bool   `json:"drop_last"`
 	Lag       string `json:"lag"` // "0", "1" or Split
-	// Substitute is what may be served in place of a sample: importance.Low, importance.Class, or "" for nothing.
+	// Substitute is what may be served in place of a sample: substitute.Low, substitute.Class, or "" for nothing.
 	Substitute string            `json:"substitute,omitempty"`
 	Policy     string            `json:"policy"`
-	Draw       importance.Draw   `json:"draw"`
+	Draw       draw.Draw         `json:"draw"`
 	Params     importance.Params `json:"params"`
 	Ignored    []string          `json:"-"`                // parameters that were given and have no effect
 	Client     map[string]string `json:"client,omitempty"` // parameters that only the training process uses
@@ -89,11 +92,11 @@ func Parse(text []byte, d Defaults) (c Config, err error) {
 		return c, err
 	}
 	c = Config{Method: m.Name, Name: or(a.Name, "default"), BatchSize: or(a.BatchSize, d.BatchSize), WorldSize: or(a.WorldSize, max(d.WorldSize, 1)),
-		DropLast: or(a.DropLast, d.DropLast), Lag: d.Lag, Policy: or(a.Policy, "next-use"), Draw: importance.Draw(or(a.Draw, string(importance.Systematic))), Params: m.Defaults}
+		DropLast: or(a.DropLast, d.DropLast), Lag: d.Lag, Policy: or(a.Policy, "next-use"), Draw: draw.Draw(or(a.Draw, string(draw.Systematic))), Params: m.Defaults}
 	if err := a.check(c); err != nil {
 		return c, err
 	}
-	if c.Substitute, err = substitute(m, or(a.Substitute, "")); err != nil {
+	if c.Substitute, err = allowedSubstitute(m, or(a.Substitute, "")); err != nil {
 		return c, err
 	}
 	if c.Lag, err = a.lag(c); err != nil {
@@ -117,14 +120,14 @@ func (a *asked) check(c Config) error {
 	switch {
 	case !names.MatchString(c.Name) || strings.HasSuffix(c.Name, ".new"): // which is how a file is called while it is written
 		return fmt.Errorf("importance: name=%.80q: give 1 to 64 letters, digits, dots, dashes or underscores, the first a letter or a digit", c.Name)
-	case c.BatchSize < 1 || c.BatchSize > importance.MaxSamples:
-		return fmt.Errorf("importance: batch_size is %d: give the samples of one batch of one rank, from 1 to %d", c.BatchSize, importance.MaxSamples)
+	case c.BatchSize < 1 || c.BatchSize > score.MaxSamples:
+		return fmt.Errorf("importance: batch_size is %d: give the samples of one batch of one rank, from 1 to %d", c.BatchSize, score.MaxSamples)
 	case c.WorldSize < 1 || c.WorldSize > mostRanks:
 		return fmt.Errorf("importance: world_size is %d: give how many ranks share an epoch, from 1 to %d", c.WorldSize, mostRanks)
 	case len(a.Client) > 16:
 		return fmt.Errorf("importance: %d parameters of the client, at most 16", len(a.Client))
-	case c.Draw != importance.Systematic && c.Draw != importance.Multinomial:
-		return fmt.Errorf("importance: draw=%.80q: give %s or %s", c.Draw, importance.Systematic, importance.Multinomial)
+	case c.Draw != draw.Systematic && c.Draw != draw.Multinomial:
+		return fmt.Errorf("importance: draw=%.80q: give %s or %s", c.Draw, draw.Systematic, draw.Multinomial)
 	case !slices.Contains(importance.Policies, c.Policy):
 		return fmt.Errorf("importance: policy=%.80q: give %s", c.Policy, strings.Join(importance.Policies, ", "))
 	}
@@ -136,7 +139,7 @@ func (a *asked) lag(c Config) (string, error) {
 	lag := bare(a.Lag)
 	switch {
 	case lag != "":
-	case c.Substitute == importance.Low: // any L-sample will do: nothing has to be laid out ahead
+	case c.Substitute == substitute.Low: // any L-sample will do: nothing has to be laid out ahead
 		lag = "0"
 	case c.Lag == "1" && c.Method == "impact": // its unstable samples are looked at just before an epoch begins
 		lag = Split
@@ -170,8 +173,8 @@ func (a *asked) setParams(m importance.Method, c *Config) error {
 	return nil
 }
 
-// substitute is what a user allows to be served in place of a sample, if the method knows that.
-func substitute(m importance.Method, asked string) (string, error) {
+// allowedSubstitute is what a user allows to be served in place of a sample, if the method knows that.
+func allowedSubstitute(m importance.Method, asked string) (string, error) {
 	if asked == "" || asked == m.Substitute {
 		return asked, nil
 	}

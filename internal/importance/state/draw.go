@@ -1,8 +1,11 @@
 package state
 
 import (
-	"lcache/importance"
 	"lcache/internal/disk/offheap"
+	"lcache/internal/importance"
+	"lcache/internal/importance/draw"
+	"lcache/internal/importance/policy"
+	"lcache/internal/importance/substitute"
 	"lcache/sample"
 )
 
@@ -37,8 +40,8 @@ func (s *State) drawFor(epoch int) error {
 }
 
 // boundary is what draws.
-func (s *State) boundary() importance.Boundary {
-	b := importance.Boundary{Scorer: s.scorer, Samples: len(s.data.Labels), Seed: s.Config.Seed, Draw: s.Config.Draw}
+func (s *State) boundary() draw.Boundary {
+	b := draw.Boundary{Scorer: s.scorer, Samples: len(s.data.Labels), Seed: s.Config.Seed, Draw: s.Config.Draw}
 	if s.Config.Lag == "1" {
 		b.Lag = 1
 	}
@@ -46,7 +49,7 @@ func (s *State) boundary() importance.Boundary {
 }
 
 // targets makes targets of values as this boundary's parameters say.
-func (s *State) targets() importance.Targets {
+func (s *State) targets() draw.Targets {
 	m, _ := importance.Lookup(s.Config.Method) // it was looked up before
 	p := s.Config.Params
 	p.Rep = s.rep.Allow(p.Rep)
@@ -73,7 +76,7 @@ func (s *State) High() (*sample.Set, error) {
 		return nil, err
 	}
 	defer offheap.Free(values)
-	return importance.Top(values, s.Config.Cache, func(i sample.Index) int64 { return int64(s.data.Sizes[i]) })
+	return policy.Top(values, s.Config.Cache, func(i sample.Index) int64 { return int64(s.data.Sizes[i]) })
 }
 
 func (s *State) drawWhole(epoch int) error {
@@ -90,7 +93,7 @@ func (s *State) drawWhole(epoch int) error {
 	if err != nil {
 		return err
 	}
-	indices, err := importance.Order(targets, s.Config.Seed, epoch, s.Config.Draw)
+	indices, err := draw.Order(targets, s.Config.Seed, epoch, s.Config.Draw)
 	offheap.Free(targets) // a plan of what is served needs as much
 	if err != nil {
 		offheap.Free(uses)
@@ -113,7 +116,7 @@ func (s *State) substitute(o *Order) {
 		return
 	}
 	o.Requested, o.Indices, o.Kinds = o.Indices, p.Indices, p.Kinds
-	if s.Config.Substitute == importance.Low {
+	if s.Config.Substitute == substitute.Low {
 		if err := s.evenLow(o.uses); err != nil {
 			s.log.Warn("weights are those of what was drawn", "name", s.Config.Name, "epoch", o.Epoch, "err", err)
 		}
@@ -142,7 +145,7 @@ func (s *State) evenLow(uses []float32) error {
 }
 
 // expected returns the expected uses of all samples, as numbers to draw by, and as they are kept. Neither is on Go's heap.
-func (s *State) expected(b importance.Boundary, hot *sample.Set) (targets []float64, uses []float32, err error) {
+func (s *State) expected(b draw.Boundary, hot *sample.Set) (targets []float64, uses []float32, err error) {
 	if s.fresh != nil && hot == nil {
 		targets, s.fresh = s.fresh, nil
 	} else if targets, err = b.Expected(s.targets(), hot); err != nil {
@@ -158,7 +161,7 @@ func (s *State) expected(b importance.Boundary, hot *sample.Set) (targets []floa
 func (s *State) drawPlain(epoch int) (err error) {
 	o := &Order{Epoch: epoch, Plain: true}
 	if !s.recipe {
-		if o.Indices, err = importance.Plain(len(s.data.Labels), s.Config.Seed, epoch); err != nil {
+		if o.Indices, err = draw.Plain(len(s.data.Labels), s.Config.Seed, epoch); err != nil {
 			return err
 		}
 	}
@@ -189,13 +192,13 @@ func (s *State) drawLow(epoch int) error {
 		return err
 	}
 	defer offheap.Free(targets)
-	length := importance.Length(targets)
+	length := draw.Length(targets)
 	l := &lowPart{epoch: epoch, uses: uses}
 	for i := range high.All {
 		l.high = append(l.high, i)
 		targets[i] = 0
 	}
-	if l.order, err = importance.LowPart(targets, length-importance.Length(targets), s.Config.Seed, epoch, s.Config.Draw); err != nil {
+	if l.order, err = draw.LowPart(targets, length-draw.Length(targets), s.Config.Seed, epoch, s.Config.Draw); err != nil {
 		offheap.Free(uses)
 		return err
 	}
@@ -242,7 +245,7 @@ func (s *State) fill() (err error) {
 		high, targets = append(high, i), append(targets, fresh[i])
 		l.uses[i] = float32(fresh[i])
 	}
-	if err := importance.FillHigh(l.order, high, targets, s.Config.Seed, l.epoch, s.Config.Draw); err != nil {
+	if err := draw.FillHigh(l.order, high, targets, s.Config.Seed, l.epoch, s.Config.Draw); err != nil {
 		offheap.Free(open)
 		return err
 	}

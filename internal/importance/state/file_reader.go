@@ -5,8 +5,8 @@ import (
 	"io"
 	"math"
 
-	"lcache/importance"
 	"lcache/internal/disk/offheap"
+	"lcache/internal/importance/policy"
 	"lcache/sample"
 )
 
@@ -75,7 +75,7 @@ func (in *reader) both(o *Order) {
 		in.wrong("%d samples are served of %d", len(o.Indices), len(o.Requested))
 	}
 	for k := 0; in.err == nil && k < len(o.Requested); k++ {
-		if kind := o.Kinds.At(k); kind > importance.Substitute || (kind == importance.Substitute) != (o.Requested[k] != o.Indices[k]) {
+		if kind := o.Kinds.At(k); kind > policy.Substitute || (kind == policy.Substitute) != (o.Requested[k] != o.Indices[k]) {
 			in.wrong("sample %d is served for %d, in a way %d", o.Indices[k], o.Requested[k], uint8(kind))
 		}
 	}

@@ -11,8 +11,10 @@ import (
 	"slices"
 	"testing"
 
-	"lcache/importance"
 	"lcache/internal/disk/offheap"
+	"lcache/internal/importance/policy"
+	"lcache/internal/importance/score"
+	"lcache/internal/importance/substitute"
 	"lcache/sample"
 )
 
@@ -34,8 +36,8 @@ func few(t *testing.T, path, asked string, epochs int) *State {
 	advance(t, s, 0)
 	accuracy := 0.25
 	for epoch := range epochs {
-		s.Observe(importance.Observation{Kind: importance.Losses, Epoch: uint32(epoch), Index: []uint32{0, 1, 2}, Loss: []float32{0.5, 2, 1}})
-		if err := errors.Join(s.Advance(epoch+1, importance.Progress{Accuracy: &accuracy}), s.Save()); err != nil {
+		s.Observe(score.Observation{Kind: score.Losses, Epoch: uint32(epoch), Index: []uint32{0, 1, 2}, Loss: []float32{0.5, 2, 1}})
+		if err := errors.Join(s.Advance(epoch+1, score.Progress{Accuracy: &accuracy}), s.Save()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -43,21 +45,21 @@ func few(t *testing.T, path, asked string, epochs int) *State {
 }
 
 // nextServes serves sample i + 1 for sample i in every other place, where that is not the last sample.
-func nextServes(_ int, requested []sample.Index) (p importance.Plan, err error) {
+func nextServes(_ int, requested []sample.Index) (p substitute.Plan, err error) {
 	if p.Indices, err = offheap.MakeDense[uint32](len(requested)); err != nil {
 		return p, err
 	}
-	if p.Kinds, err = importance.MakeKinds(len(requested)); err != nil {
+	if p.Kinds, err = substitute.MakeKinds(len(requested)); err != nil {
 		return p, err
 	}
 	for k, i := range requested {
 		p.Indices[k] = i
 		switch {
 		case k%2 == 1:
-			p.Kinds.Set(k, importance.Hit)
+			p.Kinds.Set(k, policy.Hit)
 		case i != 2 && i != samples-1:
 			p.Indices[k] = i + 1
-			p.Kinds.Set(k, importance.Substitute)
+			p.Kinds.Set(k, policy.Substitute)
 		}
 	}
 	return p, nil

@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"lcache/importance"
 	"lcache/internal/disk/durable"
+	"lcache/internal/importance/score"
 )
 
 // TestSaver: what a Saver writes is what Save would. While the disk holds one version up, Save returns; of the versions that come meanwhile the newest is written.
@@ -33,7 +33,7 @@ func TestSaver(t *testing.T) {
 	v := NewSaver(path, trace, slog.New(slog.DiscardHandler), func(number int64) { saved <- number })
 	defer v.Wait()
 	for epoch := range 4 {
-		if err := s.Advance(epoch, importance.Progress{}); err != nil {
+		if err := s.Advance(epoch, score.Progress{}); err != nil {
 			t.Fatal(err)
 		}
 		if err := v.Save(s, int64(epoch)); err != nil {
@@ -46,7 +46,7 @@ func TestSaver(t *testing.T) {
 	}
 	var want bytes.Buffer
 	for epoch := 4; epoch < 6; epoch++ {
-		if err := s.Advance(epoch, importance.Progress{}); err != nil {
+		if err := s.Advance(epoch, score.Progress{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -84,7 +84,7 @@ func TestSaverFails(t *testing.T) {
 		}
 		return nil
 	}, s.log, func(int64) {})
-	if err := errors.Join(s.Advance(0, importance.Progress{}), v.Save(s, 1)); err != nil {
+	if err := errors.Join(s.Advance(0, score.Progress{}), v.Save(s, 1)); err != nil {
 		t.Fatal(err)
 	}
 	v.Wait()

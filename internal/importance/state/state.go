@@ -6,8 +6,11 @@ import (
 	"maps"
 	"math"
 
-	"lcache/importance"
 	"lcache/internal/disk/offheap"
+	"lcache/internal/importance"
+	"lcache/internal/importance/draw"
+	"lcache/internal/importance/score"
+	"lcache/internal/importance/substitute"
 	"lcache/sample"
 )
 
@@ -24,7 +27,7 @@ type Order struct {
 	Plain     bool
 	Indices   []uint32         // that are served. Outside Go's heap, until the State drops the order, as the lists that follow
 	Requested []uint32         // that were drawn, where others are served in place of some; nil: they are Indices
-	Kinds     importance.Kinds // with Requested: how each place is served
+	Kinds     substitute.Kinds // with Requested: how each place is served
 	Open      []uint32         // with Split: a bit for each place that was drawn when the epoch began; nil: none
 	uses      []float32        // expected of each sample; nil: the same of all
 }
@@ -37,16 +40,16 @@ type State struct {
 	recipe bool // plain epochs are the recipe's, and need no indices
 	log    *slog.Logger
 
-	scorer importance.Scorer
-	rep    importance.Repetition
-	once   importance.Once
+	scorer score.Scorer
+	rep    score.Repetition
+	once   score.Once
 	epoch  int // that is trained
 	orders map[int]*Order
 	low    *lowPart // of the epoch after, with Split
 	warned bool     // that nobody reports
 
 	// Serve decides what is served of an order that was just drawn, for jobs that allow substitutes. It may read the State; it is called once for an order. nil: what was drawn.
-	Serve func(epoch int, requested []sample.Index) (importance.Plan, error)
+	Serve func(epoch int, requested []sample.Index) (substitute.Plan, error)
 
 	// Held lists the samples that memory holds, of a policy that does not go by the greatest values: these are repeated. The State closes the set; no set: memory can't say. nil: those of greatest value are.
 	Held func() (*sample.Set, error)
@@ -83,14 +86,14 @@ func (s *State) begin(epoch int) error {
 		return err
 	}
 	s.forget()
-	s.scorer, s.rep, s.once, s.epoch, s.warned = scorer, importance.Repetition{}, importance.Once{}, epoch, false
+	s.scorer, s.rep, s.once, s.epoch, s.warned = scorer, score.Repetition{}, score.Once{}, epoch, false
 	if epoch > 0 {
-		s.scorer.EndEpoch(importance.Progress{Epoch: epoch - 1})
+		s.scorer.EndEpoch(score.Progress{Epoch: epoch - 1})
 	}
 	return nil
 }
 
-func (s *State) newScorer() (importance.Scorer, error) {
+func (s *State) newScorer() (score.Scorer, error) {
 	m, err := importance.Lookup(s.Config.Method)
 	if err != nil {
 		return nil, err
@@ -196,20 +199,20 @@ func (s *State) Orders() map[int]*Order { return maps.Clone(s.orders) }
 
 // Ratio is the share of memory that is for important samples; the rest is for those that stand in for others.
 func (s *State) Ratio() float64 {
-	if g, is := s.scorer.(*importance.Graph); is && s.Config.Substitute == importance.Class {
+	if g, is := s.scorer.(*score.Graph); is && s.Config.Substitute == substitute.Class {
 		return g.Ratio()
 	}
 	return 1
 }
 
 // Activity is how much is observed.
-func (s *State) Activity() importance.Activity { return s.scorer.Activity() }
+func (s *State) Activity() score.Activity { return s.scorer.Activity() }
 
 // Unstable are the samples to look at again before the next epoch.
-func (s *State) Unstable() []sample.Index { return importance.Unstable(s.scorer) }
+func (s *State) Unstable() []sample.Index { return score.Unstable(s.scorer) }
 
 // Observe takes one batch. One that came before is counted and left out.
-func (s *State) Observe(o importance.Observation) {
+func (s *State) Observe(o score.Observation) {
 	if current := int64(o.Epoch) == int64(s.epoch) || int64(o.Epoch)+1 == int64(s.epoch); current && !s.once.New(&o) {
 		s.Again++
 		return
@@ -246,7 +249,7 @@ func (s *State) Values() ([]float64, error) {
 
 // Advance makes the boundary before an epoch: the one that is trained ends, as p says, and what is to be known when `to` begins is drawn and then
 // kept. Epochs between are left out. An epoch that lies behind may not be kept. Then all values are forgotten, and the job starts with that epoch.
-func (s *State) Advance(to int, p importance.Progress) error {
+func (s *State) Advance(to int, p score.Progress) error {
 	switch {
 	case to == s.epoch:
 	case to < s.epoch && s.orders[to] != nil:
@@ -296,7 +299,7 @@ func (s *State) Weights(epoch int, indices []sample.Index) []float32 {
 			targets[k] = float64(o.uses[i])
 		}
 	}
-	return importance.Weights(targets, places, nil)
+	return draw.Weights(targets, places, nil)
 }
 
 // String names the state in logs.
@@ -307,7 +310,7 @@ func (s *State) Closed() bool { return s.scorer == nil }
 
 // WarmUpEpochs is how many epochs the warm-up took; 0: it goes on, or there is none.
 func (s *State) WarmUpEpochs() int {
-	if l, ok := s.scorer.(*importance.Loss); ok {
+	if l, ok := s.scorer.(*score.Loss); ok {
 		return l.WarmUpEpochs()
 	}
 	return 0

@@ -11,8 +11,10 @@ import (
 	"strings"
 	"testing"
 
-	"lcache/importance"
 	"lcache/internal/disk/offheap"
+	"lcache/internal/importance/policy"
+	"lcache/internal/importance/score"
+	"lcache/internal/importance/substitute"
 	"lcache/sample"
 )
 
@@ -51,7 +53,7 @@ func opened(t testing.TB, path string, c Config) (*State, *bytes.Buffer) {
 // observe reports the losses of an epoch, which depend on sample and epoch alone.
 func observe(s *State, epoch int) {
 	for batch, indices := range slices.Collect(slices.Chunk(s.Order(epoch).Indices, 20)) {
-		o := importance.Observation{Kind: importance.Losses, Epoch: uint32(epoch), Batch: uint32(batch), Index: indices}
+		o := score.Observation{Kind: score.Losses, Epoch: uint32(epoch), Batch: uint32(batch), Index: indices}
 		for _, i := range indices {
 			o.Loss = append(o.Loss, float32((int(i)*37+epoch*11)%101))
 		}
@@ -61,7 +63,7 @@ func observe(s *State, epoch int) {
 
 func advance(t testing.TB, s *State, to int) {
 	t.Helper()
-	if err := errors.Join(s.Advance(to, importance.Progress{}), s.Save()); err != nil {
+	if err := errors.Join(s.Advance(to, score.Progress{}), s.Save()); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -114,7 +116,7 @@ func TestRestoredDrawsTheSame(t *testing.T) {
 					t.Fatal(err)
 				}
 				again, said := opened(t, path, config(t, text))
-				again.Serve = func(epoch int, requested []sample.Index) (importance.Plan, error) {
+				again.Serve = func(epoch int, requested []sample.Index) (substitute.Plan, error) {
 					if epoch <= from {
 						t.Errorf("restored before epoch %d: what is served of epoch %d is decided again", from, epoch)
 					}
@@ -155,7 +157,7 @@ func TestSilentTrainer(t *testing.T) {
 	for epoch := range 5 {
 		advance(t, s, epoch+1)
 		idle := epoch >= 2
-		if got := s.Activity().State == importance.Idle; got != idle || s.Order(epoch+1).Plain != idle {
+		if got := s.Activity().State == score.Idle; got != idle || s.Order(epoch+1).Plain != idle {
 			t.Errorf("epoch %d: idle %v, plain %v, want %v", epoch+1, got, s.Order(epoch+1).Plain, idle)
 		}
 	}
@@ -200,7 +202,7 @@ func TestGoesBack(t *testing.T) {
 func TestRepetitions(t *testing.T) {
 	s, _ := opened(t, filepath.Join(t.TempDir(), "a"), config(t, methods["shade"]))
 	advance(t, s, 0)
-	o := importance.Observation{Kind: importance.Losses, Index: []sample.Index{1, 2}, Loss: []float32{1, 2}}
+	o := score.Observation{Kind: score.Losses, Index: []sample.Index{1, 2}, Loss: []float32{1, 2}}
 	s.Observe(o)
 	s.Observe(o)
 	if s.Counts.Observations != 2 || s.Again != 1 {
@@ -232,7 +234,7 @@ func TestWhatIsRepeated(t *testing.T) {
 		advance(t, s, 0)
 		observe(s, 0)
 		accuracy := 0.5
-		if err := s.Advance(1, importance.Progress{Accuracy: &accuracy}); err != nil {
+		if err := s.Advance(1, score.Progress{Accuracy: &accuracy}); err != nil {
 			t.Fatal(err)
 		}
 		plain, err := s.Targets()
@@ -311,9 +313,9 @@ func TestFileOfAnother(t *testing.T) {
 func TestTwoOrdersOfAnother(t *testing.T) {
 	c := config(t, methods["impact, low"])
 	for name, spoil := range map[string]func(o *Order){
-		"a substitute that is none": func(o *Order) { o.Kinds.Set(1, importance.Substitute) },
+		"a substitute that is none": func(o *Order) { o.Kinds.Set(1, policy.Substitute) },
 		"a sample in place of another": func(o *Order) {
-			o.Kinds.Set(slices.IndexFunc(o.Requested, func(i sample.Index) bool { return i != 2 && i != samples-1 }), importance.Miss)
+			o.Kinds.Set(slices.IndexFunc(o.Requested, func(i sample.Index) bool { return i != 2 && i != samples-1 }), policy.Miss)
 		},
 		"an unknown way":              func(o *Order) { o.Kinds.Set(1, 3) },
 		"an index beyond the dataset": func(o *Order) { o.Requested[1], o.Indices[1] = samples, samples },
@@ -337,7 +339,7 @@ func TestTwoOrdersOfAnother(t *testing.T) {
 // TestNothingIsServedInPlace: where nobody can say what to serve, what was drawn is served.
 func TestNothingIsServedInPlace(t *testing.T) {
 	s, said := opened(t, filepath.Join(t.TempDir(), "a"), config(t, methods["impact, low"]))
-	s.Serve = func(int, []sample.Index) (importance.Plan, error) { return importance.Plan{}, errors.New("no memory") }
+	s.Serve = func(int, []sample.Index) (substitute.Plan, error) { return substitute.Plan{}, errors.New("no memory") }
 	advance(t, s, 0)
 	observe(s, 0)
 	advance(t, s, 1)
@@ -415,7 +417,7 @@ func FuzzDecode(f *testing.F) {
 				t.Fatalf("epoch %d serves %d samples of %d", epoch, len(o.Indices), len(o.Requested))
 			}
 		}
-		if err := s.Advance(s.Epoch(), importance.Progress{}); err != nil {
+		if err := s.Advance(s.Epoch(), score.Progress{}); err != nil {
 			t.Log(err)
 		}
 	})

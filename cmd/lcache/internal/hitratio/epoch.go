@@ -3,8 +3,11 @@ package hitratio
 import (
 	"slices"
 
-	"lcache/importance"
 	"lcache/internal/disk/offheap"
+	"lcache/internal/importance"
+	"lcache/internal/importance/draw"
+	"lcache/internal/importance/policy"
+	"lcache/internal/importance/score"
 	"lcache/sample"
 )
 
@@ -13,12 +16,12 @@ type training struct {
 	setup
 	players  []*player
 	batch    int
-	boundary importance.Boundary
-	targets  importance.Targets
+	boundary draw.Boundary
+	targets  draw.Targets
 	losses   func(epoch int) ([]float32, error)
 	now      []float32 // losses of the epoch
 	clusters *clusters // of a method that observes neighbours
-	bank     *importance.Bank
+	bank     *score.Bank
 }
 
 // begin makes scorer and policies of a training.
@@ -43,7 +46,7 @@ func (s setup) begin(o Options, seed uint64, players []*player) (t *training, er
 	if s.method == "spider" {
 		t.clusters = newClusters(s.samples, seed)
 		labels = t.clusters.labels
-		t.bank = importance.NewBank(labels, 1/clusterRadius, 0.36787944117144233, p.K) // e⁻¹
+		t.bank = score.NewBank(labels, 1/clusterRadius, 0.36787944117144233, p.K) // e⁻¹
 	}
 	for _, pl := range players {
 		capacity := s.room(pl.cache)
@@ -59,7 +62,7 @@ func (s setup) begin(o Options, seed uint64, players []*player) (t *training, er
 	if err != nil {
 		return t, err
 	}
-	t.boundary = importance.Boundary{Scorer: scorer, Samples: s.samples, Seed: seed, Draw: s.draw}
+	t.boundary = draw.Boundary{Scorer: scorer, Samples: s.samples, Seed: seed, Draw: s.draw}
 	t.targets = m.Targets(p)
 	t.now, err = t.losses(0)
 	return t, err
@@ -81,7 +84,7 @@ func (t *training) end() {
 // best gives all players that serve substitutes the best connected sample of a batch.
 func (t *training) best(node sample.Index, near []sample.Index) {
 	for _, p := range t.players {
-		if pair, is := p.p.(*importance.Homophily); is {
+		if pair, is := p.p.(*policy.Homophily); is {
 			pair.Put(node, near, 1)
 		}
 	}
@@ -104,7 +107,7 @@ func (t *training) epoch(e int) (order []sample.Index, err error) {
 		if err != nil {
 			return order, err
 		}
-		importance.BeginPolicy(p.p, e, values, expected, p.served)
+		policy.Begin(p.p, e, values, expected, p.served)
 	}
 	for k := 0; k < len(order); k += t.batch {
 		batch := order[k:min(k+t.batch, len(order))]
@@ -119,7 +122,7 @@ func (t *training) epoch(e int) (order []sample.Index, err error) {
 		t.observe(e, k/t.batch, batch)
 	}
 	if e >= t.from {
-		shape, err := importance.ShapeOf(order, t.samples)
+		shape, err := draw.ShapeOf(order, t.samples)
 		if err != nil {
 			return order, err
 		}
@@ -143,10 +146,10 @@ func (t *training) draw(e int) (order []sample.Index, expected []float64, err er
 		}
 	}
 	if e < t.plain {
-		order, err = importance.Plain(t.samples, t.boundary.Seed, e)
+		order, err = draw.Plain(t.samples, t.boundary.Seed, e)
 	} else {
 		uses := append([]float64(nil), expected...)
-		order, err = importance.Order(uses, t.boundary.Seed, e, t.boundary.Draw)
+		order, err = draw.Order(uses, t.boundary.Seed, e, t.boundary.Draw)
 	}
 	return order, expected, err
 }
@@ -154,11 +157,11 @@ func (t *training) draw(e int) (order []sample.Index, expected []float64, err er
 // hot are the samples that memory holds, if they are repeated. SHADE's own cache is brought to the greatest values first.
 func (t *training) hot() (*sample.Set, error) {
 	for _, p := range t.players {
-		app, is := p.p.(*importance.APP)
+		app, is := p.p.(*policy.APP)
 		if !is {
 			continue
 		}
-		top, err := importance.Top(t.boundary.Scorer.Values(nil), t.room(p.cache), unit)
+		top, err := policy.Top(t.boundary.Scorer.Values(nil), t.room(p.cache), unit)
 		if err != nil {
 			return nil, err
 		}
@@ -185,7 +188,7 @@ func unit(sample.Index) int64 { return 1 }
 
 // observe tells the scorer of a batch, and the policies of new values.
 func (t *training) observe(e, number int, batch []sample.Index) {
-	o := importance.Observation{Kind: importance.Losses, Index: batch}
+	o := score.Observation{Kind: score.Losses, Index: batch}
 	if t.clusters != nil {
 		o = t.bank.Batch(batch, t.clusters.embeddings(batch, e))
 	} else {
@@ -215,16 +218,16 @@ func (t *training) endEpoch(e int) (err error) {
 			return err
 		}
 	}
-	for s := range slices.Chunk(importance.Unstable(scorer), importance.MaxSamples) {
-		o := importance.Observation{Kind: importance.Reevaluated, Epoch: uint32(e), Index: s}
+	for s := range slices.Chunk(score.Unstable(scorer), score.MaxSamples) {
+		o := score.Observation{Kind: score.Reevaluated, Epoch: uint32(e), Index: s}
 		for _, i := range s {
 			o.Loss = append(o.Loss, t.now[i])
 		}
 		scorer.Observe(o)
 	}
-	scorer.EndEpoch(importance.Progress{Epoch: e})
+	scorer.EndEpoch(score.Progress{Epoch: e})
 	for _, p := range t.players {
-		if s := importance.Unstable(scorer); p.pinned > 0 && p.s == nil && len(s) > 0 {
+		if s := score.Unstable(scorer); p.pinned > 0 && p.s == nil && len(s) > 0 {
 			if p.s, err = sample.NewSet(t.samples); err != nil {
 				return err
 			}

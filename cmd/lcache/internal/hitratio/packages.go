@@ -3,7 +3,8 @@ package hitratio
 import (
 	"slices"
 
-	"lcache/importance"
+	"lcache/internal/importance/policy"
+	"lcache/internal/importance/substitute"
 	"lcache/sample"
 )
 
@@ -14,7 +15,7 @@ const packages = "packages"
 const packageSamples = 50
 
 // highRoom is what of the memory is the H-cache's: nine tenths, as in the paper at first. The rest, at least a package, is for L-samples.
-func highRoom(capacity int64) int64 { return importance.HBytes(capacity, 0, 0, packageSamples) }
+func highRoom(capacity int64) int64 { return policy.HBytes(capacity, 0, 0, packageSamples) }
 
 // pack puts all samples into packages, at random.
 func pack(samples int, seed uint64) [][]sample.Index {
@@ -22,14 +23,14 @@ func pack(samples int, seed uint64) [][]sample.Index {
 	for i := range all {
 		all[i] = sample.Index(i)
 	}
-	importance.Mix(all, seed, 0)
+	substitute.Mix(all, seed, 0)
 	return slices.Collect(slices.Chunk(all, packageSamples))
 }
 
 // load plans a drawn epoch as a server does: what of an order is served by loaded packages, and by which of their samples. The H-list is what the H-cache has room for; other samples are worth nothing to it.
 func (t *training) load(p *player, e int, values []float64, order []sample.Index) ([]sample.Index, error) {
 	capacity := t.room(p.cache)
-	high, err := importance.Top(values, highRoom(capacity), unit)
+	high, err := policy.Top(values, highRoom(capacity), unit)
 	if err != nil {
 		return nil, err
 	}
@@ -39,12 +40,12 @@ func (t *training) load(p *player, e int, values []float64, order []sample.Index
 		units = append(units, slices.Clone(members))
 	}
 	depth := int(capacity-highRoom(capacity)) / packageSamples
-	loading, err := importance.NewLoading(units, importance.LoadingOptions{Samples: t.samples, Size: unit, High: high.Has, Depth: depth, Seed: t.boundary.Seed, Epoch: e})
+	loading, err := substitute.NewLoading(units, substitute.LoadingOptions{Samples: t.samples, Size: unit, High: high.Has, Depth: depth, Seed: t.boundary.Seed, Epoch: e})
 	if err != nil {
 		return nil, err
 	}
 	defer loading.Close()
-	plan, err := importance.NewLaw(importance.Low, loading, high.Has).Serve(order, importance.Cut{World: 1, Batch: t.batch})
+	plan, err := substitute.NewLaw(substitute.Low, loading, high.Has).Serve(order, substitute.Cut{World: 1, Batch: t.batch})
 	if err != nil {
 		return nil, err
 	}

@@ -3,7 +3,9 @@ package hitratio
 import (
 	"slices"
 
-	"lcache/importance"
+	"lcache/internal/importance"
+	"lcache/internal/importance/policy"
+	"lcache/internal/importance/substitute"
 	"lcache/sample"
 )
 
@@ -14,10 +16,10 @@ type player struct {
 	pinned float64 // share of its memory that holds unstable samples
 	ratio  float64 // the importance cache's share beside nodes; 0: the paper's
 
-	p                       importance.Policy
+	p                       policy.Policy
 	s                       *sample.Set      // pinned
 	served                  []sample.Index   // of the epoch; what was drawn, where it is not planned
-	kinds                   importance.Kinds // with packages: how each place is served by the plan of the epoch
+	kinds                   substitute.Kinds // with packages: how each place is served by the plan of the epoch
 	most                    int64            // with packages: samples that were loaded at once
 	asked, hit, substituted int
 	loaded                  int // samples of a package that was loaded when they were asked for
@@ -36,7 +38,7 @@ var withNodes = map[string]string{"substitutes": "paper", "planned": "paper", "p
 func (p *player) substitutesSome() bool { return withNodes[p.policy] != "" || p.policy == packages }
 
 // make makes the policy.
-func (p *player) make(m importance.Method, labels []int32, capacity int64, with importance.Params) (importance.Policy, error) {
+func (p *player) make(m importance.Method, labels []int32, capacity int64, with importance.Params) (policy.Policy, error) {
 	of := withNodes[p.policy]
 	switch {
 	case p.policy == packages:
@@ -59,22 +61,22 @@ func (p *player) make(m importance.Method, labels []int32, capacity int64, with 
 
 // serves plans an epoch, if the player does: which sample is served at each place of its order.
 func (p *player) serves(e int, values, expected []float64, order []sample.Index, t *training) ([]sample.Index, error) {
-	pair, is := p.p.(*importance.Homophily)
+	pair, is := p.p.(*policy.Homophily)
 	if !is || p.policy == "substitutes" {
 		return slices.Clone(order), nil
 	}
-	r, err := importance.NewRehearsal(pair, unit)
+	r, err := substitute.NewRehearsal(pair, unit)
 	if err != nil {
 		return nil, err
 	}
 	defer r.Close()
-	high, err := importance.Top(values, t.room(p.cache), unit)
+	high, err := policy.Top(values, t.room(p.cache), unit)
 	if err != nil {
 		return nil, err
 	}
 	defer high.Close()
 	r.Begin(e, values, expected, order)
-	plan, err := importance.NewLaw(importance.Class, r, high.Has).Serve(order, importance.Cut{World: 1, Batch: t.batch})
+	plan, err := substitute.NewLaw(substitute.Class, r, high.Has).Serve(order, substitute.Cut{World: 1, Batch: t.batch})
 	if err != nil {
 		return nil, err
 	}
@@ -85,13 +87,13 @@ func (p *player) serves(e int, values, expected []float64, order []sample.Index,
 // ask sends one request to a player's policy, and returns what is served. p.served has what the plan says of its place in the epoch.
 func (p *player) ask(id sample.Index, place int, counts bool) (served sample.Index) {
 	planned := p.served[place]
-	served, kind := planned, importance.Hit
+	served, kind := planned, policy.Hit
 	if p.s == nil || !p.s.Has(id) {
-		var may importance.May
+		var may policy.May
 		if p.policy == "substitutes" {
-			may = importance.Always // the paper has no law
+			may = policy.Always // the paper has no law
 		}
-		if served, kind = p.p.Get(planned, may); kind == importance.Miss {
+		if served, kind = p.p.Get(planned, may); kind == policy.Miss {
 			p.p.Offer(planned, 1)
 		}
 	}
@@ -102,12 +104,12 @@ func (p *player) ask(id sample.Index, place int, counts bool) (served sample.Ind
 	switch {
 	case served != id:
 		p.substituted++
-		if kind == importance.Miss {
+		if kind == policy.Miss {
 			p.gone++
 		}
-	case kind == importance.Hit:
+	case kind == policy.Hit:
 		p.hit++
-	case p.kinds != nil && p.kinds.At(place) == importance.Hit:
+	case p.kinds != nil && p.kinds.At(place) == policy.Hit:
 		p.loaded++
 	}
 	return served

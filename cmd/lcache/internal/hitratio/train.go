@@ -5,8 +5,9 @@ import (
 	"math"
 	"slices"
 
-	"lcache/importance"
 	"lcache/internal/disk/offheap"
+	"lcache/internal/importance/draw"
+	"lcache/internal/importance/policy"
 	"lcache/sample"
 )
 
@@ -17,20 +18,20 @@ type setup struct {
 	samples      int
 	plain        int // epochs of plain permutations, before the first that is drawn
 	epochs, from int // of all; the first that counts
-	draw         importance.Draw
+	draw         draw.Draw
 }
 
 // setups are plain permutations and the methods, each with the number of epochs after which its hit ratio has settled. The second is ImPACT.
 func setups(o Options) []setup {
 	n := o.Trace.Samples
 	all := []setup{
-		{method: Plain, rep: 1, samples: n, plain: 12, epochs: 12, from: 1, draw: importance.Systematic},
-		{method: "impact", rep: 1, samples: n, plain: 6, epochs: 24, from: 6, draw: importance.Systematic},
-		{method: "shade", rep: 1, samples: n, plain: 1, epochs: 16, from: 2, draw: importance.Multinomial},
-		{method: "shade", rep: 3, samples: n, plain: 1, epochs: 16, from: 2, draw: importance.Multinomial},
+		{method: Plain, rep: 1, samples: n, plain: 12, epochs: 12, from: 1, draw: draw.Systematic},
+		{method: "impact", rep: 1, samples: n, plain: 6, epochs: 24, from: 6, draw: draw.Systematic},
+		{method: "shade", rep: 1, samples: n, plain: 1, epochs: 16, from: 2, draw: draw.Multinomial},
+		{method: "shade", rep: 3, samples: n, plain: 1, epochs: 16, from: 2, draw: draw.Multinomial},
 	}
 	if o.Trace.Name == AR1 { // a trace of losses has no embeddings
-		all = append(all, setup{method: "spider", rep: 1, samples: min(n, 1500), plain: 1, epochs: 10, from: 2, draw: importance.Multinomial})
+		all = append(all, setup{method: "spider", rep: 1, samples: min(n, 1500), plain: 1, epochs: 10, from: 2, draw: draw.Multinomial})
 	}
 	for k := range all {
 		s := &all[k]
@@ -50,8 +51,8 @@ func setups(o Options) []setup {
 }
 
 // plays reports whether a policy is one of the method's.
-func (s setup) plays(policy string) bool {
-	switch policy {
+func (s setup) plays(name string) bool {
+	switch name {
 	case "paper":
 		return s.method != Plain
 	case packages:
@@ -127,13 +128,13 @@ func (s setup) train(ctx context.Context, o Options, seed uint64, players []*pla
 
 // min lets a player see all epochs as one, whose order is known: that is Belady's MIN.
 func (s setup) min(p *player, orders [][]sample.Index) error {
-	policy, err := importance.NewNextUse(s.samples, s.room(p.cache))
+	next, err := policy.NewNextUse(s.samples, s.room(p.cache))
 	if err != nil {
 		return err
 	}
-	defer policy.Close()
-	p.p = policy
-	policy.Begin(0, nil, slices.Concat(orders...))
+	defer next.Close()
+	p.p = next
+	next.Begin(0, nil, slices.Concat(orders...))
 	for e, order := range orders {
 		p.served = order
 		for k, id := range order {

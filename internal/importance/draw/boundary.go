@@ -1,0 +1,47 @@
+package draw
+
+import (
+	"lcache/internal/disk/offheap"
+	"lcache/internal/importance/score"
+	"lcache/sample"
+)
+
+// Boundary is what draws the order of each epoch of a job between two epochs.
+type Boundary struct {
+	Scorer  score.Scorer
+	Samples int
+	Seed    uint64
+	Draw    Draw
+	Lag     int // how many epochs old the values are that an order is drawn from: 0 or 1
+}
+
+// Plain reports whether an epoch is a plain permutation: nothing is known yet, the warm-up goes on, or nobody observes any more.
+func (b Boundary) Plain(epoch int) bool {
+	a := b.Scorer.Activity()
+	return epoch <= b.Lag || a.State != score.Active || a.LastObserved < 0
+}
+
+// Order is the order of an epoch by targets, or a plain one. It follows from the values as they are now: two calls give the same. hot are the samples that
+// memory will hold. At its peak it takes 12 bytes a sample. The caller frees the order by offheap.Free.
+func (b Boundary) Order(epoch int, t Targets, hot *sample.Set) ([]uint32, error) {
+	if b.Plain(epoch) {
+		return Plain(b.Samples, b.Seed, epoch)
+	}
+	targets, err := b.Expected(t, hot)
+	if err != nil {
+		return nil, err
+	}
+	defer offheap.Free(targets)
+	return Order(targets, b.Seed, epoch, b.Draw)
+}
+
+// Expected are the targets by the values as they are now, in memory that the caller frees by offheap.Free.
+func (b Boundary) Expected(t Targets, hot *sample.Set) ([]float64, error) {
+	room, err := offheap.MakeDense[float64](b.Samples)
+	if err != nil {
+		return nil, err
+	}
+	values := b.Scorer.Values(room)
+	t(values, hot, values)
+	return values, nil
+}

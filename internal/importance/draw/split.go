@@ -1,0 +1,78 @@
+package draw
+
+import (
+	"fmt"
+
+	"lcache/internal/disk/offheap"
+	"lcache/internal/importance/numeric"
+	"lcache/sample"
+)
+
+// LowPart draws an epoch of which the H part is still open: the positions of L samples are final and can be laid out in the log, those of H samples
+// hold sample.None. low are the targets of all samples, 0 for those of H; it is used up. The caller frees the order by offheap.Free.
+func LowPart(low []float64, high int, seed uint64, epoch int, d Draw) ([]uint32, error) {
+	s := numeric.NewStream(seed, uint64(epoch), numeric.ForLow)
+	drawnLow, err := drawn(low, s, d)
+	if err != nil {
+		return nil, err
+	}
+	defer offheap.Free(drawnLow)
+	s.Shuffle(drawnLow)
+	order, err := offheap.MakeDense[uint32](high + len(drawnLow))
+	if err != nil {
+		return nil, err
+	}
+	for k := range order { // marks, shuffled: the H part's first
+		order[k] = 0
+		if k < high {
+			order[k] = sample.None
+		}
+	}
+	s.Shuffle(order)
+	at := 0
+	for k, mark := range order {
+		if mark != sample.None {
+			order[k] = drawnLow[at]
+			at++
+		}
+	}
+	return order, nil
+}
+
+// FillHigh draws the open positions of an order from [LowPart] when the H part's values are fresh: high are the samples that may be drawn, targets
+// theirs, scaled here to as many as positions are open. It uses up targets.
+func FillHigh(order []uint32, high []sample.Index, targets []float64, seed uint64, epoch int, d Draw) error {
+	if len(high) != len(targets) {
+		return fmt.Errorf("fill the H part: %d targets for %d samples", len(targets), len(high))
+	}
+	open := 0
+	for _, i := range order {
+		if i == sample.None {
+			open++
+		}
+	}
+	if open == 0 {
+		return nil
+	}
+	if len(high) == 0 {
+		return fmt.Errorf("fill the H part: %d positions are open, and no sample is in H", open)
+	}
+	weigh(targets, float64(open), 0, targets)
+	picks, err := drawn(targets, numeric.NewStream(seed, uint64(epoch), numeric.ForHigh), d)
+	if err != nil {
+		return err
+	}
+	defer offheap.Free(picks)
+	if len(picks) != open {
+		return fmt.Errorf("fill the H part: %d samples drawn for %d positions", len(picks), open)
+	}
+	numeric.NewStream(seed, uint64(epoch), numeric.ForHighTurn).Shuffle(picks)
+	at := 0
+	for k, i := range order {
+		if i == sample.None {
+			order[k] = high[picks[at]]
+			at++
+		}
+	}
+	return nil
+}

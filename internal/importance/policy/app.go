@@ -1,0 +1,116 @@
+package policy
+
+import (
+	"lcache/internal/disk/offheap"
+	"lcache/sample"
+)
+
+// APP is SHADE's cache (SHADE §4.2.2, Algorithm 1): what has the least score goes first, among equal scores what was used least. A ghost remembers
+// the score of every sample that ever had one, so that one that was evicted can come back. It takes 10 bytes a sample beside its heap.
+type APP struct {
+	store
+	score  []float64 // the ghost's
+	strict bool
+}
+
+// NewAPP returns the cache of n samples with so many bytes. The paper lets a sample in that has the same score as the least one here;
+// strict wants a greater one.
+func NewAPP(n int, capacity int64, strict bool) (*APP, error) {
+	s, err := newStore(n, capacity)
+	if err != nil {
+		return nil, err
+	}
+	p := &APP{store: s, strict: strict}
+	if p.score, err = offheap.MakeDense[float64](n); err == nil {
+		p.uses, err = offheap.MakeDense[uint16](n)
+	}
+	if err != nil {
+		p.Close()
+		return nil, err
+	}
+	return p, nil
+}
+
+// Close gives the memory back.
+func (p *APP) Close() {
+	offheap.Free(p.score)
+	offheap.Free(p.uses)
+	p.score = nil
+	p.store.Close()
+}
+
+// Clone returns a copy that is used apart.
+func (p *APP) Clone() (Policy, error) {
+	s, err := p.store.clone()
+	if err != nil {
+		return nil, err
+	}
+	c := &APP{store: s, strict: p.strict}
+	if c.score, err = copied(p.score); err == nil {
+		c.uses, err = copied(p.uses)
+	}
+	if err != nil {
+		c.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// Begin has nothing to do: scores come by Observe.
+func (p *APP) Begin(int, []float64, []sample.Index) {}
+
+// Observe notes a score, also of a sample that is not kept, and counts a use.
+func (p *APP) Observe(id sample.Index, value float64) {
+	if int(id) >= len(p.score) {
+		return
+	}
+	p.score[id] = value
+	if p.uses[id] < 1<<16-1 {
+		p.uses[id]++
+	}
+	if p.has(id) {
+		p.update(id, value)
+	}
+}
+
+// Offer keeps a sample if there is room, or if the ghost knows a score of it that is not less than those that go.
+func (p *APP) Offer(id sample.Index, bytes int64) (bool, []sample.Index) {
+	if int(id) >= len(p.score) {
+		return false, nil
+	}
+	score, known := p.score[id], p.uses[id] > 0
+	return p.offer(id, bytes, score, func(_ sample.Index, key float64) bool {
+		return known && (key < score || !p.strict && key == score)
+	})
+}
+
+// Prefetch brings the cache to a list: its beginning, as far as it fits, stays or enters; all others leave. It returns what is to be loaded and
+// what is to be dropped. Samples of the list that are too large are left out. Simulations use it; a server does not, because it reads many times what it saves (docs/importance.md).
+func (p *APP) Prefetch(list []sample.Index, size func(sample.Index) int64) (enter, drop []sample.Index) {
+	wanted := map[sample.Index]bool{}
+	room := p.capacity
+	for _, id := range list {
+		bytes := size(id)
+		if wanted[id] || !p.fits(id, bytes) {
+			continue
+		}
+		if room -= bytes; room < 0 {
+			break
+		}
+		wanted[id] = true
+	}
+	for k := range p.len() {
+		if id, _, _ := p.get(k); !wanted[id] {
+			drop = append(drop, id)
+		}
+	}
+	for _, id := range drop {
+		p.evict(id)
+	}
+	for _, id := range list {
+		if wanted[id] && !p.has(id) && p.insert(id, p.score[id], size(id)) {
+			enter = append(enter, id)
+		}
+	}
+	return enter, drop
+}

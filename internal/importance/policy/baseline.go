@@ -1,0 +1,146 @@
+package policy
+
+import (
+	"math"
+
+	"lcache/internal/disk/offheap"
+	"lcache/sample"
+)
+
+// LRU evicts what was used longest ago. Importance is nothing to it: it is there to compare with.
+type LRU struct {
+	store // keyed by the time of the last use
+	clock float64
+}
+
+// NewLRU returns the cache of n samples with so many bytes.
+func NewLRU(n int, capacity int64) (*LRU, error) {
+	s, err := newStore(n, capacity)
+	return &LRU{store: s}, err
+}
+
+// Clone returns a copy that is used apart.
+func (p *LRU) Clone() (Policy, error) {
+	s, err := p.store.clone()
+	if err != nil {
+		return nil, err
+	}
+	return &LRU{store: s, clock: p.clock}, nil
+}
+
+// Begin has nothing to do.
+func (p *LRU) Begin(int, []float64, []sample.Index) {}
+
+// Observe has nothing to do.
+func (p *LRU) Observe(sample.Index, float64) {}
+
+// Get serves a sample that is kept, and makes it the newest.
+func (p *LRU) Get(id sample.Index, _ May) (sample.Index, Kind) {
+	if !p.has(id) {
+		return id, Miss
+	}
+	p.clock++
+	p.update(id, p.clock)
+	return id, Hit
+}
+
+// Offer keeps every sample that fits at all.
+func (p *LRU) Offer(id sample.Index, bytes int64) (bool, []sample.Index) {
+	if p.has(id) {
+		return true, nil
+	}
+	if !p.fits(id, bytes) {
+		return false, nil
+	}
+	drop, ok := p.room(bytes, func(sample.Index, float64) bool { return true })
+	p.clock++
+	return ok && p.insert(id, p.clock, bytes), drop
+}
+
+// MinIO keeps what came first and evicts nothing (Mohan et al.: Analyzing and Mitigating Data Stalls in DNN Training, VLDB 2021, §4.1). It is also what is
+// done during a warm-up.
+type MinIO struct {
+	kept           *sample.Set
+	size           []uint32
+	capacity, used int64
+}
+
+// NewMinIO returns the cache of n samples with so many bytes.
+func NewMinIO(n int, capacity int64) (*MinIO, error) {
+	kept, err := sample.NewSet(n)
+	if err != nil {
+		return nil, err
+	}
+	size, err := offheap.Make[uint32](n)
+	if err != nil {
+		kept.Close()
+		return nil, err
+	}
+	return &MinIO{kept: kept, size: size, capacity: capacity}, nil
+}
+
+// Close gives the memory back.
+func (p *MinIO) Close() {
+	p.kept.Close()
+	offheap.Free(p.size)
+	p.size = nil
+}
+
+// Clone returns a copy that is used apart.
+func (p *MinIO) Clone() (Policy, error) {
+	c, err := NewMinIO(len(p.size), p.capacity)
+	if err != nil {
+		return nil, err
+	}
+	for i := range p.kept.All {
+		c.kept.Add(i)
+	}
+	copy(c.size, p.size)
+	c.used = p.used
+	return c, nil
+}
+
+// Begin has nothing to do.
+func (p *MinIO) Begin(int, []float64, []sample.Index) {}
+
+// Observe has nothing to do.
+func (p *MinIO) Observe(sample.Index, float64) {}
+
+// Has reports whether a sample is kept.
+func (p *MinIO) Has(id sample.Index) bool { return p.kept.Has(id) }
+
+// Get serves a sample that is kept.
+func (p *MinIO) Get(id sample.Index, _ May) (sample.Index, Kind) {
+	if p.kept.Has(id) {
+		return id, Hit
+	}
+	return id, Miss
+}
+
+// Offer keeps a sample if there is room.
+func (p *MinIO) Offer(id sample.Index, bytes int64) (bool, []sample.Index) {
+	if p.kept.Has(id) {
+		return true, nil
+	}
+	if !storable(bytes, p.capacity-p.used) || !p.kept.Add(id) {
+		return false, nil
+	}
+	p.size[id] = uint32(bytes)
+	p.used += bytes
+	return true, nil
+}
+
+// Resize changes the memory; if it is too small now the greatest indices go.
+func (p *MinIO) Resize(capacity int64) (drop []sample.Index) {
+	p.capacity = capacity
+	for i := len(p.size) - 1; i >= 0 && p.used > p.capacity; i-- {
+		if p.kept.Remove(sample.Index(i)) {
+			p.used -= int64(p.size[i])
+			drop = append(drop, sample.Index(i))
+		}
+	}
+	return drop
+}
+
+// storable reports whether a sample of so many bytes fits into so much room. No sample has 4 GiB.
+func storable(bytes, room int64) bool { return bytes >= 0 && bytes <= room && bytes <= math.MaxUint32 }

@@ -1,0 +1,200 @@
+package policy
+
+import (
+	"math"
+
+	"lcache/internal/disk/offheap"
+	"lcache/internal/importance/numeric"
+	"lcache/sample"
+)
+
+// never is the place of a use that does not come in this epoch.
+const never = math.MaxUint32
+
+// NextUse evicts what is used last, as Belady's MIN does: within an epoch by its order, which is known once it is drawn, and beyond it by what the
+// targets say about the epochs after. It takes 8 bytes a sample and 4 for each position of the order, beside its heap.
+type NextUse struct {
+	store             // keyed by −(position of the next use)
+	use     []uint32  // of each sample: its next position in this epoch
+	then    []uint32  // of each position: the next position of the same sample
+	gap     []float32 // of each sample: how far behind the epoch's end its next use is expected; nil between two epochs
+	length  float64   // of the epoch
+	left    int       // uses that are still to come in this epoch
+	n       int       // samples
+	fetched uint32    // by Ahead, so that it has a result
+}
+
+// NewNextUse returns the policy of n samples with so many bytes of memory.
+func NewNextUse(n int, capacity int64) (*NextUse, error) {
+	s, err := newStore(n, capacity)
+	if err != nil {
+		return nil, err
+	}
+	p := &NextUse{store: s, n: n}
+	if p.gap, err = offheap.MakeDense[float32](n); err != nil {
+		p.Close()
+		return nil, err
+	}
+	return p, nil
+}
+
+// Close gives the memory back.
+func (p *NextUse) Close() {
+	p.store.Close()
+	p.forget()
+	offheap.Free(p.gap)
+	p.gap = nil
+}
+
+// Clone returns a copy that is used apart. Until an epoch begins for it, it admits nothing.
+func (p *NextUse) Clone() (Policy, error) {
+	s, err := p.store.clone()
+	if err != nil {
+		return nil, err
+	}
+	return &NextUse{store: s, n: p.n}, nil
+}
+
+// EndEpoch gives back what only an epoch needs, which leaves memory for the boundary. What is kept stays; nothing is admitted until the next epoch begins.
+func (p *NextUse) EndEpoch() {
+	p.forget()
+	offheap.Free(p.gap)
+	p.gap = nil
+}
+
+// forget drops the epoch's order.
+func (p *NextUse) forget() {
+	offheap.Free(p.use)
+	offheap.Free(p.then)
+	p.use, p.then, p.left = nil, nil, 0
+}
+
+// Begin begins an epoch. targets are the expected uses of each sample in an epoch as long as this one; nil: all the same.
+func (p *NextUse) Begin(_ int, targets []float64, order []sample.Index) {
+	p.length = float64(len(order))
+	if p.gap == nil {
+		var err error
+		if p.gap, err = offheap.MakeDense[float32](p.n); err != nil {
+			return
+		}
+	}
+	m := numeric.Total(targets)
+	for i := range p.gap {
+		p.gap[i] = 1
+		if i < len(targets) {
+			p.gap[i] = float32(m / targets[i]) // of a target 0: never
+		}
+	}
+	p.follow(order)
+}
+
+// BeginGaps begins an epoch with the gaps themselves, in positions.
+func (p *NextUse) BeginGaps(gaps []float64, order []sample.Index) {
+	p.length = float64(len(order))
+	for i, g := range gaps {
+		p.gap[i] = float32(g)
+	}
+	p.follow(order)
+}
+
+// follow finds each use's next one, from the end, and gives all kept samples new keys. Without memory for that the order is one that is not known.
+func (p *NextUse) follow(order []sample.Index) {
+	p.forget()
+	if len(order) > 0 && p.remember(len(order)) {
+		for k := len(order) - 1; k >= 0; k-- {
+			if i := order[k]; int(i) < len(p.use) {
+				p.then[k] = p.use[i]
+				p.use[i] = uint32(k)
+				p.left++
+			}
+		}
+	}
+	p.rekey(p.urgency)
+}
+
+// remember makes room for the uses of an epoch, none of which is known.
+func (p *NextUse) remember(length int) bool {
+	var err error
+	if p.use, err = offheap.MakeDense[uint32](len(p.gap)); err == nil {
+		p.then, err = offheap.MakeDense[uint32](length)
+	}
+	if err != nil {
+		p.forget()
+		return false
+	}
+	for i := range p.use {
+		p.use[i] = never
+	}
+	return true
+}
+
+// next is the position of the next use of sample i in this epoch, or never.
+func (p *NextUse) next(i sample.Index) uint32 {
+	if p.use == nil {
+		return never
+	}
+	return p.use[i]
+}
+
+// urgency is the key of sample i: the farther its next use, the smaller.
+func (p *NextUse) urgency(i sample.Index) float64 {
+	if k := p.next(i); k != never {
+		return -float64(k)
+	}
+	return -(p.length + float64(p.gap[i]))
+}
+
+// Ahead fetches what Get and Offer look at; see [Foreseer].
+func (p *NextUse) Ahead(asked []sample.Index) {
+	sum := uint32(0)
+	for _, i := range asked {
+		if int(i) < len(p.use) {
+			sum += p.use[i] + p.at[i] + uint32(p.gap[i])
+		}
+	}
+	for _, i := range asked {
+		if p.has(i) {
+			sum += uint32(p.words[2*(int(p.at[i])-1+heapPad)])
+		}
+	}
+	p.fetched += sum
+}
+
+// Get uses a sample: its next use is the one after. After the last use of the epoch its order is dropped, which leaves memory for the boundary.
+func (p *NextUse) Get(id sample.Index, _ May) (sample.Index, Kind) {
+	if int(id) >= p.n {
+		return id, Miss
+	}
+	if p.gap == nil && p.has(id) {
+		return id, Hit
+	}
+	if k := p.next(id); k != never {
+		p.use[id] = p.then[k]
+		if p.left--; p.left == 0 {
+			p.forget()
+		}
+	}
+	if !p.has(id) {
+		return id, Miss
+	}
+	p.update(id, p.urgency(id))
+	return id, Hit
+}
+
+// Offer keeps a sample unless it is used later than all that are kept. Of equal uses the smaller index goes.
+func (p *NextUse) Offer(id sample.Index, bytes int64) (bool, []sample.Index) {
+	if p.has(id) {
+		return true, nil
+	}
+	if p.gap == nil || !p.fits(id, bytes) {
+		return false, nil
+	}
+	key := p.urgency(id)
+	drop, ok := p.room(bytes, func(top sample.Index, worst float64) bool {
+		return worst < key || worst == key && top < id
+	})
+	return ok && p.insert(id, key, bytes), drop
+}
+
+// Observe has no use for a value: the targets of the next epoch bring it.
+func (p *NextUse) Observe(sample.Index, float64) {}

@@ -1,0 +1,127 @@
+package score
+
+import (
+	"fmt"
+	"math"
+)
+
+// Loss is ImPACT's scorer: a sample's value is its newest loss (ImPACT §III; its reference [22], which needs a second model, is
+// not taken). It looks for unstable samples in a [WarmUp].
+type Loss struct {
+	values
+	irreducible []float32
+	warm        *WarmUp // nil: there is none, or no longer
+	unstable    []uint32
+	warmEpochs  int
+}
+
+// LossOptions are what ImPACT lets a user choose.
+type LossOptions struct {
+	Irreducible []float32 // a loss for each sample, of another model, that is subtracted; nil: none
+	Unstable    int       // samples in S; 0: no warm-up beyond the first epoch
+	Overlap     float64   // of two S that ends the warm-up
+	MaxEpochs   int       // of the warm-up
+	Fixed       int       // the number of epochs of the warm-up, whatever S does; 0: as S decides
+}
+
+// NewLoss returns the scorer of n samples.
+func NewLoss(n int, o LossOptions) (*Loss, error) {
+	if o.Irreducible != nil && len(o.Irreducible) != n {
+		return nil, fmt.Errorf("%d irreducible losses for %d samples: give one for each", len(o.Irreducible), n)
+	}
+	for i, x := range o.Irreducible {
+		if !finite(x) {
+			return nil, fmt.Errorf("the irreducible loss of sample %d is %v: give a number", i, x)
+		}
+	}
+	v, err := newValues(n)
+	if err != nil {
+		return nil, err
+	}
+	l := &Loss{values: v, irreducible: o.Irreducible}
+	if o.Unstable > 0 || o.Fixed > 0 {
+		if l.warm, err = NewWarmUp(n, o); err != nil {
+			v.Close()
+			return nil, err
+		}
+		l.activity.State = Warmup
+	}
+	return l, nil
+}
+
+// Observe takes the losses of one batch. Of a sample that is twice in it the last counts.
+func (l *Loss) Observe(o Observation) (r Report) {
+	switch {
+	case o.Kind == Counts || o.misshapen():
+		return Report{Shape: 1}
+	case l.stale(o.Epoch):
+		return Report{Stale: len(o.Index)}
+	}
+	l.begin(&o)
+	for k, i := range o.Index {
+		switch {
+		case int(i) >= len(l.v):
+			r.Unknown++
+		case !finite(o.Loss[k]):
+			r.NotFinite++
+		default:
+			v := float64(o.Loss[k])
+			if l.irreducible != nil {
+				v -= float64(l.irreducible[i])
+			}
+			l.set(i, v)
+			r.Observed++
+		}
+	}
+	return r
+}
+
+// EndEpoch ends the epoch, and the warm-up once its rule is met.
+func (l *Loss) EndEpoch(p Progress) {
+	observed := l.observed > 0
+	l.end(p)
+	if l.warm == nil {
+		return
+	}
+	l.fill()
+	if observed { // else the losses are those of the epoch before, and say nothing about stability
+		if l.warm.EndEpoch(l.v) {
+			l.unstable, l.warmEpochs = l.warm.S(), l.warm.epochs
+			l.warm.Close()
+			l.warm = nil
+			return
+		}
+	}
+	if l.activity.State == Active {
+		l.activity.State = Warmup
+	}
+}
+
+// Unstable are the samples of S, whose losses change most, in ascending order; none before the warm-up has ended.
+func (l *Loss) Unstable() []uint32 { return l.unstable }
+
+// WarmUpEpochs is how many epochs the warm-up took; 0: it has not ended.
+func (l *Loss) WarmUpEpochs() int { return l.warmEpochs }
+
+// Close gives the memory back.
+func (l *Loss) Close() {
+	l.values.Close()
+	if l.warm != nil {
+		l.warm.Close()
+		l.warm = nil
+	}
+}
+
+// CrossEntropy is the loss of one sample: log Σ exp(z) − z[label] (SHADE Eq. 3–5), with the greatest logit subtracted first so that no
+// exp overflows. The trainer computes it, in lcache.torch; this is what it must agree with.
+func CrossEntropy(logits []float64, label int) float64 {
+	most := math.Inf(-1)
+	for _, z := range logits {
+		most = max(most, z)
+	}
+	sum := 0.0
+	for _, z := range logits {
+		sum += math.Exp(z - most)
+	}
+	return most + math.Log(sum) - logits[label]
+}

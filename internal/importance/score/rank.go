@@ -1,0 +1,133 @@
+package score
+
+import (
+	"math"
+	"slices"
+
+	"lcache/sample"
+)
+
+// Rank is SHADE's scorer: a sample's value follows from how many samples of its batch have a smaller loss (SHADE §4.1, Eq. 6). That
+// makes losses of different epochs comparable.
+type Rank struct {
+	values
+	batch int
+	base  float64
+	whole []float64      // the scores of a whole batch, by how many have a smaller loss
+	keys  []uint64       // of one observation, used again: the bits of a loss << 32 | its place
+	room  []uint64       // for sorting them
+	index []sample.Index // of those
+}
+
+// NewRank returns the scorer of n samples that are trained in batches of batch. base is b0 of [RankScores].
+func NewRank(n, batch int, base float64) (*Rank, error) {
+	v, err := newValues(n)
+	if err != nil {
+		return nil, err
+	}
+	s := &Rank{values: v, batch: batch, base: base}
+	for smaller := range min(batch, MaxSamples) {
+		s.whole = append(s.whole, rankScore(smaller, batch, batch, base))
+	}
+	return s, nil
+}
+
+// Observe takes the losses of one batch. What is refused takes no part in the ranks. Of a sample that is twice in the batch the
+// greater score counts.
+func (s *Rank) Observe(o Observation) (r Report) {
+	switch {
+	case o.Kind == Counts || o.misshapen():
+		return Report{Shape: 1}
+	case s.stale(o.Epoch):
+		return Report{Stale: len(o.Index)}
+	}
+	s.begin(&o)
+	s.keys, s.index = s.keys[:0], s.index[:0]
+	for k, i := range o.Index {
+		switch {
+		case int(i) >= len(s.v):
+			r.Unknown++
+		case !finite(o.Loss[k]):
+			r.NotFinite++
+		default:
+			// The bits of numbers that are not negative are in the order of the numbers.
+			s.keys = append(s.keys, uint64(math.Float32bits(max(o.Loss[k], 0)))<<32|uint64(len(s.index)))
+			s.index = append(s.index, i)
+			r.Observed++
+		}
+	}
+	s.sort()
+	n, score := len(s.keys), 0.0
+	// In ascending order of score the greater one of a sample that is twice here is written last.
+	for smaller, key := range s.keys {
+		if smaller == 0 || s.keys[smaller-1]>>32 < key>>32 {
+			if n == s.batch {
+				score = s.whole[smaller]
+			} else {
+				score = rankScore(smaller, n, s.batch, s.base)
+			}
+		}
+		s.set(s.index[uint32(key)], score)
+	}
+	return r
+}
+
+// mostKeys is how many keys are sorted byte by byte.
+const mostKeys = 8192
+
+// sort sorts the keys by loss, byte by byte; those of equal losses stay in their order. A batch has few samples, and this is what an observation costs most.
+func (s *Rank) sort() {
+	if len(s.keys) > mostKeys {
+		slices.Sort(s.keys)
+		return
+	}
+	s.room = slices.Grow(s.room[:0], len(s.keys))[:len(s.keys)]
+	var counts [4][256]uint32
+	for _, key := range s.keys {
+		counts[0][byte(key>>32)]++
+		counts[1][byte(key>>40)]++
+		counts[2][byte(key>>48)]++
+		counts[3][byte(key>>56)]++
+	}
+	from, to := s.keys, s.room
+	for k := range counts {
+		count, shift, at := &counts[k], 32+8*k, uint32(0)
+		for b, n := range count {
+			count[b] = at
+			at += n
+		}
+		for _, key := range from {
+			b := byte(key >> shift)
+			to[count[b]] = key
+			count[b]++
+		}
+		from, to = to, from
+	}
+}
+
+// EndEpoch ends the epoch.
+func (s *Rank) EndEpoch(p Progress) { s.end(p) }
+
+// RankScores are SHADE's scores of one batch (SHADE Eq. 6): ln(base + how many of the others have a smaller loss). Equal losses have equal scores.
+// A batch of another size than batch counts as if it were as large, in proportion; a single sample as the middle of a batch.
+func RankScores(losses []float64, batch int, base float64) []float64 {
+	sorted := slices.Sorted(slices.Values(losses))
+	scores := make([]float64, len(losses))
+	for k, loss := range losses {
+		smaller, _ := slices.BinarySearch(sorted, loss)
+		scores[k] = rankScore(smaller, len(losses), batch, base)
+	}
+	return scores
+}
+
+// rankScore is the score of a sample in a batch of n, where so many others have a smaller loss.
+func rankScore(smaller, n, batch int, base float64) float64 {
+	count := float64(smaller)
+	switch {
+	case n == 1:
+		count = float64(batch-1) / 2
+	case n != batch:
+		count = float64(count * float64(batch-1) / float64(n-1))
+	}
+	return math.Log(count + base)
+}

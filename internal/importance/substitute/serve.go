@@ -1,0 +1,105 @@
+package substitute
+
+import (
+	"lcache/internal/disk/offheap"
+	"lcache/internal/importance/policy"
+	"lcache/sample"
+)
+
+// An epoch has two orders. The requested one was drawn; the served one is delivered. A Plan has the served one, place by place, and how each place is served.
+type Plan struct {
+	Indices []uint32 // served; outside Go's heap, as Kinds is
+	Kinds   Kinds
+}
+
+// Close gives the memory back.
+func (p *Plan) Close() {
+	offheap.Free(p.Indices)
+	offheap.Free(p.Kinds)
+	p.Indices, p.Kinds = nil, nil
+}
+
+// Kinds has a [policy.Kind] for each place of an order, sixteen in a word.
+type Kinds []uint32
+
+// MakeKinds returns room for n places, all of them Miss. The caller frees it by offheap.Free.
+func MakeKinds(n int) (Kinds, error) { return offheap.Make[uint32]((n + 15) / 16) }
+
+// At is the kind of a place.
+func (k Kinds) At(place int) policy.Kind { return policy.Kind(k[place/16] >> (place % 16 * 2) & 3) }
+
+// Set sets the kind of a place.
+func (k Kinds) Set(place int, kind policy.Kind) {
+	shift := place % 16 * 2
+	k[place/16] = k[place/16]&^(3<<shift) | uint32(kind)<<shift
+}
+
+// Cut is how the ranks of a job read an order: rank r has the places r, r+World, …, in batches of Batch.
+type Cut struct{ World, Batch int }
+
+// each calls f with the places of each batch, in the order in which ranks that keep step read them.
+func (c Cut) each(n int, f func(places []int)) {
+	places := make([]int, 0, c.Batch)
+	for from := 0; from < n; from += c.World * c.Batch {
+		for rank := range c.World {
+			places = places[:0]
+			for k := from + rank; k < n && len(places) < c.Batch; k += c.World {
+				places = append(places, k)
+			}
+			f(places)
+		}
+	}
+}
+
+// Serve decides about a whole order before anybody reads it. It is what [Law.Batch] says of each batch in turn, if the Keeper is told what is read exactly. The same
+// order, Keeper and cut give the same plan. The caller closes it.
+func (l *Law) Serve(order []sample.Index, cut Cut) (p Plan, err error) {
+	if p.Indices, err = offheap.MakeDense[uint32](len(order)); err == nil {
+		p.Kinds, err = MakeKinds(len(order))
+	}
+	if err != nil {
+		p.Close()
+		return p, err
+	}
+	exact, _ := l.keeper.(interface{ Served(id sample.Index) })
+	l.Begin()
+	asked := make([]sample.Index, 0, cut.Batch)
+	cut.each(len(order), func(places []int) {
+		asked = asked[:0]
+		for _, k := range places {
+			asked = append(asked, order[k])
+		}
+		s := l.Batch(asked, true)
+		for i, k := range places {
+			p.Indices[k] = s.Index[i]
+			p.Kinds.Set(k, s.Kind[i])
+			if exact != nil && s.Kind[i] == policy.Miss && !l.high(asked[i]) {
+				exact.Served(asked[i])
+			}
+		}
+	})
+	return p, nil
+}
+
+// Recut makes a plan lawful that was made for other batches, as before a restart with another number of ranks: a substitute that its batch asks for, or has already, gives way to the
+// sample that was asked for. So does, by the rule Low, one that an earlier place serves in such a way, or one of those from place planned on, which make all ranks' parts equal. served is changed.
+func Recut(rule string, requested, served []sample.Index, planned int, cut Cut) {
+	exact := map[sample.Index]bool{} // served as itself, and not by the plan
+	cut.each(len(requested), func(places []int) {
+		here := make(map[sample.Index]bool, 2*len(places))
+		for _, k := range places {
+			here[requested[k]] = true
+		}
+		for _, k := range places {
+			if served[k] != requested[k] {
+				if here[served[k]] || rule == Low && exact[served[k]] {
+					served[k] = requested[k]
+					exact[served[k]] = true
+				}
+				here[served[k]] = true
+			} else if k >= planned {
+				exact[served[k]] = true
+			}
+		}
+	})
+}
