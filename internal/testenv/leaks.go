@@ -54,7 +54,7 @@ func Run(m interface{ Run() int }, counts ...Count) int {
 	syscall.Umask(0o022) // t.TempDir would make directories that the group can write, which caches refuse
 	before, err := descriptors()
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "leaktest:", err)
+		fmt.Fprintln(os.Stderr, "testenv:", err)
 		return 1
 	}
 	if code := m.Run(); code != 0 {
@@ -66,7 +66,7 @@ func Run(m interface{ Run() int }, counts ...Count) int {
 	if left == nil {
 		return 0
 	}
-	fmt.Fprintf(os.Stderr, "leaktest: the tests pass and leave something behind:\n%v\n", left)
+	fmt.Fprintf(os.Stderr, "testenv: the tests pass and leave something behind:\n%v\n", left)
 	return 1
 }
 
