@@ -102,26 +102,6 @@ func (e *Engine) leaveWindow() {
 	}
 }
 
-// evictLast evicts the segment in a slot that ranks come to last, if they come to another one before it that has no slot: a rank that has gone back is before all that is loaded.
-// What is evicted is loaded again, or read by index once it is written on.
-func (e *Engine) evictLast(l *reorder.EpochLog, before int) bool {
-	e.mu.Lock()
-	last := staging.Segment{Line: l.ID, Segment: before}
-	for j, r := range e.windowRanks(l.Epoch) {
-		if !r.outOfWindow && j.at(r) == l.Epoch && !r.finished {
-			last.Segment = max(last.Segment, floor(r, l)) // what a rank is at is not evicted
-		}
-	}
-	e.mu.Unlock()
-	found := false
-	e.staging.Holders(func(owner staging.Segment, refs int) {
-		if owner.Line == last.Line && owner.Segment > last.Segment && refs == 0 {
-			last, found = owner, true
-		}
-	})
-	return found && e.staging.Reclaim(func(owner staging.Segment) bool { return owner == last }, e.members) > 0
-}
-
 // noteIdle notes whether the scan waits for a slot: nothing more may be loaded until a client has consumed.
 func (e *Engine) noteIdle(idle bool) {
 	e.mu.Lock()

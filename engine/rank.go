@@ -6,7 +6,6 @@ import (
 
 	"lcache/chunker"
 	"lcache/internal/serve/schedule"
-	"lcache/reorder"
 	"lcache/sample"
 )
 
@@ -155,20 +154,4 @@ func (e *Engine) own(j *job, pid, rank int) error {
 		}
 	}
 	return j.schedule.Claim(pid, rank, reader, func(owner int) bool { return busy && e.deliver.Attached(owner) })
-}
-
-// needs reports whether a rank of a job that the log is laid out for has still to pass a segment. An epoch that the log has left, for an earlier one, is laid out again when a rank comes
-// to it. Segments further ahead of a rank than the window reaches, because it went back, are read again if they were not moved. e.mu is held.
-func (e *Engine) needs(j *job, r *rank, l *reorder.EpochLog, seg int) bool {
-	switch at := j.at(r); {
-	case at > l.Epoch || r.finished && r.epoch == l.Epoch:
-		return false
-	case at < l.Epoch:
-		v := view{readEpoch: e.readEpoch, cur: viewOf(e.cur), tgt: viewOf(e.tgt)}
-		return l == e.tgt || l == e.cur && !v.goesBack()
-	case r.finished || r.front() == nil:
-		return true
-	}
-	first := floor(r, l)
-	return seg >= first && (e.tgt != nil || l != e.cur || seg < first+e.cache.Sizing.Slots)
 }

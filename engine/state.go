@@ -7,10 +7,8 @@ import (
 	"lcache/chunker"
 	"lcache/engine/internal/count"
 	"lcache/internal/serve/schedule"
-	"lcache/internal/serve/staging"
 	"lcache/logfile"
 	"lcache/reorder"
-	"lcache/sample"
 )
 
 // A layout is the line of a later epoch, laid out before its Logfile is begun.
@@ -135,67 +133,6 @@ func (s *machine) lateRest() int {
 		}
 	}
 	return -1
-}
-
-// evictable reports whether no rank needs a segment in its slot any longer. Late ranks don't count; they are served by index.
-func (e *Engine) evictable(owner staging.Segment) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	l := e.logs[owner.Line]
-	if l == nil || l.Epoch < 0 || l.Line == nil || l.Line.Starts[owner.Segment] >= uint64(l.Line.Used) || e.superseded(l, owner.Line) {
-		return true
-	}
-	held := false
-	for j, r := range e.windowRanks(l.Epoch) {
-		if !e.needs(j, r, l, owner.Segment) {
-			continue
-		}
-		if !r.outOfWindow {
-			return false
-		}
-		held = true
-	}
-	if held {
-		e.evicted++
-	}
-	return true
-}
-
-// awaited reports whether a rank has still to pass a segment that is evicted.
-func (e *Engine) awaited(owner staging.Segment) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	l := e.logs[owner.Line]
-	if l == nil || l.Line == nil {
-		return false
-	}
-	for j, r := range e.windowRanks(l.Epoch) {
-		if e.needs(j, r, l, owner.Segment) {
-			return true
-		}
-	}
-	return false
-}
-
-// superseded reports whether the samples that a slot holds for a pass come again: in a later pass over the same Logfile, or from a log of the same
-// epoch that was laid out since. Kept as well they could take all slots. e.mu is held.
-func (e *Engine) superseded(l *reorder.EpochLog, id uint64) bool {
-	again := func(by *reorder.EpochLog) bool { return by != nil && by != l && by.Epoch == l.Epoch }
-	return id != l.ID || l != e.cur && l != e.tgt && (again(e.cur) || again(e.tgt))
-}
-
-// members lists the samples of a segment, for withdrawing their addresses. The prefetcher may have counted on them.
-func (e *Engine) members(owner staging.Segment, f func(sample.Index)) {
-	e.mu.Lock()
-	l := e.logs[owner.Line]
-	e.mu.Unlock()
-	if l == nil {
-		return
-	}
-	kept := e.prefetcher.KeepFromSlot(func(f func(sample.Index)) { l.Members(owner.Segment, f) })
-	l.Members(owner.Segment, f)
-	kept.Restore(e.staging)
-	l.Members(owner.Segment, e.prefetcher.LeftSlot)
 }
 
 // isActive reports whether a rank has asked lately, or holds something; held is by process.

@@ -72,7 +72,7 @@ def test_as_a_plain_loop(make, seed):
 
 def test_golden_cases(make):
     """The counts that the golden cases of the scorer follow from."""
-    with open(os.environ.get("IMPORTANCE_CASES") or os.path.join(ROOT, "importance", "testdata", "cases.json")) as f:
+    with open(os.environ.get("IMPORTANCE_CASES") or os.path.join(ROOT, "internal", "importance", "testdata", "cases.json")) as f:
         cases = [case for case in json.load(f)["cases"] if case["kind"] == "graph_scorer" and set(case["in"]) == {"n", "labels", "lambda", "alpha", "k", "batches"}]
     assert cases
     for case in cases:

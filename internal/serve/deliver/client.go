@@ -4,11 +4,6 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
-	"maps"
-	"slices"
-
-	"lcache/chunker"
-	"lcache/internal/serve/staging"
 )
 
 // A Client is one session of one process: its leases, whatever connection it speaks through.
@@ -27,13 +22,6 @@ type Client struct {
 	copies  bool // it takes loans
 	foreign bool // it takes other samples than it names
 	cramped bool // its last wait for room failed: it does not wait again before a request got room at once
-}
-
-type lease struct {
-	hold  staging.Hold
-	bytes int64
-	side  int64
-	rank  chunker.JobRank // that the batch was asked for; a negative rank: without a position
 }
 
 // leastLeases is how many batches any session may hold at least. mostLeft is how many sessions without a connection, whose batches it has not released, one process may
@@ -75,55 +63,6 @@ func (d *Deliver) Attach(pid int, token string) (*Client, error) {
 	return c, nil
 }
 
-// lease puts a batch under a lease of its own, unless the process is gone or the server stops. A session may have as many leases as the shared memory has KiB,
-// because leases without bytes, too, take memory of the server.
-func (c *Client) lease(b *Batch, hold *staging.Hold, at *Position) error {
-	l := &lease{hold: *hold, bytes: b.Pinned, side: c.d.o.Staging.SideBytesOf(hold), rank: chunker.JobRank{Rank: -1}}
-	if at != nil {
-		l.rank = at.JobRank()
-	}
-	most := max(leastLeases, int(c.d.o.Staging.Bytes()>>10))
-	c.d.mu.Lock()
-	defer c.d.mu.Unlock()
-	switch {
-	case c.d.closed || c.dead:
-		return ErrClosing
-	case len(c.leases) >= most:
-		return &ArgumentError{Reason: fmt.Sprintf("process %d holds %d batches that it has not released: no session may hold more", c.Pid, most)}
-	}
-	c.d.nextLease++
-	b.Lease = c.d.nextLease
-	c.leases[b.Lease] = l
-	c.held += l.bytes
-	c.side += l.side
-	return nil
-}
-
-// Holds reports whether a lease is this session's and has not ended.
-func (c *Client) Holds(lease uint64) bool {
-	c.d.mu.Lock()
-	defer c.d.mu.Unlock()
-	return c.leases[lease] != nil
-}
-
-// Release ends leases; numbers that are not this session's are ignored.
-func (c *Client) Release(leases ...uint64) {
-	var ended []*lease
-	c.d.mu.Lock()
-	for _, id := range leases {
-		if l := c.leases[id]; l != nil {
-			delete(c.leases, id)
-			c.held -= l.bytes
-			c.side -= l.side
-			ended = append(ended, l)
-		}
-	}
-	c.d.mu.Unlock()
-	for _, l := range ended {
-		c.d.o.Staging.Release(&l.hold)
-	}
-}
-
 // Disconnected ends one connection of the session. Its leases stay until the process is gone, because the process may still read what it has mapped.
 func (c *Client) Disconnected() {
 	c.d.mu.Lock()
@@ -158,47 +97,6 @@ func (d *Deliver) gone(c *Client) {
 	for _, l := range leases {
 		d.o.Staging.Release(&l.hold)
 	}
-}
-
-// CheckReleased ends what sessions still hold, as the end of their processes would, and returns an error if then something is held in Staging. It is for
-// tests, after the engine is closed: before, a live process may read what it holds.
-func (d *Deliver) CheckReleased() error {
-	d.mu.Lock()
-	clients := slices.Collect(maps.Values(d.clients))
-	d.mu.Unlock()
-	for _, c := range clients {
-		d.gone(c)
-	}
-	return d.o.Staging.CheckReleased()
-}
-
-// Held reports, for each process attached, how many bytes it holds.
-func (d *Deliver) Held() map[int]int64 {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	held := map[int]int64{}
-	for _, c := range d.clients {
-		held[c.Pid] += c.held
-	}
-	return held
-}
-
-// HeldByRank reports how many bytes are held of batches that were asked for with a position of each rank; and by each process, of those that it asked
-// for without a position.
-func (d *Deliver) HeldByRank() (ranks map[chunker.JobRank]int64, unplaced map[int]int64) {
-	ranks, unplaced = map[chunker.JobRank]int64{}, map[int]int64{}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, c := range d.clients {
-		for _, l := range c.leases {
-			if l.rank.Rank >= 0 {
-				ranks[l.rank] += l.bytes
-			} else {
-				unplaced[c.Pid] += l.bytes
-			}
-		}
-	}
-	return ranks, unplaced
 }
 
 // Attached reports whether a process has an open connection.
