@@ -4,6 +4,7 @@ import (
 	"context"
 	"math/rand/v2"
 	"os"
+	"sync"
 	"testing"
 	"time"
 
@@ -118,7 +119,7 @@ func (s *seat) rankOf() rank {
 	return *s.e.jobs[s.number].ranks[0]
 }
 
-// Jobs with one order that begin one after the other catch up with one another, and then read the disk as one job does.
+// Jobs with one order that begin one after the other read the disk as one job does in later epochs.
 func TestCompanionsCatchUp(t *testing.T) {
 	d, o := secondRun(t, ingest.Options{})
 	o.sortAtOnce = true
@@ -131,6 +132,9 @@ func TestCompanionsCatchUp(t *testing.T) {
 			at[k] = make(chan struct{})
 		}
 		close(at[0])
+		var first sync.WaitGroup // epochs
+		var once sync.Once
+		first.Add(len(seats))
 		done := make(chan error, len(seats))
 		for k, s := range seats {
 			go func() {
@@ -138,16 +142,16 @@ func TestCompanionsCatchUp(t *testing.T) {
 				for batch := range 20 {
 					b, err := s.c.ChunkAt(t.Context(), deliver.Position{Job: s.number, Batch: batch})
 					if err != nil {
-						done <- err
-						return
+						t.Error(err)
+						break
 					}
 					s.c.Release(b.Lease)
 				}
 				close(at[k+1])
 				err := s.read(0, 20)
-				if k == 0 {
-					before = e.cache.Store.Stats().ReadBytes
-				}
+				first.Done()
+				first.Wait()
+				once.Do(func() { before = e.cache.Store.Stats().ReadBytes })
 				for epoch := 1; epoch < epochs && err == nil; epoch++ {
 					err = s.read(epoch, 0)
 				}

@@ -95,7 +95,7 @@ func TestAssembleThatFails(t *testing.T) {
 
 // Whether laying out failed lately is a question: asking it changes nothing.
 func TestFailedLatelyChangesNothing(t *testing.T) {
-	e := &Engine{cache: &cache.Cache{}, opts: Options{knobs: knobs{LateEpoch: time.Second}}}
+	e := &Engine{now: time.Now, cache: &cache.Cache{}, opts: Options{knobs: knobs{LateEpoch: time.Second}}}
 	for _, since := range []time.Duration{0, layOutAgain / 2, 2 * layOutAgain} {
 		e.broken, e.brokenAt = errors.New("no space"), time.Now().Add(-since)
 		for range 2 {

@@ -202,7 +202,7 @@ def test_one_ending(root, tmp_path):
 def test_pickle(folder, root):
     with lcache.open(folder.root, root) as job:
         small = pickle.dumps(job)
-        assert len(small) < 1024
+        assert len(small) < 1280
         with pickle.loads(small) as copy:
             check(copy, folder)
 
