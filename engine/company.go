@@ -39,11 +39,21 @@ func (e *Engine) compareOrders() {
 		is := p.j.schedule.IsLike(owner.schedule, p.epoch)
 		e.mu.Lock()
 		if e.owner == owner && versions() == before { // reordered forgets what changes later
-			maps.DeleteFunc(p.j.alike, func(epoch int, _ bool) bool { return epoch < p.epoch-2 || epoch > p.epoch+1 })
 			p.j.alike[p.epoch] = is
+			maps.DeleteFunc(p.j.alike, func(epoch int, _ bool) bool { return !e.isNear(epoch) })
 		}
 		e.mu.Unlock()
 	}
+}
+
+// isNear reports whether an epoch is that of a Logfile, or the one before, which companions may still read. e.mu is held.
+func (e *Engine) isNear(epoch int) bool {
+	for _, l := range []*reorder.EpochLog{e.cur, e.tgt} {
+		if l != nil && (epoch == l.Epoch || epoch == l.Epoch-1) {
+			return true
+		}
+	}
+	return false
 }
 
 // forgetLikeness has an epoch's orders compared again: that of one of the jobs has changed. e.mu is held.
@@ -59,7 +69,7 @@ func (e *Engine) forgetLikeness(j *job, epoch int) {
 
 // isLaidOutFor reports whether a log in the owner's order of an epoch is in the order of a job, too. e.mu is held.
 func (e *Engine) isLaidOutFor(j *job, epoch int) bool {
-	return j == e.owner || j.alike[epoch] && j.isConnected()
+	return j == e.owner || j.alike[epoch] && j.isConnected() && !j.onDemand.Load() && j.importance.Load() == nil
 }
 
 // windowRanks returns the ranks that a log of an epoch is laid out for: all of the owner's, and of other jobs those that are in this epoch, or that the window has brought
@@ -71,16 +81,36 @@ func (e *Engine) windowRanks(epoch int) iter.Seq2[*job, *rank] {
 				return
 			}
 		}
-		for _, j := range e.jobs {
-			if j == e.owner || !e.isLaidOutFor(j, epoch) {
-				continue
-			}
-			for _, r := range j.ranks {
-				at := j.at(r)
-				if !r.asked.IsZero() && (at == epoch || at == epoch-1 && r.broughtTo == epoch-1) && !yield(j, r) {
-					return
-				}
+		for j, r := range e.companions {
+			at := j.at(r)
+			if e.isLaidOutFor(j, epoch) && (at == epoch || at == epoch-1 && r.broughtTo == epoch-1) && !yield(j, r) {
+				return
 			}
 		}
 	}
+}
+
+// companions calls yield with the ranks of other jobs that slots may be kept for: of a log of the epoch that they come to next, or of the one after it. e.mu is held.
+func (e *Engine) companions(yield func(*job, *rank) bool) {
+	for _, j := range e.jobs {
+		if j == e.owner {
+			continue
+		}
+		for _, r := range j.ranks {
+			at := j.at(r)
+			if !r.asked.IsZero() && (e.isLaidOutFor(j, at) || e.isLaidOutFor(j, at+1)) && !yield(j, r) {
+				return
+			}
+		}
+	}
+}
+
+// hasReached reports whether a companion is where the window is: all that it asks for next lies in slots, and the window has not passed it. e.mu is held.
+func (e *Engine) hasReached(r *rank) bool {
+	for _, index := range r.front() {
+		if _, ok := e.cur.Line.Delivers(index); ok && !e.staging.InSlot(index) {
+			return false
+		}
+	}
+	return floor(r, e.cur) >= e.hindmost()
 }

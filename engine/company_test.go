@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"sync"
@@ -12,6 +13,7 @@ import (
 	"lcache/internal/serve/schedule"
 	"lcache/internal/store/cache"
 	"lcache/internal/store/ingest"
+	"lcache/reorder"
 	"lcache/sample"
 )
 
@@ -202,23 +204,148 @@ func TestStoppedCompanionIsLeft(t *testing.T) {
 	noSource(t, e)
 }
 
-// A companion that is faster makes no rank of the owner late: it is read ahead for by place.
+// A companion that was left in an epoch without a next one is not waited for again when it goes on: what it needs was evicted, and would be read for it alone.
+func TestLateCompanionStaysLate(t *testing.T) {
+	d, o := secondRun(t, ingest.Options{})
+	o.Patience, o.sortAtOnce = 300*time.Millisecond, true
+	e, seats := companions(t, o, d, 1, "owner", "slow")
+	owner, slow := seats[0], seats[1]
+	owner.batch(t, 0, 0)
+	slow.batch(t, 0, 0)
+	waitFor(t, "the companion is served by the window", func() bool {
+		e.nudge()
+		return slow.rankOf().broughtTo == 0
+	})
+	for batch := 1; batch < len(owner.orders[0])-1; batch++ {
+		owner.batch(t, 0, batch)
+	}
+	if !slow.rankOf().outOfWindow {
+		t.Fatal("the companion is not late, so nothing is shown")
+	}
+	for batch := 1; batch < 20; batch++ {
+		slow.batch(t, 0, batch)
+		if !slow.rankOf().outOfWindow {
+			t.Fatalf("the companion is at batch %d, the owner at %d, and the window waits for it", batch, owner.rankOf().batch)
+		}
+	}
+	noSource(t, e)
+}
+
+// A companion that stops, and has no order for the next epoch, keeps no slots of the epoch before for good.
+func TestCompanionWithoutNextOrder(t *testing.T) {
+	d, o := secondRun(t, ingest.Options{})
+	o.Patience, o.sortAtOnce = 300*time.Millisecond, true
+	e, seats := companions(t, o, d, 1, "owner", "stops")
+	owner, stops := seats[0], seats[1]
+	r := rand.New(rand.NewPCG(7, 7))
+	const last = 4
+	for epoch := 1; epoch <= last; epoch++ {
+		if err := owner.push(r, epoch, len(d.bytes)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	owner.batch(t, 0, 0)
+	stops.batch(t, 0, 0)
+	waitFor(t, "the companion is served by the window", func() bool {
+		e.nudge()
+		return stops.rankOf().broughtTo == 0
+	})
+	n := len(owner.orders[0])
+	for batch := 1; batch < n; batch++ {
+		owner.batch(t, 0, batch)
+		if batch < n-20 {
+			stops.batch(t, 0, batch)
+		}
+	}
+	for epoch := 1; epoch <= last; epoch++ {
+		if err := owner.read(epoch, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	e.mu.Lock()
+	at := e.cur.Epoch
+	e.mu.Unlock()
+	if late := stops.rankOf().outOfWindow; !late || at != last {
+		t.Errorf("the owner has read epoch %d, the log is in the order of epoch %d, and the companion is late: %v", last, at, late)
+	}
+	noSource(t, e)
+}
+
+// Nothing is read for a rank that has finished its last epoch.
+func TestNothingIsReadAfterTheLastEpoch(t *testing.T) {
+	d, o := secondRun(t, ingest.Options{})
+	o.sortAtOnce = true
+	e, seats := companions(t, o, d, 1, "alone")
+	e.mu.Lock()
+	e.jobs[seats[0].number].schedule.SetEpochs(1)
+	e.mu.Unlock()
+	seats[0].batch(t, 0, 0)
+	waitFor(t, "the log is in the order of epoch 0", func() bool {
+		e.nudge()
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		return e.cur != nil && e.cur.Epoch == 0
+	})
+	if err := seats[0].read(0, 1); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, "nothing is read any longer", func() bool {
+		before := e.cache.Store.Stats().ReadBytes
+		time.Sleep(300 * time.Millisecond)
+		return e.cache.Store.Stats().ReadBytes == before
+	})
+}
+
+// What was found about the orders of both Logfiles' epochs stays, however far apart these are.
+func TestOrdersAreComparedOnce(t *testing.T) {
+	order := [][]sample.Index{{2, 1}, {0}}
+	jobWith := func(number int) *job {
+		s, err := schedule.New(schedule.Job{}, 3)
+		if err == nil {
+			err = s.Claim(1, 0, 0, func(int) bool { return false })
+		}
+		for _, epoch := range []int{1, 5} {
+			if err == nil {
+				_, _, err = s.Push(t.Context(), schedule.Pusher{Pid: 1}, epoch, 0, schedule.Cut(order), func(int, int) bool { return false })
+			}
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		j := &job{number: number, token: "job", users: 1, schedule: s, ranks: map[int]*rank{}, alike: map[int]bool{}}
+		j.rank(0).asked = time.Now()
+		return j
+	}
+	owner, other := jobWith(1), jobWith(2)
+	e := &Engine{owner: owner, jobs: map[int]*job{1: owner, 2: other}}
+	e.cur, e.tgt = &reorder.EpochLog{Epoch: 5}, &reorder.EpochLog{Epoch: 1}
+	e.compareOrders()
+	if want := map[int]bool{1: true, 5: true}; !maps.Equal(other.alike, want) {
+		t.Errorf("compared: %v, want %v", other.alike, want)
+	}
+}
+
+// A companion that is faster makes no rank of the owner late, and no other companion for what the owner holds up: it is read ahead for by place.
 func TestCompanionLeavesTheOwnerInTime(t *testing.T) {
 	d, o := secondRun(t, ingest.Options{})
 	o.Patience, o.sortAtOnce = 300*time.Millisecond, true
-	e, seats := companions(t, o, d, 2, "owner", "faster")
-	owner, faster := seats[0], seats[1]
-	owner.batch(t, 0, 0)
-	faster.batch(t, 0, 0)
+	e, seats := companions(t, o, d, 2, "owner", "faster", "mate")
+	owner, faster, mate := seats[0], seats[1], seats[2]
+	for _, s := range seats {
+		s.batch(t, 0, 0)
+	}
 	waitFor(t, "the companion is served by the window", func() bool {
 		e.nudge()
-		return faster.rankOf().broughtTo == 0
+		return faster.rankOf().broughtTo == 0 && mate.rankOf().broughtTo == 0
 	})
 	if err := faster.read(0, 1); err != nil {
 		t.Fatal(err)
 	}
 	if r := owner.rankOf(); r.outOfWindow {
 		t.Error("the owner is late, because a companion was faster")
+	}
+	if r := mate.rankOf(); r.outOfWindow {
+		t.Error("a companion that keeps up with the owner is late, because another one was faster")
 	}
 	if err := owner.read(0, 1); err != nil {
 		t.Fatal(err)

@@ -163,9 +163,10 @@ func (e *Engine) retryLayout() {
 	}
 }
 
-// hindmost is the first segment of cur that a rank in time is at. If all ranks are late, it is the first that any of them is at. e.mu is held.
+// hindmost is the first segment of cur that a rank in time is at. If all ranks are late, it is the first that any of them is at. Ranks that have read cur's epoch to its end need none of it: if there are no others, it
+// is the number of segments. e.mu is held.
 func (e *Engine) hindmost() int {
-	first, late := -1, -1
+	first, late, over := -1, -1, false
 	least := func(a *int, f int) {
 		if *a < 0 || f < *a {
 			*a = f
@@ -176,8 +177,12 @@ func (e *Engine) hindmost() int {
 		if r.asked.IsZero() && asked {
 			continue
 		}
+		if j.at(r) > e.cur.Epoch || r.finished && r.epoch == e.cur.Epoch {
+			over = true
+			continue
+		}
 		f := 0
-		if j.at(r) == e.cur.Epoch && !r.finished && r.front() != nil {
+		if j.at(r) == e.cur.Epoch && r.front() != nil {
 			f = floor(r, e.cur)
 		}
 		if r.outOfWindow {
@@ -188,6 +193,9 @@ func (e *Engine) hindmost() int {
 	}
 	if first < 0 {
 		first = late
+	}
+	if first < 0 && over {
+		return len(e.segs)
 	}
 	return max(first, 0)
 }

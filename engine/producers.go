@@ -99,9 +99,12 @@ func (e *Engine) isInWindow(v *view, j *job, r *rank, epoch int) bool {
 }
 
 // hasCaughtUp reports whether what a rank asks for next lies in slots, or is still to be loaded. e.mu is held.
-func (e *Engine) hasCaughtUp(r *rank) bool {
+func (e *Engine) hasCaughtUp(j *job, r *rank) bool {
 	if e.cur == nil || e.cur.Line == nil || r.epoch != e.cur.Epoch || r.front() == nil {
 		return false
+	}
+	if j != e.owner {
+		return e.hasReached(r)
 	}
 	for _, index := range r.front() {
 		if seg, ok := e.cur.Line.Delivers(index); ok && e.segs[seg] == segDone && !e.staging.InSlot(index) {
@@ -154,12 +157,22 @@ func (b passProducer) lostPatience(at *deliver.Position) {
 	me.gaveUpWaiting = me.gaveUpWaiting || a.givesUp
 }
 
-// patienceView returns the state that decidePatience decides by. No rank of the owner is late because a companion waits. e.mu is held.
+// patienceView returns the state that decidePatience decides by. Slots may be kept for a companion in any epoch. No rank of the owner is late because a companion waits, and no other companion
+// is late for what a rank of the owner holds up. e.mu is held.
 func (e *Engine) patienceView(at *deliver.Position, mine *job, me *rank) patienceView {
 	v := patienceView{epoch: at.Epoch, batch: at.Batch, me: me.standing(), waits: me.waits(), left: me.undelivered(at.Batch), others: map[chunker.JobRank]standing{},
 		cur: viewOf(e.cur), slotless: e.slotless(), nearlyDrained: e.nearlyDrained(at.Epoch)}
-	for j, r := range e.windowRanks(at.Epoch) {
-		if r != me && !r.outOfWindow && (mine == e.owner || j != e.owner) {
+	for _, r := range e.owner.ranks {
+		switch {
+		case r == me || r.outOfWindow || r.asked.IsZero() && mine != e.owner:
+		case mine == e.owner:
+			v.others[r.of] = r.standing()
+		case r.standing().isBehind(v.me):
+			return v
+		}
+	}
+	for _, r := range e.companions {
+		if r != me && !r.outOfWindow {
 			v.others[r.of] = r.standing()
 		}
 	}

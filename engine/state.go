@@ -152,9 +152,11 @@ func (e *Engine) updateReadEpoch() {
 			v.at, v.in = append(v.at, e.owner.at(r)), append(v.in, r.epoch)
 		}
 	}
-	for j, r := range e.windowRanks(v.cur) {
-		if j != e.owner && !r.outOfWindow && j.at(r) == v.cur && r.isActive(now, e.opts.LateEpoch, held) {
-			v.at = append(v.at, v.cur)
+	if back := slices.ContainsFunc(v.at, func(at int) bool { return at < v.cur }); !back {
+		for j, r := range e.windowRanks(v.cur) {
+			if j != e.owner && !r.outOfWindow && j.at(r) == v.cur && r.isActive(now, e.opts.LateEpoch, held) {
+				v.at = append(v.at, v.cur)
+			}
 		}
 	}
 	e.readEpoch = epochRead(v.at, v.cur, v.before)

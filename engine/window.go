@@ -311,7 +311,7 @@ func (e *Engine) deliveredAt(j *job, at *deliver.Position, d deliver.Delivery) [
 	}
 	if d.Ahead == d.Samples && !d.Part {
 		r.gaveUpMemory = false
-		if (r.gaveUpWaiting || r.outOfWindow) && e.hasCaughtUp(r) {
+		if (r.gaveUpWaiting || r.outOfWindow) && e.hasCaughtUp(j, r) {
 			r.gaveUpWaiting, r.outOfWindow = false, false
 		}
 	}
