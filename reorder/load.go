@@ -205,8 +205,8 @@ func (l *load) missing() (missing []sample.Index) {
 	return missing
 }
 
-// staysPacked reports whether a sample lies in a package, and the load is of a segment. Only emptying the package moves the sample: if it were appended from elsewhere, the package would keep its
-// place, and appends would wait for places that nothing frees.
+// staysPacked reports whether the load of a segment must not append a sample, because it lies in a package. Such a sample is moved only when its package is emptied: otherwise the package would keep
+// its place, and appends would wait for places that nobody frees.
 func (l *load) staysPacked(index sample.Index) bool {
 	return l.from.Packages == nil && l.p.o.Locations.In(index, logfile.PackageHalf)
 }

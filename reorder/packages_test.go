@@ -8,7 +8,7 @@ import (
 	"lcache/sample"
 )
 
-// halfPackaged is a Logfile that lacks every second sample of its line: those lie in finished packages.
+// halfPackaged is a Logfile whose line has twice its samples. The others lie in finished packages.
 func (b *bed) halfPackaged(seed uint64) (l, packages *reorder.EpochLog, inLog, inPackages []sample.Index) {
 	b.t.Helper()
 	order := permutation(len(b.Sizes), seed)
@@ -50,8 +50,8 @@ func (b *bed) settle(l *logfile.Logfile, p *logfile.Packages) {
 	}
 }
 
-// TestPackagedSamplesStayInPackages is a regression: samples that a segment lacks, because they lie in packages, were appended to the next Logfile while the packages kept their places. When the arena
-// was full, appends waited for a place until their deadline. Now these samples are delivered, and stay in their packages until those are emptied.
+// TestPackagedSamplesStayInPackages: a segment lacks samples that lie in packages. They are delivered, and stay where they are until their packages are emptied. Once they were appended to the next
+// Logfile while the packages kept their places; in a full arena, appends then waited for a place until their deadline.
 func TestPackagedSamplesStayInPackages(t *testing.T) {
 	for _, use := range []reorder.Use{reorder.Deliver, reorder.Drain} {
 		s := spec{sizes: randomSizes(300, 6), workers: 2}
@@ -77,8 +77,8 @@ func TestPackagedSamplesStayInPackages(t *testing.T) {
 	}
 }
 
-// TestMissesInAFullArena: samples that come from the source free no place. In an arena that is full of blocks whose samples have moved, they are delivered; what is left of the arena takes some of them,
-// and none waits for a place.
+// TestMissesInAFullArena: samples from the source are delivered while the arena is full of blocks whose samples have moved. They free no place, so only some of them are appended, and none waits for
+// a place.
 func TestMissesInAFullArena(t *testing.T) {
 	for _, use := range []reorder.Use{reorder.Deliver, reorder.Drain} {
 		s := spec{sizes: randomSizes(300, 8), workers: 2}

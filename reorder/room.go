@@ -2,7 +2,6 @@ package reorder
 
 import (
 	"errors"
-	"slices"
 	"sync"
 
 	"lcache/logfile"
@@ -11,8 +10,8 @@ import (
 // errNoRoom is the error of a sample that the arena has no room for.
 var errNoRoom = errors.New("the arena is full of blocks whose samples have moved")
 
-// room bounds what is appended although no block is freed for it: samples that a segment lacks. They get what the arena has beyond the reserve for samples on their way
-// between two Logfiles. If they got more, these would wait for a place, and their blocks would not be freed.
+// room bounds the appends of samples that a segment lacks, which free no block. They may use the free places of the arena except for a reserve. The reserve is for samples that move between
+// the two Logfiles: without it these would wait for a place, and would not free their own blocks.
 type room struct {
 	store   *logfile.Store
 	reserve int64
@@ -24,7 +23,10 @@ type room struct {
 
 // reserve is how many bytes the tasks under way have in both Logfiles at most: a block each, and the largest sample of each of two loads.
 func (p *Pass) reserve() int64 {
-	largest := slices.Max(append([]uint32{0}, p.o.Sizes...))
+	largest := uint32(0)
+	for _, size := range p.o.Sizes {
+		largest = max(largest, size)
+	}
 	return int64(aheadTasks*p.o.Block) + 2*int64(p.padded(uint64(largest)))
 }
 

@@ -304,7 +304,7 @@ func (c *conn) batch(q *request, batch *deliver.Batch, err error) (uint64, error
 	if err != nil {
 		return 0, err
 	}
-	if n := len(batch.Indices); n > maxBatch { // those of a job that allows substitutes have score.MaxSamples at most
+	if n := len(batch.Indices); n > maxBatch { // score.MaxSamples bounds the batches of a job that allows substitutes
 		c.client.Release(batch.Lease)
 		return 0, tooLarge("the batch has %d samples: at most %d fit an answer", n, maxBatch)
 	}

@@ -1,4 +1,4 @@
-"""The keywords of lcache.open are the fields of one dataclass, and signatures repeat them. For those of lcache.torch: pytorch/test_as_torch.py."""
+"""The signature of lcache.open has the names, types and defaults of Options. pytorch/test_as_torch.py compares those of lcache.torch."""
 
 import dataclasses
 import inspect

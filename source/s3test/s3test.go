@@ -138,7 +138,7 @@ func Start(t testing.TB) *Gateway {
 	path := program(t, "versitygw")
 	Environment(t)
 	g := &Gateway{Dir: testenv.SourceDir(t)}
-	sidecar := testenv.SourceDir(t) // what the gateway knows of objects: not every file system can keep it with them
+	sidecar := testenv.SourceDir(t) // the gateway's metadata of objects, which not every file system can store with them
 	g.command = func(address string) *exec.Cmd {
 		cmd := exec.Command(path, "posix", g.Dir)
 		cmd.Env = append(os.Environ(), "ROOT_ACCESS_KEY="+Access, "ROOT_SECRET_KEY="+Secret, "VGW_REGION="+Region, "VGW_PORT="+address, "VGW_KEEP_ALIVE=true",

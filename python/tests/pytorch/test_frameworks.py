@@ -27,7 +27,7 @@ NEEDS = {"torch": "torch", **dict.fromkeys(ACCELERATE, "accelerate"), "lightning
 
 @pytest.mark.parametrize("name", sorted(TESTED))
 def test_releases(name):
-    """lcache.torch._order.frameworks relies on insides: the releases that it names are those that are tested here."""
+    """lcache.torch._order.frameworks relies on private parts of frameworks. It names the releases that are tested here."""
     with open(os.path.join(HERE, "../live/requirements.txt")) as f:
         assert f"{name}=={TESTED[name]}\n" in f.readlines(), "frameworks.py and the tests' requirements name different releases"
     try:
