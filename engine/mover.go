@@ -182,7 +182,7 @@ func (e *Engine) hindmost() int {
 			continue
 		}
 		f := 0
-		if j.at(r) == e.cur.Epoch && r.front() != nil {
+		if j.at(r) == e.cur.Epoch && !r.finished && r.front() != nil {
 			f = floor(r, e.cur)
 		}
 		if r.outOfWindow {
