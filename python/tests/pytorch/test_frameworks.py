@@ -58,7 +58,8 @@ def test_frameworks(folder, root, tmp_path, world):
             status = result[name]["status"]
             assert status["divergences"] == 0, name
             assert [r["rank"] for r in status["ranks"] if r["pid"]] == list(range(world)), f"{name}: not each rank has an order of its own"
-            assert [e["epoch"] for e in status["epochs_done"] if e["order_digest"]] == [0, 1, 2], f"{name}: batches came without their places"
+            # A rank that another one leaves an epoch behind is late and not waited for, so epochs may be over in another order.
+            assert sorted(e["epoch"] for e in status["epochs_done"] if e["order_digest"]) == [0, 1, 2], f"{name}: batches came without their places"
         for epoch in range(3):
             seen = [i for result in results for batch in result[name]["lcache"][epoch] for i in batch]
             assert sorted(set(seen)) == list(range(len(folder))), f"{name} on {world}: epoch {epoch} left out samples"
