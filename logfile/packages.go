@@ -155,6 +155,32 @@ func (p *Packages) Put(ctx context.Context, in int, index sample.Index, data []b
 	}
 }
 
+// Unplaced returns how many bytes of open packages are in blocks that are not full yet. Such a block takes a place when it is full, or when its package is finished.
+func (p *Packages) Unplaced(ctx context.Context) (bytes uint64, err error) {
+	for k := range p.lanes {
+		lane := &p.lanes[k]
+		if err := lane.turn.take(ctx); err != nil {
+			return 0, fmt.Errorf("measure open packages: wait for a sample that is put there: %w", err)
+		}
+		if lane.number >= 0 {
+			bytes += p.log.unplaced(lane.number)
+		}
+		lane.turn.give()
+	}
+	return bytes, nil
+}
+
+// unplaced returns how many bytes are in a segment's last block, if that is not full yet.
+func (l *Logfile) unplaced(seg int) uint64 {
+	sg := &l.segs[seg]
+	sg.mu.Lock()
+	defer sg.mu.Unlock()
+	if b := sg.lastLocked(); b != nil && b.state == stateOpen {
+		return uint64(b.used)
+	}
+	return 0
+}
+
 // Finish finishes the package that is open in a lane, if there is one. What is put there next begins another package.
 func (p *Packages) Finish(ctx context.Context, in int) error {
 	lane := &p.lanes[in]

@@ -60,6 +60,9 @@ func TestPackageIsFinishedWhenFull(t *testing.T) {
 	if got := p.Finished(); !slices.Equal(got, []int{0, 1, 2, 3}) {
 		t.Errorf("finished: %v", got)
 	}
+	if got, err := p.Unplaced(t.Context()); err != nil || got != 2*1536 {
+		t.Errorf("%d bytes have no place yet, want %d: %v", got, 2*1536, err)
+	}
 	b.flush(p.Log())
 	if got := b.s.Used(); got != 8 {
 		t.Errorf("%d places hold blocks, want 8: two for each finished package", got)

@@ -111,6 +111,32 @@ func (b *bed) Release() {
 	b.mu.Unlock()
 }
 
+// spread moves every fourth sample to a second Logfile, in the order of the first one, until so few places are free.
+func (b *bed) spread(free int) {
+	b.t.Helper()
+	var order []sample.Index
+	from := b.cache.Logfile(0)
+	for seg := range int(from.Header().Segments) {
+		from.Arrivals(seg, func(_ int, index sample.Index, _ uint64) bool { order = append(order, index); return true })
+	}
+	n := uint64(len(order))
+	to, err := b.cache.Store.Begin(1, logfile.Header{Fingerprint: b.cache.Manifest.Fingerprint(), Key: [16]byte{9}, Epoch: 1, Segments: 1, SegmentBlocks: 64}, []uint64{0, n})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	for k := 0; b.cache.Store.Free() > free; k += 4 {
+		i := order[k]
+		off, err := to.Append(b.t.Context(), 0, i, b.bytes[i])
+		if err == nil {
+			err = to.Flush(b.t.Context()) // blocks that are full have their places after that
+		}
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		b.cache.Locations.Move(i, b.cache.Locations.Get(i), b.cache.Locations.At(1, 0, off))
+	}
+}
+
 // packer starts a Packer over the bed.
 func (b *bed) packer() *Packer {
 	b.t.Helper()

@@ -26,15 +26,15 @@ func (p piece) isPackage() bool { return p.half == logfile.PackageHalf }
 // view is the state as decide sees it.
 type view struct {
 	geometry geometry
-	free     int                  // places of blocks
+	spare    int                  // places of blocks that are free, and not needed for what open packages hold in memory
 	handed   bool                 // a copy of a sample is in the ring
 	victims  int                  // pieces that are being emptied
 	next     func() (piece, bool) // the piece to empty next
 
 	// Of the first victim.
-	state     victimState
-	runBlocks int  // that its next run of samples fills
-	mayWrite  bool // the job has consumed as many bytes as that
+	state    victimState
+	fits     bool // free places suffice for its next samples
+	mayWrite bool // the job has consumed as many bytes as they take
 }
 
 type actionKind uint8
@@ -73,7 +73,7 @@ func decide(v view) action {
 	if v.handed {
 		return action{kind: actPack, why: "deliveries need the room in the ring"}
 	}
-	if v.victims < mostVictims && v.geometry.hasPlacesFor(v.victims+1, v.free) {
+	if v.victims < mostVictims && v.geometry.hasPlacesFor(v.victims+1, v.spare) {
 		if next, ok := v.next(); ok {
 			return action{kind: actChoose, piece: next, why: "few places are free"}
 		}
@@ -85,7 +85,7 @@ func decide(v view) action {
 		return action{kind: actScan, why: "its live samples are not listed"}
 	case !v.mayWrite:
 		return action{why: "the job has consumed fewer bytes"}
-	case v.free <= v.geometry.open+v.runBlocks:
+	case !v.fits:
 		return action{why: "too few places are free"}
 	}
 	return action{kind: actMove, why: "its samples are listed"}

@@ -14,7 +14,7 @@ import (
 // TestDecide reads testdata/decide.txt as stories: a paragraph is a state, and what follows from it.
 //
 //	step: the worker's next action, and why. Packages have 4 blocks, 5 are open.
-//	  [handed] free=places next=piece victims=N state=state run=blocks [spent]
+//	  [handed] spare=places next=piece victims=N state=state [full] [spent]
 //	victim: the piece that is emptied next. Pieces are listed as bytes/living bytes; one with "!" can not be chosen.
 //	  places=N free=N reserve=N A=10/3,10/9 B=… packages=…
 //	sample: where a sample of the ring goes.
@@ -95,7 +95,7 @@ func (s *story) scan(value string, to ...any) {
 }
 
 func (s *story) view() view {
-	v := view{geometry: geometry{open: 5, blocks: 4}, free: s.number("free"), handed: s.is("handed"), victims: s.number("victims"), runBlocks: s.number("run"), mayWrite: !s.is("spent")}
+	v := view{geometry: geometry{open: 5, blocks: 4}, spare: s.number("spare"), handed: s.is("handed"), victims: s.number("victims"), fits: !s.is("full"), mayWrite: !s.is("spent")}
 	if s.is("state") {
 		v.state = map[string]victimState{"chosen": victimChosen, "listed": victimListed}[s.has["state"]]
 	}

@@ -1,6 +1,7 @@
 package packing
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 
@@ -30,6 +31,22 @@ func TestPacker(t *testing.T) {
 			if p.Memory() <= p.Buffers() || p.Buffers() < 1<<20 {
 				t.Errorf("%d bytes of memory, %d of buffers", p.Memory(), p.Buffers())
 			}
+			if _, _, absent := b.packed(); absent > 0 {
+				t.Errorf("%d samples lie nowhere", absent)
+			}
+		})
+	}
+}
+
+// TestPackerWithFewPlaces: with hardly more free places than packages are open, samples are moved out of segments one by one, until all L-samples lie in packages.
+func TestPackerWithFewPlaces(t *testing.T) {
+	for _, free := range []int{6, 7, 9} {
+		t.Run(fmt.Sprint(free), func(t *testing.T) {
+			b := newBed(t, 1300, "")
+			b.spread(free)
+			p := b.packer()
+			p.Begin(b.high())
+			b.until(p, "all L-samples come to lie in packages", func() bool { low, _, _ := b.packed(); return low == 1170 })
 			if _, _, absent := b.packed(); absent > 0 {
 				t.Errorf("%d samples lie nowhere", absent)
 			}

@@ -81,11 +81,11 @@ func (w *worker) dropOver() {
 
 // moveRun moves a run of the first victim's samples into packages. With many free places the next run is another victim's; with few, the first victim is emptied and freed before the others.
 func (w *worker) moveRun() (more bool) {
-	v := w.victims[0]
-	if w.p.geometry.hasPlacesFor(len(w.victims), w.p.o.Cache.Store.Free()) {
+	v, run := w.victims[0], w.nextRun()
+	if w.p.geometry.hasPlacesFor(len(w.victims), w.spare) {
 		w.victims = append(w.victims[1:], v)
 	}
-	last := w.moveSamples(v, v.run(w.buffer))
+	last := w.moveSamples(v, run)
 	v.state = moved(last, len(v.list))
 	w.dropOver()
 	return last != later

@@ -25,6 +25,8 @@ type worker struct {
 	high    *sample.Set
 	pieces  pieces
 	victims []*victim // the first one is next
+	places  int       // of blocks that were free when the step began
+	spare   int       // of them, those that open packages do not need for what they hold in memory
 	idle    bool      // the last step did not have the turn
 	pause   time.Time // nothing is written before
 }
@@ -67,7 +69,26 @@ func (w *worker) step() (more bool) {
 		w.count()
 	}
 	w.idle = false
+	if !w.measure() {
+		return false
+	}
 	return w.apply(decide(w.view()))
+}
+
+// measure notes how many places are free, and reports whether that could be found out.
+func (w *worker) measure() bool {
+	ctx, cancel := context.WithTimeout(w.ctx, w.p.o.AppendTimeout)
+	defer cancel()
+	bytes, err := w.store.Unplaced(ctx)
+	if err != nil {
+		w.fail("packing waits for a package that is written; samples stay where they are", err)
+		return false
+	}
+	c := w.p.o.Cache
+	block := uint64(c.Format.Block)
+	w.places = c.Store.Free()
+	w.spare = w.places - int((bytes+block-1)/block)
+	return true
 }
 
 // rest drops all that may change before the next turn.
@@ -79,35 +100,53 @@ func (w *worker) rest() {
 // view is the state as decide sees it.
 func (w *worker) view() view {
 	c := w.p.o.Cache
-	v := view{geometry: w.p.geometry, free: c.Store.Free(), victims: len(w.victims), next: w.nextVictim, mayWrite: true}
+	v := view{geometry: w.p.geometry, spare: w.spare, victims: len(w.victims), next: w.nextVictim, mayWrite: true}
 	_, _, v.handed = w.p.ring.next()
 	if len(w.victims) == 0 {
 		return v
 	}
-	first, bytes := w.victims[0], int64(0)
-	for _, s := range first.run(w.buffer) {
+	bytes := int64(0)
+	for _, s := range w.nextRun() {
 		bytes += c.Padded(s.index)
 	}
-	v.state, v.runBlocks, v.mayWrite = first.state, int(bytes)/c.Format.Block, w.packing.May(bytes)
+	v.state, v.mayWrite, v.fits = w.victims[0].state, w.packing.May(bytes), w.fits(bytes, w.places)
 	return v
 }
 
-// nextVictim is the piece to empty next. Packages are left out until they are finished.
+// nextRun is the samples of the first victim that are moved next: as many as the free places suffice for, at least one.
+func (w *worker) nextRun() []survivor {
+	run, bytes := w.victims[0].run(w.buffer), int64(0)
+	for n, s := range run {
+		if bytes += w.p.o.Cache.Padded(s.index); n > 0 && !w.fits(bytes, w.places) {
+			return run[:n]
+		}
+	}
+	return run
+}
+
+// fits reports whether so many places suffice to move bytes out of a victim before any of its blocks are freed.
+func (w *worker) fits(bytes int64, places int) bool {
+	return w.p.geometry.fits(bytes, int64(w.p.o.Cache.Format.Block), places)
+}
+
+// nextVictim is the piece to empty next. Packages are left out until they are finished, and as long as the
+// free places do not suffice for everything that lives in them: a package is freed as a whole, but a segment block by block.
 func (w *worker) nextVictim() (piece, bool) {
 	space := w.space(0)
 	if !space.Tight() {
 		return piece{}, false
 	}
 	var list pieces
+	largest := int64(w.p.geometry.sample) * int64(w.p.o.Cache.Format.Block)
 	for half := range logfile.PackageHalf {
-		if w.p.o.Cache.Logfile(half) != nil {
+		if w.p.o.Cache.Logfile(half) != nil && w.fits(largest, w.spare) {
 			list[half] = w.pieces[half]
 		}
 	}
 	packages := w.pieces[logfile.PackageHalf]
 	finished := make([]substitute.Piece, len(packages))
 	for _, number := range w.store.Finished() {
-		if number < len(finished) {
+		if number < len(finished) && w.fits(packages[number].Live, w.spare) {
 			finished[number] = packages[number]
 		}
 	}
@@ -115,10 +154,10 @@ func (w *worker) nextVictim() (piece, bool) {
 	return nextVictim(&list, space)
 }
 
-// space is how many places the log has, with a reserve for what a sample of n bytes fills, and for emptying.
+// space is how many places the log has, how many of them are spare, with a reserve for what a sample of n bytes fills, and for emptying.
 func (w *worker) space(n int) substitute.Space {
 	f := w.p.o.Cache.Format
-	return substitute.Space{Places: f.Places, Free: w.p.o.Cache.Store.Free(), Reserve: w.p.geometry.reserve() + n/f.Block}
+	return substitute.Space{Places: f.Places, Free: w.spare, Reserve: w.p.geometry.reserve() + n/f.Block}
 }
 
 // apply does an action, and reports whether another one may follow at once.
