@@ -3,12 +3,14 @@ package engine
 import (
 	"iter"
 	"maps"
+	"time"
 
 	"lcache/reorder"
 )
 
 // Jobs that have the owner's order of an epoch are served by the window as the owner is: eight searches with one seed are one pass over the log. Their ranks are companions
-// of the owner's ranks. The window waits for a companion as long as for a rank of the owner, and no longer (rule 2): one that was too slow is read ahead for by place until its next epoch.
+// of the owner's ranks. The window waits for a companion as long as for a rank of the owner (rule 2), and a little longer for one that makes progress: see grace. One that was too slow is read ahead for
+// by location until its next epoch.
 
 // compareOrders notes which jobs have the owner's orders of the epochs that the window is at. Only the mover calls it.
 func (e *Engine) compareOrders() {
@@ -113,4 +115,42 @@ func (e *Engine) hasReached(r *rank) bool {
 		}
 	}
 	return floor(r, e.cur) >= e.hindmost()
+}
+
+// A grace is how long the window waits for companions that make progress but are slower: at most 1/8 of an epoch, because a companion that leaves the window reads the rest of its epoch from the disk again.
+type grace struct {
+	began  time.Time     // when the window came to its epoch
+	before time.Duration // how long it took for the epoch before
+	given  time.Duration // in this epoch
+	until  time.Time     // when the last wait ends
+}
+
+const graceShare = 8 // an epoch's time is this many times its grace
+
+// begin starts an epoch.
+func (g *grace) begin(now time.Time) {
+	took := time.Duration(0)
+	if !g.began.IsZero() {
+		took = now.Sub(g.began)
+	}
+	*g = grace{began: now, before: took}
+}
+
+// cost is what another wait adds: requests that wait at the same time wait once.
+func (g *grace) cost(now time.Time, wait time.Duration) time.Duration {
+	if left := g.until.Sub(now); left > 0 {
+		return max(wait-left, 0)
+	}
+	return wait
+}
+
+// has reports whether the window may wait again.
+func (g *grace) has(now time.Time, wait time.Duration) bool {
+	return !g.began.IsZero() && g.given+g.cost(now, wait) <= max(g.before, now.Sub(g.began))/graceShare
+}
+
+// take counts a wait.
+func (g *grace) take(now time.Time, wait time.Duration) {
+	g.given += g.cost(now, wait)
+	g.until = now.Add(wait)
 }

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -202,6 +203,66 @@ func TestStoppedCompanionIsLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	noSource(t, e)
+}
+
+// A companion that is slower but makes progress stays in the window, as long as that costs the owner little of the epoch's time.
+func TestCompanionWithProgressIsWaitedFor(t *testing.T) {
+	d, o := secondRun(t, ingest.Options{})
+	var later atomic.Int64 // nanoseconds that the clock is ahead
+	o.Now = func() time.Time { return time.Now().Add(time.Duration(later.Load())) }
+	o.Patience, o.sortAtOnce = 100*time.Millisecond, true
+	e, seats := companions(t, o, d, 1, "owner", "slow")
+	owner, slow := seats[0], seats[1]
+	owner.batch(t, 0, 0)
+	slow.batch(t, 0, 0)
+	waitFor(t, "the companion is served by the window", func() bool {
+		e.nudge()
+		return slow.rankOf().broughtTo == 0
+	})
+	later.Store(int64(20 * time.Minute)) // so the epoch is long
+	owner.batch(t, 0, 1)
+	slow.batch(t, 0, 1)
+	before := e.cache.Store.Stats().ReadBytes
+	read := make(chan error, 1)
+	go func() { read <- owner.read(0, 2) }()
+	n := len(owner.orders[0])
+	for batch := 2; batch < n; batch++ {
+		time.Sleep(3 * time.Second / time.Duration(n)) // the model computes
+		slow.batch(t, 0, batch)
+	}
+	if err := <-read; err != nil {
+		t.Fatal(err)
+	}
+	if read := e.cache.Store.Stats().ReadBytes - before; read > uint64(d.total)*11/10 {
+		t.Errorf("%d bytes are read for two jobs in one order, which have %d", read, d.total)
+	}
+	noSource(t, e)
+}
+
+// TestGrace: requests that wait at the same time wait once, and all waits together take 1/8 of the epoch's time, or of that of the epoch before.
+func TestGrace(t *testing.T) {
+	start := time.Unix(1000, 0)
+	at := func(seconds float64) time.Time { return start.Add(time.Duration(seconds * float64(time.Second))) }
+	var g grace
+	if g.has(at(0), time.Second) {
+		t.Error("there is grace before any epoch")
+	}
+	g.begin(at(0))
+	if g.has(at(7), time.Second) || !g.has(at(8), time.Second) {
+		t.Error("a second is more than 1/8 of 7 s, and not of 8 s")
+	}
+	g.take(at(8), time.Second)
+	g.take(at(8.5), time.Second) // until 9.5 s
+	if g.given != 1500*time.Millisecond {
+		t.Errorf("%v were given, want 1.5 s", g.given)
+	}
+	if g.has(at(19.9), time.Second) || !g.has(at(20), time.Second) {
+		t.Error("2.5 s are 1/8 of 20 s")
+	}
+	g.begin(at(40))
+	if !g.has(at(40), 5*time.Second) || g.has(at(40), 6*time.Second) {
+		t.Error("an epoch that has just begun has 1/8 of the 40 s that the one before took")
+	}
 }
 
 // A companion that was left in an epoch without a next one is not waited for again when it goes on: what it needs was evicted, and would be read for it alone.

@@ -8,6 +8,7 @@ type standing struct {
 	epoch    int
 	batch    int  // the first that is not delivered
 	finished bool // the epoch
+	moves    bool // it has received samples since the request began to wait
 }
 
 // isBehind reports whether a rank has still to pass what another one has passed.
@@ -30,6 +31,7 @@ type patienceView struct {
 	waits         bool                         // somebody has asked for the rank's first batch that is not delivered
 	left          int                          // the rank's first batch that is not delivered, from the request's on
 	others        map[chunker.JobRank]standing // that the window serves as well, and that are not late
+	grace         bool                         // the window may wait longer for companions that move
 	cur           logView                      // the log that is read
 	slotless      bool                         // clients have held all slots for as long as a request waits
 	nearlyDrained bool                         // the scan begins the request's epoch before long
@@ -39,10 +41,11 @@ type patienceView struct {
 type patienceAction struct {
 	leave   bool              // the rank's batches before the request's are given up: no worker seems to want them
 	late    []chunker.JobRank // that are served by index from now on
+	waits   bool              // for companions that move
 	givesUp bool              // the rank waits for no slot before it was served from the window again
 }
 
-// decidePatience decides how the window moves on. Ranks behind the request hold up the window, and are served by index from now on. If there is none, or the request is for another epoch than
+// decidePatience decides how the window moves on. Ranks behind the request hold up the window, and are served by index from now on, unless they move and there is grace. If there is none, or the request is for another epoch than
 // the log's, the rank itself gives up. Except if the scan begins its epoch before long: then waiting takes less time than reads by index.
 func decidePatience(v patienceView) (a patienceAction) {
 	me := v.me
@@ -50,11 +53,15 @@ func decidePatience(v patienceView) (a patienceAction) {
 		a.leave, me.batch = true, v.left
 	}
 	for n, other := range v.others {
-		if other.isBehind(me) {
+		switch {
+		case !other.isBehind(me):
+		case other.moves && v.grace:
+			a.waits = true
+		default:
 			a.late = append(a.late, n)
 		}
 	}
-	moved := a.leave || len(a.late) > 0
+	moved := a.leave || a.waits || len(a.late) > 0
 	a.givesUp = (!moved || !v.cur.exists || v.epoch != v.cur.epoch) && (v.slotless || !v.nearlyDrained)
 	return a
 }

@@ -14,11 +14,11 @@ import (
 // TestDecidePatience reads testdata/patience.txt as stories: a paragraph is the state after a request has waited for a slot until its patience was over, and what follows.
 //
 //	decide
-//	request=E/B me=E/B rank=N/E/B cur=E [waits finished unasked slotless drained]
+//	request=E/B me=E/B rank=N/E/B cur=E [waits finished unasked moves grace slotless drained]
 //	----
 //	what follows
 //
-// me is the first batch of the request's rank that is not delivered; waits: it was asked for. finished and unasked are of the rank before. Left out, me is the request's batch.
+// me is the first batch of the request's rank that is not delivered; waits: it was asked for. finished, unasked and moves are of the rank before. Left out, me is the request's batch.
 func TestDecidePatience(t *testing.T) {
 	datadriven.RunTest(t, "testdata/patience.txt", func(t *testing.T, d *datadriven.TestData) string {
 		v := patienceView{others: map[chunker.JobRank]standing{}}
@@ -41,6 +41,10 @@ func TestDecidePatience(t *testing.T) {
 				v.others[last] = s
 			case "finished":
 				of(func(s *standing) { s.finished = true })
+			case "moves":
+				of(func(s *standing) { s.moves = true })
+			case "grace":
+				v.grace = true
 			case "unasked":
 				of(func(s *standing) { s.asked = false })
 			case "cur":
@@ -63,6 +67,9 @@ func TestDecidePatience(t *testing.T) {
 		}
 		for _, n := range a.late {
 			text = append(text, fmt.Sprintf("rank %d is late", n.Rank))
+		}
+		if a.waits {
+			text = append(text, "the request waits for companions that move")
 		}
 		if a.givesUp {
 			text = append(text, "the rank gives up waiting")

@@ -151,6 +151,9 @@ func (b passProducer) lostPatience(at *deliver.Position) {
 	if a.leave {
 		me.leave(at.Batch)
 	}
+	if a.waits {
+		e.grace.take(e.now(), e.deliver.Patience())
+	}
 	for _, n := range a.late {
 		e.jobs[n.Job].ranks[n.Rank].outOfWindow = true
 	}
@@ -160,7 +163,8 @@ func (b passProducer) lostPatience(at *deliver.Position) {
 // patienceView returns the state that decidePatience decides by. Slots may be kept for a companion in any epoch. No rank of the owner is late because a companion waits, and no other companion
 // is late for what a rank of the owner holds up. e.mu is held.
 func (e *Engine) patienceView(at *deliver.Position, mine *job, me *rank) patienceView {
-	v := patienceView{epoch: at.Epoch, batch: at.Batch, me: me.standing(), waits: me.waits(), left: me.undelivered(at.Batch), others: map[chunker.JobRank]standing{},
+	now, wait := e.now(), e.deliver.Patience()
+	v := patienceView{grace: e.grace.has(now, wait), epoch: at.Epoch, batch: at.Batch, me: me.standing(), waits: me.waits(), left: me.undelivered(at.Batch), others: map[chunker.JobRank]standing{},
 		cur: viewOf(e.cur), slotless: e.slotless(), nearlyDrained: e.nearlyDrained(at.Epoch)}
 	for _, r := range e.owner.ranks {
 		switch {
@@ -173,7 +177,9 @@ func (e *Engine) patienceView(at *deliver.Position, mine *job, me *rank) patienc
 	}
 	for _, r := range e.companions {
 		if r != me && !r.outOfWindow {
-			v.others[r.of] = r.standing()
+			s := r.standing()
+			s.moves = now.Sub(r.moved) < wait
+			v.others[r.of] = s
 		}
 	}
 	return v

@@ -16,6 +16,7 @@ type rank struct {
 	pid           int
 	epoch         int
 	asked         time.Time // for the last time
+	moved         time.Time // received samples for the last time
 	finished      bool      // with epoch: its last batch is delivered
 	finishedTo    int       // the epoch after the last one that it has finished; 0: it has finished none
 	gaveUpWaiting bool      // for a slot: it does not wait again before it was served from the window

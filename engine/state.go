@@ -55,6 +55,7 @@ type machine struct {
 
 	relayout      relayout
 	beginning     beginning // of an epoch over a log in another order
+	grace         grace     // for companions
 	windowHitRate float64   // share of about the last 1,000 samples that lay in the window
 	paused        bool      // loading ahead is of no use
 	consumerWait  count.ConsumerWait

@@ -309,6 +309,7 @@ func (e *Engine) deliveredAt(j *job, at *deliver.Position, d deliver.Delivery) [
 	if r == nil {
 		return nil
 	}
+	r.moved = e.now()
 	if d.Ahead == d.Samples && !d.Part {
 		r.gaveUpMemory = false
 		if (r.gaveUpWaiting || r.outOfWindow) && e.hasCaughtUp(j, r) {
