@@ -71,7 +71,7 @@ def picture():
     lines += [text(24, 158, "order of the training"), *row(138, ORDER)]
     for i, name in enumerate(ORDER):
         lines.append(arrow(f"M{at(FILES.index(name)) + BOX // 2} 90 L{at(i) + BOX // 2} 134"))
-    lines.append(text(LEFT + 12 * (BOX + GAP) + 14, 118, "one small read for each sample", "note"))
+    lines.append(text(LEFT + 12 * (BOX + GAP) + 14, 118, "one small read per sample", "note"))
     lines.append(f'<path d="M24 192 H{WIDTH - 24}" class="rule"/>')
     lines += [text(24, 222, "lcache", "head")]
     lines += [text(24, 262, "log of this epoch"), *framed(242, "read in large pieces"), *row(242, ORDER)]
@@ -82,15 +82,15 @@ def picture():
     lines.append(arrow(f"M{LEFT + middle - 2} 332 h46"))
     lines.append(text(LEFT + middle + 52, 329, "training", "") + text(LEFT + middle + 52, 348, "without a copy", "note"))
     lines.append(arrow(f"M{at(2)} 354 V388"))
-    lines.append(text(at(2) + 12, 376, "each sample is written on to its place in the next order", "note"))
+    lines.append(text(at(2) + 12, 376, "each sample is also written to its position in the next order", "note"))
     lines += [text(24, 418, "log of the next epoch"), *framed(398, "written in large pieces"), *row(398, NEXT, MOVED)]
     return lines
 
 
 def main():
     print(f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" role="img" aria-labelledby="title">')
-    print('<title id="title">Plain files are read one by one in the shuffled order. lcache reads a log that has the samples in that order already,'
-          " and writes each sample on into the log of the next epoch.</title>")
+    print('<title id="title">Plain files are read one by one in the shuffled order. The log of lcache already has the samples in that order,'
+          " and lcache also writes each sample to the log of the next epoch.</title>")
     print(f"<style>{STYLE}</style>")
     print('<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto"><path d="M0 0 L8 4 L0 8 z" class="tip"/></marker></defs>')
     print(f'<rect x="0.5" y="0.5" width="{WIDTH - 1}" height="{HEIGHT - 1}" rx="10" class="page"/>')
