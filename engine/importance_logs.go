@@ -17,27 +17,31 @@ import (
 	"lcache/sample"
 )
 
-// unusedBefore copies the unused segments of the layout of the epoch before one; nil if that is not known, or the owner's orders are not drawn. e.mu is held.
-func (e *Engine) unusedBefore(epoch int) *epochlayout.Unused {
+// logBefore returns the log of the epoch before one, whose unused segments an epoch that was drawn goes on with; nil if its layout is not known, or the owner's orders are not drawn. e.mu is held.
+func (e *Engine) logBefore(epoch int) *reorder.EpochLog {
 	if e.owner.importance.Load() == nil || epoch <= e.readEpoch {
 		return nil
 	}
 	for _, l := range []*reorder.EpochLog{e.tgt, e.cur} {
 		if l != nil && l.Line != nil && l.Epoch == epoch-1 {
-			return epochlayout.CopyUnused(l.Line)
+			return l
 		}
 	}
 	return nil
 }
 
-// newLine lays out an epoch that may be drawn. unused are the unused segments of the epoch before; nil: not known.
-func (p *important) newLine(epoch int, order *schedule.Order, unused *epochlayout.Unused) (*chunker.Line, error) {
+// newLine lays out an epoch that may be drawn. before is the log of the epoch before; nil: not known.
+func (p *important) newLine(epoch int, order *schedule.Order, before *reorder.EpochLog) (*chunker.Line, error) {
 	c := p.e.cache
 	prediction, err := p.predict(epoch)
 	if err != nil || prediction == nil {
 		return c.NewLine(order, nil)
 	}
 	defer prediction.Free()
+	var unused *epochlayout.Unused
+	if before != nil {
+		unused = epochlayout.CopyUnused(before.Line)
+	}
 	log := epochlayout.Log{Sizes: c.Manifest.Sizes(), Align: c.Format.Align, Segment: c.Sizing.Segment, Block: c.Sizing.Block, Compressed: c.Form != nil,
 		Admits: c.Placement().Keeps, Has: func(i sample.Index) bool { return c.Locations.Get(i) != 0 }}
 	rest, kept := log.Rest(&epochlayout.Epoch{Prediction: prediction, Order: order.Global, Earlier: func() []sample.Index { return p.orderBefore(epoch) }, Held: p.e.fetcher.Held.Load().Has, Unused: unused, Along: p.along.Room()})

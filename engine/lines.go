@@ -10,17 +10,17 @@ import (
 
 // layOut lays out an epoch in a goroutine, and wakes the mover when it is done. e.mu is held.
 func (e *Engine) layOut(epoch int) {
-	if e.layouts[epoch] != nil || e.layingOut[epoch] {
+	if _, under := e.layingOut[epoch]; under || e.layouts[epoch] != nil {
 		return
 	}
-	e.layingOut[epoch] = true
-	s, p, unused := e.owner.schedule, e.owner.importance.Load(), e.unusedBefore(epoch)
+	s, p, before := e.owner.schedule, e.owner.importance.Load(), e.logBefore(epoch)
+	e.layingOut[epoch] = before
 	e.builders.Go(func() {
 		order, err := s.ToLayOut(e.ctx, epoch)
 		var line *chunker.Line
 		switch {
 		case err == nil && p != nil:
-			line, err = p.newLine(epoch, order, unused)
+			line, err = p.newLine(epoch, order, before)
 		case err == nil:
 			line, err = e.cache.NewLine(order, nil)
 		}
@@ -54,6 +54,9 @@ func (e *Engine) retire() {
 	used := map[*reorder.EpochLog]bool{e.cur: true, e.tgt: true, e.unidentified: true}
 	for id, l := range e.logs {
 		used[l] = used[l] || alive[id]
+	}
+	for _, before := range e.layingOut {
+		used[before] = true
 	}
 	for id, l := range e.logs {
 		if alive[id] || used[l] && id == l.ID {

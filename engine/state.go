@@ -45,11 +45,11 @@ type machine struct {
 	outlook   outlook                      // the last that the mover or a request counted on
 	logs      map[uint64]*reorder.EpochLog // by ID: those that a slot may hold
 	lastID    uint64
-	layouts   map[int]*layout          // by epoch, made ahead
-	layingOut map[int]bool             // by epoch
-	starting  *layout                  // on its way from layouts to tgt
-	compared  map[*logfile.Logfile]int // the order version that a Logfile in an unknown order was last compared with
-	broken    error                    // the next epoch could not be laid out
+	layouts   map[int]*layout           // by epoch, made ahead
+	layingOut map[int]*reorder.EpochLog // by epoch: the log that it goes on with, which is kept meanwhile; nil: none
+	starting  *layout                   // on its way from layouts to tgt
+	compared  map[*logfile.Logfile]int  // the order version that a Logfile in an unknown order was last compared with
+	broken    error                     // the next epoch could not be laid out
 	brokenAt  time.Time
 	begun     bool // a Logfile, since the server started
 
@@ -64,7 +64,7 @@ type machine struct {
 }
 
 func newMachine() machine {
-	return machine{logs: map[uint64]*reorder.EpochLog{}, layouts: map[int]*layout{}, layingOut: map[int]bool{}, emptying: map[int]bool{},
+	return machine{logs: map[uint64]*reorder.EpochLog{}, layouts: map[int]*layout{}, layingOut: map[int]*reorder.EpochLog{}, emptying: map[int]bool{},
 		compared: map[*logfile.Logfile]int{}, windowHitRate: 1, relayout: relayout{tookUp: -1}}
 }
 
