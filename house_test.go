@@ -80,7 +80,6 @@ var mayImport = map[string][]string{
 	"engine":                      {"engine/internal/count", "internal/serve/status", "internal/importance/disk", "internal/importance/epochlayout", "internal/importance/memory", "internal/importance/packing", "internal/importance/session", "internal/quota", "internal/store/cache", "internal/store/mover", "internal/serve/schedule", "internal/serve/deliver", "internal/serve/fetch", "reorder", "logfile", "internal/serve/staging", "source", "chunker", "metaindex", "internal/plan", "internal/importance/state", "internal/importance/policy", "internal/importance/score", "internal/importance/substitute", "sample"},
 	"server":                      {"internal/errcode", "internal/quota", "internal/serve/deliver", "engine", "internal/serve/schedule", "internal/importance/score", "sample"},
 	"internal/store/cachedir":     nil,
-	"lanes":                       nil,
 	"internal/testenv":            nil,
 	"internal/verdict":            nil,
 	"cmd/lcache/internal/attach":  {"internal/serve/status"},
@@ -210,9 +209,6 @@ func roomOf(name string) string {
 	if leaf, ok := strings.CutPrefix(name, "internal/"); ok {
 		leaf, _, _ = strings.Cut(leaf, "/")
 		return "internal/" + leaf
-	}
-	if name == "lanes" { // only tests import it
-		return name
 	}
 	return ""
 }

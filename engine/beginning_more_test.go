@@ -11,7 +11,7 @@ import (
 	"lcache/internal/serve/schedule"
 	"lcache/internal/store/cache"
 	"lcache/internal/store/ingest"
-	"lcache/lanes"
+	"lcache/internal/testenv"
 	"lcache/sample"
 )
 
@@ -125,7 +125,7 @@ func TestClientGoneWhileSorting(t *testing.T) {
 func TestStoppedWhileSorting(t *testing.T) {
 	d, o := secondRun(t, ingest.Options{})
 	for k, killed := range []bool{false, true} {
-		for _, again := range lanes.Turn([]bool{true, false}, k) {
+		for _, again := range testenv.One([]bool{true, false}, k) {
 			t.Run(map[bool]string{false: "stopped", true: "killed"}[killed]+map[bool]string{false: ", another seed", true: ", same seed"}[again], func(t *testing.T) {
 				was := shuffled(2, len(d.bytes), 2, 1, 0)
 				before := o
@@ -165,7 +165,7 @@ func TestStoppedWhileSorting(t *testing.T) {
 // TestBeginsAnyhow: whatever a cache is like, and whatever is chosen, a second run has every byte and the right order in both its epochs, and asks the
 // source for nothing but what the log does not keep.
 func TestBeginsAnyhow(t *testing.T) {
-	for i, c := range lanes.Some([]struct {
+	for i, c := range testenv.Some([]struct {
 		name  string
 		in    ingest.Options
 		start int // of the first epoch, in percent
@@ -184,10 +184,7 @@ func TestBeginsAnyhow(t *testing.T) {
 				c.in.Dirs[k] = filepath.Join(root, dir)
 			}
 			d, o := secondRun(t, c.in)
-			for k, choice := range []plan.Choice{plan.Sort, plan.Place, plan.Wait} {
-				if lanes.Race && k != i%3 { // without the race detector each has all
-					continue
-				}
+			for _, choice := range testenv.One([]plan.Choice{plan.Sort, plan.Place, plan.Wait}, i) {
 				seed := uint64(2 + choice)
 				o := o
 				o.Dirs = slices.Clone(o.Dirs)

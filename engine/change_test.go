@@ -14,7 +14,7 @@ import (
 	"lcache/internal/serve/schedule"
 	"lcache/internal/store/cache"
 	"lcache/internal/store/ingest"
-	"lcache/lanes"
+	"lcache/internal/testenv"
 	"lcache/source"
 )
 
@@ -100,7 +100,7 @@ func TestChangedSource(t *testing.T) {
 			return d.write(t, "class-1/000307.bin", pseudo(9, 400)) // it was empty
 		}, counts{changed: 2}},
 	}
-	for i, tt := range lanes.Some(tests, 4) {
+	for i, tt := range testenv.Some(tests, 4) {
 		t.Run(tt.name, func(t *testing.T) {
 			j := samplerJob(4, 16, 2, i%2 == 0)
 			d := makeDataset(t, 601, mixedSizes)

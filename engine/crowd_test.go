@@ -11,14 +11,14 @@ import (
 	"time"
 
 	"lcache/internal/serve/deliver"
-	"lcache/lanes"
+	"lcache/internal/testenv"
 	"lcache/sample"
 )
 
 // TestCrowd: several clients that keep much of what they get, ask side by side, and have little side memory: every request is answered, with
 // the right bytes, in a lease or in parts that are lent. What is held stays as it is.
 func TestCrowd(t *testing.T) {
-	eachModel(t, 60, lanes.Count(3, 2), (*model).runInACrowd)
+	eachModel(t, 60, testenv.Pick(3, 2), (*model).runInACrowd)
 }
 
 func (m *model) runInACrowd(ops int) {

@@ -22,7 +22,7 @@ import (
 	"lcache/internal/serve/schedule"
 	"lcache/internal/store/cache"
 	"lcache/internal/store/ingest"
-	"lcache/lanes"
+	"lcache/internal/testenv"
 )
 
 // damageBed is a cache as it lies on disk, to be copied and damaged.
@@ -324,11 +324,7 @@ func TestFilesTruncated(t *testing.T) {
 		steps := len(whole)/512 + 1
 		swept, refused := 0, 0
 		for n := range steps {
-			most := 8
-			if lanes.Race {
-				most = 4
-			}
-			if !thorough() && n > 0 && rand.IntN(steps/most+1) != 0 {
+			if !thorough() && n > 0 && rand.IntN(steps/testenv.Pick(8, 4)+1) != 0 {
 				continue
 			}
 			if b.survives(t, b.spoiled(t, root, name, whole[:n*512]), fmt.Sprintf("%s cut to %d bytes", name, n*512)) {

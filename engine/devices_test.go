@@ -16,7 +16,7 @@ import (
 	"lcache/internal/serve/status"
 	"lcache/internal/store/cache"
 	"lcache/internal/store/ingest"
-	"lcache/lanes"
+	"lcache/internal/testenv"
 	"lcache/logfile"
 )
 
@@ -30,10 +30,7 @@ func twoDirs(t testing.TB) []string {
 // run over four epochs and a restart. Whatever it is, every byte is right, nothing fails or hangs, and the device's samples come
 // from the source; when it is well again it takes blocks again.
 func TestOneOfTwoDevices(t *testing.T) {
-	step := int64(40) // every n takes minutes: LCACHE_FAULTS=all
-	if lanes.Race {
-		step = 120
-	}
+	step := testenv.Pick[int64](40, 120) // every n takes minutes: LCACHE_FAULTS=all
 	d := makeDataset(t, 90, func(r *rand.Rand, i int) int {
 		if i%30 == 0 {
 			return 300 << 10

@@ -11,7 +11,7 @@ import (
 	"lcache/internal/disk/blockio"
 	"lcache/internal/store/cache"
 	"lcache/internal/store/ingest"
-	"lcache/lanes"
+	"lcache/internal/testenv"
 )
 
 // fault is a kind of disk trouble, for the n-th operation or from it on.
@@ -45,10 +45,7 @@ func (f fault) at(n int64) *ailing {
 // reorders, a clean stop, a recovery and the next epochs. Whatever happens on the disk, every byte delivered is right, nothing
 // fails and nothing hangs: the worst is a miss.
 func TestNthFault(t *testing.T) {
-	step := int64(7) // every n takes minutes: LCACHE_FAULTS=all
-	if lanes.Race {
-		step = 37
-	}
+	step := testenv.Pick[int64](7, 37) // every n takes minutes: LCACHE_FAULTS=all
 	d := makeDataset(t, 90, func(r *rand.Rand, i int) int {
 		if i%30 == 0 {
 			return 300 << 10
@@ -67,10 +64,7 @@ func TestNthFault(t *testing.T) {
 
 // TestNthFaultPacked is TestNthFault with compression, for the faults that leave other bytes behind or none.
 func TestNthFaultPacked(t *testing.T) {
-	step := int64(29) // TestNthFault is the thorough one
-	if lanes.Race {
-		step = 97
-	}
+	step := testenv.Pick[int64](29, 97) // TestNthFault is the thorough one
 	d := makeDatasetOf(t, 90, func(r *rand.Rand, i int) int {
 		if i%30 == 0 {
 			return 600 << 10

@@ -11,7 +11,7 @@ import (
 	"lcache/internal/serve/deliver"
 	"lcache/internal/serve/schedule"
 	"lcache/internal/store/cache"
-	"lcache/lanes"
+	"lcache/internal/testenv"
 	"lcache/sample"
 )
 
@@ -56,7 +56,7 @@ func TestHintsKeepNothing(t *testing.T) {
 	epochs := samplerJob(3, 16, 2, false)
 	endless := epochs
 	endless.Epochs = 0
-	for _, tt := range lanes.Some([]struct {
+	for _, tt := range testenv.Some([]struct {
 		name, layout string
 		job          schedule.Job
 	}{

@@ -11,7 +11,7 @@ import (
 	"lcache/internal/serve/schedule"
 	"lcache/internal/store/cache"
 	"lcache/internal/store/ingest"
-	"lcache/lanes"
+	"lcache/internal/testenv"
 	"lcache/sample"
 )
 
@@ -35,7 +35,7 @@ func testFullCacheReadsNoSource(t *testing.T, layout string) {
 		{"compressed", 1200, 1, 30_000, 1, true, 1, "lz4"},
 		{"dropped last batches", 1195, 1, 30_000, 2, true, 1, ""},
 	}
-	for _, c := range lanes.Some(cases, 2) {
+	for _, c := range testenv.Some(cases, 2) {
 		t.Run(c.name, func(t *testing.T) {
 			seed, _ := drawSeed(t)
 			r := rand.New(rand.NewPCG(seed, 3))

@@ -13,7 +13,7 @@ import (
 	"lcache/internal/serve/deliver"
 	"lcache/internal/serve/schedule"
 	"lcache/internal/store/ingest"
-	"lcache/lanes"
+	"lcache/internal/testenv"
 	"lcache/sample"
 )
 
@@ -23,7 +23,7 @@ func TestHugeSample(t *testing.T) {
 	plain, packed := uint64(4*hugeSize+96e6), uint64(4*hugeSize+128e6)
 	d := hugeDataset(t, noise)
 	t.Run("noise", func(t *testing.T) { testHugeSample(t, "lz4", d, packed) })
-	if lanes.Race {
+	if testenv.Short() {
 		return
 	}
 	t.Run("none", func(t *testing.T) { testHugeSample(t, "none", d, plain) })
@@ -142,7 +142,7 @@ func (d *dataset) lend(t *testing.T, e *Engine, c *deliver.Client, n int, next f
 func TestHugeSampleStoredOtherwise(t *testing.T) {
 	d := hugeDataset(t, words)
 	usual, large := samplerJob(2, 16, 1, false), samplerJob(2, 300, 1, false) // to batches of 300 the sample is not huge
-	for _, c := range lanes.Some([]struct {
+	for _, c := range testenv.Some([]struct {
 		name          string
 		before, after schedule.Job
 		packed        bool

@@ -7,7 +7,7 @@ import (
 
 	"lcache/internal/serve/schedule"
 	"lcache/internal/store/ingest"
-	"lcache/lanes"
+	"lcache/internal/testenv"
 	"lcache/sample"
 )
 
@@ -15,7 +15,7 @@ import (
 // and no epoch has more in memory than it was given. How much faster that is depends on the device: scripts/bench-importance.
 func TestReadsAlong(t *testing.T) {
 	d := photos(t, 6000)
-	for _, lag := range lanes.Some([]string{`1`, `"split"`}, 1) {
+	for _, lag := range testenv.Some([]string{`1`, `"split"`}, 1) {
 		t.Run("lag "+lag, func(t *testing.T) {
 			givesBack(t)
 			o, _ := ingested(t, d, ingest.Options{Job: schedule.Job{World: 1}, Block: 128 << 10, Memory: 48 << 20})

@@ -7,14 +7,14 @@ import (
 
 	"lcache/internal/serve/schedule"
 	"lcache/internal/store/ingest"
-	"lcache/lanes"
+	"lcache/internal/testenv"
 )
 
 // TestKeepsWhatIsDrawn: a log with room for half of the data keeps what the next epoch delivers. The budget admits half of the samples by their names, and so half of what is delivered and not in memory would come from the source.
 func TestKeepsWhatIsDrawn(t *testing.T) {
 	givesBack(t)
 	d := photos(t, 4000)
-	for _, job := range lanes.Some([]struct {
+	for _, job := range testenv.Some([]struct {
 		text   string
 		memory int64   // of the data, one part of so many; 0: none
 		most   float64 // of the requests that may come from the source

@@ -14,7 +14,7 @@ import (
 	"lcache/internal/serve/deliver"
 	"lcache/internal/serve/schedule"
 	"lcache/internal/store/ingest"
-	"lcache/lanes"
+	"lcache/internal/testenv"
 	"lcache/sample"
 )
 
@@ -35,7 +35,7 @@ func (l losing) steady(t *testing.T, c *deliver.Client, epoch int) (samples int,
 // in the order of its values. Nothing is read from the source, whatever stays where it is.
 func TestRestStaysInPlace(t *testing.T) {
 	d := photos(t, 6000)
-	for _, job := range lanes.Some([]struct {
+	for _, job := range testenv.Some([]struct {
 		text string
 		most float64 // that is written for each byte delivered; 1.9 and 0.96 where all is moved
 	}{
@@ -133,7 +133,7 @@ func testKilledWithARest(t *testing.T, lag string) {
 // restarted starts a server over each of the folders that killed servers left, by folder the epoch that was read, and hands its job over.
 func restarted(t *testing.T, o Options, d *dataset, text string, killed map[string]int, each func(dir string, epoch int, l losing, c *deliver.Client)) {
 	t.Helper()
-	for _, dir := range lanes.Some(slices.Sorted(maps.Keys(killed)), 4) {
+	for _, dir := range testenv.Some(slices.Sorted(maps.Keys(killed)), 4) {
 		epoch := killed[dir]
 		o.Dirs = []string{dir}
 		e := open(t, o)

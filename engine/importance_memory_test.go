@@ -11,14 +11,14 @@ import (
 
 	"lcache/internal/serve/schedule"
 	"lcache/internal/store/cache"
-	"lcache/lanes"
+	"lcache/internal/testenv"
 	"lcache/sample"
 )
 
 // TestMemoryOfImportance: under each policy bytes are right, the counts add up, and no more is kept than was asked for.
 func TestMemoryOfImportance(t *testing.T) {
 	for k, policy := range []string{"next-use", "paper", "lru", "minio"} {
-		for _, method := range lanes.Turn([]string{"impact", "shade"}, k) {
+		for _, method := range testenv.One([]string{"impact", "shade"}, k) {
 			t.Run(policy+" "+method, func(t *testing.T) {
 				inLayouts(t, func(t *testing.T, layout string) { testMemoryOfImportance(t, layout, policy, method) })
 			})

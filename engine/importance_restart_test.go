@@ -16,7 +16,7 @@ import (
 	"lcache/internal/serve/fetch"
 	"lcache/internal/serve/schedule"
 	"lcache/internal/store/ingest"
-	"lcache/lanes"
+	"lcache/internal/testenv"
 	"lcache/sample"
 )
 
@@ -86,7 +86,7 @@ func TestDrawnLogIsRecognised(t *testing.T) {
 		want         []sample.Index
 	}{{killed, 4, middle, order[middle*64:]}, {between, 5, 0, next}, {stopped, 5, middle, nil}} { // the first one's log is that of epoch 5 already
 		t.Run(filepath.Base(at.dir), func(t *testing.T) {
-			for _, lines := range lanes.Turn([]string{"damaged", "whole", "none"}, k) {
+			for _, lines := range testenv.One([]string{"damaged", "whole", "none"}, k) {
 				again := o
 				again.Dirs = []string{at.dir + ", lines " + lines}
 				copyCache(t, at.dir, again.Dirs[0])

@@ -17,7 +17,7 @@ import (
 	"lcache/internal/serve/schedule"
 	"lcache/internal/store/cache"
 	"lcache/internal/store/ingest"
-	"lcache/lanes"
+	"lcache/internal/testenv"
 	"lcache/sample"
 	"lcache/source"
 )
@@ -81,7 +81,7 @@ func TestKilledWhileAdapting(t *testing.T) {
 	d := makeDataset(t, 1200, mixedSizes)
 	o, _ := ingested(t, d, ingest.Options{Job: j, Block: 128 << 10, Memory: 64 << 20})
 	in := childOptions{d.dir, o.Dirs, j, 64 << 20, testIO().Engine, testIO().Direct}
-	each := lanes.Count(12, 2) // kills
+	each := testenv.Pick(12, 2) // kills
 	kills, finished, read := 0, 0, int64(0)
 	for round := range 3 {
 		fresh := int64(0)

@@ -20,7 +20,7 @@ import (
 	"lcache/internal/serve/status"
 	"lcache/internal/store/cache"
 	"lcache/internal/store/ingest"
-	"lcache/lanes"
+	"lcache/internal/testenv"
 	"lcache/sample"
 )
 
@@ -78,7 +78,7 @@ var (
 )
 
 // matrixCases are all cases if LCACHE_MATRIX=all; else what it takes for any two values to meet, beside both ends of each kind of layout,
-// compression and samples. With the race detector, to which the ends say nothing new, without these, and some of the others.
+// compression and samples. Where tests run few of their cases, only some of the pairs.
 func matrixCases(t *testing.T) (list []matrixCase) {
 	ios := modes()
 	sizes := []int{len(matrixLayouts), len(matrixCompress), len(matrixParts), len(ios), len(matrixWorlds), len(matrixDrop), len(matrixBudgets)}
@@ -86,11 +86,7 @@ func matrixCases(t *testing.T) (list []matrixCase) {
 	if os.Getenv("LCACHE_MATRIX") == "all" {
 		rows = product(sizes)
 	} else {
-		kinds := product(sizes[:3])
-		if lanes.Race {
-			kinds = nil
-		}
-		for _, kind := range kinds {
+		for _, kind := range testenv.Pick(product(sizes[:3]), nil) {
 			least, most := slices.Clone(kind), kind
 			for _, n := range sizes[3:] {
 				least, most = append(least, 0), append(most, n-1)
@@ -99,7 +95,7 @@ func matrixCases(t *testing.T) (list []matrixCase) {
 		}
 		seed, _ := drawSeed(t)
 		t.Logf("LCACHE_SEED=%d", seed)
-		rows = lanes.Some(covering(rand.New(rand.NewPCG(seed, 2)), sizes, rows), 6)
+		rows = testenv.Some(covering(rand.New(rand.NewPCG(seed, 2)), sizes, rows), 6)
 	}
 	for _, k := range rows {
 		list = append(list, matrixCase{layout: matrixLayouts[k[0]], compress: matrixCompress[k[1]], parts: matrixParts[k[2]], io: ios[k[3]],

@@ -24,7 +24,7 @@ import (
 	"lcache/internal/serve/schedule"
 	"lcache/internal/store/cache"
 	"lcache/internal/store/ingest"
-	"lcache/lanes"
+	"lcache/internal/testenv"
 	"lcache/sample"
 	"lcache/shuffle"
 )
@@ -35,13 +35,13 @@ import (
 // that leave, other jobs beside the first, changes of the layout, restarts in another one, and damage to the arena.
 // LCACHE_SEED replays one run, LCACHE_MODEL_OPS makes runs longer, LCACHE_MODEL_RUNS makes more of them.
 func TestModel(t *testing.T) {
-	eachModel(t, 400, lanes.Count(6, 2), (*model).run)
+	eachModel(t, 400, testenv.Pick(6, 2), (*model).run)
 }
 
 // TestNobodyWaits: where ranks go in step and hold nothing back, no request waits until it has lost its patience, whatever came before: jumps to
 // other epochs and back, orders pushed anew, restarts in another layout.
 func TestNobodyWaits(t *testing.T) {
-	eachModel(t, 150, lanes.Count(3, 1), (*model).runInStep)
+	eachModel(t, 150, testenv.Pick(3, 1), (*model).runInStep)
 }
 
 // eachModel runs some models.

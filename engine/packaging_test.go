@@ -14,7 +14,7 @@ import (
 	"lcache/internal/serve/schedule"
 	"lcache/internal/store/cache"
 	"lcache/internal/store/ingest"
-	"lcache/lanes"
+	"lcache/internal/testenv"
 	"lcache/logfile"
 	"lcache/sample"
 )
@@ -154,7 +154,7 @@ func TestPackagesAreReadWhole(t *testing.T) {
 // source, in the same server and after a restart, compressed and not.
 func TestPackagesGoBack(t *testing.T) {
 	for k, compress := range []string{"", cache.LZ4} {
-		for _, restart := range lanes.Turn([]bool{false, true}, k) {
+		for _, restart := range testenv.One([]bool{false, true}, k) {
 			t.Run(fmt.Sprint(compress, restart), func(t *testing.T) {
 				d, o, text := lowBed(t, 1500, ingest.Options{Compress: compress})
 				e := open(t, o)

@@ -12,7 +12,7 @@ import (
 
 	"lcache/internal/store/cache"
 	"lcache/internal/store/ingest"
-	"lcache/lanes"
+	"lcache/internal/testenv"
 	"lcache/sample"
 )
 
@@ -96,7 +96,7 @@ func TestPackedManifest(t *testing.T) {
 		if !b.isPacked(t) || rep.HitRatio < 0.3 || rep.HitRatio > 0.6 {
 			t.Fatalf("the cache keeps %.2f: the test shows nothing", rep.HitRatio)
 		}
-		for round := range lanes.Count(3, 2) {
+		for round := range testenv.Pick(3, 2) {
 			e := open(t, b.opts)
 			b.readEpochs(t, e, b.in.Job, 0, 1+round%2)
 			if s := e.Status().Jobs[0]; s.CorruptSamples != 0 {
@@ -128,7 +128,7 @@ func TestPackedManifestOfAGrowingSource(t *testing.T) {
 	b := littleBedOf(t, "")
 	b.run(t)
 	b.in.Relist = true
-	for round, more := range []int{200, 4000, -3000, 20_000}[:lanes.Count(4, 2)] {
+	for round, more := range []int{200, 4000, -3000, 20_000}[:testenv.Pick(4, 2)] {
 		for i := range more {
 			b.write(t, fmt.Sprintf("class-%d/grown-%d-%05d.bin", i%3, round, i), pseudo(i, 2500))
 		}

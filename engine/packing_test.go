@@ -17,8 +17,8 @@ import (
 	"lcache/internal/disk/blockio"
 	"lcache/internal/store/cache"
 	"lcache/internal/store/ingest"
+	"lcache/internal/testenv"
 	"lcache/internal/usage"
-	"lcache/lanes"
 	"lcache/sample"
 )
 
@@ -199,7 +199,7 @@ func TestPackedCrash(t *testing.T) {
 	full := t.TempDir()
 	copyCache(t, in.Dirs[0], full)
 	r := rand.New(rand.NewPCG(3, 4))
-	for _, c := range lanes.Some([]struct {
+	for _, c := range testenv.Some([]struct {
 		name   string
 		from   string
 		damage func(b []byte) []byte
@@ -272,7 +272,7 @@ func TestPackedRefused(t *testing.T) {
 			noise(r, b)
 		}
 	})
-	for _, prefill := range lanes.Some([]bool{false, true}, 1) {
+	for _, prefill := range testenv.Some([]bool{false, true}, 1) {
 		t.Run(fmt.Sprintf("prefill=%v", prefill), func(t *testing.T) {
 			j := samplerJob(3, 32, 1, true)
 			o, rep := ingested(t, d, ingest.Options{Job: j, Block: 128 << 10, Memory: 100 << 20, Compress: "auto", NoPrefill: !prefill})

@@ -9,7 +9,7 @@ import (
 
 	"lcache/internal/store/cache"
 	"lcache/internal/store/ingest"
-	"lcache/lanes"
+	"lcache/internal/testenv"
 	"lcache/sample"
 )
 
@@ -81,7 +81,7 @@ func TestResumed(t *testing.T) {
 // TestBegunAnew: a job that begins again from epoch 0, in other orders, after another was broken off in the middle of an epoch, finds all that the two
 // Logfiles hold, and has its order laid out before long.
 func TestBegunAnew(t *testing.T) {
-	for _, compress := range lanes.Some([]string{"lz4", ""}, 1) {
+	for _, compress := range testenv.Some([]string{"lz4", ""}, 1) {
 		t.Run("compress="+compress, func(t *testing.T) {
 			d, in, o := brokenOff(t, compress, shuffled(1, brokenOffSamples, 4, 1, 0), mostlyWords)
 			in.NoPrefill = true

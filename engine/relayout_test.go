@@ -14,7 +14,7 @@ import (
 	"lcache/internal/plan"
 	"lcache/internal/serve/deliver"
 	"lcache/internal/store/cache"
-	"lcache/lanes"
+	"lcache/internal/testenv"
 )
 
 // slowReads is a disk whose log is the better choice, slowWrites one that is better read in place.
@@ -114,7 +114,7 @@ func testLayoutChanges(t *testing.T, disk cache.Disk, said []string, read string
 	if len(killed) < 3 {
 		t.Errorf("%d blocks were written: too few to be killed between them", writes.Load())
 	}
-	copies := lanes.Some(slices.Sorted(maps.Keys(killed)), 3)
+	copies := testenv.Some(slices.Sorted(maps.Keys(killed)), 3)
 	for _, dir := range copies {
 		at := killed[dir]
 		after := o

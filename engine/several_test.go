@@ -21,7 +21,7 @@ import (
 	"lcache/internal/serve/status"
 	"lcache/internal/store/cache"
 	"lcache/internal/store/ingest"
-	"lcache/lanes"
+	"lcache/internal/testenv"
 	"lcache/sample"
 )
 
@@ -171,7 +171,7 @@ func testJobsComeAndGo(t *testing.T, layout string) {
 	defer closeEngine(t, e)
 	seed, _ := drawSeed(t)
 	var readers sync.WaitGroup
-	lives := lanes.Count(3, 2)
+	lives := testenv.Pick(3, 2)
 	for k := range 4 {
 		r := rand.New(rand.NewPCG(seed, uint64(k)))
 		readers.Go(func() {

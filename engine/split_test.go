@@ -11,14 +11,14 @@ import (
 	"lcache/internal/importance/score"
 	"lcache/internal/serve/deliver"
 	"lcache/internal/serve/schedule"
-	"lcache/lanes"
+	"lcache/internal/testenv"
 	"lcache/sample"
 )
 
 // TestSplitIsLaidOut: with lag "split" the log of an epoch is laid out while the one before is read, as far as it is drawn; when it begins the log stands, and brings
 // what it holds in order. What was drawn when the epoch began is brought by itself. A server that starts again goes on in the same order.
 func TestSplitIsLaidOut(t *testing.T) {
-	for _, method := range lanes.Some([]string{`"method":"impact","params":{"s_share":0,"warmup":1}`, `"method":"shade"`}, 1) {
+	for _, method := range testenv.Some([]string{`"method":"impact","params":{"s_share":0,"warmup":1}`, `"method":"shade"`}, 1) {
 		t.Run(method, func(t *testing.T) {
 			d, o := small(t, schedule.Job{World: 1})
 			o.Patience, o.Memory = 20*time.Second, 60<<20

@@ -15,7 +15,7 @@ import (
 
 	"lcache/internal/serve/deliver"
 	"lcache/internal/store/ingest"
-	"lcache/lanes"
+	"lcache/internal/testenv"
 	"lcache/sample"
 	"lcache/source"
 )
@@ -24,7 +24,7 @@ import (
 // while requests wait. It is started again, and the job goes on where it was. No sample that the log holds comes from the source, whatever the data, the
 // devices and the budget. LCACHE_SEED replays a run.
 func TestCleanStops(t *testing.T) {
-	runs := lanes.Count(6, 2)
+	runs := testenv.Pick(6, 2)
 	if n, err := strconv.Atoi(os.Getenv("LCACHE_STOP_RUNS")); err == nil {
 		runs = n
 	}

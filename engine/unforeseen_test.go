@@ -18,7 +18,7 @@ import (
 	"lcache/internal/serve/status"
 	"lcache/internal/store/cache"
 	"lcache/internal/store/ingest"
-	"lcache/lanes"
+	"lcache/internal/testenv"
 	"lcache/sample"
 )
 
@@ -99,7 +99,7 @@ func testFirstPushedEpoch(t *testing.T, layout string) {
 func TestByIndexFillsTheLog(t *testing.T) { inLayouts(t, testByIndexFillsTheLog) }
 
 func testByIndexFillsTheLog(t *testing.T, layout string) {
-	for _, part := range lanes.Some([]float64{0.7, 0.1, 1}, 1) {
+	for _, part := range testenv.Some([]float64{0.7, 0.1, 1}, 1) {
 		d, e := unprefilled(t, layout, 1)
 		all := d.drawn(9, 1)[0]
 		some := all[:int(part*float64(len(all)))]
@@ -148,7 +148,7 @@ func testByIndexFillsTheLog(t *testing.T, layout string) {
 func TestPushedAnew(t *testing.T) { inLayouts(t, testPushedAnew) }
 
 func testPushedAnew(t *testing.T, layout string) {
-	for _, broken := range lanes.Some([]int{40, 0}, 1) { // batches of the epoch that was read of the first order
+	for _, broken := range testenv.Some([]int{40, 0}, 1) { // batches of the epoch that was read of the first order
 		d, e := unprefilled(t, layout, 1)
 		for epoch := range 3 {
 			push(t, e, epoch, 0, d.drawn(uint64(10+epoch), 1)[0])

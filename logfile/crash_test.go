@@ -16,7 +16,7 @@ import (
 
 	"lcache/internal/disk/blockio"
 	"lcache/internal/disk/durable/durabletest"
-	"lcache/lanes"
+	"lcache/internal/testenv"
 	"lcache/sample"
 )
 
@@ -25,7 +25,7 @@ import (
 // has promised must be found with its bytes, whatever else is lost. The last clone of a life is the start of the next one.
 // LCACHE_CRASH_CLONES is how many clones are recovered (150), LCACHE_SEED replays one chain of lives, but for the timing of the I/O.
 func TestCrashClones(t *testing.T) {
-	clones := lanes.Count(150, 60)
+	clones := testenv.Pick(150, 60)
 	if n, err := strconv.Atoi(os.Getenv("LCACHE_CRASH_CLONES")); err == nil {
 		clones = n
 	}
@@ -46,7 +46,7 @@ func TestCrashClones(t *testing.T) {
 // TestKillClones is TestCrashClones for a process that is killed, over and over, while the machine goes on: every sample that is listed after that is right, because a place is noted before it is written over.
 func TestKillClones(t *testing.T) {
 	first := uint64(time.Now().UnixNano())
-	clones := lanes.Count(100, 40)
+	clones := testenv.Pick(100, 40)
 	if n, err := strconv.ParseUint(os.Getenv("LCACHE_SEED"), 10, 64); err == nil {
 		first, clones = n, 1
 	}

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"testing"
 
-	"lcache/lanes"
+	"lcache/internal/testenv"
 	"lcache/sample"
 )
 
@@ -38,7 +38,7 @@ func (m *model) want(b *bed, seg int) (out []entry) {
 
 // Random operations on two Logfiles, clean restarts among them, against the model.
 func TestModel(t *testing.T) {
-	for seed := range uint64(lanes.Count(6, 3)) {
+	for seed := range testenv.Pick[uint64](6, 3) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) { runModel(t, seed) })
 	}
 }

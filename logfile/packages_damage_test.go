@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"lcache/lanes"
+	"lcache/internal/testenv"
 	"lcache/sample"
 )
 
@@ -80,7 +80,7 @@ func TestPackageJournalCutAndFlipped(t *testing.T) {
 	}
 	head := headerSize(4)
 	ends := b.recordEnds(whole, head)
-	for cut := 0; cut <= len(whole); cut += lanes.Count(7, 35) {
+	for cut := 0; cut <= len(whole); cut += testenv.Pick(7, 35) {
 		found, got := b.withPackages(whole[:cut])
 		complete := slices.IndexFunc(ends, func(end int) bool { return end > cut })
 		if complete < 0 {
@@ -90,7 +90,7 @@ func TestPackageJournalCutAndFlipped(t *testing.T) {
 			t.Errorf("cut at %d: %d records, want %d: %v", cut, got, complete, found)
 		}
 	}
-	for i := 0; i < len(whole); i += lanes.Count(1, 5) {
+	for i := 0; i < len(whole); i += testenv.Pick(1, 5) {
 		bad := slices.Clone(whole)
 		bad[i] ^= 1 << (i % 8)
 		found, got := b.withPackages(bad)

@@ -12,7 +12,7 @@ import (
 
 	"lcache/internal/disk/blockio"
 	"lcache/internal/disk/durable/durabletest"
-	"lcache/lanes"
+	"lcache/internal/testenv"
 	"lcache/sample"
 
 	"golang.org/x/sys/unix"
@@ -485,7 +485,7 @@ type packModel struct {
 
 // TestPackageModel: random operations on packages, with Logfiles that take places from the same arena, clean restarts and kills among them, against a model.
 func TestPackageModel(t *testing.T) {
-	for seed := range uint64(lanes.Count(3, 2)) {
+	for seed := range testenv.Pick[uint64](3, 2) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) { runPackModel(t, seed) })
 	}
 }

@@ -4,7 +4,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"lcache/lanes"
+	"lcache/internal/testenv"
 	"lcache/sample"
 )
 
@@ -12,7 +12,7 @@ import (
 // end for a place, and nothing is lost.
 func TestManyStopsWhileReordering(t *testing.T) {
 	const w = 32768
-	for _, c := range lanes.Some([]struct{ segments, samples, most, ahead int }{
+	for _, c := range testenv.Some([]struct{ segments, samples, most, ahead int }{
 		{20, 1200, 20 << 10, 8},
 		{60, 60, 60 * w / 2, 1}, // one in each segment
 		{40, 4800, 20 << 10, 8},

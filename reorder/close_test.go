@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"lcache/internal/disk/blockio"
-	"lcache/lanes"
+	"lcache/internal/testenv"
 	"lcache/reorder"
 	"lcache/sample"
 )
@@ -78,7 +78,7 @@ func TestCloseKeepsWhatComesFromTheSource(t *testing.T) {
 func TestCloseFreesWhatIsWrittenOn(t *testing.T) {
 	const n = 6
 	whole := 0
-	for round := range uint64(lanes.Count(200, 40)) {
+	for round := range testenv.Pick[uint64](200, 40) {
 		b := newBed(t, spec{sizes: slices.Repeat([]uint32{block + block/2}, n), workers: 2})
 		l, _, target := b.twoLines(100 + 2*round)
 		b.load(l, 0, target, reorder.Deliver)

@@ -1,4 +1,5 @@
-// Package testenv is what tests of many packages need of their environment: a check that nothing is left behind, and folders for sources ([SourceDir]). It is for tests alone.
+// Package testenv is what tests of many packages need of their environment: a check that nothing is left behind, folders for sources ([SourceDir]), and which tests and cases run
+// where ([Long], [WithoutRace], [AnyIO], [Some]). It is for tests alone.
 //
 // Tests fail that leave something: a goroutine, a file descriptor, or something that a [Count] counts, such as bytes mapped outside Go's heap. [Run] checks after all tests of a package
 // and is called by its TestMain; [Check] checks after one test, and so names it. Both wait a few seconds for what ends by itself. The functions may be called concurrently.

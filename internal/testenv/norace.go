@@ -1,6 +1,6 @@
 //go:build !race
 
-package lanes
+package testenv
 
 // Race says whether the race detector is in.
 const Race = false
