@@ -7,11 +7,11 @@ are explained in LEGEND.
 WIDTH, HEIGHT = 980, 768
 
 LEGEND = [
-    "1  blocks of a segment are read to their places in a slot (logfile, blockio)",
+    "1  the blocks of a segment are read into a slot (logfile, blockio)",
     "2  each sample is verified there and published (reorder)",
     "3  its bytes are appended to the Logfile of the next epoch: the one copy (reorder, logfile)",
-    "4  samples that the pass does not bring come by place or from the source (fetch)",
-    "5  the client gets offsets by the socket, and reads the bytes in the mapped memory (deliver, server)",
+    "4  samples that the scan does not load come from random reads, or from the source (fetch)",
+    "5  the client gets offsets through the socket, and reads the bytes in the mapped memory (deliver, server)",
 ]
 
 STYLE = """
@@ -88,12 +88,12 @@ def server():
     lines = process(232, 16, 532, 520, "server process: lcache serve, lcache run")
     lines += box(286, 56, 132, 58, "server", ["socket, frames"])
     lines += box(438, 56, 132, 58, "deliver", ["batches, leases"])
-    lines += box(584, 56, 162, 104, "engine", ["mover: look, decide,", "apply; window: what is", "on its way; counts.", "Serves out of a Mover"])
+    lines += box(584, 56, 162, 104, "engine", ["mover: look, decide,", "apply; window: samples", "in flight; counts.", "Serves out of a Mover"])
     lines += box(438, 146, 132, 58, "schedule", ["order of an epoch"])
     lines += box(250, 232, 496, 76, "staging", [], "memory")
     lines += box(262, 262, 132, 36, "slots") + box(406, 262, 92, 36, "miss ring") + box(510, 262, 118, 36, "side memory") + box(640, 262, 94, 36, "spare part")
-    lines += box(286, 352, 138, 58, "reorder", ["pass: verify, route"])
-    lines += box(438, 352, 180, 58, "fetch", ["by place, or the source"])
+    lines += box(286, 352, 138, 58, "reorder", ["scan: verify, route"])
+    lines += box(438, 352, 180, 58, "fetch", ["random reads, the source"])
     lines += box(634, 352, 112, 58, "cache", ["places, sizes"])
     lines += box(286, 440, 212, 40, "logfile") + [text(358, 460, "Logfiles, journals", "note")]
     lines += box(286, 490, 212, 34, "blockio") + [text(358, 510, "io_uring or pread", "note")]
@@ -105,9 +105,9 @@ def offline():
     lines = process(788, 16, 176, 520, "lcache ingest")
     lines += [text(800, 58, "and lcache run before it", "note"), text(800, 73, "serves: alone, by LOCK", "note")]
     lines += box(802, 92, 148, 58, "ingest", ["decides, fills"])
-    lines += box(802, 172, 148, 58, "sorter", ["a pass without clients"])
-    lines += box(802, 252, 148, 58, "cache", ["what is there"])
-    lines += box(802, 332, 148, 74, "logfile, source", ["and what is below"])
+    lines += box(802, 172, 148, 58, "resort", ["a scan without clients"])
+    lines += box(802, 252, 148, 58, "cache", ["the existing cache"])
+    lines += box(802, 332, 148, 74, "logfile, source", ["and the layers below"])
     lines += [arrow("M876 150 V170"), arrow("M876 230 V250"), arrow("M876 310 V330")]
     return lines
 
@@ -118,16 +118,16 @@ def outside():
 
 
 def lines_between():
-    lines = [arrow("M194 160 H240 V85 H284"), text(246, 78, "ask", "note")]
+    lines = [arrow("M194 160 H240 V85 H284"), text(244, 78, "frames", "note")]
     lines += [arrow("M418 85 H436"), arrow("M570 85 H582"), arrow("M584 140 H504 V144")]
     lines += [arrow("M504 114 V128 H428 V230"), text(346, 200, "Take, wait", "note")]
     lines += [arrow("M746 120 H756 V330 H352 V350"), text(640, 325, "Load(segment)", "note")]
     # 1: the disk fills the slot
     lines += [way("M268 572 V304"), *number(268, 430, 1)]
-    # 2 and 3: verified where it lies, and appended
+    # 2 and 3: verified in place, and appended
     lines += [way("M320 300 V350"), *number(320, 322, 2)]
     lines += [way("M352 410 V438"), *number(376, 424, 3), way("M352 524 V570")]
-    # 4: what the pass does not bring
+    # 4: samples that the scan does not load
     lines += [way("M478 440 V412"), way("M578 440 V412"), way("M578 572 V482"), way("M528 352 V304"), *number(528, 330, 4)]
     # 5: delivered by reference
     lines += [way("M250 290 H200"), *number(226, 290, 5)]
@@ -143,7 +143,7 @@ def picture():
 
 def main():
     print(f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" role="img" aria-labelledby="title">')
-    print('<title id="title">The training process asks the server by a socket and reads samples in shared memory. In the server the pass loads segments'
+    print('<title id="title">The training process sends requests over a socket and reads samples in shared memory. In the server a scan loads segments'
           " from the SSD into the shared memory, verifies each sample, and appends it to the log of the next epoch.</title>")
     print(f"<style>{STYLE}</style>")
     for name, kind in (("tip", "tip"), ("waytip", "waytip")):
