@@ -36,7 +36,7 @@ SELDOM := GOGC=400
 RACE := $(if $(shell command -v gcc || command -v clang || command -v cc),-race -gcflags=github.com/pierrec/lz4/v4/...=-race=false,)
 
 # Packages whose tests choose their I/O by environment: they run once more without io_uring and without O_DIRECT.
-IO_PACKAGES := $(patsubst %,./%/...,$(wildcard internal/disk/blockio logfile internal/serve/fetch reorder internal/serve/deliver engine server cmd))
+IO_PACKAGES := $(patsubst %,./%/...,$(wildcard internal/disk/blockio logfile internal/serve/fetch internal/serve/prefetch reorder internal/serve/deliver engine server cmd))
 
 # Of these, packages whose tests run lcache as a user does, which refuses a cache that lies in memory.
 ON_DISK := $(filter ./cmd/%,$(IO_PACKAGES))

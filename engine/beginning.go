@@ -5,7 +5,7 @@ import (
 
 	"lcache/internal/plan"
 	"lcache/internal/serve/deliver"
-	"lcache/internal/serve/fetch"
+	"lcache/internal/serve/prefetch"
 	"lcache/reorder"
 )
 
@@ -29,7 +29,7 @@ type beginning struct {
 
 	stall          time.Duration // totals when it began
 	chunks         int64
-	place, source  fetch.Work
+	place, source  prefetch.Work
 	again          time.Time // when rates are compared next
 	sequentialRate float64   // of reads in order, bytes a second; 0: not measured
 	measuring      bool      // somebody measures it
@@ -245,9 +245,9 @@ func (e *Engine) ownerStats() *deliver.Stats {
 }
 
 // rate is bytes a second between two answers of Prefetcher.Work; 0 where nothing was done.
-func rate(from, to fetch.Work) float64 {
+func rate(from, to prefetch.Work) float64 {
 	if to.Busy < from.Busy { // the job slept meanwhile
-		from = fetch.Work{}
+		from = prefetch.Work{}
 	}
 	if busy := (to.Busy - from.Busy).Seconds(); busy > 0 {
 		return float64(to.Bytes-from.Bytes) / busy

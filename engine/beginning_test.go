@@ -11,7 +11,7 @@ import (
 	"lcache/internal/disk/blockio"
 	"lcache/internal/plan"
 	"lcache/internal/serve/deliver"
-	"lcache/internal/serve/fetch"
+	"lcache/internal/serve/prefetch"
 	"lcache/internal/serve/staging"
 	"lcache/internal/store/cache"
 	"lcache/internal/store/ingest"
@@ -205,7 +205,7 @@ func (o Options) chosen(choice plan.Choice) Options {
 
 // byPlace is how many bytes the prefetcher has read by place.
 func (e *Engine) byPlace() int64 {
-	place, _ := e.prefetcher.Work(fetch.AllJobs)
+	place, _ := e.prefetcher.Work(prefetch.AllJobs)
 	return place.Bytes
 }
 

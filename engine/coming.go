@@ -3,7 +3,7 @@ package engine
 import (
 	"lcache/chunker"
 	"lcache/internal/serve/deliver"
-	"lcache/internal/serve/fetch"
+	"lcache/internal/serve/prefetch"
 	"lcache/sample"
 )
 
@@ -53,7 +53,7 @@ func (v *comingView) decide() leftOver {
 
 // comingChunk returns the chunk at a position, and the part of it that the prefetcher reads. It returns false if that is nothing from there on. shareRanks notifies the prefetcher when
 // that ends.
-func (e *Engine) comingChunk(at deliver.Position) (c fetch.Coming, ok bool) {
+func (e *Engine) comingChunk(at deliver.Position) (c prefetch.Coming, ok bool) {
 	e.mu.Lock()
 	j, p, v := e.comingView(at)
 	left := v.decide()
@@ -93,7 +93,7 @@ func (e *Engine) comingChunk(at deliver.Position) (c fetch.Coming, ok bool) {
 }
 
 // laterChunk returns the chunk at a position of a rank of another job, while the window serves the owner of the log. The chunk is noted and not listed.
-func (e *Engine) laterChunk(at deliver.Position) (c fetch.Coming, ok bool) {
+func (e *Engine) laterChunk(at deliver.Position) (c prefetch.Coming, ok bool) {
 	e.mu.Lock()
 	j, _, v := e.comingView(at)
 	passing := v.decide() == leftOther && e.anyInWindow()
@@ -107,7 +107,7 @@ func (e *Engine) laterChunk(at deliver.Position) (c fetch.Coming, ok bool) {
 }
 
 // chunkAt returns the samples of the chunk at a position, and the position of the next one; false where the order is not known.
-func (e *Engine) chunkAt(j *job, at deliver.Position) (c fetch.Coming, ok bool) {
+func (e *Engine) chunkAt(j *job, at deliver.Position) (c prefetch.Coming, ok bool) {
 	list, chunks := e.chunkList(j, at.Rank, at.Epoch)
 	if list == nil {
 		return c, false

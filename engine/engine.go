@@ -33,6 +33,7 @@ import (
 	"lcache/internal/quota"
 	"lcache/internal/serve/deliver"
 	"lcache/internal/serve/fetch"
+	"lcache/internal/serve/prefetch"
 	"lcache/internal/serve/staging"
 	"lcache/internal/serve/status"
 	"lcache/internal/store/cache"
@@ -91,7 +92,7 @@ type Engine struct {
 	staging    *staging.Staging // the mover's
 	fetcher    *fetch.Fetcher   // the mover's
 	pass       *reorder.Pass    // the mover's
-	prefetcher *fetch.Prefetcher
+	prefetcher *prefetch.Prefetcher
 	window     *window
 	deliver    *deliver.Deliver
 	account    *quota.Account // what --memory leaves for clients

@@ -6,14 +6,15 @@ import (
 
 	"lcache/internal/serve/deliver"
 	"lcache/internal/serve/fetch"
+	"lcache/internal/serve/prefetch"
 	"lcache/metaindex"
 	"lcache/sample"
 )
 
 // newPrefetcher makes what brings samples that the pass does not. In the static layout that is all of them, and the ring has room for them. Else
 // chunks that are read ahead lie in side memory, too.
-func (e *Engine) newPrefetcher() *fetch.Prefetcher {
-	return fetch.NewPrefetcher(e.fetcher, fetch.PrefetcherOptions{Chunk: e.comingChunk, Later: e.laterChunk, Count: e.readCounts, Side: !e.cache.IsStatic(),
+func (e *Engine) newPrefetcher() *prefetch.Prefetcher {
+	return prefetch.New(e.fetcher, prefetch.Options{Chunk: e.comingChunk, Later: e.laterChunk, Count: e.readCounts, Side: !e.cache.IsStatic(),
 		Leased: int64(e.cache.Sizing.Credit), Ranks: len(e.owner.schedule.Local()), Idle: e.noteFull})
 }
 

@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"lcache/internal/plan"
-	"lcache/internal/serve/fetch"
+	"lcache/internal/serve/prefetch"
 	"lcache/internal/serve/status"
 	"lcache/internal/store/cache"
 	"lcache/reorder"
@@ -25,9 +25,9 @@ const nearlyWhole = 0.95
 
 // relayout is the layout as it is now. Engine.mu guards it.
 type relayout struct {
-	inPlace bool       // the static layout: no Logfile is begun
-	reason  string     // "": that of the cache
-	source  fetch.Work // of the prefetcher, when the last epoch was over
+	inPlace bool          // the static layout: no Logfile is begun
+	reason  string        // "": that of the cache
+	source  prefetch.Work // of the prefetcher, when the last epoch was over
 
 	lent    bool              // the server began with the static layout, and has not taken up the Logfiles: nothing is moved
 	filled  *reorder.EpochLog // while lent: what takes what the log lacks; nil: none does
@@ -57,7 +57,7 @@ func (e *Engine) reconsider(d status.Epoch) {
 	if !e.cache.MayChange() {
 		return
 	}
-	_, source := e.prefetcher.Work(fetch.AllJobs)
+	_, source := e.prefetcher.Work(prefetch.AllJobs)
 	before := e.relayout.source
 	e.relayout.source = source
 	says := e.epochView(d).says()

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"lcache/internal/plan"
-	"lcache/internal/serve/fetch"
+	"lcache/internal/serve/prefetch"
 	"lcache/internal/serve/staging"
 	"lcache/logfile"
 )
@@ -24,7 +24,7 @@ func (e *Engine) measureSequential() {
 	e.mu.Lock()
 	l := e.cur
 	e.mu.Unlock()
-	e.prefetcher.SetDepth(fetch.BesideThePass / 2)
+	e.prefetcher.SetDepth(prefetch.BesideThePass / 2)
 	rate := 0.0
 	slot, ok := e.staging.Acquire(staging.Segment{Line: ^uint64(0)}) // no such line: the slot can be reclaimed at once
 	if ok {

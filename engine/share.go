@@ -1,9 +1,8 @@
 package engine
 
 import (
+	"lcache/internal/serve/prefetch"
 	"time"
-
-	"lcache/internal/serve/fetch"
 )
 
 // The pass reads few large pieces, the prefetcher many small ones. A device that is limited in operations serves them in turn, so that what one has in flight keeps the
@@ -44,7 +43,7 @@ func (s sharing) depth() int {
 	case s.sorting && s.others > 0:
 		return s.beside(readsBesideASort)
 	case s.sorting, s.sweeping && (s.moved < s.read || s.begun):
-		return fetch.BesideThePass
+		return prefetch.BesideThePass
 	}
 	return 0
 }

@@ -2,9 +2,8 @@ package epochlayout
 
 import (
 	"cmp"
+	"lcache/internal/serve/prefetch"
 	"slices"
-
-	"lcache/internal/serve/fetch"
 )
 
 // An unused segment of which few samples are wanted need not be moved: the next Logfile takes over its blocks, and the wanted samples are read by location. chooseCarried compares the device time of both
@@ -74,12 +73,12 @@ type randomReads struct {
 }
 
 // randomReads estimates the cost of reading the wanted samples by location. mean is the size of a sample; along is the largest number of samples that are read together with another one. A sample is read together
-// with the next wanted one if the gap between them, in unwanted samples of mean size, is at most fetch.Nearby.
+// with the next wanted one if the gap between them, in unwanted samples of mean size, is at most prefetch.Nearby.
 func (s *unusedSegment) randomReads(mean, along float64) randomReads {
 	share := min(1, float64(s.wanted)*mean/max(s.bytes, 1)) // that is wanted
 	apart := 1.0                                            // probability that none of the samples so far is wanted
 	gaps := 0.0                                             // unwanted samples that are read, for each wanted one
-	for k := range int(fetch.Nearby/mean) + 1 {
+	for k := range int(prefetch.Nearby/mean) + 1 {
 		gaps += float64(k) * share * apart
 		apart *= 1 - share
 	}

@@ -6,10 +6,10 @@ import (
 	"lcache/sample"
 )
 
-// An Along holds samples of a drawn epoch that were read opportunistically with others (fetch.Along): they lie near them in segments that were not moved, and are requested later in the epoch. Where a
+// An Along holds samples of a drawn epoch that were read opportunistically with others (prefetch.Along): they lie near them in segments that were not moved, and are requested later in the epoch. Where a
 // device is limited in operations, one read over the gap takes less time than two reads. A delivered sample leaves, unless the next epoch wants it, too.
 //
-// A nil Along keeps nothing; only the methods of fetch.Along need one that is not nil.
+// A nil Along keeps nothing; only the methods of prefetch.Along need one that is not nil.
 type Along struct {
 	absent   func(epoch int, of []sample.Index) []sample.Index
 	total    int64 // bytes of --memory
@@ -215,7 +215,7 @@ func (a *Along) stays(index sample.Index) bool {
 	return true
 }
 
-// Again keeps a copy of a sample that is read by place now, if the next epoch wants it, too (fetch.Along): it lies in a segment that was not moved, and most of these are not moved again.
+// Again keeps a copy of a sample that is read by place now, if the next epoch wants it, too (prefetch.Along): it lies in a segment that was not moved, and most of these are not moved again.
 func (a *Along) Again(index sample.Index, data []byte) {
 	w, ok := a.takeAgain(index, data)
 	if !ok {
@@ -257,7 +257,7 @@ func (a *Along) Of(epoch int) *Along {
 	return a
 }
 
-// Wanted returns those of some samples that the epoch delivers later, that it does not find in the window or in memory, and that are not read along already (fetch.Along).
+// Wanted returns those of some samples that the epoch delivers later, that it does not find in the window or in memory, and that are not read along already (prefetch.Along).
 func (a *Along) Wanted(of []sample.Index) (wanted []sample.Index) {
 	a.mu.Lock()
 	epoch := a.epoch
@@ -273,7 +273,7 @@ func (a *Along) Wanted(of []sample.Index) (wanted []sample.Index) {
 	return a.absent(epoch, wanted)
 }
 
-// Take sets room apart for a sample (fetch.Along).
+// Take sets room apart for a sample (prefetch.Along).
 func (a *Along) Take(index sample.Index) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -285,7 +285,7 @@ func (a *Along) Take(index sample.Index) bool {
 	return true
 }
 
-// Keep keeps a sample for which there is room still (fetch.Along).
+// Keep keeps a sample for which there is room still (prefetch.Along).
 func (a *Along) Keep(index sample.Index, data []byte) {
 	a.mu.Lock()
 	var w writing
@@ -299,7 +299,7 @@ func (a *Along) Keep(index sample.Index, data []byte) {
 	}
 }
 
-// Drop gives the room for a sample back (fetch.Along).
+// Drop gives the room for a sample back (prefetch.Along).
 func (a *Along) Drop(index sample.Index) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

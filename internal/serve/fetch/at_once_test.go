@@ -18,7 +18,7 @@ import (
 // A request of many samples starts few reads at once, and gets all of them.
 func TestReadsAtOnce(t *testing.T) {
 	const n, most = 2000, 256
-	b := fetchtest.New(t, fetchtest.Options{Sizes: slices.Repeat([]uint32{100}, n), Log: logfile.Options{IO: openIO(t)}, Fetch: fetch.Options{Jobs: n},
+	b := fetchtest.New(t, fetchtest.Options{Sizes: slices.Repeat([]uint32{100}, n), Log: logfile.Options{IO: fetchtest.OpenIO(t)}, Fetch: fetch.Options{Jobs: n},
 		Staging: staging.Options{Slots: 1, SlotBytes: 4096, SideBytes: 20 << 20, MissBytes: 1 << 20}})
 	enough, release := make(chan struct{}), make(chan struct{})
 	var reading, highest atomic.Int64

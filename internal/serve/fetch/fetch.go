@@ -1,10 +1,8 @@
 // Package fetch is the one path for samples that the pass over the log did not bring: it asks an ordered list of suppliers, either Logfile
 // by place and then the source, each with a deadline of its own, and hands out only bytes that have the manifest's sum.
 //
-// FetchAll brings samples asked for by index into side memory; Source fills memory that its caller has reserved; Prefetcher reads what nothing else
-// brings to a rank whose order is known, ahead of its requests: by place, many at once, else from the source. A supplier that hangs loses its turn at
-// the deadline, a device that is put aside at once: the buffer stays quarantined until the late answer is in. All methods may be called
-// concurrently.
+// FetchAll loads samples that are requested by index into side memory. Source and FromLog fill memory that the caller has reserved. A supplier that hangs loses its turn at
+// the deadline, a quarantined device at once; the buffer is not reused before the late answer. All methods may be called concurrently.
 package fetch
 
 import (
@@ -103,8 +101,8 @@ type Fetcher struct {
 	turns   map[staging.Pool]*semaphore.Weighted // to take room from a pool: first come, first served
 	late    sync.WaitGroup
 
-	prefetcher atomic.Pointer[Prefetcher] // that uses side memory; nil: none
-	together   sync.Mutex                 // held while room is taken for Together
+	yielder  atomic.Pointer[Yielder] // nil: nobody else uses side memory
+	together sync.Mutex              // held while room is taken for Together
 }
 
 // New makes a Fetcher. It starts no goroutine before the first request.
@@ -127,6 +125,12 @@ func New(o Options) *Fetcher {
 	}
 	return f
 }
+
+// Options returns the options, with defaults filled in.
+func (f *Fetcher) Options() Options { return f.o }
+
+// LogReads is how many single reads from the log run at once.
+func (f *Fetcher) LogReads() int { return cap(f.logs) }
 
 // Jobs is how many reads from the source run at once.
 func (f *Fetcher) Jobs() int { return f.o.Jobs }
@@ -205,7 +209,7 @@ func (f *Fetcher) Into(ctx context.Context, x *staging.Extent, indices []sample.
 	turn := make(chan struct{}, readsAtOnce)
 	at := 0
 	for i, index := range indices {
-		n := sideBytes(f.o.Manifest.Size(index))
+		n := SideBytes(f.o.Manifest.Size(index))
 		buf := x.Buf[at : at+n : at+n]
 		at += n
 		turn <- struct{}{} // each read ends by its own deadline
@@ -258,12 +262,12 @@ func (f *Fetcher) one(ctx context.Context, index sample.Index, buf []byte, req *
 }
 
 func (f *Fetcher) fromMemory(_ context.Context, index sample.Index, buf []byte, _ *request) ([]byte, bool, error) {
-	data, ok := f.held(index, buf)
+	data, ok := f.FromMemory(index, buf)
 	return data, ok, nil
 }
 
-// held copies a sample that a memory has.
-func (f *Fetcher) held(index sample.Index, buf []byte) ([]byte, bool) {
+// FromMemory copies a sample that a memory has to buf.
+func (f *Fetcher) FromMemory(index sample.Index, buf []byte) ([]byte, bool) {
 	n := int(f.o.Manifest.Size(index))
 	data := buf[:n:n]
 	return data, f.Held.Load().Copy(index, data)

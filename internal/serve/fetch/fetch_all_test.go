@@ -28,18 +28,6 @@ func TestMain(m *testing.M) {
 	os.Exit(testenv.Run(m, testenv.Count{What: "bytes outside the heap", Now: offheap.Mapped}, testenv.Count{What: "registered bytes", Now: blockio.Registered}))
 }
 
-// openIO opens the engine that LCACHE_IO and LCACHE_DIRECT name, so that the suite can be run in each mode.
-func openIO(t testing.TB) *blockio.IO {
-	t.Helper()
-	direct := os.Getenv("LCACHE_DIRECT")
-	io, err := blockio.Open(blockio.Options{Engine: os.Getenv("LCACHE_IO"), Direct: direct})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { io.Close() })
-	return io
-}
-
 type bed struct {
 	*fetchtest.Bed
 	io *blockio.IO
@@ -54,7 +42,7 @@ func newBed(t *testing.T, n, logged int, o fetch.Options) (*bed, *logfile.Logfil
 // newBedOn is newBed with a log of its own kind.
 func newBedOn(t *testing.T, n, logged int, o fetch.Options, log logfile.Options) (*bed, *logfile.Logfile) {
 	t.Helper()
-	log.IO = openIO(t)
+	log.IO = fetchtest.OpenIO(t)
 	b := &bed{io: log.IO, Bed: fetchtest.New(t, fetchtest.Options{Sizes: slices.Repeat([]uint32{3000}, n), Log: log, Fetch: o,
 		Staging: staging.Options{Slots: 1, SlotBytes: 4096, SideBytes: 1 << 20, MissBytes: 1 << 20}})}
 	t.Cleanup(func() { blockio.Inject(b.io, nil) })

@@ -47,6 +47,12 @@ func (f *Fetcher) After(late <-chan struct{}, run func()) {
 	}()
 }
 
+// BeginReads has Close wait for n reads more, which the caller has begun. Each ends with EndRead.
+func (f *Fetcher) BeginReads(n int) { f.late.Add(n) }
+
+// EndRead ends a read that BeginReads counted.
+func (f *Fetcher) EndRead() { f.late.Done() }
+
 // dropLater ends a reference to an extent once all late reads into it have ended.
 func (f *Fetcher) dropLater(x *staging.Extent, q *lateReads) {
 	f.late.Add(1)

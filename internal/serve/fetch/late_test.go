@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"lcache/internal/disk/blockio"
 	"lcache/internal/serve/fetch"
+	"lcache/internal/serve/fetch/fetchtest"
 	"lcache/logfile"
 	"lcache/sample"
 	"lcache/source"
@@ -18,22 +18,6 @@ import (
 
 // soon is a deadline that always comes in these tests, so a short one.
 const soon = 20 * time.Millisecond
-
-// hold makes reads of the disk hang until release is called.
-func (b *bed) hold(t *testing.T, match func(n int64) bool) (release func()) {
-	t.Helper()
-	c := make(chan struct{})
-	release = sync.OnceFunc(func() { close(c) })
-	t.Cleanup(release)
-	var n atomic.Int64
-	blockio.Inject(b.io, func(_ int64, op *blockio.Op) blockio.Fault {
-		if op.Buf != nil && !op.Write && match(n.Add(1)-1) {
-			return blockio.Fault{Hold: c}
-		}
-		return blockio.Fault{}
-	})
-	return release
-}
 
 // untilUnused waits until side memory is free again; the test's own deadline ends the wait.
 func (b *bed) untilUnused() {
@@ -50,7 +34,7 @@ func (b *bed) untilUnused() {
 // given its batch back.
 func TestLogHangs(t *testing.T) {
 	b, _ := newBed(t, 8, 6, fetch.Options{LogTimeout: soon})
-	release := b.hold(t, func(int64) bool { return true })
+	release := fetchtest.HoldReads(t, b.io, func(int64) bool { return true })
 	extents, got, err := b.Fetcher.FetchAll(t.Context(), []sample.Index{0, 7})
 	if err != nil {
 		t.Fatal(err)
@@ -83,7 +67,7 @@ func TestLateAnswerOfAMovedSample(t *testing.T) {
 		t.Fatal("the sample is not on disk")
 	}
 	next := b.Begin(1, []uint64{0, 9}, 8)
-	release := b.hold(t, func(n int64) bool {
+	release := fetchtest.HoldReads(t, b.io, func(n int64) bool {
 		if n == 0 {
 			b.Fill(next, 0, 0) // stays in its write buffer
 		}
@@ -115,7 +99,7 @@ func TestLateAnswerOfAMovedSample(t *testing.T) {
 func TestLogHangsForMany(t *testing.T) {
 	const n = 200
 	b, _ := newBedOn(t, n+1, n+1, fetch.Options{LogTimeout: time.Hour}, logfile.Options{Deadline: soon, ProbeAfter: time.Hour})
-	release := b.hold(t, func(int64) bool { return true })
+	release := fetchtest.HoldReads(t, b.io, func(int64) bool { return true })
 	var all []sample.Index
 	for i := range sample.Index(80) { // with as much again for the ones that hang, this fits
 		all = append(all, 2*i)
@@ -216,7 +200,7 @@ func TestSourceJobs(t *testing.T) {
 // While a device is aside the source is used; when it answers again, so does the log.
 func TestLogAnswersAgain(t *testing.T) {
 	b, _ := newBedOn(t, 8, 6, fetch.Options{LogTimeout: time.Hour}, logfile.Options{Deadline: soon, ProbeAfter: time.Millisecond})
-	release := b.hold(t, func(int64) bool { return true })
+	release := fetchtest.HoldReads(t, b.io, func(int64) bool { return true })
 	if got := b.get(t, 0); !got[0] {
 		t.Error("the hung log answered")
 	}
@@ -243,7 +227,7 @@ func TestTurnAtTheLogHasADeadline(t *testing.T) {
 		}
 	}
 	hung := make(chan struct{}, n)
-	release := b.hold(t, func(int64) bool { hung <- struct{}{}; return true })
+	release := fetchtest.HoldReads(t, b.io, func(int64) bool { hung <- struct{}{}; return true })
 	ctx, giveUp := context.WithCancel(t.Context())
 	first := make(chan error, 1)
 	go func() {

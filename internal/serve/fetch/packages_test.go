@@ -7,9 +7,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"lcache/chunker"
 	"lcache/internal/serve/fetch"
-	"lcache/internal/serve/staging"
 	"lcache/logfile"
 	"lcache/sample"
 )
@@ -120,36 +118,5 @@ func TestPackagesRepackedWhileRead(t *testing.T) {
 				t.Errorf("%d corrupt, %d stale, %d from the source", st.CorruptSamples.Load(), st.StaleReads.Load(), len(b.Source.Reads()))
 			}
 		})
-	}
-}
-
-// TestGatheredFromASlot: what lies in a slot while its piece is read is not read with the piece, and is read once when it has left the slot. Nothing is held afterwards.
-func TestGatheredFromASlot(t *testing.T) {
-	const n, listed, lent = 40, 16, 10 // the ring has room for listed; the lent one lies in its later half, which is read with what lies around it alone
-	var order [][]sample.Index
-	for i := range sample.Index(n) {
-		order = append(order, []sample.Index{i})
-	}
-	b := newReaderBed(t, n, n, listed*room, fetch.Options{}, map[int][][]sample.Index{0: order})
-	b.near = true
-	slot, ok := b.Staging.Acquire(staging.Segment{Line: 7})
-	if !ok {
-		t.Fatal("there is no slot")
-	}
-	b.Staging.Publish(lent, b.Staging.OffsetOf(b.Staging.Slot(slot)), sample.FromLog)
-	b.Staging.Ready(slot)
-	b.r.Asked(chunker.Position{})
-	b.until(func() bool { return b.r.Ready(chunker.JobRank{}) >= lent })
-	b.Staging.Reclaim(func(staging.Segment) bool { return true }, func(_ staging.Segment, gone func(sample.Index)) { gone(lent) })
-	b.r.LeftSlot(lent)
-	for batch := range n {
-		b.ask(0, batch)
-	}
-	b.r.Stop()
-	if err := b.Staging.CheckReleased(); err != nil {
-		t.Error(err)
-	}
-	if place, _ := b.r.Work(fetch.AllJobs); place.Bytes != n*3000 {
-		t.Errorf("%d bytes were read of %d samples, want each once", place.Bytes, n)
 	}
 }

@@ -18,7 +18,7 @@ import (
 // newPackedBed has samples of these sizes in slot 0 of a log that holds stored bytes. Samples 0, 3, 6 … are stored as they are.
 func newPackedBed(t *testing.T, sizes []uint32, o fetch.Options) *bed {
 	t.Helper()
-	io := openIO(t)
+	io := fetchtest.OpenIO(t)
 	b := &bed{io: io, Bed: fetchtest.New(t, fetchtest.Options{Sizes: sizes, Packed: true, Log: logfile.Options{IO: io}, Fetch: o,
 		Staging: staging.Options{Slots: 1, SlotBytes: 4096, SideBytes: 8 << 20}})}
 	t.Cleanup(func() { blockio.Inject(io, nil) })
@@ -80,7 +80,7 @@ func TestPackedScrambled(t *testing.T) {
 func TestPackedLogHangs(t *testing.T) {
 	sizes := []uint32{9000, 9000, 9000, 9000, 9000, 9000}
 	b := newPackedBed(t, sizes, fetch.Options{LogTimeout: soon, PackedBytes: 1}) // room for one read at a time
-	release := b.hold(t, func(int64) bool { return true })
+	release := fetchtest.HoldReads(t, b.io, func(int64) bool { return true })
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	extents, got, err := b.Fetcher.FetchAll(ctx, []sample.Index{1, 2})

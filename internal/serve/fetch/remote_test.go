@@ -46,7 +46,7 @@ func TestRemoteSourceInTrouble(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer remote.Close()
-			b := &bed{io: openIO(t)}
+			b := &bed{io: fetchtest.OpenIO(t)}
 			o := fetchtest.Options{Sizes: []uint32{3000}, Staging: staging.Options{SideBytes: 1 << 20, SpareBytes: 1 << 20}, Fetch: fetch.Options{SourceTimeout: patience}}
 			o.Log.IO = b.io
 			b.Bed = fetchtest.New(t, o)

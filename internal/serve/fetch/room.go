@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"lcache/internal/serve/staging"
 	"lcache/logfile"
@@ -21,13 +20,13 @@ func (e *TooLargeError) Error() string {
 	return fmt.Sprintf("request of %d bytes is larger than side memory (%d): ask for fewer samples at once, or give the server more --memory", e.Need, e.Limit)
 }
 
-// sideBytes returns how much side memory a sample may take: aligned reads bring up to a page more at each end.
-func sideBytes(size uint32) int { return logfile.Span(4095, int(size)) }
+// SideBytes returns how much side memory a sample may take: aligned reads bring up to a page more at each end.
+func SideBytes(size uint32) int { return logfile.Span(4095, int(size)) }
 
 // Need returns how many bytes of side memory a request for these samples takes.
 func (f *Fetcher) Need(indices []sample.Index) (n int64) {
 	for _, i := range indices {
-		n += int64(sideBytes(f.o.Manifest.Size(i)))
+		n += int64(SideBytes(f.o.Manifest.Size(i)))
 	}
 	return n
 }
@@ -37,7 +36,7 @@ func (f *Fetcher) Fitting(indices []sample.Index) (n int) {
 	left := f.o.Staging.SpareBytes()
 	for _, i := range indices {
 		if size := f.o.Manifest.Size(i); size > 0 {
-			left -= int64(sideBytes(size))
+			left -= int64(SideBytes(size))
 		}
 		if left < 0 {
 			break
@@ -100,16 +99,30 @@ func (f *Fetcher) sideNow(need int64, yield func() bool) (*staging.Extent, bool)
 	}
 }
 
-// yieldOne frees what was read ahead on a path into side memory for a chunk; false: there is nothing.
-func (f *Fetcher) yieldOne(p sample.Origin) bool {
-	r := f.prefetcher.Load()
-	return r != nil && r.yieldOne(p)
+// A Yielder uses side memory until a request needs it.
+type Yielder interface {
+	// YieldOne frees some side memory whose samples came from an origin, and reports whether there was any.
+	YieldOne(from sample.Origin) bool
+	// YieldAny frees some side memory, first what costs least to read again.
+	YieldAny() bool
 }
 
-// yieldAny is yieldOne for the first path that has something: what the last path brings costs most to read once more.
+// SetYielder has another user of side memory give it to requests that need it.
+func (f *Fetcher) SetYielder(y Yielder) { f.yielder.Store(&y) }
+
+func (f *Fetcher) yieldOne(from sample.Origin) bool {
+	y := f.yielder.Load()
+	return y != nil && (*y).YieldOne(from)
+}
+
 func (f *Fetcher) yieldAny() bool {
-	r := f.prefetcher.Load()
-	return r != nil && slices.ContainsFunc(r.paths, func(p path) bool { return r.yieldOne(p.from) })
+	y := f.yielder.Load()
+	return y != nil && (*y).YieldAny()
+}
+
+// TrySide takes side memory if no request waits for it and there is room.
+func (f *Fetcher) TrySide(need int64) (*staging.Extent, bool) {
+	return f.sideNow(need, func() bool { return false })
 }
 
 // tryRoomTogether is TryRoom for callers that don't pass each other, either.

@@ -18,7 +18,7 @@ import (
 // roomBed has 16 samples of 3000 bytes at the source, and side memory for four of them.
 func roomBed(t *testing.T, o fetch.Options) *bed {
 	t.Helper()
-	io := openIO(t)
+	io := fetchtest.OpenIO(t)
 	b := &bed{io: io, Bed: fetchtest.New(t, fetchtest.Options{Sizes: slices.Repeat([]uint32{3000}, 16), Log: logfile.Options{IO: io}, Fetch: o,
 		Staging: staging.Options{Slots: 1, SlotBytes: 4096, SideBytes: 4 * 8192, SpareBytes: 8192}})}
 	t.Cleanup(func() { blockio.Inject(b.io, nil) })

@@ -6,11 +6,22 @@ import (
 	"fmt"
 	"time"
 
+	"lcache/internal/serve/staging"
 	"lcache/logfile"
 	"lcache/metaindex"
 	"lcache/sample"
 	"lcache/source"
 )
+
+// FromLog reads a sample from the log to x. late means that a late answer may still write to x: then FromLog takes over the caller's reference to x, and ends it after that answer.
+func (f *Fetcher) FromLog(ctx context.Context, index sample.Index, x *staging.Extent) (data []byte, ok, late bool) {
+	var q lateReads
+	if data, ok = f.fromLog(ctx, index, x.Buf, &q); !ok && q.any() {
+		f.dropLater(x, &q)
+		return nil, false, true
+	}
+	return data, ok, false
+}
 
 // fromLog reads a sample by its place. A sum that does not match is looked up again: only an unchanged place is corruption, and
 // that is believed after a second read.
@@ -39,7 +50,7 @@ func (f *Fetcher) fromLog(ctx context.Context, index sample.Index, buf []byte, q
 		n := int(f.o.Manifest.Size(index))
 		var data []byte
 		var err error
-		if f.isPacked(index) {
+		if f.IsPacked(index) {
 			data, err = f.readPacked(ctx, lf, seg, off, index, buf[:n:n])
 		} else {
 			data, err = f.readPlace(ctx, lf, seg, off, n, buf, q)
@@ -66,8 +77,8 @@ func (f *Fetcher) fromLog(ctx context.Context, index sample.Index, buf []byte, q
 	return nil, false
 }
 
-// isPacked reports whether the log has a sample in other bytes than its own.
-func (f *Fetcher) isPacked(index sample.Index) bool { return f.o.Form != nil && f.o.Form.Packed(index) }
+// IsPacked reports whether the log has a sample in other bytes than its own.
+func (f *Fetcher) IsPacked(index sample.Index) bool { return f.o.Form != nil && f.o.Form.Packed(index) }
 
 func (f *Fetcher) readPlace(ctx context.Context, lf *logfile.Logfile, seg int, off uint64, n int, buf []byte, q *lateReads) ([]byte, error) {
 	mine, cancel := context.WithTimeout(ctx, f.o.LogTimeout)

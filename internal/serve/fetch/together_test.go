@@ -19,7 +19,7 @@ import (
 // togetherBed has n samples, of which the first logged are on disk in two segments, in turn, in blocks of 64 KiB.
 func togetherBed(t *testing.T, n, logged int, packed bool, o fetch.Options) *bed {
 	t.Helper()
-	io := openIO(t)
+	io := fetchtest.OpenIO(t)
 	sizes := make([]uint32, n)
 	for i := range sizes {
 		sizes[i] = uint32(1 + i*37%6000)

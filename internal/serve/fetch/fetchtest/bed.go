@@ -18,10 +18,12 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"lcache/internal/compress"
+	"lcache/internal/disk/blockio"
 	"lcache/internal/serve/fetch"
 	"lcache/internal/serve/staging"
 	"lcache/internal/testenv"
@@ -391,4 +393,32 @@ func (b *Bed) noteLost(l *logfile.Logfile, seg int, indices []sample.Index, offs
 		b.lost[i]++
 		b.mu.Unlock()
 	}
+}
+
+// OpenIO opens the engine that LCACHE_IO and LCACHE_DIRECT name, so that the suite can be run in each mode.
+func OpenIO(t testing.TB) *blockio.IO {
+	t.Helper()
+	direct := os.Getenv("LCACHE_DIRECT")
+	io, err := blockio.Open(blockio.Options{Engine: os.Getenv("LCACHE_IO"), Direct: direct})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { io.Close() })
+	return io
+}
+
+// HoldReads makes reads of the disk hang until release is called.
+func HoldReads(t testing.TB, io *blockio.IO, match func(n int64) bool) (release func()) {
+	t.Helper()
+	c := make(chan struct{})
+	release = sync.OnceFunc(func() { close(c) })
+	t.Cleanup(release)
+	var n atomic.Int64
+	blockio.Inject(io, func(_ int64, op *blockio.Op) blockio.Fault {
+		if op.Buf != nil && !op.Write && match(n.Add(1)-1) {
+			return blockio.Fault{Hold: c}
+		}
+		return blockio.Fault{}
+	})
+	return release
 }

@@ -1,4 +1,4 @@
-package fetch
+package prefetch
 
 import (
 	"slices"
@@ -20,15 +20,15 @@ type path struct {
 // usual lists the paths of this machine: its log, read by place, and the source, which has every sample.
 func (r *Prefetcher) usual() []path {
 	return []path{
-		{from: sample.FromLog, jobs: cap(r.f.logs), has: r.isInLog, begin: r.readByPlace, read: r.byItself},
-		{from: sample.FromSource, jobs: r.f.o.Jobs, has: func(sample.Index) bool { return true }, begin: func() { r.readSingly(sample.FromSource) }, read: r.ask},
+		{from: sample.FromLog, jobs: r.f.LogReads(), has: r.isInLog, begin: r.readByPlace, read: r.byItself},
+		{from: sample.FromSource, jobs: r.f.Jobs(), has: func(sample.Index) bool { return true }, begin: func() { r.readSingly(sample.FromSource) }, read: r.ask},
 	}
 }
 
 // isInLog reports whether a sample can be read by place.
 func (r *Prefetcher) isInLog(index sample.Index) bool {
-	_, known := r.f.o.Sums.Get(index)
-	return known && r.f.o.Locations.Get(index) != 0
+	_, known := r.cache.Sums.Get(index)
+	return known && r.cache.Locations.Get(index) != 0
 }
 
 // pathOf returns the first path that has a sample. The last one has every sample.

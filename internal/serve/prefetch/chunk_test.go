@@ -1,9 +1,10 @@
-package fetch
+package prefetch
 
 import (
 	"testing"
 
 	"lcache/chunker"
+	"lcache/internal/serve/fetch"
 	"lcache/internal/serve/staging"
 	"lcache/sample"
 )
@@ -15,7 +16,7 @@ func TestNeededFirst(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer memory.Close()
-	r := &Prefetcher{f: &Fetcher{o: Options{Staging: memory}}, ranks: map[chunker.JobRank]*rankCursor{}, patient: -1}
+	r := &Prefetcher{cache: fetch.Options{Staging: memory}, ranks: map[chunker.JobRank]*rankCursor{}, patient: -1}
 	for i := range r.wakes {
 		r.wakes[i] = make(chan struct{}, 1)
 	}

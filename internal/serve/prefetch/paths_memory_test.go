@@ -1,10 +1,11 @@
-package fetch
+package prefetch
 
 import (
 	"slices"
 	"testing"
 
 	"lcache/chunker"
+	"lcache/internal/serve/fetch"
 	"lcache/internal/serve/staging"
 	"lcache/sample"
 )
@@ -22,7 +23,7 @@ func newPathsBed(t *testing.T, paths int) *pathsBed {
 		t.Fatal(err)
 	}
 	t.Cleanup(memory.Close)
-	b := &pathsBed{Prefetcher: &Prefetcher{f: &Fetcher{o: Options{Staging: memory}}, ranks: map[chunker.JobRank]*rankCursor{}, prefetches: map[sample.Index]*prefetch{}, patient: -1}}
+	b := &pathsBed{Prefetcher: &Prefetcher{cache: fetch.Options{Staging: memory}, ranks: map[chunker.JobRank]*rankCursor{}, prefetches: map[sample.Index]*prefetch{}, patient: -1}}
 	for i := range b.wakes {
 		b.wakes[i] = make(chan struct{}, 1)
 	}
@@ -38,8 +39,8 @@ func newPathsBed(t *testing.T, paths int) *pathsBed {
 			b.prefetches[pf.index] = pf
 			k.prefetches = append(k.prefetches, pf)
 			k.left++
-			k.bytes += int64(sideBytes(1000))
-			c.bytes += int64(sideBytes(1000))
+			k.bytes += int64(fetch.SideBytes(1000))
+			c.bytes += int64(fetch.SideBytes(1000))
 			k.todo[from] = append(k.todo[from], pf)
 			pf.on = k
 		}
@@ -55,13 +56,13 @@ func (b *pathsBed) land(t *testing.T) {
 	for _, k := range b.chunks {
 		for _, pf := range k.prefetches {
 			pf.leaveList()
-			x, ok := b.f.o.Staging.Alloc(staging.Side, pf.index, 4096)
+			x, ok := b.cache.Staging.Alloc(staging.Side, pf.index, 4096)
 			if !ok {
 				t.Fatal("no room")
 			}
 			out := make([]*staging.Extent, 1)
-			b.f.o.Staging.PublishPieces([]staging.Piece{{Of: x, Index: pf.index, Data: x.Buf[:1000], Takes: 1, From: pf.path}}, out)
-			b.f.o.Staging.Drop(x)
+			b.cache.Staging.PublishPieces([]staging.Piece{{Of: x, Index: pf.index, Data: x.Buf[:1000], Takes: 1, From: pf.path}}, out)
+			b.cache.Staging.Drop(x)
 			pf.x, pf.state = out[0], prefetchReady
 			k.left--
 		}
@@ -74,14 +75,14 @@ func TestMemoryIsSparedForAllPaths(t *testing.T) {
 		b := newPathsBed(t, paths)
 		for batch, k := range b.chunks {
 			for from, pf := range k.prefetches {
-				want := int64(batch*(paths-1)) * int64(sideBytes(1000))
+				want := int64(batch*(paths-1)) * int64(fetch.SideBytes(1000))
 				if got := b.spared(sample.Origin(from), []*prefetch{pf}); got != want {
 					t.Errorf("%d paths: %d bytes are spared for others when path %d brings something of chunk %d, want %d", paths, got, from, batch, want)
 				}
 			}
 		}
 		taken := b.take(0, 1, 1) // what a path has taken and not begun counts, too
-		if got, want := b.spared(sample.Origin(paths-1), b.chunks[1].prefetches[paths-1:]), int64(paths-1)*int64(sideBytes(1000)); len(taken) != 1 || got != want {
+		if got, want := b.spared(sample.Origin(paths-1), b.chunks[1].prefetches[paths-1:]), int64(paths-1)*int64(fetch.SideBytes(1000)); len(taken) != 1 || got != want {
 			t.Errorf("%d paths: %d bytes are spared for %d samples that were taken and others, want %d", paths, got, len(taken), want)
 		}
 	}
@@ -94,11 +95,10 @@ func TestFirstPathGivesWayFirst(t *testing.T) {
 		for _, how := range []string{"urgent", "request"} {
 			b := newPathsBed(t, paths)
 			b.land(t)
-			b.f.prefetcher.Store(b.Prefetcher)
 			var gone []sample.Index
 			for range 20 {
 				was := gone
-				if how == "urgent" && !b.giveUpOne() || how == "request" && !b.f.yieldAny() {
+				if how == "urgent" && !b.giveUpOne() || how == "request" && !b.YieldAny() {
 					break
 				}
 				for index := range sample.Index(9) {
@@ -127,7 +127,7 @@ func TestEveryPathIsWoken(t *testing.T) {
 		b := newPathsBed(t, paths)
 		b.ctx, b.cancel = t.Context(), func() {}
 		pf := b.chunks[0].prefetches[0]
-		if x, _ := b.wait(pf.path, sideBytes(pf.size), []*prefetch{pf}, func() bool { return true }, func() {}); x == nil {
+		if x, _ := b.wait(pf.path, fetch.SideBytes(pf.size), []*prefetch{pf}, func() bool { return true }, func() {}); x == nil {
 			t.Fatalf("%d paths: no memory", paths)
 		}
 		for from := range sample.Origins {

@@ -1,4 +1,4 @@
-package fetch
+package prefetch
 
 import (
 	"lcache/internal/serve/staging"
@@ -11,7 +11,7 @@ import (
 // isInSlot reports whether a prefetch's sample lies in a slot. Then it is read when it leaves the slot, if it is still wanted. r.mu is held.
 func (r *Prefetcher) isInSlot(pf *prefetch) bool {
 	r.inSlots.Add(1) // before looking: LeftSlot looks at it after the sample has left
-	if !r.f.o.Staging.InSlot(pf.index) {
+	if !r.cache.Staging.InSlot(pf.index) {
 		r.inSlots.Add(-1)
 		return false
 	}
@@ -36,7 +36,7 @@ func (r *Prefetcher) LeftSlot(index sample.Index) {
 
 // leftSlot lists a sample to be read, unless it lies in a slot still. r.mu is held.
 func (r *Prefetcher) leftSlot(pf *prefetch) {
-	if r.f.o.Staging.InSlot(pf.index) {
+	if r.cache.Staging.InSlot(pf.index) {
 		return
 	}
 	r.inSlots.Add(-1)
@@ -68,7 +68,7 @@ func (r *Prefetcher) keepListed(members func(func(sample.Index))) (kept Kept) {
 	r.mu.Lock()
 	members(func(index sample.Index) {
 		if pf := r.prefetches[index]; pf != nil && pf.state == prefetchInSlot {
-			if off, ok := r.f.o.Staging.SlotOffset(index); ok { // once: a request by index may give the sample another address at any time
+			if off, ok := r.cache.Staging.SlotOffset(index); ok { // once: a request by index may give the sample another address at any time
 				wanted = append(wanted, inSlot{pf, off})
 			}
 		}
@@ -88,7 +88,7 @@ func (r *Prefetcher) keepListed(members func(func(sample.Index))) (kept Kept) {
 			break
 		}
 		kept = append(kept, r.copyFromSlot(x, wanted[:n])...)
-		r.f.o.Staging.Drop(x)
+		r.cache.Staging.Drop(x)
 		wanted = wanted[n:]
 	}
 	return kept
@@ -96,7 +96,7 @@ func (r *Prefetcher) keepListed(members func(func(sample.Index))) (kept Kept) {
 
 // aligned is how many bytes of a whole a copy takes.
 func (r *Prefetcher) aligned(pf *prefetch) int {
-	align := r.f.o.Staging.Align()
+	align := r.cache.Staging.Align()
 	return (int(pf.size) + align - 1) / align * align
 }
 
@@ -106,7 +106,7 @@ func (r *Prefetcher) copyFromSlot(x *staging.Extent, wanted []inSlot) Kept {
 	at := 0
 	for _, pf := range wanted {
 		data := x.Buf[at : at+int(pf.size) : at+int(pf.size)]
-		copy(data, r.f.o.Staging.Slice(pf.off, len(data)))
+		copy(data, r.cache.Staging.Slice(pf.off, len(data)))
 		pieces = append(pieces, staging.Piece{Of: x, Index: pf.index, Data: data})
 		at += r.aligned(pf.prefetch)
 	}
@@ -122,7 +122,7 @@ func (r *Prefetcher) copyFromSlot(x *staging.Extent, wanted []inSlot) Kept {
 		}
 	}
 	out := make([]*staging.Extent, len(still))
-	r.f.o.Staging.PublishPieces(pieces[:len(still)], out)
+	r.cache.Staging.PublishPieces(pieces[:len(still)], out)
 	for i, pf := range still {
 		r.inSlots.Add(-1)
 		pf.x = out[i]

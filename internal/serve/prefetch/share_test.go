@@ -1,4 +1,4 @@
-package fetch
+package prefetch
 
 import (
 	"slices"
@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"lcache/chunker"
+	"lcache/internal/serve/fetch"
 	"lcache/internal/serve/staging"
 	"lcache/sample"
 )
@@ -57,7 +58,7 @@ func TestTakeIsFairBetweenJobs(t *testing.T) {
 	}
 	defer memory.Close()
 	for patient, wants := range map[int][]int64{-1: {80_000, 80_000, 80_000, 240_000}, 0: {40_000, 40_000, 40_000, 360_000}} {
-		r := &Prefetcher{f: &Fetcher{o: Options{Staging: memory}}, ranks: map[chunker.JobRank]*rankCursor{}, patient: patient}
+		r := &Prefetcher{cache: fetch.Options{Staging: memory}, ranks: map[chunker.JobRank]*rankCursor{}, patient: patient}
 		for rank := range 4 {
 			c := &rankCursor{rank: chunker.JobRank{Job: rank / 3, Rank: rank}}
 			k := &chunk{of: c}

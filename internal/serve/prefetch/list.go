@@ -1,10 +1,11 @@
-package fetch
+package prefetch
 
 import (
 	"cmp"
 	"slices"
 
 	"lcache/chunker"
+	"lcache/internal/serve/fetch"
 	"lcache/sample"
 )
 
@@ -39,7 +40,7 @@ func (r *Prefetcher) listOne() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !c.asked.Before(at) {
-		defer r.f.o.Staging.Notify() // a request that waits for the listing of its chunk looks again: not all of it may be left to the Prefetcher
+		defer r.cache.Staging.Notify() // a request that waits for the listing of its chunk looks again: not all of it may be left to the Prefetcher
 	}
 	switch {
 	case c.next != at || r.ranks[c.rank] != c: // the rank has jumped meanwhile, or is forgotten
@@ -94,7 +95,7 @@ func (r *Prefetcher) add(c *rankCursor, at chunker.Position, coming *Coming) {
 		r.leaveOut(k, func(index sample.Index) bool { return !left(index) })
 	}
 	for _, index := range coming.Content {
-		if size := r.f.o.Manifest.Size(index); size > 0 && left(index) {
+		if size := r.cache.Manifest.Size(index); size > 0 && left(index) {
 			r.want(k, index, size, coming)
 		}
 	}
@@ -122,7 +123,7 @@ func (r *Prefetcher) want(k *chunk, index sample.Index, size uint32, coming *Com
 		k.of.landed++
 		return
 	} else if x != nil {
-		r.f.o.Staging.KeepAtMost(x, 0)
+		r.cache.Staging.KeepAtMost(x, 0)
 	}
 	switch {
 	case pf != nil && slices.Contains(pf.chunks, k):
@@ -130,7 +131,7 @@ func (r *Prefetcher) want(k *chunk, index sample.Index, size uint32, coming *Com
 	case pf != nil && pf.state == prefetchInSlot:
 	case pf != nil && pf.state != prefetchReady:
 		k.left++
-	case pf != nil && r.f.o.Staging.KeepMore(pf.x):
+	case pf != nil && r.cache.Staging.KeepMore(pf.x):
 	default: // it has no prefetch, or its extent is gone
 		pf = &prefetch{index: index, size: size, path: sample.FromLog, near: coming.Near, along: coming.Along}
 		if !coming.Cached {
@@ -149,8 +150,8 @@ func (r *Prefetcher) appendTo(k *chunk, pf *prefetch) {
 		pf.bringForward()
 	}
 	k.prefetches = append(k.prefetches, pf)
-	k.bytes += int64(sideBytes(pf.size))
-	k.of.bytes += int64(sideBytes(pf.size))
+	k.bytes += int64(fetch.SideBytes(pf.size))
+	k.of.bytes += int64(fetch.SideBytes(pf.size))
 }
 
 // hasStale reports whether a chunk is to be listed once more.

@@ -1,4 +1,4 @@
-package fetch
+package prefetch
 
 import (
 	"cmp"
@@ -79,10 +79,10 @@ func (r *Prefetcher) around(p *part, in map[sample.Index]bool) (near []part) {
 		}
 	})
 	for _, index := range p.pf.along.Wanted(candidates) {
-		half, seg, off, ok := r.f.o.Locations.Split(r.f.o.Locations.Get(index))
-		sum, known := r.f.o.Sums.Get(index)
-		n := int(r.f.o.Manifest.Size(index))
-		if !ok || !known || half != p.half || seg != p.seg || r.f.isPacked(index) || off+reach < p.off || off+uint64(n) > p.off+uint64(p.n)+reach {
+		half, seg, off, ok := r.cache.Locations.Split(r.cache.Locations.Get(index))
+		sum, known := r.cache.Sums.Get(index)
+		n := int(r.cache.Manifest.Size(index))
+		if !ok || !known || half != p.half || seg != p.seg || r.f.IsPacked(index) || off+reach < p.off || off+uint64(n) > p.off+uint64(p.n)+reach {
 			continue
 		}
 		near = append(near, part{pf: &prefetch{index: index, size: uint32(n)}, need: p.need, half: half, seg: seg, off: off, n: n, sum: sum})

@@ -1,4 +1,4 @@
-package fetch_test
+package prefetch_test
 
 import (
 	"slices"
@@ -7,6 +7,7 @@ import (
 
 	"lcache/chunker"
 	"lcache/internal/serve/fetch"
+	"lcache/internal/serve/prefetch"
 	"lcache/internal/serve/staging"
 	"lcache/sample"
 )
@@ -19,7 +20,7 @@ func TestSlotsAskedBack(t *testing.T) {
 		order = append(order, []sample.Index{sample.Index(i)})
 	}
 	b := newLeftBed(t, slices.Repeat([]uint32{3000}, n), fetch.Options{Jobs: 4}, staging.Options{Lent: true, Slots: slots, SlotBytes: 4 * room, MissBytes: 4 * room, SideBytes: 2 * room},
-		fetch.PrefetcherOptions{}, map[int][][]sample.Index{0: order})
+		prefetch.Options{}, map[int][][]sample.Index{0: order})
 	b.r.Asked(chunker.Position{})
 	b.until(func() bool { return b.present(30) })
 	b.Staging.ReturnSlots()

@@ -1,4 +1,8 @@
-package fetch
+// Package prefetch reads samples ahead of the requests of ranks whose order is known: from the log at their locations, many at once, or else from the source.
+//
+// In the static layout it loads every sample, and in the log layout those that the scan does not load. Its owner says which chunk comes at a position (Options.Chunk), and reports requests
+// and deliveries (Prefetcher.Asked, Prefetcher.Delivered). Samples are published in staging, where requests find them. Single reads, deadlines and checksums are package fetch's.
+package prefetch
 
 import (
 	"context"
@@ -10,18 +14,19 @@ import (
 
 	"lcache/chunker"
 	"lcache/internal/host"
+	"lcache/internal/serve/fetch"
 	"lcache/sample"
 )
 
-// PrefetcherOptions configure a Prefetcher. The Prefetcher holds no lock of its own while it calls Chunk, Later or Idle.
-type PrefetcherOptions struct {
+// Options configure a Prefetcher. The Prefetcher holds no lock of its own while it calls Chunk, Later or Idle.
+type Options struct {
 	// Chunk returns the chunk at a position. ok is false past the job's end, while the order is not known, and where nothing is left to
 	// the Prefetcher from there on: it calls Chunk again after Changed or Refresh, and where the rank has jumped.
 	Chunk func(at chunker.Position) (c Coming, ok bool)
 	// Later is Chunk for chunks that are noted for copies, and may never be listed. Nil: Chunk.
 	Later func(at chunker.Position) (c Coming, ok bool)
 	// Count returns the Counts of single reads for a job. Nil is allowed.
-	Count func(job int) *Counts
+	Count func(job int) *fetch.Counts
 	// Side lets chunks lie in side memory, too, as far as no request waits for it. A request that does gets it back.
 	Side bool
 	// Leased is how many bytes clients may hold at once. Reading ahead leaves that part of the memory free.
@@ -40,8 +45,9 @@ type PrefetcherOptions struct {
 // In the static layout it brings every sample. In the reordered one it brings what the pass leaves: samples that the log does not keep, and all samples of a rank
 // that the window does not serve.
 type Prefetcher struct {
-	f *Fetcher
-	o PrefetcherOptions
+	f     *fetch.Fetcher
+	cache fetch.Options // what the Fetcher works with
+	o     Options
 
 	ctx     context.Context
 	cancel  context.CancelFunc
@@ -52,7 +58,7 @@ type Prefetcher struct {
 	slots   [sample.Origins]chan struct{}     // of each path: tokens for reads of one sample
 	wakes   [sample.Origins + 1]chan struct{} // of each path, and of the goroutine that lists
 	side    atomic.Bool                       // chunks lie in side memory, too
-	idle    atomic.Bool                       // what PrefetcherOptions.Idle was told last
+	idle    atomic.Bool                       // what Options.Idle was told last
 	inSlots atomic.Int64                      // prefetches that are, or become, prefetchInSlot
 
 	mu            sync.Mutex // guards the fields that follow; taken before staging's lock
@@ -91,16 +97,16 @@ const (
 	mostListed = 4096
 )
 
-// NewPrefetcher makes a Prefetcher and starts its goroutines. It reads nothing before the first Asked. A Fetcher has at most one.
-func NewPrefetcher(f *Fetcher, o PrefetcherOptions) *Prefetcher {
+// New makes a Prefetcher and starts its goroutines. It reads nothing before the first Asked. A Fetcher has at most one.
+func New(f *fetch.Fetcher, o Options) *Prefetcher {
 	return newPrefetcher(f, o, (*Prefetcher).usual)
 }
 
-func newPrefetcher(f *Fetcher, o PrefetcherOptions, paths func(*Prefetcher) []path) *Prefetcher {
+func newPrefetcher(f *fetch.Fetcher, o Options, paths func(*Prefetcher) []path) *Prefetcher {
 	if o.Later == nil {
 		o.Later = o.Chunk
 	}
-	r := &Prefetcher{f: f, o: o, depth: mostInFlight, patient: -1, work: map[int]*meters{AllJobs: {}}, ranks: map[chunker.JobRank]*rankCursor{}, prefetches: map[sample.Index]*prefetch{},
+	r := &Prefetcher{f: f, cache: f.Options(), o: o, depth: mostInFlight, patient: -1, work: map[int]*meters{AllJobs: {}}, ranks: map[chunker.JobRank]*rankCursor{}, prefetches: map[sample.Index]*prefetch{},
 		later: laterSamples{samples: map[sample.Index]*laterSample{}}}
 	for i := range r.wakes {
 		r.wakes[i] = make(chan struct{}, 1)
@@ -123,11 +129,11 @@ func newPrefetcher(f *Fetcher, o PrefetcherOptions, paths func(*Prefetcher) []pa
 	return r
 }
 
-// UseSide lets chunks lie in side memory from now on, as PrefetcherOptions.Side does from the start. The caller may have made the ring smaller: what ranks have beyond
+// UseSide lets chunks lie in side memory from now on, as Options.Side does from the start. The caller may have made the ring smaller: what ranks have beyond
 // their share then is freed.
 func (r *Prefetcher) UseSide() {
 	r.side.Store(true)
-	r.f.prefetcher.Store(r)
+	r.f.SetYielder(r)
 	r.mu.Lock()
 	r.makeRoom()
 	r.mu.Unlock()
@@ -254,7 +260,7 @@ func (r *Prefetcher) unwant(pf *prefetch, k *chunk) {
 		pf.chunks = slices.Delete(pf.chunks, i, i+1)
 	}
 	if pf.x != nil {
-		r.f.o.Staging.KeepAtMost(pf.x, len(pf.chunks))
+		r.cache.Staging.KeepAtMost(pf.x, len(pf.chunks))
 	}
 	if pf.on == k {
 		pf.leaveList()
@@ -312,8 +318,8 @@ func (r *Prefetcher) leaveOut(k *chunk, which func(sample.Index) bool) {
 		}
 		r.unwant(pf, k)
 		k.left--
-		k.of.bytes -= int64(sideBytes(pf.size))
-		k.bytes -= int64(sideBytes(pf.size))
+		k.of.bytes -= int64(fetch.SideBytes(pf.size))
+		k.bytes -= int64(fetch.SideBytes(pf.size))
 		return true
 	})
 }
@@ -384,10 +390,10 @@ func (r *Prefetcher) Look(at chunker.Position, index sample.Index) (reading, que
 		if pf.state == prefetchInSlot {
 			r.leftSlot(pf)
 		}
-		if pf.state == prefetchReady && pf.x != nil && r.f.o.Staging.Restore(pf.x) {
+		if pf.state == prefetchReady && pf.x != nil && r.cache.Staging.Restore(pf.x) {
 			return true, false // the caller looks into staging once more
 		}
-		if pf.state == prefetchReady && len(pf.chunks) > 0 && !r.f.o.Staging.Kept(pf.x) && !r.f.o.Staging.Present(index) { // another request took it, for a chunk that was not listed yet
+		if pf.state == prefetchReady && len(pf.chunks) > 0 && !r.cache.Staging.Kept(pf.x) && !r.cache.Staging.Present(index) { // another request took it, for a chunk that was not listed yet
 			pf.x = nil
 			r.readOnceMore(pf)
 			r.wakeUp(int(pf.path))

@@ -1,10 +1,11 @@
-package fetch
+package prefetch
 
 import (
 	"slices"
 	"testing"
 
 	"lcache/chunker"
+	"lcache/internal/serve/fetch"
 	"lcache/internal/serve/staging"
 	"lcache/sample"
 )
@@ -17,7 +18,7 @@ func TestGiveWay(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer memory.Close()
-	r := &Prefetcher{f: &Fetcher{o: Options{Staging: memory}}, ranks: map[chunker.JobRank]*rankCursor{}, patient: -1}
+	r := &Prefetcher{cache: fetch.Options{Staging: memory}, ranks: map[chunker.JobRank]*rankCursor{}, patient: -1}
 	chunks := map[int]*chunk{}
 	for rank, asked := range []int{0, 1} { // each has listed its second chunk; only the second rank asks for it
 		c := &rankCursor{rank: chunker.JobRank{Job: rank}, asked: chunker.Position{Batch: asked}, work: &meters{}}

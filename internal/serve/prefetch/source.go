@@ -1,9 +1,10 @@
-package fetch
+package prefetch
 
 import (
 	"context"
 	"errors"
 
+	"lcache/internal/serve/fetch"
 	"lcache/internal/serve/staging"
 	"lcache/sample"
 )
@@ -29,7 +30,7 @@ func (r *Prefetcher) readSingly(from sample.Origin) {
 			}
 		}
 		pf := burst[0]
-		x, _ := r.wait(from, sideBytes(pf.size), burst, func() bool { return true }, func() {})
+		x, _ := r.wait(from, fetch.SideBytes(pf.size), burst, func() bool { return true }, func() {})
 		if x == nil {
 			<-r.slots[from]
 			continue
@@ -46,7 +47,7 @@ func (r *Prefetcher) alone(pf *prefetch) {
 		r.failed(pf)
 		return
 	}
-	x, _ := r.wait(sample.FromLog, sideBytes(pf.size), []*prefetch{pf}, func() bool { return true }, func() {})
+	x, _ := r.wait(sample.FromLog, fetch.SideBytes(pf.size), []*prefetch{pf}, func() bool { return true }, func() {})
 	if x == nil {
 		<-r.slots[sample.FromLog]
 		return
@@ -67,7 +68,7 @@ func (r *Prefetcher) single(pf *prefetch, x *staging.Extent, read func(*prefetch
 	}
 	r.mu.Unlock()
 	if !wanted {
-		r.f.o.Staging.Drop(x)
+		r.cache.Staging.Drop(x)
 		<-r.slots[p]
 		r.failed(pf)
 		return
@@ -93,7 +94,7 @@ func (r *Prefetcher) again(pf *prefetch) {
 		r.failed(pf)
 		return
 	}
-	x, ok := r.alloc(pf, sideBytes(pf.size))
+	x, ok := r.alloc(pf, fetch.SideBytes(pf.size))
 	switch {
 	case ok:
 		r.byItself(pf, x)
@@ -109,17 +110,15 @@ func (r *Prefetcher) again(pf *prefetch) {
 
 // byItself brings one sample to x: from memory, by place, or on the next path.
 func (r *Prefetcher) byItself(pf *prefetch, x *staging.Extent) {
-	if data, ok := r.f.held(pf.index, x.Buf); ok {
+	if data, ok := r.f.FromMemory(pf.index, x.Buf); ok {
 		r.bring(pf, x, data, sample.FromMemory)
 		return
 	}
-	var q lateReads
-	data, ok := r.f.fromLog(r.ctx, pf.index, x.Buf, &q)
+	data, ok, late := r.f.FromLog(r.ctx, pf.index, x)
 	switch {
 	case ok:
 		r.bring(pf, x, data, sample.FromLog)
-	case q.any():
-		r.f.dropLater(x, &q)
+	case late:
 		r.failed(pf)
 	default:
 		r.pathFrom(r.pathAfter(sample.FromLog, pf.index)).read(pf, x)
@@ -128,7 +127,7 @@ func (r *Prefetcher) byItself(pf *prefetch, x *staging.Extent) {
 
 // ask reads one sample from the source into x, unless memory has it.
 func (r *Prefetcher) ask(pf *prefetch, x *staging.Extent) {
-	if data, ok := r.f.held(pf.index, x.Buf); ok {
+	if data, ok := r.f.FromMemory(pf.index, x.Buf); ok {
 		r.bring(pf, x, data, sample.FromMemory)
 		return
 	}
@@ -139,12 +138,12 @@ func (r *Prefetcher) ask(pf *prefetch, x *staging.Extent) {
 		r.bring(pf, x, data, sample.FromSource)
 		return
 	case late != nil:
-		r.f.After(late, func() { r.f.o.Staging.Drop(x) })
+		r.f.After(late, func() { r.cache.Staging.Drop(x) })
 	default:
-		r.f.o.Staging.Drop(x)
+		r.cache.Staging.Drop(x)
 	}
 	if !errors.Is(err, context.Canceled) {
-		r.f.o.Logger.Debug("a sample could not be read ahead", "sample", pf.index, "error", err)
+		r.cache.Logger.Debug("a sample could not be read ahead", "sample", pf.index, "error", err)
 	}
 	r.failed(pf)
 }
@@ -157,7 +156,7 @@ func (r *Prefetcher) counted(pf *prefetch) context.Context {
 	if of == nil || r.o.Count == nil {
 		return r.ctx
 	}
-	return CountedBy(r.ctx, r.o.Count(of.rank.Job))
+	return fetch.CountedBy(r.ctx, r.o.Count(of.rank.Job))
 }
 
 // bring publishes one sample and ends the caller's reference to x.
@@ -168,7 +167,7 @@ func (r *Prefetcher) bring(pf *prefetch, x *staging.Extent, data []byte, from sa
 		r.publish([]staging.Piece{{Of: x, Index: pf.index, Data: data, Takes: keep, From: from}}, []*prefetch{pf}, make([]*staging.Extent, 1))
 	}
 	r.mu.Unlock()
-	r.f.o.Staging.Drop(x)
+	r.cache.Staging.Drop(x)
 	r.nudge()
 }
 
@@ -179,6 +178,6 @@ func (r *Prefetcher) failed(pf *prefetch) {
 	r.forget(pf)
 	r.mu.Unlock()
 	pf.dropAlong()
-	r.f.o.Staging.Notify()
+	r.cache.Staging.Notify()
 	r.nudge()
 }

@@ -1,4 +1,4 @@
-package fetch
+package prefetch
 
 import (
 	"slices"
@@ -106,7 +106,7 @@ func (r *Prefetcher) noteLater() bool {
 func (r *Prefetcher) addLater(c *rankCursor, at chunker.Position, coming *Coming) {
 	k := laterChunk{at: at}
 	for _, index := range coming.Content {
-		if r.f.o.Manifest.Size(index) == 0 || r.prefetches[index] != nil || r.later.samples[index] != nil || coming.Left != nil && !coming.Left(index) {
+		if r.cache.Manifest.Size(index) == 0 || r.prefetches[index] != nil || r.later.samples[index] != nil || coming.Left != nil && !coming.Left(index) {
 			continue
 		}
 		r.later.samples[index] = &laterSample{of: c, at: at}
@@ -123,7 +123,7 @@ func (r *Prefetcher) claim(index sample.Index) *staging.Extent {
 		return nil
 	}
 	r.forgetLater(index)
-	if s.x == nil || !r.f.o.Staging.Kept(s.x) { // a request by index took it
+	if s.x == nil || !r.cache.Staging.Kept(s.x) { // a request by index took it
 		return nil
 	}
 	return s.x
@@ -133,7 +133,7 @@ func (r *Prefetcher) claim(index sample.Index) *staging.Extent {
 func (r *Prefetcher) forgetLater(index sample.Index) {
 	s := r.later.samples[index]
 	if s.x != nil {
-		s.of.later.bytes -= copyBytes(r.f.o.Manifest.Size(index))
+		s.of.later.bytes -= copyBytes(r.cache.Manifest.Size(index))
 	}
 	delete(r.later.samples, index)
 	r.later.n.Store(int64(len(r.later.samples)))
@@ -155,7 +155,7 @@ func (r *Prefetcher) dropLater(c *rankCursor, i int) (freed bool) {
 		if s := r.later.samples[index]; s != nil && s.of == c {
 			r.forgetLater(index)
 			if s.x != nil {
-				freed = r.f.o.Staging.KeepAtMost(s.x, 0) || freed
+				freed = r.cache.Staging.KeepAtMost(s.x, 0) || freed
 			}
 		}
 	}
@@ -242,10 +242,10 @@ func (r *Prefetcher) keepLater(members func(func(sample.Index))) (kept Kept) {
 
 // copyLater copies a sample that lies in a slot; nil: it is not wanted any longer, or there is no room.
 func (r *Prefetcher) copyLater(index sample.Index) *staging.Extent {
-	size := r.f.o.Manifest.Size(index)
+	size := r.cache.Manifest.Size(index)
 	r.mu.Lock()
 	s := r.later.samples[index]
-	off, in := r.f.o.Staging.SlotOffset(index)
+	off, in := r.cache.Staging.SlotOffset(index)
 	if s == nil || s.x != nil || !in || !r.hasRoomLater(s, copyBytes(size)) {
 		r.mu.Unlock()
 		return nil
@@ -255,16 +255,16 @@ func (r *Prefetcher) copyLater(index sample.Index) *staging.Extent {
 	if !ok {
 		return nil
 	}
-	defer r.f.o.Staging.Drop(whole)
+	defer r.cache.Staging.Drop(whole)
 	data := whole.Buf[:size:size]
-	copy(data, r.f.o.Staging.Slice(off, len(data)))
+	copy(data, r.cache.Staging.Slice(off, len(data)))
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.later.samples[index] != s || s.x != nil || r.prefetches[index] != nil || r.stopped { // it was listed meanwhile
 		return nil
 	}
 	out := make([]*staging.Extent, 1)
-	r.f.o.Staging.PublishPieces([]staging.Piece{{Of: whole, Index: index, Data: data, Takes: 1, From: sample.FromLog}}, out)
+	r.cache.Staging.PublishPieces([]staging.Piece{{Of: whole, Index: index, Data: data, Takes: 1, From: sample.FromLog}}, out)
 	s.x = out[0]
 	s.of.later.bytes += copyBytes(size)
 	return s.x

@@ -1,4 +1,4 @@
-package fetch_test
+package prefetch_test
 
 import (
 	"context"
@@ -9,6 +9,8 @@ import (
 
 	"lcache/chunker"
 	"lcache/internal/serve/fetch"
+	"lcache/internal/serve/fetch/fetchtest"
+	"lcache/internal/serve/prefetch"
 	"lcache/internal/serve/staging"
 	"lcache/sample"
 )
@@ -66,7 +68,7 @@ func TestHungSourceBesideADisk(t *testing.T) {
 // A rank whose chunks need no disk goes on while the disk hangs, and the other rank when it answers.
 func TestHungDiskBesideASource(t *testing.T) {
 	b := twoRanks(t, fetch.Options{Jobs: 2, LogTimeout: time.Hour})
-	release := b.hold(t, func(int64) bool { return true })
+	release := fetchtest.HoldReads(t, b.io, func(int64) bool { return true })
 	b.r.Asked(chunker.Position{})
 	goesOn(t, "a rank that needs the source alone", release, func() {
 		for batch := range b.orders[1] {
@@ -101,7 +103,7 @@ func TestEveryWaitHasItsDeadline(t *testing.T) {
 				releases = append(releases, b.deaf(t))
 			}
 			if hangs != "source" {
-				releases = append(releases, b.hold(t, func(int64) bool { return true }))
+				releases = append(releases, fetchtest.HoldReads(t, b.io, func(int64) bool { return true }))
 			}
 			release := func() {
 				for _, f := range releases {
@@ -135,7 +137,7 @@ func TestEveryWaitHasItsDeadline(t *testing.T) {
 // What was read ahead into side memory is given back to a request that waits for it, and read again.
 func TestSideMemoryIsGivenBack(t *testing.T) {
 	const n, side = 60, 1 << 17
-	b := newLeftBed(t, slices.Repeat([]uint32{3000}, n), fetch.Options{Jobs: 2}, staging.Options{SideBytes: side, MissBytes: room}, fetch.PrefetcherOptions{Side: true},
+	b := newLeftBed(t, slices.Repeat([]uint32{3000}, n), fetch.Options{Jobs: 2}, staging.Options{SideBytes: side, MissBytes: room}, prefetch.Options{Side: true},
 		map[int][][]sample.Index{0: shuffled(n, 1, 5)})
 	b.ask(0, 0)
 	b.until(func() bool { return b.Staging.SideUsed() > side*3/4 })
@@ -164,7 +166,7 @@ func TestRanksAreServedEvenly(t *testing.T) {
 		for _, chunk := range orders[1] {
 			chunk[0] += n / 2
 		}
-		b := newLeftBed(t, slices.Repeat([]uint32{3000}, n), fetch.Options{Jobs: 2}, staging.Options{MissBytes: ring * room}, fetch.PrefetcherOptions{Ranks: expected}, orders)
+		b := newLeftBed(t, slices.Repeat([]uint32{3000}, n), fetch.Options{Jobs: 2}, staging.Options{MissBytes: ring * room}, prefetch.Options{Ranks: expected}, orders)
 		ready := func(rank int) int { // with the one that is asked for
 			if !b.present(orders[rank][0][0]) {
 				return 0

@@ -1,4 +1,4 @@
-package fetch
+package prefetch
 
 import (
 	"cmp"
@@ -96,14 +96,14 @@ func (r *Prefetcher) arrange(burst []*prefetch) (reads []*placeRead, packed []*p
 			packed = append(packed, pf)
 			continue
 		}
-		half, seg, off, ok := r.f.o.Locations.Split(r.f.o.Locations.Get(pf.index))
-		sum, known := r.f.o.Sums.Get(pf.index)
+		half, seg, off, ok := r.cache.Locations.Split(r.cache.Locations.Get(pf.index))
+		sum, known := r.cache.Sums.Get(pf.index)
 		switch {
 		case !ok || !known:
 			r.mu.Lock()
 			r.putBack(pf, r.pathAfter(sample.FromLog, pf.index))
 			r.mu.Unlock()
-		case r.f.isPacked(pf.index):
+		case r.f.IsPacked(pf.index):
 			packed = append(packed, pf)
 		default:
 			parts = append(parts, part{pf: pf, need: i, half: half, seg: seg, off: off, n: int(pf.size), sum: sum})
@@ -195,9 +195,9 @@ func (r *Prefetcher) submit(batch []*placeRead) {
 		p.work = p.first().pf.work
 		r.enter(p.work, sample.FromLog)
 	}
-	b.watch = time.AfterFunc(r.f.o.LogTimeout, func() { r.giveUp(b) })
+	b.watch = time.AfterFunc(r.f.LogTimeout(), func() { r.giveUp(b) })
 	r.mu.Unlock()
-	r.f.late.Add(len(batch))
+	r.f.BeginReads(len(batch))
 	var ranges [logfile.PackageHalf + 1][]logfile.Range
 	for _, p := range batch {
 		first := p.first()
@@ -205,7 +205,7 @@ func (r *Prefetcher) submit(batch []*placeRead) {
 			Done: func(data []byte, err error) { r.land(p, data, err) }})
 	}
 	for half, many := range ranges {
-		switch l := r.f.o.Logfile(half); {
+		switch l := r.cache.Logfile(half); {
 		case len(many) == 0:
 		case l != nil:
 			l.ReadMany(many)
@@ -238,7 +238,7 @@ func (r *Prefetcher) giveUp(b *readBatch) {
 		return
 	}
 	r.f.Stats.Timeouts.Add(int64(hung))
-	r.f.o.Staging.Notify()
+	r.cache.Staging.Notify()
 	r.nudge()
 }
 

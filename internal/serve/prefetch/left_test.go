@@ -1,4 +1,4 @@
-package fetch_test
+package prefetch_test
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	"lcache/internal/disk/blockio"
 	"lcache/internal/serve/fetch"
 	"lcache/internal/serve/fetch/fetchtest"
+	"lcache/internal/serve/prefetch"
 	"lcache/internal/serve/staging"
 	"lcache/logfile"
 	"lcache/sample"
@@ -26,16 +27,16 @@ type leftBed struct {
 
 const room = 2 * 4096
 
-func newLeftBed(t *testing.T, sizes []uint32, o fetch.Options, memory staging.Options, p fetch.PrefetcherOptions, orders map[int][][]sample.Index) *leftBed {
+func newLeftBed(t *testing.T, sizes []uint32, o fetch.Options, memory staging.Options, p prefetch.Options, orders map[int][][]sample.Index) *leftBed {
 	t.Helper()
-	io := openIO(t)
+	io := fetchtest.OpenIO(t)
 	if memory.Slots == 0 {
 		memory.Slots, memory.SlotBytes = 1, 4096
 	}
 	b := &leftBed{readerBed: &readerBed{t: t, orders: orders, bed: &bed{io: io, Bed: fetchtest.New(t, fetchtest.Options{Sizes: sizes, Log: logfile.Options{IO: io},
 		Fetch: o, Staging: memory})}}}
 	t.Cleanup(func() { blockio.Inject(io, nil) })
-	p.Chunk = func(at chunker.Position) (fetch.Coming, bool) {
+	p.Chunk = func(at chunker.Position) (prefetch.Coming, bool) {
 		if b.listed != nil {
 			b.listed.Store(max(b.listed.Load(), int64(at.Batch)))
 		}
@@ -45,7 +46,7 @@ func newLeftBed(t *testing.T, sizes []uint32, o fetch.Options, memory staging.Op
 		}
 		return c, ok
 	}
-	b.r = fetch.NewPrefetcher(b.Fetcher, p)
+	b.r = prefetch.New(b.Fetcher, p)
 	t.Cleanup(b.r.Stop)
 	return b
 }
@@ -60,7 +61,7 @@ func missBed(t *testing.T, n, ring, jobs int) *leftBed {
 	for i := range n {
 		order = append(order, []sample.Index{sample.Index(i)})
 	}
-	return newLeftBed(t, slices.Repeat([]uint32{3000}, n), fetch.Options{Jobs: jobs}, staging.Options{SideBytes: 1 << 16, MissBytes: ring * room}, fetch.PrefetcherOptions{},
+	return newLeftBed(t, slices.Repeat([]uint32{3000}, n), fetch.Options{Jobs: jobs}, staging.Options{SideBytes: 1 << 16, MissBytes: ring * room}, prefetch.Options{},
 		map[int][][]sample.Index{0: order})
 }
 
@@ -85,7 +86,7 @@ func (b *leftBed) take(i sample.Index) *staging.Hold {
 func TestMissesInTheOrderOfNeed(t *testing.T) {
 	const n, ring, per = 60, 6, 3
 	order := shuffled(n, per, 4)
-	b := newLeftBed(t, slices.Repeat([]uint32{3000}, n), fetch.Options{Jobs: 1}, staging.Options{MissBytes: ring * room}, fetch.PrefetcherOptions{}, map[int][][]sample.Index{0: order})
+	b := newLeftBed(t, slices.Repeat([]uint32{3000}, n), fetch.Options{Jobs: 1}, staging.Options{MissBytes: ring * room}, prefetch.Options{}, map[int][][]sample.Index{0: order})
 	isMiss := func(i sample.Index) bool { return i%3 == 0 }
 	b.leave(isMiss)
 	var names []string
@@ -114,7 +115,7 @@ func TestMissesInTheOrderOfNeed(t *testing.T) {
 
 // Regression: a sample larger than the ring stopped the reading ahead until its rank had passed it.
 func TestMissesPassOverWhatNeverFits(t *testing.T) {
-	b := newLeftBed(t, []uint32{3000, 3*4096 + 2, 3000, 3 * 4096}, fetch.Options{Jobs: 1}, staging.Options{MissBytes: 4 * 4096}, fetch.PrefetcherOptions{},
+	b := newLeftBed(t, []uint32{3000, 3*4096 + 2, 3000, 3 * 4096}, fetch.Options{Jobs: 1}, staging.Options{MissBytes: 4 * 4096}, prefetch.Options{},
 		map[int][][]sample.Index{0: {{0}, {1}, {2}, {3}}})
 	b.r.Asked(chunker.Position{})
 	b.until(func() bool { return b.present(0, 2) })
@@ -157,7 +158,7 @@ func TestMissesThatNobodyWants(t *testing.T) {
 
 // A sample that occurs again while it is being read is not read twice.
 func TestMissesAreReadOnce(t *testing.T) {
-	b := newLeftBed(t, slices.Repeat([]uint32{3000}, 3), fetch.Options{Jobs: 4}, staging.Options{MissBytes: 8 * room}, fetch.PrefetcherOptions{},
+	b := newLeftBed(t, slices.Repeat([]uint32{3000}, 3), fetch.Options{Jobs: 4}, staging.Options{MissBytes: 8 * room}, prefetch.Options{},
 		map[int][][]sample.Index{0: {{0, 0}, {1}, {0}, {1}}, 1: {{1, 0}}})
 	asked := make(chan struct{})
 	b.Source.Before(func(context.Context, sample.Entry, []byte) error { <-asked; return nil })
@@ -361,7 +362,7 @@ func TestKeptFromItsSlot(t *testing.T) {
 		b.r.Asked(chunker.Position{})
 		enough := ring == 6
 		b.until(func() bool { return b.present(0, 1) && (b.r.Ready(chunker.JobRank{}) == 3 || !enough) })
-		var kept fetch.Kept
+		var kept prefetch.Kept
 		b.Staging.Reclaim(func(staging.Segment) bool { return true }, func(_ staging.Segment, gone func(sample.Index)) {
 			kept = b.r.KeepFromSlot(func(f func(sample.Index)) { f(1); f(2); f(2) })
 			clear(b.Staging.Slot(slot)) // as what is loaded next would
@@ -403,7 +404,7 @@ func TestKeptFromItsSlotBesideARequest(t *testing.T) {
 	if !ok {
 		t.Fatal("no side memory")
 	}
-	var kept fetch.Kept
+	var kept prefetch.Kept
 	b.Staging.Reclaim(func(staging.Segment) bool { return true }, func(_ staging.Segment, gone func(sample.Index)) {
 		kept = b.r.KeepFromSlot(func(f func(sample.Index)) {
 			f(2)

@@ -1,4 +1,4 @@
-package fetch_test
+package prefetch_test
 
 import (
 	"slices"
@@ -8,6 +8,7 @@ import (
 
 	"lcache/chunker"
 	"lcache/internal/serve/fetch"
+	"lcache/internal/serve/prefetch"
 	"lcache/internal/serve/staging"
 	"lcache/sample"
 )
@@ -20,7 +21,7 @@ func laterBed(t *testing.T, passing bool) *leftBed {
 	for i := range 60 {
 		order = append(order, []sample.Index{sample.Index(i)})
 	}
-	b := newLeftBed(t, slices.Repeat([]uint32{3000}, 60), fetch.Options{Jobs: 4}, staging.Options{Slots: 1, SlotBytes: 16 * 4096, SideBytes: 1 << 16, MissBytes: 16 * room}, fetch.PrefetcherOptions{},
+	b := newLeftBed(t, slices.Repeat([]uint32{3000}, 60), fetch.Options{Jobs: 4}, staging.Options{Slots: 1, SlotBytes: 16 * 4096, SideBytes: 1 << 16, MissBytes: 16 * room}, prefetch.Options{},
 		map[int][][]sample.Index{0: order})
 	b.passing = passing
 	return b
@@ -56,7 +57,7 @@ func (b *leftBed) passes(indices ...sample.Index) (copied []sample.Index) {
 			f(i)
 		}
 	}
-	var kept fetch.Kept
+	var kept prefetch.Kept
 	b.Staging.Reclaim(func(staging.Segment) bool { return true }, func(_ staging.Segment, gone func(sample.Index)) {
 		kept = b.r.KeepFromSlot(members)
 		clear(b.Staging.Slot(slot)) // as what is loaded next would
@@ -175,7 +176,7 @@ func TestIdleRanksLendMemoryForCopies(t *testing.T) {
 	for i := range 60 {
 		order = append(order, []sample.Index{sample.Index(i)})
 	}
-	b := newLeftBed(t, slices.Repeat([]uint32{3000}, 60), fetch.Options{Jobs: 4}, staging.Options{Slots: 1, SlotBytes: 16 * 4096, SideBytes: 1 << 16, MissBytes: 32 * room}, fetch.PrefetcherOptions{},
+	b := newLeftBed(t, slices.Repeat([]uint32{3000}, 60), fetch.Options{Jobs: 4}, staging.Options{Slots: 1, SlotBytes: 16 * 4096, SideBytes: 1 << 16, MissBytes: 32 * room}, prefetch.Options{},
 		map[int][][]sample.Index{0: order, 1: nil})
 	b.passing = true
 	b.r.Asked(chunker.Position{Rank: 1}) // it has no chunk: something else serves it
@@ -210,7 +211,7 @@ func TestNotedChunksAreNotListed(t *testing.T) {
 	var listed, noted atomic.Int64 // the last batch that was looked up
 	var b *leftBed
 	b = newLeftBed(t, slices.Repeat([]uint32{3000}, 60), fetch.Options{Jobs: 4}, staging.Options{Slots: 1, SlotBytes: 16 * 4096, SideBytes: 1 << 16, MissBytes: 16 * room},
-		fetch.PrefetcherOptions{Later: func(at chunker.Position) (fetch.Coming, bool) {
+		prefetch.Options{Later: func(at chunker.Position) (prefetch.Coming, bool) {
 			noted.Store(max(noted.Load(), int64(at.Batch)))
 			return b.chunk(at)
 		}}, map[int][][]sample.Index{0: order})

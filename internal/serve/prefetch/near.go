@@ -1,4 +1,4 @@
-package fetch
+package prefetch
 
 import (
 	"lcache/logfile"
@@ -22,7 +22,7 @@ func (r *Prefetcher) gather(burst []*prefetch) []*prefetch {
 		if !pf.near {
 			continue
 		}
-		half, seg, off, ok := r.f.o.Locations.Split(r.f.o.Locations.Get(pf.index))
+		half, seg, off, ok := r.cache.Locations.Split(r.cache.Locations.Get(pf.index))
 		p := piece{half, seg, off / largestRead}
 		l := r.logfile(half)
 		if !ok || l == nil || seen[p] {
@@ -48,5 +48,5 @@ func (r *Prefetcher) logfile(half int) *logfile.Logfile {
 	if half > logfile.PackageHalf {
 		return nil
 	}
-	return r.f.o.Logfile(half)
+	return r.cache.Logfile(half)
 }

@@ -1,4 +1,4 @@
-package fetch_test
+package prefetch_test
 
 import (
 	"math/rand/v2"
@@ -12,6 +12,7 @@ import (
 	"lcache/internal/disk/blockio"
 	"lcache/internal/serve/fetch"
 	"lcache/internal/serve/fetch/fetchtest"
+	"lcache/internal/serve/prefetch"
 	"lcache/internal/serve/staging"
 	"lcache/metaindex"
 	"lcache/sample"
@@ -21,7 +22,7 @@ import (
 type readerBed struct {
 	*bed
 	t       *testing.T
-	r       *fetch.Prefetcher
+	r       *prefetch.Prefetcher
 	orders  map[int][][]sample.Index
 	epochs  atomic.Int64 // beyond the first
 	idle    atomic.Int64
@@ -29,7 +30,7 @@ type readerBed struct {
 	jobs    bool                    // each rank is a job of its own
 	passing bool                    // a pass goes over the log for another job
 	near    bool                    // what lies around a sample is read with it
-	along   fetch.Along             // nil: nothing is read along
+	along   prefetch.Along          // nil: nothing is read along
 }
 
 // until waits for something that staging tells of.
@@ -51,7 +52,7 @@ func newReaderBed(t *testing.T, n, logged, ring int, o fetch.Options, orders map
 // newReaderBedOn is newReaderBed with a bed of its own kind.
 func newReaderBedOn(t *testing.T, n, logged, ring int, o fetchtest.Options, orders map[int][][]sample.Index) *readerBed {
 	t.Helper()
-	io := openIO(t)
+	io := fetchtest.OpenIO(t)
 	o.Sizes, o.Block, o.Log.IO = slices.Repeat([]uint32{3000}, n), 64<<10, io
 	o.Staging = staging.Options{Slots: 1, SlotBytes: 4096, SideBytes: 1 << 20, MissBytes: ring}
 	b := &readerBed{t: t, orders: orders, bed: &bed{io: io, Bed: fetchtest.New(t, o)}}
@@ -66,7 +67,7 @@ func newReaderBedOn(t *testing.T, n, logged, ring int, o fetchtest.Options, orde
 	if err := l.Flush(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	b.r = fetch.NewPrefetcher(b.Fetcher, fetch.PrefetcherOptions{Chunk: b.chunk, Idle: func(idle bool) {
+	b.r = prefetch.New(b.Fetcher, prefetch.Options{Chunk: b.chunk, Idle: func(idle bool) {
 		if idle {
 			b.idle.Add(1)
 		}
@@ -83,16 +84,16 @@ func (b *readerBed) rank(n int) chunker.JobRank {
 	return chunker.JobRank{Rank: n}
 }
 
-func (b *readerBed) chunk(at chunker.Position) (fetch.Coming, bool) {
+func (b *readerBed) chunk(at chunker.Position) (prefetch.Coming, bool) {
 	order := b.orders[at.Rank]
 	if at.Epoch > int(b.epochs.Load()) || at.Batch >= len(order) {
-		return fetch.Coming{}, false
+		return prefetch.Coming{}, false
 	}
 	next := at.JobRank().At(at.Epoch, at.Batch+1)
 	if next.Batch == len(order) {
 		next = at.JobRank().At(at.Epoch+1, 0)
 	}
-	return fetch.Coming{CM: metaindex.CM{Content: order[at.Batch]}, Next: next, Left: b.left, Passing: b.passing, Near: b.near, Along: b.along}, true
+	return prefetch.Coming{CM: metaindex.CM{Content: order[at.Batch]}, Next: next, Left: b.left, Passing: b.passing, Near: b.near, Along: b.along}, true
 }
 
 // ask waits for a chunk of the first epoch and returns which of its samples came from the source. What is held is given back, and the reader told.
@@ -338,7 +339,7 @@ var errBroken = blockio.ErrClosed // any error will do
 // does not wait for it, Fetcher.Close does.
 func TestReaderMeetsAHungDisk(t *testing.T) {
 	b := newReaderBed(t, 40, 39, 1<<20, fetch.Options{LogTimeout: soon}, map[int][][]sample.Index{0: {{1, 39}, {20}}})
-	release := b.hold(t, func(int64) bool { return true })
+	release := fetchtest.HoldReads(t, b.io, func(int64) bool { return true })
 	at := chunker.Position{}
 	b.r.Asked(at)
 	b.until(func() bool {
@@ -359,7 +360,7 @@ func TestReaderMeetsAHungDisk(t *testing.T) {
 func TestReaderStopsInTheMiddle(t *testing.T) {
 	const n = 300
 	b := newReaderBed(t, n, n/2, 512<<10, fetch.Options{Jobs: 2}, map[int][][]sample.Index{0: shuffled(n, 5, 4)})
-	release := b.hold(t, func(k int64) bool { return k%3 == 2 })
+	release := fetchtest.HoldReads(t, b.io, func(k int64) bool { return k%3 == 2 })
 	defer release()
 	b.r.Asked(chunker.Position{})
 	b.until(func() bool {
@@ -402,13 +403,13 @@ func TestReaderIsToldOfOrders(t *testing.T) {
 	b := newReaderBed(t, 60, 60, 1<<20, fetch.Options{}, map[int][][]sample.Index{0: {}})
 	var mu sync.Mutex
 	orders := [][]sample.Index(nil)
-	r := fetch.NewPrefetcher(b.Fetcher, fetch.PrefetcherOptions{Chunk: func(at chunker.Position) (fetch.Coming, bool) {
+	r := prefetch.New(b.Fetcher, prefetch.Options{Chunk: func(at chunker.Position) (prefetch.Coming, bool) {
 		mu.Lock()
 		defer mu.Unlock()
 		if at.Batch >= len(orders) {
-			return fetch.Coming{}, false
+			return prefetch.Coming{}, false
 		}
-		return fetch.Coming{CM: metaindex.CM{Content: orders[at.Batch]}, Next: chunker.Position{Batch: at.Batch + 1}}, true
+		return prefetch.Coming{CM: metaindex.CM{Content: orders[at.Batch]}, Next: chunker.Position{Batch: at.Batch + 1}}, true
 	}})
 	defer r.Stop()
 	push := func(order [][]sample.Index) {
@@ -443,5 +444,36 @@ func TestReaderPassesOverWhatNeverFits(t *testing.T) {
 	b.until(func() bool { return b.Staging.Present(0) })
 	if b.Staging.Present(1) || b.Fetcher.Stats.Reads[sample.FromSource].Reads.Load() != 0 {
 		t.Error("the sample that never fits was read")
+	}
+}
+
+// TestGatheredFromASlot: what lies in a slot while its piece is read is not read with the piece, and is read once when it has left the slot. Nothing is held afterwards.
+func TestGatheredFromASlot(t *testing.T) {
+	const n, listed, lent = 40, 16, 10 // the ring has room for listed; the lent one lies in its later half, which is read with what lies around it alone
+	var order [][]sample.Index
+	for i := range sample.Index(n) {
+		order = append(order, []sample.Index{i})
+	}
+	b := newReaderBed(t, n, n, listed*room, fetch.Options{}, map[int][][]sample.Index{0: order})
+	b.near = true
+	slot, ok := b.Staging.Acquire(staging.Segment{Line: 7})
+	if !ok {
+		t.Fatal("there is no slot")
+	}
+	b.Staging.Publish(lent, b.Staging.OffsetOf(b.Staging.Slot(slot)), sample.FromLog)
+	b.Staging.Ready(slot)
+	b.r.Asked(chunker.Position{})
+	b.until(func() bool { return b.r.Ready(chunker.JobRank{}) >= lent })
+	b.Staging.Reclaim(func(staging.Segment) bool { return true }, func(_ staging.Segment, gone func(sample.Index)) { gone(lent) })
+	b.r.LeftSlot(lent)
+	for batch := range n {
+		b.ask(0, batch)
+	}
+	b.r.Stop()
+	if err := b.Staging.CheckReleased(); err != nil {
+		t.Error(err)
+	}
+	if place, _ := b.r.Work(prefetch.AllJobs); place.Bytes != n*3000 {
+		t.Errorf("%d bytes were read of %d samples, want each once", place.Bytes, n)
 	}
 }

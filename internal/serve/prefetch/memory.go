@@ -1,37 +1,38 @@
-package fetch
+package prefetch
 
 import (
 	"slices"
 
+	"lcache/internal/serve/fetch"
 	"lcache/internal/serve/staging"
 	"lcache/sample"
 )
 
-// Chunks lie in the ring, and with PrefetcherOptions.Side in side memory as well. What is there and not leased can be given up at any time, which costs
+// Chunks lie in the ring, and with Options.Side in side memory as well. What is there and not leased can be given up at any time, which costs
 // a second read: for a chunk that is needed earlier, and for a request by index that waits for side memory.
 
 // memory is how many bytes chunks may lie in.
 func (r *Prefetcher) memory() int64 {
 	if r.side.Load() {
-		return r.f.o.Staging.MissBytes() + r.f.o.Staging.SideBytes()
+		return r.cache.Staging.MissBytes() + r.cache.Staging.SideBytes()
 	}
-	return r.f.o.Staging.MissBytes()
+	return r.cache.Staging.MissBytes()
 }
 
 // largestPiece is the most that can be had in one piece.
 func (r *Prefetcher) largestPiece() int64 {
 	if r.side.Load() {
-		return max(r.f.o.Staging.MissBytes(), r.f.o.Staging.SideBytes())
+		return max(r.cache.Staging.MissBytes(), r.cache.Staging.SideBytes())
 	}
-	return r.f.o.Staging.MissBytes()
+	return r.cache.Staging.MissBytes()
 }
 
 // alloc takes memory for a read, if there is some.
 func (r *Prefetcher) alloc(of *prefetch, n int) (*staging.Extent, bool) {
-	if x, ok := r.f.o.Staging.Alloc(staging.Miss, of.index, n); ok || !r.side.Load() {
+	if x, ok := r.cache.Staging.Alloc(staging.Miss, of.index, n); ok || !r.side.Load() {
 		return x, ok
 	}
-	return r.f.sideNow(int64(n), func() bool { return false })
+	return r.f.TrySide(int64(n))
 }
 
 // wait waits until there are n bytes of memory for some prefetches, and ready reports that they may be begun. pause is called before each wait. wait returns nil
@@ -47,7 +48,7 @@ func (r *Prefetcher) wait(p sample.Origin, n int, prefetches []*prefetch, ready 
 		}
 	}()
 	for r.ctx.Err() == nil {
-		changed := r.f.o.Staging.Changed()
+		changed := r.cache.Staging.Changed()
 		x, got := r.allot(p, n, prefetches, ready)
 		switch got {
 		case allotted:
@@ -131,8 +132,8 @@ func (pf *prefetch) leaveChunks() {
 	for _, k := range pf.chunks {
 		k.prefetches = slices.DeleteFunc(k.prefetches, func(other *prefetch) bool { return other == pf })
 		k.left--
-		k.bytes -= int64(sideBytes(pf.size))
-		k.of.bytes -= int64(sideBytes(pf.size))
+		k.bytes -= int64(fetch.SideBytes(pf.size))
+		k.of.bytes -= int64(fetch.SideBytes(pf.size))
 	}
 	pf.chunks = nil
 }
@@ -152,7 +153,7 @@ func (r *Prefetcher) spared(p sample.Origin, prefetches []*prefetch) (n int64) {
 func (r *Prefetcher) neededBefore(first *chunk, p sample.Origin) (n int64) {
 	for _, pf := range r.inHand[p] {
 		if pf.state == prefetchTaken && pf.of == first.of && len(pf.chunks) > 0 && pf.neededBy().at.Before(first.at) {
-			n += int64(sideBytes(pf.size))
+			n += int64(fetch.SideBytes(pf.size))
 		}
 	}
 	if first.of.firstTodo(p) == nil {
@@ -163,7 +164,7 @@ func (r *Prefetcher) neededBefore(first *chunk, p sample.Origin) (n int64) {
 			break
 		}
 		for _, pf := range k.todo[p] {
-			n += int64(sideBytes(pf.size))
+			n += int64(fetch.SideBytes(pf.size))
 		}
 	}
 	return n
@@ -183,14 +184,14 @@ func firstWanting(prefetches []*prefetch) (first *chunk) {
 
 // free returns how many bytes of the memory are not taken.
 func (r *Prefetcher) free() int64 {
-	n := r.f.o.Staging.Free(staging.Miss)
+	n := r.cache.Staging.Free(staging.Miss)
 	if r.side.Load() {
-		n += r.f.o.Staging.Free(staging.Side)
+		n += r.cache.Staging.Free(staging.Side)
 	}
 	return n
 }
 
-// tellIdle tells PrefetcherOptions.Idle of a change.
+// tellIdle tells Options.Idle of a change.
 func (r *Prefetcher) tellIdle(idle bool) {
 	if r.o.Idle != nil && r.idle.Swap(idle) != idle {
 		r.o.Idle(idle)
@@ -316,7 +317,7 @@ func (r *Prefetcher) shed(k *chunk, p sample.Origin) (freed bool) {
 
 // giveBack frees a sample that was read, unless clients hold it, and lists it to be read once more. r.mu is held.
 func (r *Prefetcher) giveBack(pf *prefetch) bool {
-	if pf.x == nil || r.prefetches[pf.index] != pf || !r.f.o.Staging.KeepAtMost(pf.x, 0) {
+	if pf.x == nil || r.prefetches[pf.index] != pf || !r.cache.Staging.KeepAtMost(pf.x, 0) {
 		return false
 	}
 	pf.x = nil
@@ -333,9 +334,14 @@ func (r *Prefetcher) letGo(c *rankCursor) bool {
 	return i >= 0
 }
 
-// yieldOne frees what a chunk has on a path in side memory, for a caller that needs it: first of chunks that are needed later, then of those that ranks have left behind, never of
+// YieldAny frees something on the first path that has something (fetch.Yielder): what the last path brings costs most to read once more.
+func (r *Prefetcher) YieldAny() bool {
+	return slices.ContainsFunc(r.paths, func(p path) bool { return r.YieldOne(p.from) })
+}
+
+// YieldOne frees what a chunk has on a path in side memory, for a caller that needs it (fetch.Yielder): first of chunks that are needed later, then of those that ranks have left behind, never of
 // those that they ask for now.
-func (r *Prefetcher) yieldOne(p sample.Origin) (freed bool) {
+func (r *Prefetcher) YieldOne(p sample.Origin) (freed bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if p == sample.FromLog && r.yieldLater() {
@@ -349,7 +355,7 @@ func (r *Prefetcher) yieldOne(p sample.Origin) (freed bool) {
 					continue
 				}
 				for _, pf := range k.prefetches {
-					if pf.path == p && pf.x != nil && r.f.o.Staging.IsSide(pf.x) && !slices.ContainsFunc(pf.chunks, func(k *chunk) bool { return k.asked }) {
+					if pf.path == p && pf.x != nil && r.cache.Staging.IsSide(pf.x) && !slices.ContainsFunc(pf.chunks, func(k *chunk) bool { return k.asked }) {
 						freed = r.giveBack(pf) || freed
 					}
 				}

@@ -1,8 +1,9 @@
-package fetch
+package prefetch
 
 import (
 	"slices"
 
+	"lcache/internal/serve/fetch"
 	"lcache/internal/serve/staging"
 	"lcache/sample"
 )
@@ -22,8 +23,8 @@ func (r *Prefetcher) Taken(index sample.Index) bool {
 	return pf != nil && pf.state == prefetchTaken
 }
 
-// NewPrefetcherOf makes a Prefetcher with so many paths: the source; with 2 the log before it; with 3 one between them, which has the samples that copy copies, as another machine would.
-func NewPrefetcherOf(paths int, f *Fetcher, o PrefetcherOptions, has func(sample.Index) bool, copy func(index sample.Index, dst []byte)) *Prefetcher {
+// NewOf makes a Prefetcher with so many paths: the source; with 2 the log before it; with 3 one between them, which has the samples that copy copies, as another machine would.
+func NewOf(paths int, f *fetch.Fetcher, o Options, has func(sample.Index) bool, copy func(index sample.Index, dst []byte)) *Prefetcher {
 	return newPrefetcher(f, o, func(r *Prefetcher) []path {
 		list := r.usual()
 		switch paths {

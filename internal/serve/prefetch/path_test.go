@@ -1,4 +1,4 @@
-package fetch_test
+package prefetch_test
 
 import (
 	"fmt"
@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"lcache/internal/serve/fetch"
+	"lcache/internal/serve/prefetch"
 	"lcache/sample"
 )
 
@@ -20,7 +21,7 @@ func TestAnyNumberOfPaths(t *testing.T) {
 				b := newReaderBed(t, n, logged, ring, fetch.Options{Jobs: 3}, map[int][][]sample.Index{0: order[:half], 1: order[half:]})
 				b.r.Stop()
 				var copied atomic.Int64
-				b.r = fetch.NewPrefetcherOf(paths, b.Fetcher, fetch.PrefetcherOptions{Chunk: b.chunk, Ranks: 2}, func(index sample.Index) bool { return index < between }, func(index sample.Index, dst []byte) {
+				b.r = prefetch.NewOf(paths, b.Fetcher, prefetch.Options{Chunk: b.chunk, Ranks: 2}, func(index sample.Index) bool { return index < between }, func(index sample.Index, dst []byte) {
 					copied.Add(1)
 					copy(dst, b.Content(index))
 				})

@@ -1,4 +1,4 @@
-package fetch_test
+package prefetch_test
 
 import (
 	"testing"
@@ -6,6 +6,7 @@ import (
 
 	"lcache/chunker"
 	"lcache/internal/serve/fetch"
+	"lcache/internal/serve/prefetch"
 	"lcache/sample"
 )
 
@@ -20,16 +21,16 @@ func TestReaderCountsForEachJob(t *testing.T) {
 			b.ask(rank, batch)
 		}
 	}
-	for job, want := range map[int]int64{1: first * 3000, 2: (n - first) * 3000, 3: 0, fetch.AllJobs: n * 3000} {
-		if place, source := b.r.Work(job); place.Bytes != want || place.Busy > 0 != (want > 0) || source != (fetch.Work{}) {
+	for job, want := range map[int]int64{1: first * 3000, 2: (n - first) * 3000, 3: 0, prefetch.AllJobs: n * 3000} {
+		if place, source := b.r.Work(job); place.Bytes != want || place.Busy > 0 != (want > 0) || source != (prefetch.Work{}) {
 			t.Errorf("job %d: %+v by place and %+v from the source, want %d bytes by place", job, place, source, want)
 		}
 	}
 	b.r.Forget(b.rank(1))
-	if place, _ := b.r.Work(1); place != (fetch.Work{}) {
+	if place, _ := b.r.Work(1); place != (prefetch.Work{}) {
 		t.Errorf("%+v are left of a job that is gone", place)
 	}
-	if place, _ := b.r.Work(fetch.AllJobs); place.Bytes != n*3000 {
+	if place, _ := b.r.Work(prefetch.AllJobs); place.Bytes != n*3000 {
 		t.Errorf("%d bytes in all after a job has gone, want %d", place.Bytes, n*3000)
 	}
 }

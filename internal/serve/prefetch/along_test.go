@@ -1,4 +1,4 @@
-package fetch_test
+package prefetch_test
 
 import (
 	"slices"

@@ -1,4 +1,4 @@
-package fetch
+package prefetch
 
 import (
 	"lcache/internal/serve/staging"
@@ -20,8 +20,8 @@ func (r *Prefetcher) land(p *placeRead, data []byte, err error) {
 	}
 	r.mu.Unlock()
 	if late {
-		r.f.o.Staging.Drop(p.x)
-		r.f.late.Done()
+		r.cache.Staging.Drop(p.x)
+		r.f.EndRead()
 	}
 }
 
@@ -68,8 +68,8 @@ func (r *Prefetcher) verify() {
 		r.singles.Add(len(bad))
 		r.mu.Unlock()
 		for _, p := range reads {
-			r.f.o.Staging.Drop(p.x)
-			r.f.late.Done()
+			r.cache.Staging.Drop(p.x)
+			r.f.EndRead()
 		}
 		for _, pf := range bad {
 			go r.again(pf)
@@ -114,7 +114,7 @@ func (r *Prefetcher) publish(pieces []staging.Piece, prefetches []*prefetch, out
 	for len(out) < len(pieces) {
 		out = append(out, nil)
 	}
-	r.f.o.Staging.PublishPieces(pieces, out)
+	r.cache.Staging.PublishPieces(pieces, out)
 	for i, pf := range prefetches {
 		pf.x, pf.state = out[i], prefetchReady
 		r.work[AllJobs][pf.path].bytes += int64(pf.size)
