@@ -10,7 +10,7 @@ LEGEND = [
     "1  the blocks of a segment are read into a slot (logfile, blockio)",
     "2  each sample is verified there and published (reorder)",
     "3  its bytes are appended to the Logfile of the next epoch: the one copy (reorder, logfile)",
-    "4  samples that the scan does not load come from random reads, or from the source (fetch)",
+    "4  samples that the scan does not load come from random reads, or from the source (prefetch, fetch)",
     "5  the client gets offsets through the socket, and reads the bytes in the mapped memory (deliver, server)",
 ]
 
@@ -93,7 +93,7 @@ def server():
     lines += box(250, 232, 496, 76, "staging", [], "memory")
     lines += box(262, 262, 132, 36, "slots") + box(406, 262, 92, 36, "miss ring") + box(510, 262, 118, 36, "side memory") + box(640, 262, 94, 36, "spare part")
     lines += box(286, 352, 138, 58, "reorder", ["scan: verify, route"])
-    lines += box(438, 352, 180, 58, "fetch", ["random reads, the source"])
+    lines += box(438, 352, 180, 58, "prefetch, fetch", ["random reads, the source"])
     lines += box(634, 352, 112, 58, "cache", ["places, sizes"])
     lines += box(286, 440, 212, 40, "logfile") + [text(358, 460, "Logfiles, journals", "note")]
     lines += box(286, 490, 212, 34, "blockio") + [text(358, 510, "io_uring or pread", "note")]
