@@ -6,24 +6,24 @@ import (
 	"lcache/sample"
 )
 
-// An Extent is a piece of staging that holds one sample outside the slots: one read ahead of its need, or one asked for by
-// index. Alloc and Take give their callers one reference. A read that brings several samples at once has an
-// Extent for the whole, and one for each sample (PublishPieces); each of these holds a reference to the whole until its own last reference ends.
+// An Extent is memory outside the slots that holds one sample: read ahead, or requested by index. Alloc and Take give their
+// callers one reference. A read of several samples has one Extent for all its memory (the whole) and one for each sample (see
+// PublishPieces). Each sample's Extent holds a reference to the whole until its own last reference ends.
 type Extent struct {
 	Index sample.Index
-	Buf   []byte // the piece; of an Alloc aligned to 4096, and the sample is a part of it
-	base  uint64 // of Buf in staging, if it is from a pool
-	data  uint64 // of the sample in staging, once published
+	Buf   []byte // the memory; Alloc aligns it to 4096, and the sample is a part of it
+	base  uint64 // offset of Buf in staging, if pool is set
+	data  uint64 // offset of the sample in staging, once published
 	refs  int
 	taker *Hold   // the last Hold that got a kept reference
-	kept  int     // how many of refs belong to the prefetcher; the first Takes get them
-	pool  *pool   // nil for a part of
-	whole *Extent // another one
+	kept  int     // references that belong to the prefetcher; the first Takes get them
+	pool  *pool   // nil for an Extent that is a part of whole
+	whole *Extent // nil for an Extent from a pool
 
-	from sample.Origin // FromLog once it was taken
+	from sample.Origin // FromLog after the first Take
 }
 
-// Alloc takes n bytes from a pool for one sample; the caller holds the one reference.
+// Alloc takes n bytes from a pool for one sample. The caller gets the only reference.
 func (s *Staging) Alloc(p Pool, index sample.Index, n int) (*Extent, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -35,7 +35,7 @@ func (s *Staging) Alloc(p Pool, index sample.Index, n int) (*Extent, bool) {
 	return &Extent{Index: index, Buf: s.mem.data[off:end:end], base: off, refs: 1, pool: s.pools[p]}, true
 }
 
-// Shrink frees the memory behind the first n bytes of an extent, to which the caller has the only reference.
+// Shrink frees the memory after the first n bytes of an extent. The caller must have the only reference.
 func (s *Staging) Shrink(x *Extent, n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -48,17 +48,17 @@ func (s *Staging) Shrink(x *Extent, n int) {
 	s.notifyLocked()
 }
 
-// A Piece is one sample of a read. Data is a part of Of.Buf, and Keep is for how many Takes the Piece is kept.
+// A Piece is one sample of a read. Data is a part of Of.Buf.
 type Piece struct {
 	Of    *Extent
 	Index sample.Index
 	Data  []byte
-	Takes int // at least 1
+	Takes int // how many Takes the sample is kept for; at least 1
 	From  sample.Origin
 }
 
-// PublishPieces makes each piece's Data the address of its sample, and writes the extents that hold them to out[i]. A sample that lies in a slot keeps its
-// address: the slot may stay longer than the piece. The caller's references to the wholes stay the caller's.
+// PublishPieces publishes each piece's Data as the address of its sample, and writes the piece's extent to out[i]. A sample that
+// is in a slot keeps its address there, because the slot may stay longer than the piece. The caller keeps its references to the wholes.
 func (s *Staging) PublishPieces(pieces []Piece, out []*Extent) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -75,8 +75,8 @@ func (s *Staging) PublishPieces(pieces []Piece, out []*Extent) {
 	s.notifyLocked()
 }
 
-// Restore makes an extent of PublishPieces its sample's address again, if the sample has none: it lay in a slot when the piece was published, and the slot was
-// reclaimed since. It reports whether it did.
+// Restore publishes the address of an extent of PublishPieces again, if its sample has no address: the sample was in a slot when
+// the piece was published, and the slot was reclaimed since. It reports whether it published.
 func (s *Staging) Restore(x *Extent) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -100,7 +100,7 @@ func (s *Staging) KeepMore(x *Extent) bool {
 	return true
 }
 
-// KeepAtMost withdraws a published extent until it is kept for at most n Takes, and reports whether that freed it. What a Take got stays its Hold's.
+// KeepAtMost takes the prefetcher's references back until the extent is kept for at most n Takes. It reports whether that freed the extent. References of Holds stay.
 func (s *Staging) KeepAtMost(x *Extent, n int) (freed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -112,7 +112,7 @@ func (s *Staging) KeepAtMost(x *Extent, n int) (freed bool) {
 	return freed
 }
 
-// IsSide reports whether an extent lies in side memory.
+// IsSide reports whether an extent is in side memory.
 func (s *Staging) IsSide(x *Extent) bool {
 	for x.whole != nil {
 		x = x.whole
@@ -120,7 +120,7 @@ func (s *Staging) IsSide(x *Extent) bool {
 	return x.pool == s.pools[Side]
 }
 
-// Kept reports whether a published extent still waits for its first Take.
+// Kept reports whether a published extent still has a reference for a later Take.
 func (s *Staging) Kept(x *Extent) bool { s.mu.Lock(); defer s.mu.Unlock(); return x.kept > 0 }
 
 // Drop ends one reference to an extent.
@@ -137,7 +137,7 @@ func (s *Staging) dropLocked(x *Extent) {
 	}
 }
 
-// unrefLocked is dropLocked without waking waiters, so that the end of a batch wakes them once.
+// unrefLocked is dropLocked without waking waiters: Release wakes them once for all its extents.
 func (s *Staging) unrefLocked(x *Extent) (freed bool) {
 	x.refs--
 	if x.refs > 0 {
@@ -154,10 +154,10 @@ func (s *Staging) unrefLocked(x *Extent) (freed bool) {
 	return true
 }
 
-// withdrawLocked makes the sample of an extent absent, unless it has another address by now.
+// withdrawLocked removes the address of an extent's sample, unless the sample has another address by now.
 func (s *Staging) withdrawLocked(x *Extent) {
 	if s.closed {
-		return // the addresses are gone
+		return // addr is freed
 	}
 	a := atomic.LoadUint32(&s.addr[x.Index])
 	if off, ok := s.offset(a); ok && off == x.data {

@@ -8,16 +8,16 @@ import (
 	"lcache/sample"
 )
 
-// A Hold keeps the samples that Take handed out at their addresses. The zero Hold holds nothing.
+// A Hold keeps the samples that Take returned at their addresses. The zero Hold holds nothing.
 type Hold struct {
 	slots   []int
 	extents []*Extent
 }
 
-// Add puts an extent, with the caller's reference, under the Hold.
+// Add adds an extent to the Hold, with the caller's reference.
 func (h *Hold) Add(x *Extent) { h.extents = append(h.extents, x) }
 
-// ExtentBytes returns how many bytes outside the slots the Hold keeps.
+// ExtentBytes returns the bytes outside the slots that the Hold keeps.
 func (h *Hold) ExtentBytes() (n int64) {
 	for _, x := range h.extents {
 		n += int64((len(x.Buf) + pieceAlign - 1) / pieceAlign * pieceAlign)
@@ -25,7 +25,7 @@ func (h *Hold) ExtentBytes() (n int64) {
 	return n
 }
 
-// SideBytesOf returns how many bytes of side memory a Hold keeps.
+// SideBytesOf returns the bytes of side memory that a Hold keeps.
 func (s *Staging) SideBytesOf(h *Hold) (n int64) {
 	for _, taken := range s.sideSpans(h) {
 		n += int64(taken.size)
@@ -33,7 +33,7 @@ func (s *Staging) SideBytesOf(h *Hold) (n int64) {
 	return n
 }
 
-// sideSpans returns the pieces of side memory that some Holds keep, by offset. A read of several samples keeps all of its memory as long as one of them is held.
+// sideSpans returns the spans of side memory that some Holds keep, by offset. One held sample keeps all memory of its read.
 func (s *Staging) sideSpans(holds ...*Hold) (taken []span) {
 	for _, h := range holds {
 		for _, x := range h.extents {
@@ -49,7 +49,7 @@ func (s *Staging) sideSpans(holds ...*Hold) (taken []span) {
 	return slices.Compact(taken)
 }
 
-// LeavesRoom reports whether n bytes of side memory would be free in one piece if only these Holds kept some of it.
+// LeavesRoom reports whether side memory would have n free bytes in one span if only these Holds used it.
 func (s *Staging) LeavesRoom(holds []*Hold, n int64) bool {
 	taken := s.sideSpans(holds...)
 	at := uint64(s.opts.Slots*s.opts.SlotBytes + s.opts.MissBytes)
@@ -63,15 +63,15 @@ func (s *Staging) LeavesRoom(holds []*Hold, n int64) bool {
 	return false
 }
 
-// An Address is a sample's offset in the shared memory, and its origin if it was not taken since it came; else FromLog.
+// An Address is a sample's offset in shared memory and its origin. From the second Take on, the origin is FromLog.
 type Address struct {
 	Offset uint64
 	From   sample.Origin
 }
 
-// Take looks up the samples want[i] for which have[i] is false. If all of them have an address it holds them, writes the addresses
-// to out[i], sets have[i] and returns 0. Otherwise it holds nothing, so that a waiter for a slot does not keep one meanwhile; it
-// sets there[i] to whether the sample has an address now, and returns how many have none.
+// Take looks up the samples want[i] for which have[i] is false. If all of them have an address, it holds them, writes the
+// addresses to out[i], sets have[i] and returns 0. Otherwise it holds nothing, because a caller that waits for a slot must not
+// keep another slot from being freed. It then sets there[i] to whether the sample has an address, and returns the number of samples without one.
 func (s *Staging) Take(h *Hold, want []sample.Index, have, there []bool, out []Address) (absent int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -82,7 +82,7 @@ func (s *Staging) Take(h *Hold, want []sample.Index, have, there []bool, out []A
 	return 0
 }
 
-// TakeSome is Take for a caller that waits no longer: it holds the samples that have an address, and returns how many have none.
+// TakeSome is Take for a caller that stops waiting: it holds the samples that have an address, and returns the number without one.
 func (s *Staging) TakeSome(h *Hold, want []sample.Index, have, there []bool, out []Address) (absent int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -91,7 +91,7 @@ func (s *Staging) TakeSome(h *Hold, want []sample.Index, have, there []bool, out
 	return absent
 }
 
-// lookAllLocked writes the addresses of the samples for which have[i] is false, and returns how many of them have none.
+// lookAllLocked writes the addresses of the samples for which have[i] is false, and returns the number of samples without one.
 func (s *Staging) lookAllLocked(want []sample.Index, have, there []bool, out []Address) (absent int) {
 	for i, index := range want {
 		there[i] = have[i]
@@ -104,7 +104,7 @@ func (s *Staging) lookAllLocked(want []sample.Index, have, there []bool, out []A
 	return absent
 }
 
-// takeLocked holds the samples that are there and not held.
+// takeLocked holds the samples that have an address and are not held.
 func (s *Staging) takeLocked(h *Hold, want []sample.Index, have, there []bool, out []Address) {
 	for i := range want {
 		if have[i] || !there[i] {
@@ -144,7 +144,7 @@ func (s *Staging) holdLocked(h *Hold, off uint64) {
 	}
 	x := s.extents[off]
 	x.from = sample.FromLog
-	if x.kept > 0 && x.taker != h { // a request that names a sample twice takes it once
+	if x.kept > 0 && x.taker != h { // a sample that a request names twice uses one kept reference
 		x.kept--
 		x.taker = h
 	} else {

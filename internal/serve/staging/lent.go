@@ -1,8 +1,9 @@
 package staging
 
-// A server that reads samples in place has no use for slots. It lends their memory, which lies right before the ring, to the ring. ReturnSlots asks all of it
-// back at once: the ring takes no more of it, and each slot is free as soon as nothing lies in it any longer. Nobody is made to give back anything: a client that
-// keeps a batch keeps the slots that the batch lies in, and no other ones. What was asked back is never lent again.
+// A server that reads samples in place (layout static) needs no slots. It lends their memory, which lies directly before the miss
+// ring, to the ring. ReturnSlots takes all of it back: the ring allocates none of it any longer, and each slot becomes free as soon
+// as no piece of the ring is in it. No client is forced to release: a client that keeps a batch keeps only the slots that the batch
+// is in. Memory that was taken back is never lent again.
 
 // makeRing makes the ring. base is where the slots end.
 func (s *Staging) makeRing(base uint64) {
@@ -19,7 +20,7 @@ func (s *Staging) makeRing(base uint64) {
 	s.ring.Store(int64(size))
 }
 
-// slotOf returns the slot that an offset lies in; false if it lies behind the slots, or in memory that is lent to the ring.
+// slotOf returns the slot that contains an offset. ok is false after the last slot, and in memory that is lent to the ring.
 func (s *Staging) slotOf(off uint64) (n int, ok bool) {
 	slot := off / uint64(s.opts.SlotBytes)
 	if slot >= uint64(s.slots) || s.lent[slot].Load() {
@@ -28,7 +29,7 @@ func (s *Staging) slotOf(off uint64) (n int, ok bool) {
 	return int(slot), true
 }
 
-// ReturnSlots asks the ring for the slots' memory. A second call changes nothing.
+// ReturnSlots takes the slots' memory back from the ring. A second call changes nothing.
 func (s *Staging) ReturnSlots() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -52,7 +53,7 @@ func (s *Staging) ReturnSlots() {
 	s.notifyLocked()
 }
 
-// SlotsBack is how many slots are not lent to the ring.
+// SlotsBack returns the number of slots that are not lent to the ring.
 func (s *Staging) SlotsBack() (n int) {
 	for i := range s.lent {
 		if !s.lent[i].Load() {
@@ -62,7 +63,7 @@ func (s *Staging) SlotsBack() (n int) {
 	return n
 }
 
-// freeLocked gives a piece back to its pool. What the ring has of slots that were asked back goes to them.
+// freeLocked returns memory to its pool. Memory of slots that the ring gave up goes back to the slots.
 func (s *Staging) freeLocked(p *pool, off, size uint64) {
 	if off < p.floor {
 		f := span{off, min(size, p.floor-off)}
@@ -77,7 +78,7 @@ func (s *Staging) freeLocked(p *pool, off, size uint64) {
 	}
 }
 
-// eachSlot calls f for each slot that a piece lies in, with how many of its bytes do.
+// eachSlot calls f for each slot that a span overlaps, with the number of its bytes in the slot.
 func (s *Staging) eachSlot(piece span, f func(sl *slot, n uint64)) {
 	size := uint64(s.opts.SlotBytes)
 	for piece.size > 0 {
@@ -87,7 +88,7 @@ func (s *Staging) eachSlot(piece span, f func(sl *slot, n uint64)) {
 	}
 }
 
-// comeBack makes a slot free that nothing of the ring lies in any longer. s.mu is held.
+// comeBack frees a slot that was taken back from the ring, once no piece is in it. s.mu is held.
 func (s *Staging) comeBack(i int) {
 	if s.slot[i].state == slotLent && s.slot[i].taken == 0 {
 		s.slot[i] = slot{}

@@ -24,17 +24,17 @@ type memory struct {
 	data []byte
 	huge string // "hugetlb", "thp" or ""
 
-	reserve  unsafe.Pointer // the address range that data lies in
+	reserve  unsafe.Pointer // the address range that contains data
 	reserved uintptr
 
-	pages struct { // what pageBytes found last
+	pages struct { // the last result of pageBytes
 		sync.Mutex
 		bytes int
 		at    time.Time
 	}
 }
 
-// pagesKept is how long the size of pages is not looked at again: the kernel walks the page tables of the whole process for it.
+// pagesKept is how long pageBytes caches its result: reading smaps makes the kernel walk the page tables of the whole process.
 const pagesKept = time.Second
 
 func newMemory(size int) (*memory, error) {
@@ -77,8 +77,8 @@ func (m *memory) open(size, flags int) error {
 	return nil
 }
 
-// mapAligned maps the memfd at a multiple of a huge page: elsewhere the kernel can't use huge page tables for it. It reserves more
-// than it needs and puts the map into the middle.
+// mapAligned maps the memfd at a multiple of the huge page size: the kernel uses huge page tables only there. It reserves a larger
+// address range and maps the memfd at the first aligned address in it.
 func (m *memory) mapAligned(fd, size int) error {
 	reserve, err := unix.MmapPtr(-1, 0, nil, uintptr(size+hugePage), unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_NORESERVE)
 	if err != nil {
@@ -96,7 +96,7 @@ func (m *memory) mapAligned(fd, size int) error {
 	return nil
 }
 
-// seal forbids resizing (a client's map could SIGBUS) and every new writable map; the server's own stays writable.
+// seal forbids resizing, which could cause SIGBUS in clients, and every new writable mapping. The server's own mapping stays writable.
 func (m *memory) seal() error {
 	const seals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_FUTURE_WRITE | unix.F_SEAL_SEAL
 	if _, err := unix.FcntlInt(uintptr(m.fd), unix.F_ADD_SEALS, seals); err != nil {
@@ -125,12 +125,12 @@ func (m *memory) close() {
 	}
 }
 
-// pageBytes returns the page size of most of the touched memory. Where the kernel gives huge pages the answer is at most pagesKept old.
+// pageBytes returns the page size of most of the touched memory. With transparent huge pages the result is at most pagesKept old.
 func (m *memory) pageBytes() int {
 	if m.huge == "hugetlb" {
 		return hugePage
 	}
-	if m.huge == "" && !shmemHuge() { // neither when it was mapped nor now
+	if m.huge == "" && !shmemHuge() { // huge pages were off when the memory was mapped, and still are
 		return os.Getpagesize()
 	}
 	m.pages.Lock()
@@ -141,7 +141,7 @@ func (m *memory) pageBytes() int {
 	return m.pages.bytes
 }
 
-// mostPages returns the page size of most of the memory of this process's staging, from smaps.
+// mostPages reads from smaps the page size of most of this process's staging memory.
 func mostPages() int {
 	f, err := os.Open("/proc/self/smaps")
 	if err != nil {
@@ -153,7 +153,7 @@ func mostPages() int {
 	sc := bufio.NewScanner(f)
 	for sc.Scan() {
 		line := sc.Text()
-		if !strings.Contains(strings.SplitN(line, " ", 2)[0], ":") { // the head line of a mapping: "from-to perms …"
+		if !strings.Contains(strings.SplitN(line, " ", 2)[0], ":") { // the first line of a mapping: "from-to perms …"
 			inside = strings.Contains(line, "memfd:lcache-staging")
 			continue
 		}
@@ -187,7 +187,7 @@ func freeHugePages() int {
 	return n
 }
 
-// shmemHuge reports whether the kernel gives huge pages to shared memory. Newer kernels have a switch for this size, too.
+// shmemHuge reports whether the kernel gives huge pages to shared memory. Newer kernels also have a switch for this page size.
 func shmemHuge() bool {
 	for _, of := range []string{"", "hugepages-2048kB/"} {
 		b, err := os.ReadFile("/sys/kernel/mm/transparent_hugepage/" + of + "shmem_enabled")

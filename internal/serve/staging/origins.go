@@ -7,10 +7,10 @@ import (
 	"lcache/sample"
 )
 
-// farBit of an address says that the sample came from further than the log, and that no Take has got it since. origins then has the origin.
+// farBit of an address means that the sample did not come from the log, and that no Take has returned it yet. origins has its origin.
 const farBit = 1
 
-// origins has an origin for each sample, in two bits. It is read only for addresses with farBit, so samples from the log cost nothing here.
+// origins has an origin for each sample, in two bits. It is read only for addresses with farBit, so it costs nothing for samples from the log.
 type origins []uint32
 
 const (
@@ -19,7 +19,7 @@ const (
 	originsInWord = 32 / originBits
 )
 
-const _ = 1<<originBits - sample.Origins // does not compile when an origin needs more bits
+const _ = 1<<originBits - sample.Origins // does not compile if an origin needs more bits
 
 func newOrigins(samples int) (origins, error) {
 	return offheap.Make[uint32]((samples + originsInWord - 1) / originsInWord)
@@ -34,7 +34,7 @@ func (o origins) of(index sample.Index) sample.Origin {
 	return sample.Origin(atomic.LoadUint32(word) >> shift & originMask)
 }
 
-// note sets a sample's origin. With further it keeps the old one if that is further away.
+// note sets a sample's origin. If further is set, it keeps the old origin if that is further away.
 func (o origins) note(index sample.Index, from sample.Origin, further bool) {
 	if further {
 		from = max(from, o.of(index))
@@ -48,7 +48,7 @@ func (o origins) note(index sample.Index, from sample.Origin, further bool) {
 	}
 }
 
-// originOf returns the origin that an address of a sample stands for.
+// originOf returns the origin of a sample with the given address.
 func (s *Staging) originOf(index sample.Index, address uint32) sample.Origin {
 	if address&farBit == 0 {
 		return sample.FromLog

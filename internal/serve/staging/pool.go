@@ -4,16 +4,17 @@ import "sort"
 
 type span struct{ off, size uint64 }
 
-// A pool hands out pieces of one region. A ring searches from where its last search ended: misses come and go in order, and a piece that a client holds for long stays where
-// it is without stopping the rest. Other pools search from the beginning, so that pieces that are held for long lie together, and what is free stays in one piece: where clients hold batches for a while
-// that search finds room until 0.7 of the memory is taken, and a ring's until 0.5.
+// A pool allocates from one region. A ring begins each search where its last one ended: misses are freed roughly in the order of
+// allocation, and the search passes a piece that a client holds for long. Other pools search from the beginning. Pieces that are
+// held for long then gather there, and the free memory stays in one span. When clients hold batches for a while, this search finds
+// room until 0.7 of the memory is taken; a ring finds room until 0.5.
 type pool struct {
 	free  []span // by offset, never adjacent
 	ring  bool
-	next  int // where the search begins; 0 where the pool is no ring
+	next  int // where the search begins; 0 in a pool that is not a ring
 	total uint64
 	used  uint64
-	floor uint64 // memory before it is not the pool's any longer
+	floor uint64 // the pool gave up the memory before this offset
 }
 
 const pieceAlign = 4096
@@ -58,7 +59,7 @@ func (p *pool) alloc(size uint64) (uint64, bool) {
 	return 0, false
 }
 
-// largest returns the size of the largest piece that is free.
+// largest returns the size of the largest free span.
 func (p *pool) largest() (size uint64) {
 	for _, f := range p.free {
 		size = max(size, f.size)
@@ -91,7 +92,7 @@ func (p *pool) release(off, size uint64) {
 	}
 }
 
-// cut takes the memory before an offset away from the pool, and returns what was free of it. What is taken there still counts as used.
+// cut removes the memory before an offset from the pool, and returns its free spans. Memory in use there still counts as used.
 func (p *pool) cut(at uint64) (freed []span) {
 	var kept []span
 	for _, f := range p.free {

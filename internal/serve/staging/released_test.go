@@ -34,20 +34,20 @@ func TestCheckReleased(t *testing.T) {
 	if s.Take(&h, []sample.Index{0}, make([]bool, 1), make([]bool, 1), make([]staging.Address, 1)) != 0 {
 		t.Fatal("the sample is not there")
 	}
-	is("a Hold", "slot 0 is held by 1 Holds and 0 pins")
+	is("a Hold", "slot 0 has 1 Holds and 0 pins")
 	s.Release(&h)
 	s.Pin(0)
-	is("a pin", "slot 0 is held by 0 Holds and 1 pins")
+	is("a pin", "slot 0 has 0 Holds and 1 pins")
 	s.Unpin(0)
 	x, ok := s.Alloc(staging.Miss, 1, 100)
 	if !ok {
 		t.Fatal("no memory")
 	}
-	is("an extent", "4096 bytes of the pool for misses are taken")
+	is("an extent", "4096 bytes of the pool for misses are in use")
 	out := make([]*staging.Extent, 1)
 	s.PublishPieces([]staging.Piece{{Of: x, Index: 1, Data: x.Buf[:100], Takes: 1, From: sample.FromSource}}, out)
 	s.Drop(x)
-	is("a published extent", "sample 1 at 4096 is held by 1 references, 1 of them kept")
+	is("a published extent", "sample 1 at 4096 has 1 references, 1 of them kept")
 	s.Close()
 	is("after Close", "sample 1 at 4096")
 	s.Drop(out[0])

@@ -1,9 +1,9 @@
-// Package staging is the shared memory that holds a window of the epoch, with the rules for reuse of its parts.
+// Package staging is the shared memory that holds the prefetch window, with the rules for reuse of its parts.
 //
-// A Staging is one sealed memfd that clients map read-only: slots for segments, a ring for samples that were read ahead one by one,
-// side memory for samples asked for by index, and a spare part that is only lent. One address for each sample says where its verified bytes lie now. Publish sets
-// it, Take hands out addresses together with a Hold, Release ends the Hold, and only memory without Holds is reused.
-// So delivered bytes are never overwritten, whether a block of the log, the source, or (later) another node supplied them.
+// A Staging is one sealed memfd that clients map read-only. It has slots for segments, a ring for samples that are read ahead one by
+// one, side memory for samples requested by index, and a spare part for temporary leases. One address for each sample tells where its
+// verified bytes are now. Publish sets it. Take returns addresses together with a Hold, and Release ends the Hold. Only memory
+// without Holds is reused, so delivered bytes are never overwritten, whichever supplier they came from.
 //
 // It knows indices, offsets and references; it does no I/O and knows no epoch order. All methods may be called concurrently.
 package staging
@@ -20,29 +20,29 @@ import (
 	"lcache/sample"
 )
 
-// Options say how large each part is, in bytes. Slots and the other parts are rounded up to 4096.
+// Options give the size of each part in bytes. Slots and the other parts are rounded up to 4096.
 type Options struct {
-	Samples    int // of the manifest: the length of the address table
-	Align      int // of samples in slots (FORMAT): 8 or 64
+	Samples    int // in the manifest: the length of the address table
+	Align      int // alignment of samples in slots (FORMAT): 8 or 64
 	Slots      int
 	SlotBytes  int
-	MissBytes  int // the ring for misses read ahead
+	MissBytes  int // the ring for samples that are read ahead
 	SideBytes  int // for requests by index
-	SpareBytes int // for requests by index that side memory has no room for
+	SpareBytes int // for requests by index for which side memory has no room
 
 	Lent bool // the ring has the slots' memory until ReturnSlots
 
-	// Awaited reports whether a request may still come for a segment that is evicted: its samples then keep their origins. nil: none comes.
+	// Awaited reports whether a rank may still request samples of a segment that is evicted. Their origins are then kept. nil: never.
 	Awaited func(Segment) bool
 }
 
-// Pool chooses between the parts that hold single samples.
+// Pool selects one of the parts that hold single samples.
 type Pool int
 
 const (
 	Miss Pool = iota
 	Side
-	Spare // for loans; never leased
+	Spare // for temporary leases only
 )
 
 type slotState uint8
@@ -51,34 +51,34 @@ const (
 	slotFree slotState = iota
 	slotLoading
 	slotReady
-	slotLent // its memory is the ring's
+	slotLent // the ring has its memory
 )
 
-// A slot holds one segment. Only the loader writes to a slot, while it is loading. Clients read a sample once its
-// address is published.
+// A slot holds one segment. Only the loader writes to a slot, and only while it loads. Clients read a sample after its address
+// is published.
 type slot struct {
 	state slotState
 	owner Segment
-	refs  int // of Holds
-	pins  int // of the kernel: a late block may still land here
+	refs  int // number of Holds
+	pins  int // reads that the kernel may still write to the slot
 
-	taken uint64 // while it is lent and asked back: bytes of it that the ring has still
+	taken uint64 // in a lent slot that was taken back: bytes that the ring still uses
 }
 
-// Segment is the identity of a slot's content: the line's number (unique while the server runs) and the segment in it.
+// Segment identifies the content of a slot: the number of an epoch layout (unique while the server runs) and a segment in it.
 type Segment struct {
 	Line    uint64
 	Segment int
 }
 
-// Staging is described in the package's comment.
+// Staging is described in the package comment.
 type Staging struct {
 	opts  Options
 	mem   *memory
 	slots int
 
-	// addr[i]>>1: 0 = absent, else offset/align + 1. Set by Publish without a lock; handed out only under mu, and only when its slot or
-	// extent is alive. Bit 0 is farBit: it stays until the sample's first Take, wherever its bytes lie meanwhile.
+	// addr[i]>>1 is 0 if sample i is absent, else offset/align + 1. Publish sets it without a lock. Take returns it only under mu, and
+	// only if its slot or extent is alive. Bit 0 is farBit: it stays until the sample's first Take, even if the sample gets another address.
 	addr    []uint32
 	origins origins
 
@@ -93,13 +93,13 @@ type Staging struct {
 	closed  bool
 }
 
-// New reserves and seals the memory. Pages are given by the system when they are first touched.
+// New reserves and seals the memory. The kernel allocates a page when it is first touched.
 func New(opts Options) (*Staging, error) {
 	up := func(n int) int { return (n + pieceAlign - 1) / pieceAlign * pieceAlign }
 	opts.SlotBytes, opts.MissBytes, opts.SideBytes, opts.SpareBytes = up(max(opts.SlotBytes, 1)), up(opts.MissBytes), up(opts.SideBytes), up(opts.SpareBytes)
 	size := opts.Slots*opts.SlotBytes + opts.MissBytes + opts.SideBytes + opts.SpareBytes
 	if int64(size)/int64(opts.Align) >= 1<<31-1 {
-		return nil, fmt.Errorf("staging of %d bytes is more than addresses of 31 bits × %d can name: give less --memory", size, opts.Align)
+		return nil, fmt.Errorf("staging of %d bytes exceeds addresses of 31 bits × %d: use less --memory", size, opts.Align)
 	}
 	addr, err := offheap.Make[uint32](opts.Samples)
 	if err != nil {
@@ -125,8 +125,8 @@ func New(opts Options) (*Staging, error) {
 	return s, nil
 }
 
-// Close unmaps the server's side. What clients mapped stays theirs, bytes included. Holds may still be released and extents dropped
-// afterwards, which is only counted, see CheckReleased; Take and Alloc find nothing. No load, Publish or Reclaim may be in progress.
+// Close unmaps the server's mapping. Clients keep their mappings and the bytes. Holds may be released and extents dropped after
+// Close; that only changes the counts of CheckReleased. Take and Alloc find nothing. No load, Publish or Reclaim may be in progress.
 func (s *Staging) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -148,32 +148,32 @@ func (s *Staging) CheckReleased() error {
 	var errs []error
 	for i, sl := range s.slot {
 		if sl.refs != 0 || sl.pins != 0 {
-			errs = append(errs, fmt.Errorf("slot %d is held by %d Holds and %d pins", i, sl.refs, sl.pins))
+			errs = append(errs, fmt.Errorf("slot %d has %d Holds and %d pins", i, sl.refs, sl.pins))
 		}
 	}
 	for off, x := range s.extents {
-		errs = append(errs, fmt.Errorf("sample %d at %d is held by %d references, %d of them kept for readers to come", x.Index, off, x.refs, x.kept))
+		errs = append(errs, fmt.Errorf("sample %d at %d has %d references, %d of them kept for later Takes", x.Index, off, x.refs, x.kept))
 	}
 	for i, sl := range s.slot {
 		if sl.taken != 0 {
-			errs = append(errs, fmt.Errorf("the ring has %d bytes of slot %d, which was asked back", sl.taken, i))
+			errs = append(errs, fmt.Errorf("the ring still uses %d bytes of slot %d", sl.taken, i))
 		}
 	}
 	for p, pool := range s.pools {
 		if pool.used != 0 {
-			errs = append(errs, fmt.Errorf("%d bytes of the pool for %s are taken", pool.used, [...]string{"misses", "requests by index", "loans"}[p]))
+			errs = append(errs, fmt.Errorf("%d bytes of the pool for %s are in use", pool.used, [...]string{"misses", "requests by index", "temporary leases"}[p]))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// File is the memfd, opened read-only, to be passed to clients. It belongs to Staging.
+// File is the memfd, opened read-only, to pass to clients. Staging closes it.
 func (s *Staging) File() *os.File { return s.mem.file }
 
-// Memory is all of the shared memory, for registering it with the I/O engine.
+// Memory is all of the shared memory. The I/O engine registers it.
 func (s *Staging) Memory() []byte { return s.mem.data }
 
-// Parts is how many bytes all parts take together. The shared memory is up to one huge page larger, which nothing touches.
+// Parts is the total size of all parts. The shared memory is up to one huge page larger; the surplus is never touched.
 func (s *Staging) Parts() int64 {
 	return int64(s.opts.Slots*s.opts.SlotBytes + s.opts.MissBytes + s.opts.SideBytes + s.opts.SpareBytes)
 }
@@ -184,7 +184,7 @@ func (s *Staging) Bytes() int64 { return int64(len(s.mem.data)) }
 // PageBytes returns the page size of most of the touched memory.
 func (s *Staging) PageBytes() int { return s.mem.pageBytes() }
 
-// Slot is slot i's memory.
+// Slot returns the memory of slot i.
 func (s *Staging) Slot(i int) []byte {
 	return s.mem.data[i*s.opts.SlotBytes : (i+1)*s.opts.SlotBytes : (i+1)*s.opts.SlotBytes]
 }
@@ -195,7 +195,7 @@ func (s *Staging) SlotBytes() int { return s.opts.SlotBytes }
 // Slots is the number of slots.
 func (s *Staging) Slots() int { return s.slots }
 
-// Changed returns a channel that is closed at the next Notify. Take it before looking, so that nothing is missed.
+// Changed returns a channel that is closed at the next Notify. Call it before looking for a change, so that none is missed.
 func (s *Staging) Changed() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -214,7 +214,7 @@ func (s *Staging) notifyLocked() {
 	s.changed = make(chan struct{})
 }
 
-// Acquire gives a free slot to owner, in loading state, or reports that none is free.
+// Acquire gives a free slot to owner, in loading state. ok is false if no slot is free.
 func (s *Staging) Acquire(owner Segment) (int, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -227,7 +227,7 @@ func (s *Staging) Acquire(owner Segment) (int, bool) {
 	return 0, false
 }
 
-// Holding returns the slot that is ready and holds a segment.
+// Holding returns the ready slot that holds a segment.
 func (s *Staging) Holding(owner Segment) (int, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -239,8 +239,8 @@ func (s *Staging) Holding(owner Segment) (int, bool) {
 	return 0, false
 }
 
-// Reload gives a ready slot to an owner that loads the same segment again, from the bytes that lie there. Addresses and Holds stay. It reports false, and changes nothing, if
-// the slot holds another segment by now, or a late block may still land in it.
+// Reload gives a ready slot to an owner that loads the same segment again, from the bytes in the slot. Addresses and Holds stay. If
+// the slot holds another segment by now, or the kernel may still write to it, Reload changes nothing and returns false.
 func (s *Staging) Reload(i int, from, to Segment) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -260,10 +260,10 @@ func (s *Staging) Ready(i int) {
 	s.mu.Unlock()
 }
 
-// Pin keeps a slot from reuse while the kernel may still write to it; Unpin ends that.
+// Pin keeps a slot from reuse while the kernel may still write to it. Unpin ends that.
 func (s *Staging) Pin(i int) { s.mu.Lock(); s.slot[i].pins++; s.mu.Unlock() }
 
-// Unpin: see Pin.
+// Unpin ends a Pin.
 func (s *Staging) Unpin(i int) {
 	s.mu.Lock()
 	s.slot[i].pins--
@@ -271,8 +271,8 @@ func (s *Staging) Unpin(i int) {
 	s.mu.Unlock()
 }
 
-// Reclaim evicts the ready slots without Holds or pins whose segment done reports as no longer needed. The
-// members callback lists the samples of a segment, so that their addresses can be withdrawn. Reclaim returns how many slots it freed.
+// Reclaim evicts ready slots without Holds and pins, if done reports that their segment is no longer needed. members calls its
+// callback for each sample of a segment, so that Reclaim can withdraw the addresses. Reclaim returns the number of slots that it freed.
 func (s *Staging) Reclaim(done func(Segment) bool, members func(Segment, func(sample.Index))) int {
 	freed := 0
 	for i := range s.slot {
@@ -286,7 +286,7 @@ func (s *Staging) Reclaim(done func(Segment) bool, members func(Segment, func(sa
 	return freed
 }
 
-// idle returns the segment of a slot, and whether the slot is ready and has no Holds or pins. Reclaim then calls done without the lock, because done takes locks of its owner.
+// idle returns the segment of a slot, and whether the slot is ready and has no Holds or pins. Reclaim calls done without s.mu, because done takes the caller's locks.
 func (s *Staging) idle(i int) (Segment, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -294,7 +294,7 @@ func (s *Staging) idle(i int) (Segment, bool) {
 	return sl.owner, !s.closed && sl.state == slotReady && sl.refs == 0 && sl.pins == 0
 }
 
-// unlink makes an idle slot unreachable for Take and Acquire until its addresses are withdrawn.
+// unlink hides an idle slot from Take and Acquire until its addresses are withdrawn.
 func (s *Staging) unlink(i int, owner Segment) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -343,9 +343,9 @@ func (s *Staging) offset(a uint32) (uint64, bool) {
 	return uint64(a>>1-1) * uint64(s.opts.Align), true
 }
 
-// Publish makes the verified bytes at off the address of a sample. The next Take gets the origin from, or that of an earlier Publish since the last Take if it was
-// further away: a sample that was read ahead from the source may be dropped and then come from the log in time, and is a miss all the same.
-// Publish wakes no waiters; call Notify once for many samples.
+// Publish makes the verified bytes at off the address of a sample. The next Take returns the origin from, or the origin of an
+// earlier Publish since the last Take if that is further away: a sample that was read ahead from the source may be dropped, and then
+// come from the log in time. It still counts as a miss. Publish does not wake waiters; call Notify once for many samples.
 func (s *Staging) Publish(index sample.Index, off uint64, from sample.Origin) {
 	a := uint32(off/uint64(s.opts.Align)+1) << 1
 	if from != sample.FromLog {
@@ -360,36 +360,36 @@ func (s *Staging) Publish(index sample.Index, off uint64, from sample.Origin) {
 	}
 }
 
-// Present reports whether a sample has an address now. The sample may be evicted at any time: only Take holds it.
+// Present reports whether a sample has an address now. It may be evicted at any time: only Take holds it.
 func (s *Staging) Present(index sample.Index) bool { return atomic.LoadUint32(&s.addr[index])>>1 != 0 }
 
-// InSlot reports whether a sample has an address in a slot now. Like Present it promises nothing for later.
+// InSlot reports whether a sample has an address in a slot now. It may be evicted at any time.
 func (s *Staging) InSlot(index sample.Index) bool {
 	_, ok := s.SlotOffset(index)
 	return ok
 }
 
-// SlotOffset returns where in a slot a sample lies; ok is false if it lies in none. What lies there stays as long as no slot is used for something else: the members
-// callback of Reclaim may read it.
+// SlotOffset returns the offset of a sample that is in a slot. ok is false if it is in none. The bytes stay until a slot is reused,
+// so the members callback of Reclaim may read them.
 func (s *Staging) SlotOffset(index sample.Index) (off uint64, ok bool) {
 	a := atomic.LoadUint32(&s.addr[index])
 	off, ok = s.offset(a)
 	if _, isSlot := s.slotOf(off); !ok || !isSlot {
 		return off, false
 	}
-	// A slot may have come back from the ring since the address was read. No address of the time before is left then.
+	// The slot may have come back from the ring since the address was read. No address into the ring is left then.
 	return off, atomic.LoadUint32(&s.addr[index])>>1 == a>>1
 }
 
-// Align is what the addresses of samples are multiples of.
+// Align is the alignment of sample addresses in bytes.
 func (s *Staging) Align() int { return s.opts.Align }
 
-// OffsetOf is where a part of the shared memory begins.
+// OffsetOf returns the offset of a part of the shared memory.
 func (s *Staging) OffsetOf(part []byte) uint64 {
 	return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(part))) - uintptr(unsafe.Pointer(unsafe.SliceData(s.mem.data))))
 }
 
-// Slice is the n bytes at off.
+// Slice returns the n bytes at off.
 func (s *Staging) Slice(off uint64, n int) []byte {
 	return s.mem.data[off : off+uint64(n) : off+uint64(n)]
 }
