@@ -10,21 +10,21 @@ import (
 	"lcache/sample"
 )
 
-// burstSamples and burstBytes bound how many samples are looked up at once. A larger burst finds more neighbours; in a smaller one fewer samples move to
-// another place before they are read.
+// burstSamples and burstBytes bound the samples that are looked up together. A larger burst finds more neighbours. In a smaller burst
+// fewer samples move in the log before they are read.
 const (
 	burstSamples = 512
 	burstBytes   = 4 << 20
 )
 
-// Neighbours share a read if the gap between them is at most Nearby, which costs less than a second read, and at most as long as
-// the second sample, so that the memory does not fill with bytes of other samples. A read larger than largestRead is no faster.
+// Samples share a read if the gap between them is at most Nearby, because that costs less than a second read. The gap must also be at
+// most as long as the second sample, so that gaps do not fill the memory. A read larger than largestRead is not faster.
 const (
 	Nearby      = 32 << 10
 	largestRead = 1 << 20
 )
 
-// part is one sample of a read by place.
+// part is one sample of a random read.
 type part struct {
 	pf   *prefetch
 	need int // position in the burst
@@ -35,7 +35,7 @@ type part struct {
 	sum  uint64
 }
 
-// gap is how far before a sample the one in the same read may end.
+// gap returns the largest gap before a sample that shares a read with an earlier sample.
 func (p *part) gap() uint64 {
 	if p.pf.near || p.pf.along != nil {
 		return Nearby
@@ -43,8 +43,8 @@ func (p *part) gap() uint64 {
 	return min(Nearby, uint64(p.n))
 }
 
-// placeRead is one read by place, of one sample or of several that lie close together.
-type placeRead struct {
+// randomRead is one read by location: of one sample, or of several near each other.
+type randomRead struct {
 	parts []part // by offset
 	need  int
 	x     *staging.Extent
@@ -57,23 +57,23 @@ type placeRead struct {
 	over  bool    // guarded by Prefetcher.mu: the read has landed or was given up
 }
 
-// split returns a read of its own for each sample that a chunk wants.
-func (p *placeRead) split() (reads []*placeRead) {
+// split returns one read for each sample that a chunk wants.
+func (p *randomRead) split() (reads []*randomRead) {
 	for i := range p.parts {
-		if p.parts[i].pf.brought {
-			p.parts[i].pf.dropAlong()
+		if p.parts[i].pf.opportunistic {
+			p.parts[i].pf.dropOpportunistic()
 			continue
 		}
-		reads = append(reads, &placeRead{parts: p.parts[i : i+1 : i+1], need: p.parts[i].need})
+		reads = append(reads, &randomRead{parts: p.parts[i : i+1 : i+1], need: p.parts[i].need})
 	}
 	return reads
 }
 
-func (p *placeRead) first() *part { return &p.parts[0] }
-func (p *placeRead) end() uint64  { l := &p.parts[len(p.parts)-1]; return l.off + uint64(l.n) }
+func (p *randomRead) first() *part { return &p.parts[0] }
+func (p *randomRead) end() uint64  { l := &p.parts[len(p.parts)-1]; return l.off + uint64(l.n) }
 
-// readByPlace begins reads by place until Stop.
-func (r *Prefetcher) readByPlace() {
+// beginRandomReads begins random reads until Stop.
+func (r *Prefetcher) beginRandomReads() {
 	for r.ctx.Err() == nil {
 		if burst := r.take(sample.FromLog, burstSamples, burstBytes); len(burst) > 0 {
 			r.begin(r.gather(burst))
@@ -86,9 +86,9 @@ func (r *Prefetcher) readByPlace() {
 	}
 }
 
-// arrange splits a burst into reads with neighbours in one read, and samples that are unpacked, or copied from memory, one by one. Samples that have left the log meanwhile
-// are put on the next path that has them.
-func (r *Prefetcher) arrange(burst []*prefetch) (reads []*placeRead, packed []*prefetch) {
+// arrange turns a burst into reads. Neighbours share a read. Samples that must be decompressed, or copied from memory, are read one by
+// one (packed). A sample that has left the log meanwhile goes to the next path that has it.
+func (r *Prefetcher) arrange(burst []*prefetch) (reads []*randomRead, packed []*prefetch) {
 	parts := make([]part, 0, len(burst))
 	held := r.f.Held.Load()
 	for i, pf := range burst {
@@ -110,12 +110,12 @@ func (r *Prefetcher) arrange(burst []*prefetch) (reads []*placeRead, packed []*p
 		}
 	}
 	largest := min(largestRead, uint64(r.memory()/8))
-	parts = r.addAlong(parts, largest)
+	parts = r.addOpportunistic(parts, largest)
 	slices.SortFunc(parts, func(a, b part) int {
 		return cmp.Or(cmp.Compare(a.half, b.half), cmp.Compare(a.seg, b.seg), cmp.Compare(a.off, b.off))
 	})
 	for i := 0; i < len(parts); {
-		p := &placeRead{parts: parts[i : i+1], need: parts[i].need}
+		p := &randomRead{parts: parts[i : i+1], need: parts[i].need}
 		first := p.first()
 		for i++; i < len(parts); i++ {
 			next := &parts[i]
@@ -127,17 +127,17 @@ func (r *Prefetcher) arrange(burst []*prefetch) (reads []*placeRead, packed []*p
 		}
 		reads = append(reads, p)
 	}
-	slices.SortFunc(reads, func(a, b *placeRead) int { return a.need - b.need })
+	slices.SortFunc(reads, func(a, b *randomRead) int { return a.need - b.need })
 	return reads, packed
 }
 
-// begin reads a burst in the order of need, and waits for memory.
+// begin submits the reads of a burst, most urgent first. It waits for memory.
 func (r *Prefetcher) begin(burst []*prefetch) {
 	reads, packed := r.arrange(burst)
 	for _, pf := range packed {
-		r.alone(pf)
+		r.readPacked(pf)
 	}
-	var batch []*placeRead
+	var batch []*randomRead
 	bytes := 0
 	flush := func() {
 		r.submit(batch)
@@ -170,16 +170,16 @@ func (r *Prefetcher) begin(burst []*prefetch) {
 	flush()
 }
 
-// readBatch is reads that were submitted together, and their deadline.
+// readBatch is a set of reads that were submitted together, with one deadline.
 type readBatch struct {
-	reads []*placeRead
+	reads []*randomRead
 	left  int // reads that have not landed
 	watch *time.Timer
 }
 
-// submit begins reads by place. Reads that have not landed after LogTimeout are given up; their memory is used again when the
-// disk has answered.
-func (r *Prefetcher) submit(batch []*placeRead) {
+// submit submits random reads. It gives up reads that have not landed after LogTimeout. Their memory is reused after the kernel has
+// completed them.
+func (r *Prefetcher) submit(batch []*randomRead) {
 	if len(batch) == 0 {
 		return
 	}
@@ -217,7 +217,7 @@ func (r *Prefetcher) submit(batch []*placeRead) {
 	}
 }
 
-// giveUp ends the reads of a batch that the disk has not answered. Waiters look again, and are served by index.
+// giveUp ends the reads of a batch that the disk has not completed. Waiters look again, and are served by index.
 func (r *Prefetcher) giveUp(b *readBatch) {
 	hung := 0
 	r.mu.Lock()
@@ -230,7 +230,7 @@ func (r *Prefetcher) giveUp(b *readBatch) {
 		r.arrived(p)
 		for i := range p.parts {
 			r.forget(p.parts[i].pf)
-			p.parts[i].pf.dropAlong()
+			p.parts[i].pf.dropOpportunistic()
 		}
 	}
 	r.mu.Unlock()
@@ -239,11 +239,11 @@ func (r *Prefetcher) giveUp(b *readBatch) {
 	}
 	r.f.Stats.Timeouts.Add(int64(hung))
 	r.cache.Staging.Notify()
-	r.nudge()
+	r.wakeAll()
 }
 
-// arrived ends a read's part in what is in flight. r.mu is held.
-func (r *Prefetcher) arrived(p *placeRead) {
+// arrived takes a read out of the counts of reads in flight. r.mu is held.
+func (r *Prefetcher) arrived(p *randomRead) {
 	r.inFlight--
 	r.inFlightBytes -= p.bytes
 	r.leave(p.work, sample.FromLog)

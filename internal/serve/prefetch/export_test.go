@@ -34,7 +34,7 @@ func NewOf(paths int, f *fetch.Fetcher, o Options, has func(sample.Index) bool, 
 			return slices.Insert(list, 1, path{from: sample.FromMemory, jobs: 4, has: has, begin: func() { r.readSingly(sample.FromMemory) }, read: func(pf *prefetch, x *staging.Extent) {
 				data := x.Buf[:pf.size:pf.size]
 				copy(pf.index, data)
-				r.bring(pf, x, data, sample.FromMemory)
+				r.publishOne(pf, x, data, sample.FromMemory)
 			}})
 		}
 		return list

@@ -6,7 +6,7 @@ import (
 )
 
 // land queues a completed read for verification. It runs on a goroutine of the I/O engine.
-func (r *Prefetcher) land(p *placeRead, data []byte, err error) {
+func (r *Prefetcher) land(p *randomRead, data []byte, err error) {
 	r.mu.Lock()
 	late := p.over || r.stopped
 	p.over = true
@@ -25,12 +25,12 @@ func (r *Prefetcher) land(p *placeRead, data []byte, err error) {
 	}
 }
 
-// atOnce is how many reads a worker takes under one lock.
+// atOnce is the number of reads that a worker takes under one lock.
 const atOnce = 8
 
-// verify publishes the samples of landed reads whose checksums are right.
+// verify checks landed reads, and publishes the samples with the right checksum.
 func (r *Prefetcher) verify() {
-	var reads []*placeRead
+	var reads []*randomRead
 	var pieces []staging.Piece
 	var prefetches []*prefetch
 	out := make([]*staging.Extent, 0, 64)
@@ -49,7 +49,7 @@ func (r *Prefetcher) verify() {
 		r.mu.Unlock()
 
 		good, bad := r.check(reads)
-		good = keepAlong(good)
+		good = keepOpportunistic(good)
 		pieces, prefetches = pieces[:0], prefetches[:0]
 		r.mu.Lock()
 		for _, g := range good {
@@ -72,9 +72,9 @@ func (r *Prefetcher) verify() {
 			r.f.EndRead()
 		}
 		for _, pf := range bad {
-			go r.again(pf)
+			go r.retry(pf)
 		}
-		r.nudge()
+		r.wakeAll()
 	}
 }
 
@@ -84,8 +84,8 @@ type verified struct {
 	data []byte
 }
 
-// check compares the bytes of reads with the checksums.
-func (r *Prefetcher) check(reads []*placeRead) (good []verified, bad []*prefetch) {
+// check compares the bytes of reads with their checksums.
+func (r *Prefetcher) check(reads []*randomRead) (good []verified, bad []*prefetch) {
 	for _, p := range reads {
 		for i := range p.parts {
 			a := &p.parts[i]
@@ -96,8 +96,8 @@ func (r *Prefetcher) check(reads []*placeRead) (good []verified, bad []*prefetch
 					continue
 				}
 			}
-			if a.pf.brought {
-				a.pf.dropAlong()
+			if a.pf.opportunistic {
+				a.pf.dropOpportunistic()
 			} else {
 				bad = append(bad, a.pf)
 			}
@@ -106,7 +106,7 @@ func (r *Prefetcher) check(reads []*placeRead) (good []verified, bad []*prefetch
 	return good, bad
 }
 
-// publish makes samples available to waiters. r.mu is held, so that the chunks that want a sample don't change meanwhile.
+// publish makes samples available to waiters. r.mu is held, so that the chunks that want a sample do not change meanwhile.
 func (r *Prefetcher) publish(pieces []staging.Piece, prefetches []*prefetch, out []*staging.Extent) {
 	if len(pieces) == 0 {
 		return

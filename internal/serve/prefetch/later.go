@@ -9,31 +9,31 @@ import (
 	"lcache/sample"
 )
 
-// A rank of a job that does not own the log's order is served by reads of single samples. While the pass goes over the log for the owner, every sample lies in a slot
-// once an epoch. So the samples that such a rank needs after the chunks that are listed for it are noted. When a slot that holds one is used for something else, the
-// sample is copied, as far as there is memory, and is not read when its chunk is listed. With memory for 2 % of the samples, a rank that is a fifth as fast as the pass
-// is spared about a third of its reads.
+// A rank of a job that does not own the log's order is served by random reads. While a scan runs for the owner, each sample is in a slot
+// once in the epoch. So the Prefetcher notes the samples that such a rank needs after its listed chunks. When the slot of a noted
+// sample is reused, the sample is copied if there is memory, and is not read when its chunk is listed. With memory for 2 % of the
+// samples, this saves about a third of the reads of a rank that is a fifth as fast as the scan.
 
-// mostLater bounds the samples that are noted for all ranks.
+// mostLater bounds the number of noted samples of all ranks.
 const mostLater = 1 << 16
 
-// laterSamples are the samples that ranks need after the chunks that are listed for them. Prefetcher.mu guards the fields, but for n.
+// laterSamples are the samples that ranks need after their listed chunks. Prefetcher.mu guards the fields except n.
 type laterSamples struct {
 	samples map[sample.Index]*laterSample
-	n       atomic.Int64 // of samples
+	n       atomic.Int64 // number of samples
 }
 
 // laterSample is a sample of a later chunk.
 type laterSample struct {
 	of *rankCursor
 	at chunker.Position
-	x  *staging.Extent // its copy; nil: there is none
+	x  *staging.Extent // its copy, or nil
 }
 
-// laterChunks are the chunks of a rank that are noted, in order.
+// laterChunks are the noted chunks of a rank, in order.
 type laterChunks struct {
-	next    chunker.Position // to be noted
-	blocked bool             // there is no chunk at next for now
+	next    chunker.Position // the next position to note
+	blocked bool             // Options.Later had no chunk at next
 	list    []laterChunk
 	bytes   int64 // of copies
 }
@@ -43,11 +43,11 @@ type laterChunk struct {
 	samples []sample.Index
 }
 
-// copyBytes returns how much memory a copy takes.
+// copyBytes returns the memory of a copy in bytes.
 func copyBytes(size uint32) int64 { return int64(size+4095) &^ 4095 }
 
-// laterShare returns how many bytes copies of samples for later chunks of a rank may take: 0 unless a pass goes over the log for another job. It is what is left of the
-// rank's share, and of the shares of ranks that read nothing ahead because the pass serves them. r.mu is held.
+// laterShare returns the bytes that copies for later chunks of a rank may take. It is 0 unless a scan runs for another job. It is the
+// unused part of the rank's share, plus the shares of ranks that read nothing ahead because the scan serves them. r.mu is held.
 func (c *rankCursor) laterShare() int64 {
 	if !c.passing {
 		return 0
@@ -55,7 +55,7 @@ func (c *rankCursor) laterShare() int64 {
 	return c.share - c.nearShare() + c.lent
 }
 
-// nearShare returns how many bytes the chunks that are listed for a rank may fill. r.mu is held.
+// nearShare returns the bytes that the listed chunks of a rank may fill. r.mu is held.
 func (c *rankCursor) nearShare() int64 {
 	if !c.passing {
 		return c.share
@@ -63,7 +63,7 @@ func (c *rankCursor) nearShare() int64 {
 	return max(c.share/2, min(c.share, 2*c.largest))
 }
 
-// noteLater notes the next chunk of a rank whose copies leave room for more. It returns false when there is none.
+// noteLater notes the next chunk of a rank with room for more copies. It returns false if there is none.
 func (r *Prefetcher) noteLater() bool {
 	r.mu.Lock()
 	var c *rankCursor
@@ -72,10 +72,10 @@ func (r *Prefetcher) noteLater() bool {
 		if l.next.Before(one.next) {
 			l.next = one.next
 		}
-		if len(l.list) >= mostListed { // of chunks whose samples others have noted nothing else limits the number
+		if len(l.list) >= mostListed { // the bytes don't limit the number of chunks if their samples are noted for other ranks
 			continue
 		}
-		if l.blocked || l.next.Epoch > one.next.Epoch || l.bytes >= one.laterShare()*3/4 { // what is known of two epochs takes twice the memory
+		if l.blocked || l.next.Epoch > one.next.Epoch || l.bytes >= one.laterShare()*3/4 { // 3/4: samples of two epochs take twice the memory
 			continue
 		}
 		if c == nil || len(l.list) < len(c.later.list) {
@@ -102,7 +102,7 @@ func (r *Prefetcher) noteLater() bool {
 	return true
 }
 
-// addLater notes the samples of a chunk that nothing else is noted or listed for. r.mu is held.
+// addLater notes the samples of a chunk that no other chunk has noted or listed. r.mu is held.
 func (r *Prefetcher) addLater(c *rankCursor, at chunker.Position, coming *Coming) {
 	k := laterChunk{at: at}
 	for _, index := range coming.Content {
@@ -116,7 +116,7 @@ func (r *Prefetcher) addLater(c *rankCursor, at chunker.Position, coming *Coming
 	c.later.list = append(c.later.list, k)
 }
 
-// claim takes the copy of a sample whose chunk is being listed; nil: there is none. r.mu is held.
+// claim returns the copy of a sample whose chunk is being listed, or nil. r.mu is held.
 func (r *Prefetcher) claim(index sample.Index) *staging.Extent {
 	s := r.later.samples[index]
 	if s == nil {
@@ -129,7 +129,7 @@ func (r *Prefetcher) claim(index sample.Index) *staging.Extent {
 	return s.x
 }
 
-// forgetLater removes a sample from the table; its copy, if there is one, is the caller's. r.mu is held.
+// forgetLater removes a sample from the table. The caller takes over its copy, if there is one. r.mu is held.
 func (r *Prefetcher) forgetLater(index sample.Index) {
 	s := r.later.samples[index]
 	if s.x != nil {
@@ -139,7 +139,7 @@ func (r *Prefetcher) forgetLater(index sample.Index) {
 	r.later.n.Store(int64(len(r.later.samples)))
 }
 
-// passLater forgets the chunks of a rank that have been listed. r.mu is held.
+// passLater forgets the noted chunks of a rank that have been listed. r.mu is held.
 func (r *Prefetcher) passLater(c *rankCursor) {
 	l := &c.later
 	for len(l.list) > 0 && l.list[0].at.Before(c.next) {
@@ -148,7 +148,7 @@ func (r *Prefetcher) passLater(c *rankCursor) {
 	l.blocked = false
 }
 
-// dropLater forgets a chunk that was noted, and frees its copies. r.mu is held.
+// dropLater forgets a noted chunk, and frees its copies. r.mu is held.
 func (r *Prefetcher) dropLater(c *rankCursor, i int) (freed bool) {
 	l := &c.later
 	for _, index := range l.list[i].samples {
@@ -163,7 +163,7 @@ func (r *Prefetcher) dropLater(c *rankCursor, i int) (freed bool) {
 	return freed
 }
 
-// dropAllLater forgets all that was noted for a rank: its order has changed, it has jumped, or it is over. r.mu is held.
+// dropAllLater forgets all noted chunks of a rank: its order has changed, it has jumped, or it has ended. r.mu is held.
 func (r *Prefetcher) dropAllLater(c *rankCursor) {
 	for len(c.later.list) > 0 {
 		r.dropLater(c, len(c.later.list)-1)
@@ -171,8 +171,8 @@ func (r *Prefetcher) dropAllLater(c *rankCursor) {
 	c.later = laterChunks{}
 }
 
-// trimLater frees the copies of a rank that its part of the memory has no room for any longer. Those in half of its share stay when the pass is interrupted, as between two epochs.
-// r.mu is held.
+// trimLater frees copies of a rank that exceed its part of the memory. Copies in half of the rank's share stay when the scan is
+// interrupted, for example between two epochs. r.mu is held.
 func (r *Prefetcher) trimLater(c *rankCursor) {
 	most := c.laterShare()
 	if !c.passing {
@@ -182,7 +182,7 @@ func (r *Prefetcher) trimLater(c *rankCursor) {
 	}
 }
 
-// yieldLater frees copies of the chunk that is needed last of the rank with most of them. It returns false if there are none. r.mu is held.
+// yieldLater frees copies of the last needed chunk of the rank with the most copies. It returns false if there are none. r.mu is held.
 func (r *Prefetcher) yieldLater() bool {
 	var most *rankCursor
 	for _, c := range r.ranks {
@@ -200,7 +200,7 @@ func (r *Prefetcher) yieldsLater() bool {
 	return r.yieldLater()
 }
 
-// shortenLater forgets the last chunks that were noted, until that has freed a copy. r.mu is held.
+// shortenLater forgets noted chunks from the last one on, until that frees a copy. r.mu is held.
 func (r *Prefetcher) shortenLater(c *rankCursor) (freed bool) {
 	for len(c.later.list) > 0 && !freed {
 		freed = r.dropLastLater(c)
@@ -208,14 +208,14 @@ func (r *Prefetcher) shortenLater(c *rankCursor) (freed bool) {
 	return freed
 }
 
-// dropLastLater forgets the last chunk that was noted, which may be noted again. r.mu is held.
+// dropLastLater forgets the last noted chunk. It may be noted again. r.mu is held.
 func (r *Prefetcher) dropLastLater(c *rankCursor) (freed bool) {
 	last := len(c.later.list) - 1
 	c.later.next = c.later.list[last].at
 	return r.dropLater(c, last)
 }
 
-// keepLater copies the samples of a slot that later chunks want, as far as there is memory: for a chunk that is needed before others, theirs is used.
+// keepLater copies the samples of a slot that later chunks want, if there is memory. Copies for an earlier chunk may replace copies for a later one.
 func (r *Prefetcher) keepLater(members func(func(sample.Index))) (kept Kept) {
 	if r.later.n.Load() == 0 {
 		return nil
@@ -225,7 +225,7 @@ func (r *Prefetcher) keepLater(members func(func(sample.Index))) (kept Kept) {
 	members(func(index sample.Index) {
 		switch s := r.later.samples[index]; {
 		case s == nil || r.prefetches[index] != nil:
-		case s.x != nil: // it has lain in a slot before
+		case s.x != nil: // it was in a slot before
 			kept = append(kept, s.x)
 		default:
 			wanted = append(wanted, index)
@@ -240,7 +240,7 @@ func (r *Prefetcher) keepLater(members func(func(sample.Index))) (kept Kept) {
 	return kept
 }
 
-// copyLater copies a sample that lies in a slot; nil: it is not wanted any longer, or there is no room.
+// copyLater copies a sample that is in a slot. It returns nil if no chunk wants the sample any longer, or if there is no room.
 func (r *Prefetcher) copyLater(index sample.Index) *staging.Extent {
 	size := r.cache.Manifest.Size(index)
 	r.mu.Lock()
@@ -270,7 +270,7 @@ func (r *Prefetcher) copyLater(index sample.Index) *staging.Extent {
 	return s.x
 }
 
-// hasRoomLater reports whether the copies of a rank may take n bytes more for a sample. Those of chunks that come after the sample's make room for it. r.mu is held.
+// hasRoomLater reports whether the copies of a rank may take n more bytes for a sample. It first drops copies for chunks after the sample's. r.mu is held.
 func (r *Prefetcher) hasRoomLater(s *laterSample, n int64) bool {
 	c := s.of
 	for c.later.bytes+n > c.laterShare() {

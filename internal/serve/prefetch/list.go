@@ -20,27 +20,27 @@ func (r *Prefetcher) list() {
 		case <-r.ctx.Done():
 		}
 	}
-	r.tellIdle(false)
+	r.notifyIdle(false)
 }
 
-// listOne lists the next chunk of the rank that has the fewest bytes in memory. It returns false when there is none, or no room.
+// listOne lists the next chunk of the rank with the fewest bytes in memory. It returns false if there is none, or no room.
 func (r *Prefetcher) listOne() bool {
 	r.mu.Lock()
-	c, full := r.hungriest()
+	c, full := r.rankToList()
 	if c == nil {
 		full = full && r.inFlight == 0 && !r.hasTodo()
 		r.mu.Unlock()
-		r.wakeUp(int(sample.FromLog)) // chunks may have waited for those behind them
-		r.tellIdle(full)
+		r.wakeUp(int(sample.FromLog)) // a chunk may have waited for later chunks to be listed (nextTodo)
+		r.notifyIdle(full)
 		return false
 	}
 	at := c.next
 	r.mu.Unlock()
-	coming, ok := r.o.Chunk(at) // may take a second the first time
+	coming, ok := r.o.Chunk(at) // the first call may take a second
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !c.asked.Before(at) {
-		defer r.cache.Staging.Notify() // a request that waits for the listing of its chunk looks again: not all of it may be left to the Prefetcher
+		defer r.cache.Staging.Notify() // a request that waited for the listing of its chunk looks again: the Prefetcher may not read all of it
 	}
 	switch {
 	case c.next != at || r.ranks[c.rank] != c: // the rank has jumped meanwhile, or is forgotten
@@ -61,14 +61,14 @@ func (r *Prefetcher) listOne() bool {
 	return true
 }
 
-// hungriest returns the rank to list for: of the ranks that have not used up their share, the one with the fewest bytes. full means that a rank has used
-// up its share. The chunk that a rank asks for is listed all the same, and the rank frees the chunks that it has left behind. r.mu is held.
-func (r *Prefetcher) hungriest() (best *rankCursor, full bool) {
+// rankToList returns the rank to list a chunk for: of the ranks below their share, the one with the fewest bytes. full means that a rank
+// has used up its share. The chunk that a rank requests is listed regardless, and the rank frees the chunks before it. r.mu is held.
+func (r *Prefetcher) rankToList() (best *rankCursor, full bool) {
 	r.shareOut()
 	for _, c := range r.ranks {
 		r.trimLater(c)
 		waits := !c.asked.Before(c.next) || c.hasStale()
-		for waits && c.bytes >= c.share && r.letGo(c) {
+		for waits && c.bytes >= c.share && r.dropAbandoned(c) {
 		}
 		switch {
 		case c.blocked || r.ctx.Err() != nil:
@@ -81,7 +81,7 @@ func (r *Prefetcher) hungriest() (best *rankCursor, full bool) {
 	return best, full
 }
 
-// add lists what is left of a chunk, or brings a listed chunk up to date. A chunk of which nothing is left leaves no trace. r.mu is held.
+// add lists the samples of a chunk that the Prefetcher must read, or updates a listed chunk. It lists no empty chunk. r.mu is held.
 func (r *Prefetcher) add(c *rankCursor, at chunker.Position, coming *Coming) {
 	i, listed := c.find(at)
 	k := &chunk{of: c, at: at, asked: at == c.asked, near: coming.Near}
@@ -113,7 +113,7 @@ func (r *Prefetcher) add(c *rankCursor, at chunker.Position, coming *Coming) {
 	}
 }
 
-// want adds a sample to a chunk that does not have it yet: its prefetch for another chunk, or a new one. r.mu is held.
+// want adds a sample to a chunk that does not have it yet. It uses the sample's prefetch for another chunk, or makes one. r.mu is held.
 func (r *Prefetcher) want(k *chunk, index sample.Index, size uint32, coming *Coming) {
 	pf := r.prefetches[index]
 	if x := r.claim(index); x != nil && pf == nil {
@@ -127,12 +127,12 @@ func (r *Prefetcher) want(k *chunk, index sample.Index, size uint32, coming *Com
 	}
 	switch {
 	case pf != nil && slices.Contains(pf.chunks, k):
-		return // twice in one chunk: one prefetch is enough
+		return // the chunk has the sample twice: one prefetch is enough
 	case pf != nil && pf.state == prefetchInSlot:
 	case pf != nil && pf.state != prefetchReady:
 		k.left++
 	case pf != nil && r.cache.Staging.KeepMore(pf.x):
-	default: // it has no prefetch, or its extent is gone
+	default: // it has no prefetch, or its extent was freed
 		pf = &prefetch{index: index, size: size, path: sample.FromLog, near: coming.Near, along: coming.Along}
 		if !coming.Cached {
 			pf.path = r.pathOf(index)
@@ -143,7 +143,7 @@ func (r *Prefetcher) want(k *chunk, index sample.Index, size uint32, coming *Com
 	r.appendTo(k, pf)
 }
 
-// appendTo lets a chunk wait for a prefetch. r.mu is held.
+// appendTo adds a prefetch to the prefetches that a chunk waits for. r.mu is held.
 func (r *Prefetcher) appendTo(k *chunk, pf *prefetch) {
 	pf.chunks = append(pf.chunks, k)
 	if pf.state == prefetchQueued {
@@ -154,13 +154,13 @@ func (r *Prefetcher) appendTo(k *chunk, pf *prefetch) {
 	k.of.bytes += int64(fetch.SideBytes(pf.size))
 }
 
-// hasStale reports whether a chunk is to be listed once more.
+// hasStale reports whether a chunk must be listed again.
 func (c *rankCursor) hasStale() bool {
 	n := len(c.chunks)
 	return n > 0 && c.chunks[n-1].stale && !c.chunks[n-1].at.Before(c.next)
 }
 
-// leaveRest takes what is not begun off the chunks from a position on: something else brings it. r.mu is held.
+// leaveRest removes prefetches that have not begun from the chunks at from and later: another producer loads their samples. r.mu is held.
 func (r *Prefetcher) leaveRest(c *rankCursor, from chunker.Position) {
 	for _, k := range c.chunks {
 		k.stale = false
@@ -170,7 +170,7 @@ func (r *Prefetcher) leaveRest(c *rankCursor, from chunker.Position) {
 	}
 }
 
-// hasTodo reports whether a read is still to be begun. r.mu is held.
+// hasTodo reports whether a read is left to begin. r.mu is held.
 func (r *Prefetcher) hasTodo() bool {
 	for _, c := range r.ranks {
 		for _, p := range r.paths {
@@ -182,7 +182,7 @@ func (r *Prefetcher) hasTodo() bool {
 	return false
 }
 
-// firstTodo returns the first chunk of which something is to be begun on a path; nil: there is none.
+// firstTodo returns the first chunk with a read left to begin on a path, or nil.
 func (c *rankCursor) firstTodo(p sample.Origin) *chunk {
 	for ; c.begun[p] < len(c.chunks); c.begun[p]++ {
 		k := c.chunks[c.begun[p]]
@@ -196,7 +196,7 @@ func (c *rankCursor) firstTodo(p sample.Origin) *chunk {
 	return nil
 }
 
-// nextTodo returns the chunk of which something is to be begun next on a path: the first one, but for one that waits for others to be listed.
+// nextTodo returns the chunk whose reads begin next on a path: firstTodo, or nil if that chunk waits for others to be listed.
 func (c *rankCursor) nextTodo(p sample.Origin) *chunk {
 	k := c.firstTodo(p)
 	if k == nil || p != sample.FromLog || !k.near || k.isUrgent() {
@@ -215,8 +215,8 @@ func (c *rankCursor) nextTodo(p sample.Origin) *chunk {
 	return k
 }
 
-// take takes the prefetches out of their lists that are to be begun next on a path: always for the job, and of it the rank, with the fewest bytes on their way, in
-// the order in which the rank needs them. r.mu is taken.
+// take takes the next prefetches on a path off their lists. It always chooses the job with the fewest bytes in flight, and in it the rank
+// with the fewest. Prefetches of one rank come in the order of need. take locks r.mu.
 func (r *Prefetcher) take(p sample.Origin, samples, bytes int) (burst []*prefetch) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -231,10 +231,10 @@ func (r *Prefetcher) take(p sample.Origin, samples, bytes int) (burst []*prefetc
 		jobs[c.rank.Job] += c.inFlight[p] * weight(c.rank.Job)
 	}
 	todo := (*rankCursor).nextTodo
-	if r.gaveWay[p] && r.hasUrgentTodo(p) {
+	if r.yielded[p] && r.hasUrgentTodo(p) {
 		todo = (*rankCursor).urgentTodo
 	}
-	r.gaveWay[p] = false
+	r.yielded[p] = false
 	for len(burst) < samples && taken < bytes {
 		var from *chunk
 		for _, c := range r.ranks {
@@ -245,7 +245,7 @@ func (r *Prefetcher) take(p sample.Origin, samples, bytes int) (burst []*prefetc
 		if from == nil {
 			break
 		}
-		// As many of one chunk as come before the next rank's turn: an even share of the burst.
+		// At most an even share of the burst comes from one chunk before the next rank's turn.
 		for quota := max(1, samples/max(1, len(r.ranks))/2); quota > 0 && len(from.todo[p]) > 0 && len(burst) < samples && taken < bytes; quota-- {
 			pf := from.todo[p][0]
 			from.todo[p], pf.on = from.todo[p][1:], nil
@@ -259,11 +259,11 @@ func (r *Prefetcher) take(p sample.Origin, samples, bytes int) (burst []*prefetc
 			burst = append(burst, pf)
 		}
 	}
-	r.inHand[p] = burst
+	r.current[p] = burst
 	return burst
 }
 
-// readOnceMore lists a prefetch that its chunks counted as there. r.mu is held.
+// readOnceMore lists a prefetch again that its chunks had counted as ready. r.mu is held.
 func (r *Prefetcher) readOnceMore(pf *prefetch) {
 	pf.state, pf.path = prefetchQueued, r.pathOf(pf.index)
 	for _, k := range pf.chunks {
@@ -276,7 +276,7 @@ func (r *Prefetcher) readOnceMore(pf *prefetch) {
 func (r *Prefetcher) putBack(pf *prefetch, p sample.Origin) {
 	r.settle(pf)
 	if len(pf.chunks) == 0 {
-		pf.dropAlong()
+		pf.dropOpportunistic()
 		return
 	}
 	pf.state, pf.path = prefetchQueued, p
@@ -284,7 +284,7 @@ func (r *Prefetcher) putBack(pf *prefetch, p sample.Origin) {
 	r.wakeUp(int(p))
 }
 
-// settle ends a prefetch's part in its rank's bytes on their way. r.mu is held.
+// settle takes a prefetch out of its rank's bytes in flight. r.mu is held.
 func (r *Prefetcher) settle(pf *prefetch) {
 	if pf.of != nil {
 		pf.of.inFlight[pf.path] -= int64(pf.size)

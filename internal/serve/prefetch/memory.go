@@ -8,10 +8,10 @@ import (
 	"lcache/sample"
 )
 
-// Chunks lie in the ring, and with Options.Side in side memory as well. What is there and not leased can be given up at any time, which costs
-// a second read: for a chunk that is needed earlier, and for a request by index that waits for side memory.
+// Chunks use the miss ring, and with Options.Side also side memory. Samples that are not leased can be evicted at any time, at the cost
+// of a second read: for a chunk that is needed earlier, or for a request by index that waits for side memory.
 
-// memory is how many bytes chunks may lie in.
+// memory returns the bytes that chunks may use.
 func (r *Prefetcher) memory() int64 {
 	if r.side.Load() {
 		return r.cache.Staging.MissBytes() + r.cache.Staging.SideBytes()
@@ -19,7 +19,7 @@ func (r *Prefetcher) memory() int64 {
 	return r.cache.Staging.MissBytes()
 }
 
-// largestPiece is the most that can be had in one piece.
+// largestPiece returns the largest possible allocation.
 func (r *Prefetcher) largestPiece() int64 {
 	if r.side.Load() {
 		return max(r.cache.Staging.MissBytes(), r.cache.Staging.SideBytes())
@@ -27,7 +27,7 @@ func (r *Prefetcher) largestPiece() int64 {
 	return r.cache.Staging.MissBytes()
 }
 
-// alloc takes memory for a read, if there is some.
+// alloc allocates memory for a read, if there is room.
 func (r *Prefetcher) alloc(of *prefetch, n int) (*staging.Extent, bool) {
 	if x, ok := r.cache.Staging.Alloc(staging.Miss, of.index, n); ok || !r.side.Load() {
 		return x, ok
@@ -35,13 +35,14 @@ func (r *Prefetcher) alloc(of *prefetch, n int) (*staging.Extent, bool) {
 	return r.f.TrySide(int64(n))
 }
 
-// wait waits until there are n bytes of memory for some prefetches, and ready reports that they may be begun. pause is called before each wait. wait returns nil
-// when no chunk wants the samples any longer, when they never fit, and when a rank asks for a chunk of which something is still to be begun on the path: the memory may be full of
-// what is needed later, and only the reads of that chunk may take it. Then the prefetches are listed again. inPieces says that a rank waits for several prefetches, and that there is memory
-// for each of them but not for all in one piece.
+// wait waits until n bytes are allocated for some prefetches, and ready reports that they may begin. It calls pause before each wait.
+// wait returns nil, and lists the prefetches again, in three cases: no chunk wants the samples any longer; they can never fit; a
+// rank requests a chunk with reads left to begin on the path. In the last case memory may be full of samples that are needed later,
+// and only the reads of that chunk may evict them. inPieces means that a rank waits for several prefetches, and that there is memory
+// for each of them, but not for all in one piece.
 func (r *Prefetcher) wait(p sample.Origin, n int, prefetches []*prefetch, ready func() bool, pause func()) (x *staging.Extent, inPieces bool) {
 	defer func() {
-		for _, other := range r.paths { // they may have let these prefetches go first
+		for _, other := range r.paths { // they may have evicted samples for these prefetches first
 			if other.from != p {
 				r.wakeUp(int(other.from))
 			}
@@ -52,20 +53,20 @@ func (r *Prefetcher) wait(p sample.Origin, n int, prefetches []*prefetch, ready 
 		x, got := r.allot(p, n, prefetches, ready)
 		switch got {
 		case allotted:
-			r.tellIdle(false)
+			r.notifyIdle(false)
 			return x, false
 		case allotInPieces:
 			return nil, true
 		case allotAgain:
 			continue
 		case allotFull:
-			r.tellIdle(true)
+			r.notifyIdle(true)
 		}
 		if got == allotUnwanted {
 			break
 		}
 		pause()
-		if got == allotFull && r.giveWay(p, prefetches) {
+		if got == allotFull && r.yieldToUrgent(p, prefetches) {
 			return nil, false
 		}
 		select {
@@ -80,19 +81,19 @@ func (r *Prefetcher) wait(p sample.Origin, n int, prefetches []*prefetch, ready 
 	return nil, false
 }
 
-// allotment is what became of an attempt to take memory.
+// allotment is the result of an attempt to allocate memory.
 type allotment uint8
 
 const (
 	allotted      allotment = iota // there was room
 	allotUnwanted                  // no chunk wants the samples
-	allotNotYet                    // they may not be begun yet
-	allotAgain                     // a chunk was freed for them: the next attempt may find room
-	allotInPieces                  // there is room for each of them, and not for all in one piece, and a rank waits for them
+	allotNotYet                    // ready returned false
+	allotAgain                     // a chunk was evicted: the next attempt may find room
+	allotInPieces                  // there is room for each prefetch but not for all in one piece, and a rank waits for them
 	allotFull                      // there is no room
 )
 
-// allot tries to take n bytes for some prefetches: see wait.
+// allot tries to allocate n bytes for some prefetches; see wait.
 func (r *Prefetcher) allot(p sample.Origin, n int, prefetches []*prefetch, ready func() bool) (*staging.Extent, allotment) {
 	r.mu.Lock()
 	if int64(n) > r.largestPiece() { // a request will read it by index
@@ -119,7 +120,7 @@ func (r *Prefetcher) allot(p sample.Origin, n int, prefetches []*prefetch, ready
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
-	case r.squeeze(prefetches):
+	case r.evictForUrgent(prefetches):
 		return nil, allotAgain
 	case len(prefetches) > 1 && isUrgent(prefetches) && r.free() >= int64(n):
 		return nil, allotInPieces
@@ -127,7 +128,7 @@ func (r *Prefetcher) allot(p sample.Origin, n int, prefetches []*prefetch, ready
 	return nil, allotFull
 }
 
-// leaveChunks takes a prefetch that never fits off its chunks, so that its bytes do not count as taken. Prefetcher.mu is held.
+// leaveChunks removes a prefetch that can never fit from its chunks, so that its bytes do not count as used. Prefetcher.mu is held.
 func (pf *prefetch) leaveChunks() {
 	for _, k := range pf.chunks {
 		k.prefetches = slices.DeleteFunc(k.prefetches, func(other *prefetch) bool { return other == pf })
@@ -138,7 +139,7 @@ func (pf *prefetch) leaveChunks() {
 	pf.chunks = nil
 }
 
-// spared returns how many bytes the other paths still need for earlier chunks of the same rank: memory goes to what is needed first. r.mu is held.
+// spared returns the bytes that the other paths still need for earlier chunks of the same rank, because memory goes to the earliest chunk first. r.mu is held.
 func (r *Prefetcher) spared(p sample.Origin, prefetches []*prefetch) (n int64) {
 	first := firstWanting(prefetches)
 	for _, other := range r.paths {
@@ -149,9 +150,9 @@ func (r *Prefetcher) spared(p sample.Origin, prefetches []*prefetch) (n int64) {
 	return n
 }
 
-// neededBefore returns how many bytes a path still needs for chunks of a rank that come before one of them. r.mu is held.
+// neededBefore returns the bytes that a path still needs for chunks of a rank before first. r.mu is held.
 func (r *Prefetcher) neededBefore(first *chunk, p sample.Origin) (n int64) {
-	for _, pf := range r.inHand[p] {
+	for _, pf := range r.current[p] {
 		if pf.state == prefetchTaken && pf.of == first.of && len(pf.chunks) > 0 && pf.neededBy().at.Before(first.at) {
 			n += int64(fetch.SideBytes(pf.size))
 		}
@@ -170,7 +171,7 @@ func (r *Prefetcher) neededBefore(first *chunk, p sample.Origin) (n int64) {
 	return n
 }
 
-// firstWanting returns the first of the chunks that want some prefetches; nil: none does.
+// firstWanting returns the first of the chunks that want some prefetches, or nil.
 func firstWanting(prefetches []*prefetch) (first *chunk) {
 	for _, pf := range prefetches {
 		for _, k := range pf.chunks {
@@ -182,7 +183,7 @@ func firstWanting(prefetches []*prefetch) (first *chunk) {
 	return first
 }
 
-// free returns how many bytes of the memory are not taken.
+// free returns the free bytes of the memory.
 func (r *Prefetcher) free() int64 {
 	n := r.cache.Staging.Free(staging.Miss)
 	if r.side.Load() {
@@ -191,14 +192,14 @@ func (r *Prefetcher) free() int64 {
 	return n
 }
 
-// tellIdle tells Options.Idle of a change.
-func (r *Prefetcher) tellIdle(idle bool) {
+// notifyIdle calls Options.Idle when idle has changed.
+func (r *Prefetcher) notifyIdle(idle bool) {
 	if r.o.Idle != nil && r.idle.Swap(idle) != idle {
 		r.o.Idle(idle)
 	}
 }
 
-// makeRoom unlists ranks' chunks beyond their share, which has become smaller: there is one rank more than expected, or less memory. r.mu is held.
+// makeRoom unlists chunks beyond their rank's share. Shares shrink when there are more ranks than expected, or less memory. r.mu is held.
 func (r *Prefetcher) makeRoom() {
 	r.shareOut()
 	for _, c := range r.ranks {
@@ -209,7 +210,7 @@ func (r *Prefetcher) makeRoom() {
 	}
 }
 
-// unlist removes the last chunk that was listed for a rank. The chunk is listed again in its turn.
+// unlist removes the last listed chunk of a rank. It is listed again in its turn.
 func (r *Prefetcher) unlist(c *rankCursor) {
 	last := len(c.chunks) - 1
 	if at := c.chunks[last].at; at.Before(c.next) {
@@ -218,14 +219,14 @@ func (r *Prefetcher) unlist(c *rankCursor) {
 	r.pass(c, last)
 }
 
-// squeeze frees a chunk when a chunk that a rank asks for now has no room. It frees a chunk that is needed later (a read of several samples may
-// take more memory than is counted for each), or a chunk of an epoch that its rank has left. r.mu is held.
-func (r *Prefetcher) squeeze(needy []*prefetch) bool {
-	return isUrgent(needy) && r.giveUpOne()
+// evictForUrgent evicts a chunk for an urgent chunk that has no room. It evicts a chunk that is needed later, or a chunk of an epoch that
+// its rank has left. Even within the shares there may be no room, because a read of several samples may take more memory than is counted for each. r.mu is held.
+func (r *Prefetcher) evictForUrgent(needy []*prefetch) bool {
+	return isUrgent(needy) && r.evictOne()
 }
 
-// giveWay lists prefetches again if they are for later chunks than one that a rank asks for, of which something is still to be begun on the path.
-func (r *Prefetcher) giveWay(p sample.Origin, prefetches []*prefetch) bool {
+// yieldToUrgent lists prefetches again if an urgent chunk has reads left to begin on the path and these prefetches are for later chunks.
+func (r *Prefetcher) yieldToUrgent(p sample.Origin, prefetches []*prefetch) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if isUrgent(prefetches) || !r.hasUrgent(p) {
@@ -234,16 +235,16 @@ func (r *Prefetcher) giveWay(p sample.Origin, prefetches []*prefetch) bool {
 	for _, pf := range prefetches {
 		r.putBack(pf, p)
 	}
-	r.gaveWay[p] = true
+	r.yielded[p] = true
 	return true
 }
 
-// hasUrgent reports whether something is to be begun on a path for a chunk that a rank asks for. r.mu is held.
+// hasUrgent reports whether an urgent chunk has reads left to begin on a path. r.mu is held.
 func (r *Prefetcher) hasUrgent(p sample.Origin) bool {
-	return r.hasUrgentTodo(p) || slices.ContainsFunc(r.inHand[p], func(pf *prefetch) bool { return pf.state == prefetchTaken && isUrgent([]*prefetch{pf}) })
+	return r.hasUrgentTodo(p) || slices.ContainsFunc(r.current[p], func(pf *prefetch) bool { return pf.state == prefetchTaken && isUrgent([]*prefetch{pf}) })
 }
 
-// hasUrgentTodo is hasUrgent without the burst that was taken. r.mu is held.
+// hasUrgentTodo is hasUrgent without the current burst. r.mu is held.
 func (r *Prefetcher) hasUrgentTodo(p sample.Origin) bool {
 	for _, c := range r.ranks {
 		if c.urgentTodo(p) != nil {
@@ -253,7 +254,7 @@ func (r *Prefetcher) hasUrgentTodo(p sample.Origin) bool {
 	return false
 }
 
-// urgentTodo returns firstTodo if the rank asks for it now; else nil.
+// urgentTodo returns firstTodo if it is urgent, else nil.
 func (c *rankCursor) urgentTodo(p sample.Origin) *chunk {
 	if k := c.firstTodo(p); k != nil && !c.asked.Before(k.at) {
 		return k
@@ -261,20 +262,21 @@ func (c *rankCursor) urgentTodo(p sample.Origin) *chunk {
 	return nil
 }
 
-// isUrgent reports whether a rank asks for one of the chunks that want some prefetches. Prefetcher.mu is held.
+// isUrgent reports whether some prefetches are for an urgent chunk. Prefetcher.mu is held.
 func isUrgent(prefetches []*prefetch) bool {
 	return slices.ContainsFunc(prefetches, func(pf *prefetch) bool { return slices.ContainsFunc(pf.chunks, (*chunk).isUrgent) })
 }
 
-// giveUpOne frees what is missed least: a chunk of an epoch that its rank has left, else what the last chunk of the rank with the most bytes has on the first path, else on the next one
-// but the last, else that chunk. It returns false if there is nothing but what ranks request now. r.mu is held.
-func (r *Prefetcher) giveUpOne() bool {
+// evictOne evicts the samples that cost least. First choice: a chunk of an epoch that its rank has left. Then it takes the last chunk of
+// the rank with the most bytes: its samples from the first path, else from the next paths except the last, else all of it. It
+// returns false if everything left is urgent. r.mu is held.
+func (r *Prefetcher) evictOne() bool {
 	if r.yieldLater() {
 		return true
 	}
 	var most *rankCursor
 	for _, c := range r.ranks {
-		if r.letGo(c) {
+		if r.dropAbandoned(c) {
 			return true
 		}
 		if n := len(c.chunks); n > 0 && c.asked.Before(c.chunks[n-1].at) && c.hasLater() && (most == nil || c.bytes > most.bytes) {
@@ -286,7 +288,7 @@ func (r *Prefetcher) giveUpOne() bool {
 	}
 	for _, p := range r.paths[:len(r.paths)-1] {
 		for i := len(most.chunks) - 1; i >= 0 && most.asked.Before(most.chunks[i].at); i-- {
-			if r.shed(most.chunks[i], p.from) {
+			if r.evictPath(most.chunks[i], p.from) {
 				return true
 			}
 		}
@@ -295,7 +297,7 @@ func (r *Prefetcher) giveUpOne() bool {
 	return true
 }
 
-// hasLater reports whether a sample is read already for a chunk after the one that the rank asks for.
+// hasLater reports whether a sample has been read for a chunk after the requested one.
 func (c *rankCursor) hasLater() bool {
 	for i := len(c.chunks) - 1; i >= 0 && c.asked.Before(c.chunks[i].at); i-- {
 		if c.chunks[i].holds() {
@@ -305,18 +307,18 @@ func (c *rankCursor) hasLater() bool {
 	return false
 }
 
-// shed frees what a chunk, and no other, has on a path, to be read once more. r.mu is held.
-func (r *Prefetcher) shed(k *chunk, p sample.Origin) (freed bool) {
+// evictPath evicts the samples that only this chunk wants and that a path has read. They are listed again. r.mu is held.
+func (r *Prefetcher) evictPath(k *chunk, p sample.Origin) (freed bool) {
 	for _, pf := range k.prefetches {
 		if pf.path == p && len(pf.chunks) == 1 {
-			freed = r.giveBack(pf) || freed
+			freed = r.evict(pf) || freed
 		}
 	}
 	return freed
 }
 
-// giveBack frees a sample that was read, unless clients hold it, and lists it to be read once more. r.mu is held.
-func (r *Prefetcher) giveBack(pf *prefetch) bool {
+// evict frees a sample that was read, unless clients hold it, and lists it again. r.mu is held.
+func (r *Prefetcher) evict(pf *prefetch) bool {
 	if pf.x == nil || r.prefetches[pf.index] != pf || !r.cache.Staging.KeepAtMost(pf.x, 0) {
 		return false
 	}
@@ -325,8 +327,8 @@ func (r *Prefetcher) giveBack(pf *prefetch) bool {
 	return true
 }
 
-// letGo frees the first chunk that a rank did not ask for in an epoch that it has left. r.mu is held.
-func (r *Prefetcher) letGo(c *rankCursor) bool {
+// dropAbandoned frees the first chunk that a rank skipped in an epoch that it has left. r.mu is held.
+func (r *Prefetcher) dropAbandoned(c *rankCursor) bool {
 	i := slices.IndexFunc(c.chunks, func(k *chunk) bool { return !k.asked && k.at.Epoch < c.asked.Epoch })
 	if i >= 0 {
 		r.pass(c, i)
@@ -334,13 +336,13 @@ func (r *Prefetcher) letGo(c *rankCursor) bool {
 	return i >= 0
 }
 
-// YieldAny frees something on the first path that has something (fetch.Yielder): what the last path brings costs most to read once more.
+// YieldAny implements fetch.Yielder. It evicts samples of the first path that has some, because samples of the last path cost most to read again.
 func (r *Prefetcher) YieldAny() bool {
 	return slices.ContainsFunc(r.paths, func(p path) bool { return r.YieldOne(p.from) })
 }
 
-// YieldOne frees what a chunk has on a path in side memory, for a caller that needs it (fetch.Yielder): first of chunks that are needed later, then of those that ranks have left behind, never of
-// those that they ask for now.
+// YieldOne implements fetch.Yielder. It evicts samples of one path from side memory: first of chunks that are needed later, then of
+// chunks before the rank's position. It never evicts samples of urgent chunks.
 func (r *Prefetcher) YieldOne(p sample.Origin) (freed bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -356,7 +358,7 @@ func (r *Prefetcher) YieldOne(p sample.Origin) (freed bool) {
 				}
 				for _, pf := range k.prefetches {
 					if pf.path == p && pf.x != nil && r.cache.Staging.IsSide(pf.x) && !slices.ContainsFunc(pf.chunks, func(k *chunk) bool { return k.asked }) {
-						freed = r.giveBack(pf) || freed
+						freed = r.evict(pf) || freed
 					}
 				}
 				if freed {
@@ -368,7 +370,7 @@ func (r *Prefetcher) YieldOne(p sample.Origin) (freed bool) {
 	return false
 }
 
-// Starved frees the chunks that ranks have left behind, after a request has waited for room until its patience was over.
+// Starved frees the chunks before the ranks' positions. Call it after a request has waited for room until its deadline.
 func (r *Prefetcher) Starved() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -377,5 +379,5 @@ func (r *Prefetcher) Starved() {
 			r.pass(c, 0)
 		}
 	}
-	r.nudge()
+	r.wakeAll()
 }

@@ -5,16 +5,16 @@ import (
 	"lcache/sample"
 )
 
-// Where substitutes are allowed an epoch goes through the cache piece by piece: what lies in one is asked for within a few of them. So a piece is read at once, also what is needed of it much later
-// than the rest, as far as it is listed.
+// Where substitutes are allowed, an epoch uses the cache piece by piece: the samples of one piece are requested within a few chunks. So
+// all listed samples of a piece are read together, including samples that are needed much later.
 
-// piece is a part of a segment that is read at once.
+// piece is a part of a segment that is read together.
 type piece struct {
 	half, seg int
 	at        uint64 // in units of largestRead
 }
 
-// gather adds to a burst what is listed and lies in the same pieces.
+// gather adds to a burst the listed samples of the same pieces.
 func (r *Prefetcher) gather(burst []*prefetch) []*prefetch {
 	var around []sample.Index
 	seen := map[piece]bool{}

@@ -98,7 +98,7 @@ func TestFirstPathGivesWayFirst(t *testing.T) {
 			var gone []sample.Index
 			for range 20 {
 				was := gone
-				if how == "urgent" && !b.giveUpOne() || how == "request" && !b.YieldAny() {
+				if how == "urgent" && !b.evictOne() || how == "request" && !b.YieldAny() {
 					break
 				}
 				for index := range sample.Index(9) {

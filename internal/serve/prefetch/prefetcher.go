@@ -1,7 +1,8 @@
-// Package prefetch reads samples ahead of the requests of ranks whose order is known: from the log at their locations, many at once, or else from the source.
+// Package prefetch reads samples before ranks request them: from the log with random reads, many at once, or else from the source.
 //
-// In the static layout it loads every sample, and in the log layout those that the scan does not load. Its owner says which chunk comes at a position (Options.Chunk), and reports requests
-// and deliveries (Prefetcher.Asked, Prefetcher.Delivered). Samples are published in staging, where requests find them. Single reads, deadlines and checksums are package fetch's.
+// It needs the ranks' order. In the static layout it loads every sample, and in the log layout the samples that the scan does not load.
+// The caller provides the chunk at each position (Options.Chunk), and reports requests and deliveries (Prefetcher.Asked,
+// Prefetcher.Delivered). Samples are published in staging, where requests find them. Package fetch does single reads, deadlines and checksums.
 package prefetch
 
 import (
@@ -18,79 +19,80 @@ import (
 	"lcache/sample"
 )
 
-// Options configure a Prefetcher. The Prefetcher holds no lock of its own while it calls Chunk, Later or Idle.
+// Options configure a Prefetcher. It holds no lock while it calls Chunk, Later or Idle.
 type Options struct {
-	// Chunk returns the chunk at a position. ok is false past the job's end, while the order is not known, and where nothing is left to
-	// the Prefetcher from there on: it calls Chunk again after Changed or Refresh, and where the rank has jumped.
+	// Chunk returns the chunk at a position. ok is false after the job's end, while the order is not known, and if the Prefetcher must load
+	// nothing from there on. The Prefetcher calls Chunk again after Changed or Refresh, and when the rank jumps.
 	Chunk func(at chunker.Position) (c Coming, ok bool)
-	// Later is Chunk for chunks that are noted for copies, and may never be listed. Nil: Chunk.
+	// Later is Chunk for chunks that are only noted for copies, and may never be listed. Nil: Chunk.
 	Later func(at chunker.Position) (c Coming, ok bool)
-	// Count returns the Counts of single reads for a job. Nil is allowed.
+	// Count returns the Counts of single reads of a job. It may be nil.
 	Count func(job int) *fetch.Counts
-	// Side lets chunks lie in side memory, too, as far as no request waits for it. A request that does gets it back.
+	// Side lets chunks use side memory too. Requests that wait for side memory get it back.
 	Side bool
-	// Leased is how many bytes clients may hold at once. Reading ahead leaves that part of the memory free.
+	// Leased is the number of bytes that clients may hold at once. Prefetching leaves that part of the memory free.
 	Leased int64
-	// Ranks is how many ranks are expected. Each rank has its share from the start, so that no chunk is taken back when the others come.
+	// Ranks is the number of expected ranks. Each rank has its share from the start, so no chunk is evicted when the other ranks connect.
 	Ranks int
-	// Idle is called with true when the memory is full, and with false when it has room again. Nil is allowed.
+	// Idle is called with true when the memory is full, and with false when it has room again. It may be nil.
 	Idle func(bool)
 }
 
-// A Prefetcher reads the coming chunks of each rank ahead of their need, as far as there is memory: samples that the log holds by place, many at
-// once, neighbours in one read; the others on the next path that has them, last from the source. Its unit is a chunk's CM. Each path has a goroutine and limits
-// of its own, so that one that hangs does not hold up the other. Ranks share memory evenly and don't wait for each other. What is in flight is shared evenly
-// between jobs, then between a job's ranks.
+// A Prefetcher reads the coming chunks of each rank, as far as there is memory. It reads samples in the log with random reads, many at
+// once, with neighbours in one read. Other samples come from the next path that has them, at last from the source. Ranks share memory
+// by half evenly and by half by pace, and do not wait for each other. Reads in flight are shared evenly between jobs, then between a job's ranks.
 //
-// In the static layout it brings every sample. In the reordered one it brings what the pass leaves: samples that the log does not keep, and all samples of a rank
+// In the static layout it reads every sample. In the log layout it reads the samples that the log does not keep, and all samples of
+// ranks that the prefetch window does not serve.
 // that the window does not serve.
 type Prefetcher struct {
 	f     *fetch.Fetcher
-	cache fetch.Options // what the Fetcher works with
+	cache fetch.Options // of the Fetcher
 	o     Options
 
 	ctx     context.Context
 	cancel  context.CancelFunc
-	loops   sync.WaitGroup                    // the goroutines that list, and that begin reads
-	workers sync.WaitGroup                    // those that verify
+	loops   sync.WaitGroup                    // the goroutines that list and that begin reads
+	workers sync.WaitGroup                    // the goroutines that verify
 	singles sync.WaitGroup                    // reads of one sample
-	paths   []path                            // in the order in which a sample is looked for
-	slots   [sample.Origins]chan struct{}     // of each path: tokens for reads of one sample
-	wakes   [sample.Origins + 1]chan struct{} // of each path, and of the goroutine that lists
-	side    atomic.Bool                       // chunks lie in side memory, too
-	idle    atomic.Bool                       // what Options.Idle was told last
+	paths   []path                            // in the order in which they are asked for a sample
+	slots   [sample.Origins]chan struct{}     // by path: tokens for reads of one sample
+	wakes   [sample.Origins + 1]chan struct{} // by path, and of the goroutine that lists
+	side    atomic.Bool                       // chunks may use side memory too
+	idle    atomic.Bool                       // the last argument of Options.Idle
 	inSlots atomic.Int64                      // prefetches that are, or become, prefetchInSlot
 
 	mu            sync.Mutex // guards the fields that follow; taken before staging's lock
 	ranks         map[chunker.JobRank]*rankCursor
 	prefetches    map[sample.Index]*prefetch
 	later         laterSamples
-	inFlight      int // reads by place, of several samples, not yet verified
+	inFlight      int // random reads of several samples, not yet verified
 	inFlightBytes int
-	depth         int                         // at most this many in flight
-	patient       int                         // job whose bytes in flight count patience-fold; -1: none
-	landed        []*placeRead                // brought, to be verified
-	landing       *sync.Cond                  // there is something, or the end
-	inHand        [sample.Origins][]*prefetch // the last burst that was taken
-	gaveWay       [sample.Origins]bool        // the next burst is of what ranks ask for now, if there is something to be begun of that
+	depth         int                         // limit of the random reads in flight
+	patient       int                         // job whose bytes in flight count patience times; -1: none
+	landed        []*randomRead               // complete, to be verified
+	landing       *sync.Cond                  // signals landed and stopped
+	current       [sample.Origins][]*prefetch // the last burst of each path
+	yielded       [sample.Origins]bool        // the next burst has urgent prefetches only, if there are any
 	work          map[int]*meters             // by job, and AllJobs
-	stopping      bool                        // no read is begun
-	stopped       bool                        // and none is published
+	stopping      bool                        // no read begins any longer
+	stopped       bool                        // no sample is published any longer
 }
 
 // listing is the number in wakes of the goroutine that lists.
 const listing = int(sample.Origins)
 
-// mostInFlight and mostInFlightBytes bound the reads by place in flight, so that a read does not wait for its turn until it counts as late. The others are for
-// SetDepth: on a device that is limited in operations each read in flight keeps the pass's large ones waiting. BesideThePass lets the pass get on.
+// mostInFlight and mostInFlightBytes bound the random reads in flight, so that no read waits in the device's queue until its deadline.
+// Callers may set a lower limit with SetDepth: on a device that is limited in operations, random reads delay the large reads of a
+// scan. BesideThePass is the limit that lets a scan advance.
 const (
 	mostInFlight      = 256
 	mostInFlightBytes = 16 << 20
 	BesideThePass     = 32
 )
 
-// lagging is how many chunks behind its newest request a rank's chunks are kept: several workers of one rank don't ask in order. leap is how many
-// chunks ahead of the listed ones a request may be without being a jump. mostListed bounds the chunks listed for a rank, however small they are.
+// lagging: a rank's chunks are kept until its newest request is that many chunks further, because workers of one rank do not request
+// in order. leap: a request up to that many chunks after the listed ones is not a jump. mostListed bounds the listed chunks of a rank, however small they are.
 const (
 	lagging    = 32
 	leap       = 64
@@ -129,19 +131,19 @@ func newPrefetcher(f *fetch.Fetcher, o Options, paths func(*Prefetcher) []path) 
 	return r
 }
 
-// UseSide lets chunks lie in side memory from now on, as Options.Side does from the start. The caller may have made the ring smaller: what ranks have beyond
-// their share then is freed.
+// UseSide lets chunks use side memory from now on; Options.Side does so from the start. The caller may have shrunk the miss ring: chunks
+// beyond their rank's new share are freed.
 func (r *Prefetcher) UseSide() {
 	r.side.Store(true)
 	r.f.SetYielder(r)
 	r.mu.Lock()
 	r.makeRoom()
 	r.mu.Unlock()
-	r.nudge()
+	r.wakeAll()
 }
 
-// Stop ends all reading and frees what was read and not delivered. Reads that the disk still owns end in the background; Fetcher.Close waits
-// for them.
+// Stop ends all reading and frees undelivered samples. Reads that the kernel has not completed end in the background; Fetcher.Close
+// waits for them.
 func (r *Prefetcher) Stop() {
 	r.mu.Lock()
 	r.stopping = true
@@ -160,7 +162,7 @@ func (r *Prefetcher) Stop() {
 	r.workers.Wait()
 }
 
-// SetDepth bounds the reads by place in flight; 0: as many as the device wants.
+// SetDepth bounds the random reads in flight; 0 is the default limit.
 func (r *Prefetcher) SetDepth(reads int) {
 	if reads <= 0 || reads > mostInFlight {
 		reads = mostInFlight
@@ -168,21 +170,21 @@ func (r *Prefetcher) SetDepth(reads int) {
 	r.mu.Lock()
 	r.depth = reads
 	r.mu.Unlock()
-	r.nudge()
+	r.wakeAll()
 }
 
-// patience is how many times more than the patient job others have in flight.
+// patience is the weight of the patient job's bytes in flight: other jobs get that many times its share.
 const patience = 3
 
-// SetPatient says which job leaves others more than an even part of what is in flight; -1: none does.
+// SetPatient sets the job that leaves other jobs more than an even share of the reads in flight; -1: none.
 func (r *Prefetcher) SetPatient(job int) {
 	r.mu.Lock()
 	r.patient = job
 	r.mu.Unlock()
 }
 
-// nudge wakes all goroutines that begin something.
-func (r *Prefetcher) nudge() {
+// wakeAll wakes all goroutines that begin reads or list.
+func (r *Prefetcher) wakeAll() {
 	for _, wake := range r.wakes {
 		select {
 		case wake <- struct{}{}:
@@ -191,11 +193,11 @@ func (r *Prefetcher) nudge() {
 	}
 }
 
-// Asked notes which chunk a rank asks for. Reading begins there with the rank's first request, and starts over where the rank jumps to.
+// Asked notes the chunk that a rank requests. Reading begins there with the rank's first request, and restarts where the rank jumps to.
 func (r *Prefetcher) Asked(at chunker.Position) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	defer r.nudge()
+	defer r.wakeAll()
 	c := r.ranks[at.JobRank()]
 	if c == nil {
 		c = &rankCursor{rank: at.JobRank(), next: at, done: map[chunker.Position]bool{}, work: r.meters(at.Job)}
@@ -214,13 +216,13 @@ func (r *Prefetcher) Asked(at chunker.Position) {
 		for ; i > lagging; i-- {
 			r.pass(c, 0)
 		}
-	case c.done[at]: // an answer was lost, or the rank has gone back
+	case c.done[at]: // the response was lost, or the rank went back
 		if c.strays++; c.strays > 1 {
 			r.jump(c, at)
 		}
 	case at.Before(c.next) && isFarBehind(at, before), !at.Before(c.next) && !isNear(c.next, at):
 		r.jump(c, at)
-	default: // to be listed soon; or it was, and nothing of it was left to the Prefetcher
+	default: // it is listed soon; or it was, and the Prefetcher had nothing to read for it
 		c.strays = 0
 	}
 }
@@ -238,7 +240,7 @@ func (r *Prefetcher) passAll(c *rankCursor) {
 	}
 }
 
-// pass removes a chunk from a rank's list, and frees what was read for it and not delivered. r.mu is held.
+// pass removes a chunk from a rank's list, and frees its undelivered samples. r.mu is held.
 func (r *Prefetcher) pass(c *rankCursor, i int) {
 	k := c.chunks[i]
 	c.chunks = slices.Delete(c.chunks, i, i+1)
@@ -253,8 +255,8 @@ func (r *Prefetcher) pass(c *rankCursor, i int) {
 	}
 }
 
-// unwant ends a chunk's interest in a sample. A sample that another chunk wants, too, and that is not begun, is put on that chunk's list.
-// r.mu is held.
+// unwant removes a chunk from the chunks that want a sample. If the prefetch has not begun and another chunk wants the sample, the
+// prefetch moves to that chunk's list. r.mu is held.
 func (r *Prefetcher) unwant(pf *prefetch, k *chunk) {
 	if i := slices.Index(pf.chunks, k); i >= 0 {
 		pf.chunks = slices.Delete(pf.chunks, i, i+1)
@@ -286,7 +288,7 @@ func (r *Prefetcher) forget(pf *prefetch) {
 // Delivered notes that a chunk was delivered to a rank.
 func (r *Prefetcher) Delivered(at chunker.Position) { r.over(at, true) }
 
-// Skip notes that a chunk is brought by index: its samples that are not in flight are no longer read for it.
+// Skip notes that a chunk is read by index: its samples that are not in flight are no longer read for it.
 func (r *Prefetcher) Skip(at chunker.Position) { r.over(at, false) }
 
 func (r *Prefetcher) over(at chunker.Position, whole bool) {
@@ -301,7 +303,7 @@ func (r *Prefetcher) over(at chunker.Position, whole bool) {
 	case listed && whole:
 		c.pace.take(c.chunks[i].bytes, time.Now())
 		r.pass(c, i)
-		r.nudge()
+		r.wakeAll()
 	case listed:
 		r.leaveOut(c.chunks[i], func(sample.Index) bool { return true })
 	}
@@ -310,7 +312,7 @@ func (r *Prefetcher) over(at chunker.Position, whole bool) {
 	}
 }
 
-// leaveOut takes samples off a chunk whose reads are not begun. r.mu is held.
+// leaveOut removes samples whose reads have not begun from a chunk. r.mu is held.
 func (r *Prefetcher) leaveOut(k *chunk, which func(sample.Index) bool) {
 	k.prefetches = slices.DeleteFunc(k.prefetches, func(pf *prefetch) bool {
 		if pf.state != prefetchQueued && pf.state != prefetchTaken || !which(pf.index) {
@@ -324,7 +326,7 @@ func (r *Prefetcher) leaveOut(k *chunk, which func(sample.Index) bool) {
 	})
 }
 
-// Changed notes that a rank's order from an epoch on was replaced, or has become known.
+// Changed notes that a rank's order from an epoch on was replaced, or became known.
 func (r *Prefetcher) Changed(rank chunker.JobRank, epoch int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -342,14 +344,14 @@ func (r *Prefetcher) Changed(rank chunker.JobRank, epoch int) {
 	if from.Before(c.asked) {
 		from = c.asked
 	}
-	if from.Before(c.next) { // chunks of which nothing was left were listed without a trace
+	if from.Before(c.next) { // chunks without samples to read were passed and not kept in the list
 		c.next = from
 	}
-	r.nudge()
+	r.wakeAll()
 }
 
-// Refresh notes that something else brings a rank's samples from now on, or no longer does: its chunks are listed again from a position on. What is read
-// for them stays.
+// Refresh notes that another producer loads a rank's samples from now on, or no longer does. The rank's chunks from a position on are
+// listed again. Samples that have been read for them stay.
 func (r *Prefetcher) Refresh(from chunker.Position) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -361,10 +363,10 @@ func (r *Prefetcher) Refresh(from chunker.Position) {
 	for _, k := range c.chunks {
 		k.stale = !k.at.Before(from)
 	}
-	r.nudge()
+	r.wakeAll()
 }
 
-// Forget lets go of a rank and of all that was read for it: it sleeps, or its job is over. When the rank asks again, reading begins again.
+// Forget drops a rank and all samples that were read for it: it sleeps, or its job has ended. When the rank requests again, reading restarts.
 func (r *Prefetcher) Forget(rank chunker.JobRank) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -378,11 +380,11 @@ func (r *Prefetcher) Forget(rank chunker.JobRank) {
 	if !r.hasRanks(rank.Job) {
 		delete(r.work, rank.Job)
 	}
-	r.nudge()
+	r.wakeAll()
 }
 
-// Look reports whether a sample that a rank asks for at a position is in flight, or will be (queued). What is queued for other chunks alone does not count: it may wait for
-// memory until those are needed.
+// Look reports whether a sample that a rank requests at a position is in flight (reading), or queued for its chunk. Samples that are
+// queued only for other chunks do not count: they may wait for memory until those chunks are needed.
 func (r *Prefetcher) Look(at chunker.Position, index sample.Index) (reading, queued bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -391,7 +393,7 @@ func (r *Prefetcher) Look(at chunker.Position, index sample.Index) (reading, que
 			r.leftSlot(pf)
 		}
 		if pf.state == prefetchReady && pf.x != nil && r.cache.Staging.Restore(pf.x) {
-			return true, false // the caller looks into staging once more
+			return true, false // the caller looks into staging again
 		}
 		if pf.state == prefetchReady && len(pf.chunks) > 0 && !r.cache.Staging.Kept(pf.x) && !r.cache.Staging.Present(index) { // another request took it, for a chunk that was not listed yet
 			pf.x = nil

@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// Ranks share the memory: one half evenly, the other by how fast their consumers take bytes. A rank that sleeps, or a loop that decodes for long, needs little ahead
-// of it. The even half keeps a rank from staying slow because it has no room. Where chunks are large each rank has room for two all the same: one that it waits for and
-// one after that, so that the device does not idle between them.
+// Ranks share the memory: one half evenly, the other in proportion to the rate at which their clients take bytes. A rank that sleeps, or
+// that decodes for long, needs little ahead. The even half lets a rank with little memory become fast again. If chunks are large,
+// each rank still has room for two: the chunk that it waits for and the next, so that the device does not idle between them.
 
-// paceHalf is after how long what a consumer took counts half.
+// paceHalf is the half-life of bytes in a client's pace.
 const paceHalf = 2 * time.Second
 
-// pace is how many bytes a consumer took lately.
+// pace is the number of bytes that a client took recently.
 type pace struct {
 	bytes float64
 	at    time.Time
@@ -29,7 +29,7 @@ func (p *pace) lately(now time.Time) float64 {
 	return p.bytes * math.Exp2(-now.Sub(p.at).Seconds()/paceHalf.Seconds())
 }
 
-// shares divides memory between expected ranks, of which some are there with their paces.
+// shares divides memory between the expected ranks. paces has the paces of the ranks that are connected.
 func shares(memory int64, expected int, paces []float64) []int64 {
 	sum := 0.0
 	for _, p := range paces {
@@ -40,14 +40,14 @@ func shares(memory int64, expected int, paces []float64) []int64 {
 	for i, p := range paces {
 		byPace := 1 / float64(expected)
 		if sum > 0 {
-			byPace = p / sum * float64(len(paces)) / float64(expected) // the others may come
+			byPace = p / sum * float64(len(paces)) / float64(expected) // leave room for ranks that are not connected yet
 		}
 		all[i] = int64(float64(memory) / 2 * (1/float64(expected) + byPace))
 	}
 	return all
 }
 
-// shareOut notes for each rank how many bytes of the memory it may fill. r.mu is held.
+// shareOut sets the bytes of memory that each rank may fill. r.mu is held.
 func (r *Prefetcher) shareOut() {
 	memory := r.memory()
 	memory = max(memory-r.o.Leased, memory/4)
@@ -63,7 +63,7 @@ func (r *Prefetcher) shareOut() {
 		c := cursors[i]
 		c.share, c.lent = max(share, min(most, 2*c.largest)), 0
 		switch {
-		case c.blocked && len(c.chunks) == 0: // as while the window serves the rank
+		case c.blocked && len(c.chunks) == 0: // for example while the prefetch window serves the rank
 			idle += c.share
 		case c.passing:
 			passing++

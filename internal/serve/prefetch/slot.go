@@ -5,12 +5,12 @@ import (
 	"lcache/sample"
 )
 
-// What another job is to get soon may lie in a slot now: the window has just brought it for the job that owns the log's order. It is not read. When the slot is used
-// for something else the sample is copied, so that jobs that follow one another read it once.
+// A sample that another job needs soon may be in a slot now, because the scan has just loaded it for the job that owns the log's order.
+// It is not read. When the slot is reused, the sample is copied. So jobs that follow one another read it once.
 
-// isInSlot reports whether a prefetch's sample lies in a slot. Then it is read when it leaves the slot, if it is still wanted. r.mu is held.
+// isInSlot reports whether a prefetch's sample is in a slot. Such a sample is read when it leaves the slot, if a chunk still wants it. r.mu is held.
 func (r *Prefetcher) isInSlot(pf *prefetch) bool {
-	r.inSlots.Add(1) // before looking: LeftSlot looks at it after the sample has left
+	r.inSlots.Add(1) // before looking: LeftSlot reads it after the sample has left
 	if !r.cache.Staging.InSlot(pf.index) {
 		r.inSlots.Add(-1)
 		return false
@@ -22,7 +22,7 @@ func (r *Prefetcher) isInSlot(pf *prefetch) bool {
 	return true
 }
 
-// LeftSlot notes that a slot which held a sample is used for other ones.
+// LeftSlot notes that a slot which held a sample is reused.
 func (r *Prefetcher) LeftSlot(index sample.Index) {
 	if r.inSlots.Load() == 0 {
 		return
@@ -34,7 +34,7 @@ func (r *Prefetcher) LeftSlot(index sample.Index) {
 	}
 }
 
-// leftSlot lists a sample to be read, unless it lies in a slot still. r.mu is held.
+// leftSlot lists a sample to be read, unless it is still in a slot. r.mu is held.
 func (r *Prefetcher) leftSlot(pf *prefetch) {
 	if r.cache.Staging.InSlot(pf.index) {
 		return
@@ -44,22 +44,22 @@ func (r *Prefetcher) leftSlot(pf *prefetch) {
 	r.wakeUp(int(pf.path))
 }
 
-// wholeBytes is how much memory copies of samples share. It comes free when the last of them does.
+// wholeBytes is the memory that several copies share. It is freed with the last of them.
 const wholeBytes = 256 << 10
 
-// inSlot is a prefetch whose sample lies in a slot, and where.
+// inSlot is a prefetch whose sample is in a slot, and the sample's offset.
 type inSlot struct {
 	*prefetch
 	off uint64
 }
 
-// KeepFromSlot copies the samples of a slot that chunks want, as far as there is memory, before their addresses in the slot are withdrawn. Restore is to be
-// called after that.
+// KeepFromSlot copies the samples of a slot that chunks want, if there is memory. Call it before the addresses in the slot are withdrawn,
+// and call Restore after that.
 func (r *Prefetcher) KeepFromSlot(members func(func(sample.Index))) Kept {
 	return append(r.keepListed(members), r.keepLater(members)...)
 }
 
-// keepListed is KeepFromSlot for chunks that are listed.
+// keepListed is KeepFromSlot for listed chunks.
 func (r *Prefetcher) keepListed(members func(func(sample.Index))) (kept Kept) {
 	if r.inSlots.Load() == 0 {
 		return nil
@@ -68,7 +68,7 @@ func (r *Prefetcher) keepListed(members func(func(sample.Index))) (kept Kept) {
 	r.mu.Lock()
 	members(func(index sample.Index) {
 		if pf := r.prefetches[index]; pf != nil && pf.state == prefetchInSlot {
-			if off, ok := r.cache.Staging.SlotOffset(index); ok { // once: a request by index may give the sample another address at any time
+			if off, ok := r.cache.Staging.SlotOffset(index); ok { // only once, because a request by index may give the sample another address at any time
 				wanted = append(wanted, inSlot{pf, off})
 			}
 		}
@@ -81,7 +81,7 @@ func (r *Prefetcher) keepListed(members func(func(sample.Index))) (kept Kept) {
 			n++
 		}
 		x, ok := r.alloc(wanted[0].prefetch, bytes)
-		if !ok && r.yieldsLater() { // it is needed first
+		if !ok && r.yieldsLater() { // a listed chunk needs the memory before later chunks do
 			continue
 		}
 		if !ok {
@@ -94,13 +94,13 @@ func (r *Prefetcher) keepListed(members func(func(sample.Index))) (kept Kept) {
 	return kept
 }
 
-// aligned is how many bytes of a whole a copy takes.
+// aligned returns the bytes of a whole that a copy takes.
 func (r *Prefetcher) aligned(pf *prefetch) int {
 	align := r.cache.Staging.Align()
 	return (int(pf.size) + align - 1) / align * align
 }
 
-// copyFromSlot copies samples into a whole, and publishes those that are still wanted.
+// copyFromSlot copies samples into a whole, and publishes those that a chunk still wants.
 func (r *Prefetcher) copyFromSlot(x *staging.Extent, wanted []inSlot) Kept {
 	pieces := make([]staging.Piece, 0, len(wanted))
 	at := 0
@@ -133,7 +133,7 @@ func (r *Prefetcher) copyFromSlot(x *staging.Extent, wanted []inSlot) Kept {
 // Kept are the copies of samples of a slot.
 type Kept []*staging.Extent
 
-// Restore makes the copies their samples' addresses.
+// Restore publishes the copies as their samples' addresses.
 func (k Kept) Restore(s *staging.Staging) {
 	for _, x := range k {
 		s.Restore(x)

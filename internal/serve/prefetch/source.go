@@ -9,7 +9,7 @@ import (
 	"lcache/sample"
 )
 
-// readSingly begins reads on a path until Stop, each in a goroutine of its own. It holds a token while it waits for memory, and no other goroutine waits for that token.
+// readSingly begins reads on a path until Stop, each in a goroutine of its own. It holds a token of the path while it waits for memory; no other goroutine waits for that token.
 func (r *Prefetcher) readSingly(from sample.Origin) {
 	read := r.pathFrom(from).read
 	for {
@@ -39,8 +39,8 @@ func (r *Prefetcher) readSingly(from sample.Origin) {
 	}
 }
 
-// alone reads a sample that is unpacked by itself.
-func (r *Prefetcher) alone(pf *prefetch) {
+// readPacked reads a sample that must be decompressed.
+func (r *Prefetcher) readPacked(pf *prefetch) {
 	select {
 	case r.slots[sample.FromLog] <- struct{}{}:
 	case <-r.ctx.Done():
@@ -52,11 +52,11 @@ func (r *Prefetcher) alone(pf *prefetch) {
 		<-r.slots[sample.FromLog]
 		return
 	}
-	r.single(pf, x, r.byItself)
+	r.single(pf, x, r.readOne)
 }
 
-// single runs the read of one sample to x in a goroutine, which gives back the token that the caller took. What no chunk wants any longer is not read: a request
-// may have begun to read it by index meanwhile.
+// single reads one sample to x in a goroutine, which returns the caller's token. It does not read a sample that no chunk wants any
+// longer, because a request may be reading it by index.
 func (r *Prefetcher) single(pf *prefetch, x *staging.Extent, read func(*prefetch, *staging.Extent)) {
 	p := pf.path
 	r.mu.Lock()
@@ -83,9 +83,9 @@ func (r *Prefetcher) single(pf *prefetch, x *staging.Extent, read func(*prefetch
 	})
 }
 
-// again retries, by index, a sample whose bytes did not have its checksum: it may have moved meanwhile, and
-// only a second failure counts. Without memory it is read by place once more in its turn.
-func (r *Prefetcher) again(pf *prefetch) {
+// retry reads a sample again, by index, after a checksum mismatch. The sample may have moved meanwhile, so only a second mismatch
+// counts. If there is no memory, the sample is listed again for a random read.
+func (r *Prefetcher) retry(pf *prefetch) {
 	defer r.singles.Done()
 	r.mu.Lock()
 	wanted := len(pf.chunks) > 0
@@ -97,7 +97,7 @@ func (r *Prefetcher) again(pf *prefetch) {
 	x, ok := r.alloc(pf, fetch.SideBytes(pf.size))
 	switch {
 	case ok:
-		r.byItself(pf, x)
+		r.readOne(pf, x)
 	case pf.retried:
 		r.failed(pf) // a request will read it by index
 	default:
@@ -108,16 +108,16 @@ func (r *Prefetcher) again(pf *prefetch) {
 	}
 }
 
-// byItself brings one sample to x: from memory, by place, or on the next path.
-func (r *Prefetcher) byItself(pf *prefetch, x *staging.Extent) {
+// readOne reads one sample to x: from memory, at its location in the log, or on the next path.
+func (r *Prefetcher) readOne(pf *prefetch, x *staging.Extent) {
 	if data, ok := r.f.FromMemory(pf.index, x.Buf); ok {
-		r.bring(pf, x, data, sample.FromMemory)
+		r.publishOne(pf, x, data, sample.FromMemory)
 		return
 	}
 	data, ok, late := r.f.FromLog(r.ctx, pf.index, x)
 	switch {
 	case ok:
-		r.bring(pf, x, data, sample.FromLog)
+		r.publishOne(pf, x, data, sample.FromLog)
 	case late:
 		r.failed(pf)
 	default:
@@ -125,17 +125,17 @@ func (r *Prefetcher) byItself(pf *prefetch, x *staging.Extent) {
 	}
 }
 
-// ask reads one sample from the source into x, unless memory has it.
-func (r *Prefetcher) ask(pf *prefetch, x *staging.Extent) {
+// readSource reads one sample from the source into x, unless memory has it.
+func (r *Prefetcher) readSource(pf *prefetch, x *staging.Extent) {
 	if data, ok := r.f.FromMemory(pf.index, x.Buf); ok {
-		r.bring(pf, x, data, sample.FromMemory)
+		r.publishOne(pf, x, data, sample.FromMemory)
 		return
 	}
 	data := x.Buf[:pf.size:pf.size]
 	late, err := r.f.Source(r.counted(pf), pf.index, data)
 	switch {
 	case err == nil:
-		r.bring(pf, x, data, sample.FromSource)
+		r.publishOne(pf, x, data, sample.FromSource)
 		return
 	case late != nil:
 		r.f.After(late, func() { r.cache.Staging.Drop(x) })
@@ -143,12 +143,12 @@ func (r *Prefetcher) ask(pf *prefetch, x *staging.Extent) {
 		r.cache.Staging.Drop(x)
 	}
 	if !errors.Is(err, context.Canceled) {
-		r.cache.Logger.Debug("a sample could not be read ahead", "sample", pf.index, "error", err)
+		r.cache.Logger.Debug("sample not read ahead; the request reads it", "sample", pf.index, "error", err)
 	}
 	r.failed(pf)
 }
 
-// counted returns the context of a read that counts for the job that it was begun for.
+// counted returns a context whose reads count for the job that the prefetch was begun for.
 func (r *Prefetcher) counted(pf *prefetch) context.Context {
 	r.mu.Lock()
 	of := pf.of
@@ -159,8 +159,8 @@ func (r *Prefetcher) counted(pf *prefetch) context.Context {
 	return fetch.CountedBy(r.ctx, r.o.Count(of.rank.Job))
 }
 
-// bring publishes one sample and ends the caller's reference to x.
-func (r *Prefetcher) bring(pf *prefetch, x *staging.Extent, data []byte, from sample.Origin) {
+// publishOne publishes one sample and drops the caller's reference to x.
+func (r *Prefetcher) publishOne(pf *prefetch, x *staging.Extent, data []byte, from sample.Origin) {
 	r.mu.Lock()
 	r.settle(pf)
 	if keep := len(pf.chunks); keep > 0 && r.ctx.Err() == nil {
@@ -168,16 +168,16 @@ func (r *Prefetcher) bring(pf *prefetch, x *staging.Extent, data []byte, from sa
 	}
 	r.mu.Unlock()
 	r.cache.Staging.Drop(x)
-	r.nudge()
+	r.wakeAll()
 }
 
-// failed ends a prefetch that brought no sample, and wakes waiters to look again.
+// failed ends a prefetch without a sample, and wakes waiters to look again.
 func (r *Prefetcher) failed(pf *prefetch) {
 	r.mu.Lock()
 	r.settle(pf)
 	r.forget(pf)
 	r.mu.Unlock()
-	pf.dropAlong()
+	pf.dropOpportunistic()
 	r.cache.Staging.Notify()
-	r.nudge()
+	r.wakeAll()
 }

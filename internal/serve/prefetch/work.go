@@ -7,17 +7,17 @@ import (
 	"lcache/sample"
 )
 
-// AllJobs is what Prefetcher.Work is asked for the sum of all jobs.
+// AllJobs makes Prefetcher.Work return the sum of all jobs.
 const AllJobs = -1
 
-// A Work is what was brought so far on one path, and in how much time with at least one read in flight.
+// A Work is the amount read so far on one path, and the time with at least one read in flight.
 type Work struct {
 	Bytes int64
 	Busy  time.Duration
 }
 
-// Work returns what was read by place and from the source for one job, or for AllJobs. The difference of two answers gives a rate: that of a job is what the
-// others leave it. What was read for a job is forgotten with its last rank.
+// Work returns the work of random reads and of the source for one job, or for AllJobs. The difference of two results gives a rate. A
+// job's rate is what the other jobs leave it. A job's work is forgotten with its last rank.
 func (r *Prefetcher) Work(job int) (place, source Work) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -31,7 +31,7 @@ func (r *Prefetcher) Work(job int) (place, source Work) {
 // meters measures the rate of each path.
 type meters [sample.Origins]meter
 
-// meter measures the rate of a path: bytes brought, and the time with at least one read in flight.
+// meter measures the rate of a path: bytes read, and the time with at least one read in flight.
 type meter struct {
 	bytes int64
 	busy  time.Duration
@@ -83,13 +83,13 @@ func (r *Prefetcher) enter(job *meters, p sample.Origin) {
 	job[p].enter()
 }
 
-// leave ends enter. r.mu is held.
+// leave notes that a read for a job ends. r.mu is held.
 func (r *Prefetcher) leave(job *meters, p sample.Origin) {
 	r.work[AllJobs][p].leave()
 	job[p].leave()
 }
 
-// Advances reports whether samples have come for a rank since it was last asked, and there is memory for more.
+// Advances reports whether samples were read for a rank since the last call, and there is memory for more.
 func (r *Prefetcher) Advances(rank chunker.JobRank) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -102,7 +102,7 @@ func (r *Prefetcher) Advances(rank chunker.JobRank) bool {
 	return c.landed > before && !r.idle.Load()
 }
 
-// Ready returns how many chunks beyond the one last asked for are ready for a rank.
+// Ready returns the number of chunks after the last requested one that are ready for a rank.
 func (r *Prefetcher) Ready(rank chunker.JobRank) (n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -7,29 +7,30 @@ import (
 	"lcache/sample"
 )
 
-// A device that is limited in operations takes less time for one read over a short gap than for two reads. So a sample that is read by place brings those along that lie near it
-// and are asked for later in the epoch, long before their chunks are listed. Along has the memory for them.
+// On a device that is limited in operations, one read over a short gap takes less time than two reads. So a random read of a sample
+// also loads nearby samples that are requested later in the epoch, long before their chunks are listed. This is an opportunistic
+// read. Along has the memory for its samples.
 
-// Along chooses samples that are read along with another one, and keeps them until they are asked for. Fetcher.Held has them then. Its methods may be called
-// concurrently, and wait for nothing.
+// Along chooses the samples of opportunistic reads, and keeps them until they are requested. Fetcher.Held has them then. Its methods
+// may be called concurrently and never block.
 type Along interface {
-	// Wanted returns those of some samples that are asked for later and that nothing else brings.
+	// Wanted returns the samples of a list that are requested later in the epoch and that no producer loads.
 	Wanted(of []sample.Index) []sample.Index
-	// Take reports whether there is memory for a sample, and sets it apart. Keep or Drop follows.
+	// Take reserves memory for a sample, and reports whether there was room. Keep or Drop follows.
 	Take(index sample.Index) bool
-	// Keep keeps a copy of the bytes of a sample, whose checksum was right.
+	// Keep copies the bytes of a sample into its memory. The caller has verified them.
 	Keep(index sample.Index, data []byte)
-	// Drop gives the memory for a sample back: it was not read.
+	// Drop frees the memory of a sample that was not read.
 	Drop(index sample.Index)
-	// Again may keep a copy of the bytes of a sample that a chunk wants, for the next epoch. Its checksum was right.
+	// Again may copy the bytes of a sample that a chunk wants, for the next epoch. The caller has verified them.
 	Again(index sample.Index, data []byte)
 }
 
-// reach bounds how far from a sample those lie that are read along with it, in bytes.
+// reach bounds the distance of an opportunistic read's sample from the sample that a chunk wants, in bytes.
 const reach = 256 << 10
 
-// addAlong adds to the samples of a burst those that are to be read along with them, in reads of so many bytes.
-func (r *Prefetcher) addAlong(parts []part, largest uint64) []part {
+// addOpportunistic adds nearby samples to a burst, for reads of at most largest bytes.
+func (r *Prefetcher) addOpportunistic(parts []part, largest uint64) []part {
 	if !slices.ContainsFunc(parts, func(p part) bool { return p.pf.along != nil }) {
 		return parts
 	}
@@ -42,21 +43,21 @@ func (r *Prefetcher) addAlong(parts []part, largest uint64) []part {
 			continue
 		}
 		p := parts[i]
-		near := r.around(&p, in)
+		near := r.wantedNear(&p, in)
 		after := slices.IndexFunc(near, func(n part) bool { return n.off > p.off })
 		if after < 0 {
 			after = len(near)
 		}
 		begin, end := p.off, p.off+uint64(p.n)
 		for _, n := range near[after:] {
-			if n.off > end+Nearby || n.off+uint64(n.n)-begin > largest || !r.takeAlong(&n, &p) {
+			if n.off > end+Nearby || n.off+uint64(n.n)-begin > largest || !r.takeOpportunistic(&n, &p) {
 				break
 			}
 			end, in[n.pf.index] = n.off+uint64(n.n), true
 			parts = append(parts, n)
 		}
 		for _, n := range slices.Backward(near[:after]) {
-			if n.off+uint64(n.n)+Nearby < begin || end-n.off > largest || !r.takeAlong(&n, &p) {
+			if n.off+uint64(n.n)+Nearby < begin || end-n.off > largest || !r.takeOpportunistic(&n, &p) {
 				break
 			}
 			begin, in[n.pf.index] = n.off, true
@@ -66,8 +67,8 @@ func (r *Prefetcher) addAlong(parts []part, largest uint64) []part {
 	return parts
 }
 
-// around lists the samples near one that are wanted, by offset. Those in a burst are not among them.
-func (r *Prefetcher) around(p *part, in map[sample.Index]bool) (near []part) {
+// wantedNear lists the wanted samples near p by offset, without the samples of the burst.
+func (r *Prefetcher) wantedNear(p *part, in map[sample.Index]bool) (near []part) {
 	l := r.logfile(p.half)
 	if l == nil {
 		return nil
@@ -91,13 +92,13 @@ func (r *Prefetcher) around(p *part, in map[sample.Index]bool) (near []part) {
 	return near
 }
 
-// takeAlong makes a sample one of the burst of another one: its prefetch, if it is listed and not begun, else one that no chunk wants.
-func (r *Prefetcher) takeAlong(n, p *part) bool {
+// takeOpportunistic adds sample n to the burst of p. It uses the sample's prefetch, if that is listed and not begun, or makes one that no chunk wants.
+func (r *Prefetcher) takeOpportunistic(n, p *part) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	pf := r.prefetches[n.pf.index]
 	if pf == nil {
-		n.pf.state, n.pf.path, n.pf.work, n.pf.along, n.pf.brought = prefetchTaken, sample.FromLog, p.pf.work, p.pf.along, true
+		n.pf.state, n.pf.path, n.pf.work, n.pf.along, n.pf.opportunistic = prefetchTaken, sample.FromLog, p.pf.work, p.pf.along, true
 		return p.pf.along.Take(n.pf.index)
 	}
 	if !r.takeListed(pf) {
@@ -107,7 +108,7 @@ func (r *Prefetcher) takeAlong(n, p *part) bool {
 	return true
 }
 
-// takeListed takes a prefetch off its list to read it with others, if it waits to be begun and does not lie in a slot. r.mu is held.
+// takeListed takes a prefetch off its todo list, to read it with others. It returns false if the prefetch is not queued or its sample is in a slot. r.mu is held.
 func (r *Prefetcher) takeListed(pf *prefetch) bool {
 	if pf.state != prefetchQueued || pf.path != sample.FromLog || pf.on == nil || pf.on.stale {
 		return false
@@ -119,22 +120,22 @@ func (r *Prefetcher) takeListed(pf *prefetch) bool {
 	}
 	pf.state, pf.of, pf.work = prefetchTaken, of, of.work
 	of.inFlight[sample.FromLog] += int64(pf.size)
-	r.inHand[sample.FromLog] = append(r.inHand[sample.FromLog], pf)
+	r.current[sample.FromLog] = append(r.current[sample.FromLog], pf)
 	return true
 }
 
-// dropAlong gives the memory of a sample back that was to be read along.
-func (pf *prefetch) dropAlong() {
-	if pf.brought {
+// dropOpportunistic frees the memory that an opportunistic read reserved.
+func (pf *prefetch) dropOpportunistic() {
+	if pf.opportunistic {
 		pf.along.Drop(pf.index)
 	}
 }
 
-// keepAlong gives away what was read along, and returns the rest.
-func keepAlong(good []verified) (rest []verified) {
+// keepOpportunistic passes samples of opportunistic reads to Along, and returns the other samples.
+func keepOpportunistic(good []verified) (rest []verified) {
 	rest = good[:0]
 	for _, g := range good {
-		if g.pf.brought {
+		if g.pf.opportunistic {
 			g.pf.along.Keep(g.pf.index, g.data)
 			continue
 		}
