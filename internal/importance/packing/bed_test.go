@@ -54,12 +54,18 @@ type bed struct {
 	bad       chan sample.Index
 }
 
-func newBed(t *testing.T, n int, compress string) *bed {
+func newBed(t *testing.T, n int, compress string) *bed { return newBedWith(t, n, compress, 0) }
+
+// newBedWith is newBed, but the last sample has so many bytes more.
+func newBedWith(t *testing.T, n int, compress string, more int) *bed {
 	t.Helper()
 	b := &bed{t: t, bad: make(chan sample.Index, n)}
 	r, dir := rand.New(rand.NewPCG(1, uint64(n))), testenv.SourceDir(t)
 	for i := range n {
 		data := make([]byte, 12_000+r.IntN(3000))
+		if i == n-1 {
+			data = append(data, make([]byte, more)...)
+		}
 		for k := range data {
 			data[k] = byte(r.Uint32())
 			if compress != "" {
@@ -111,7 +117,7 @@ func (b *bed) Release() {
 	b.mu.Unlock()
 }
 
-// spread moves every fourth sample to a second Logfile, in the order of the first one, until so few places are free.
+// spread moves every fourth sample to a second Logfile, in the order of the first one, until so few places are free. If these are not enough it moves every second one, and so on.
 func (b *bed) spread(free int) {
 	b.t.Helper()
 	var order []sample.Index
@@ -120,20 +126,31 @@ func (b *bed) spread(free int) {
 		from.Arrivals(seg, func(_ int, index sample.Index, _ uint64) bool { order = append(order, index); return true })
 	}
 	n := uint64(len(order))
-	to, err := b.cache.Store.Begin(1, logfile.Header{Fingerprint: b.cache.Manifest.Fingerprint(), Key: [16]byte{9}, Epoch: 1, Segments: 1, SegmentBlocks: 64}, []uint64{0, n})
+	to, err := b.cache.Store.Begin(1, logfile.Header{Fingerprint: b.cache.Manifest.Fingerprint(), Key: [16]byte{9}, Epoch: 1, Segments: 3, SegmentBlocks: 64}, []uint64{0, n, 2 * n, 3 * n})
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	for k := 0; b.cache.Store.Free() > free; k += 4 {
-		i := order[k]
-		off, err := to.Append(b.t.Context(), 0, i, b.bytes[i])
+	var turns []sample.Index
+	for _, first := range []int{0, 2, 1} {
+		for k := first; k < len(order); k += 4 {
+			turns = append(turns, order[k])
+		}
+	}
+	seg := 0
+	for k := 0; b.cache.Store.Free() > free; k++ {
+		i := turns[k]
+		off, err := to.Append(b.t.Context(), seg, i, b.bytes[i])
+		if errors.Is(err, logfile.ErrFull) {
+			seg++
+			off, err = to.Append(b.t.Context(), seg, i, b.bytes[i])
+		}
 		if err == nil {
 			err = to.Flush(b.t.Context()) // blocks that are full have their places after that
 		}
 		if err != nil {
 			b.t.Fatal(err)
 		}
-		b.cache.Locations.Move(i, b.cache.Locations.Get(i), b.cache.Locations.At(1, 0, off))
+		b.cache.Locations.Move(i, b.cache.Locations.Get(i), b.cache.Locations.At(1, seg, off))
 	}
 }
 

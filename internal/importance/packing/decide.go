@@ -45,6 +45,7 @@ const (
 	actChoose            // a piece becomes a victim
 	actScan              // the first victim
 	actMove              // a run of the first victim's samples
+	actKeep              // the first victim stays as it is until the next epoch
 )
 
 // action is the worker's next step, and why it is taken.
@@ -64,6 +65,8 @@ func (a action) String() string {
 		return "scan the first victim"
 	case actMove:
 		return "move a run of the first victim"
+	case actKeep:
+		return "keep the first victim"
 	}
 	return "wait"
 }
@@ -83,10 +86,10 @@ func decide(v view) action {
 		return action{why: "nothing is to be emptied"}
 	case v.state == victimChosen:
 		return action{kind: actScan, why: "its live samples are not listed"}
+	case !v.fits: // the places may come from another victim
+		return action{kind: actKeep, why: "too few places are free for its next sample"}
 	case !v.mayWrite:
 		return action{why: "the job has consumed fewer bytes"}
-	case !v.fits:
-		return action{why: "too few places are free"}
 	}
 	return action{kind: actMove, why: "its samples are listed"}
 }

@@ -12,7 +12,6 @@ type geometry struct {
 	blocks   int   // in a package
 	packages int   // at most
 	room     int   // samples in a package, at most
-	sample   int   // blocks that the largest sample fills which is packed
 	ring     int   // bytes of samples on their way from deliveries
 	buffer   int   // bytes of the longest read from a victim
 	memory   int64 // bytes of --memory that the cache's sizing does not count
@@ -51,7 +50,6 @@ func chooseGeometry(f facts, memory int64) (g geometry, ok bool) {
 	mean, largest := f.kept/max(int64(f.samples), 1), min(f.largest, mostPacked)
 	g.blocks = int(max(1, (max(packageSamples*mean, largest)+f.block-1)/f.block))
 	g.blocks = min(g.blocks, max(1, int(f.segment/f.block)))
-	g.sample = int(largest / f.block)
 	g.room = 2*int(int64(g.blocks)*f.block/max(mean, 1)) + 16
 	g.buffer = int(max(2*runBytes, largest+2*4096)+4095) &^ 4095
 	g.ring = int(max(1<<20, 2*largest))
@@ -94,9 +92,9 @@ func (g *geometry) hasPlacesFor(n, free int) bool {
 	return n == 1 || free >= g.open+2+n*max(2, g.blocks)
 }
 
-// fits reports whether so many places suffice to move bytes out of a victim before any of its blocks are freed. A place is left for the last block of each open package.
+// fits reports whether so many places suffice to move bytes out of a victim before any of its blocks are freed. A place is left for the last block of each open package. To move nothing takes none.
 func (g *geometry) fits(bytes, block int64, places int) bool {
-	return int64(places) > int64(g.open)+bytes/block
+	return bytes <= 0 || int64(places) > int64(g.open)+bytes/block
 }
 
 func (g *geometry) begin(c *cache.Cache) (*logfile.Packages, error) {

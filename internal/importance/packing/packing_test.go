@@ -54,6 +54,46 @@ func TestPackerWithFewPlaces(t *testing.T) {
 	}
 }
 
+// TestPackerWithALargeSample: a sample for which too few places are free, or that is never packed, keeps no other one from being packed.
+func TestPackerWithALargeSample(t *testing.T) {
+	for n, more := range map[int]int{1300: 4 << 20, 2600: mostPacked} {
+		t.Run(fmt.Sprint(more), func(t *testing.T) {
+			b := newBedWith(t, n, "", more)
+			b.spread(9)
+			at := func(i sample.Index) (half, seg int) {
+				half, seg, _, _ = b.cache.Locations.Split(b.cache.Locations.Get(i))
+				return half, seg
+			}
+			half, seg := at(b.all[n-1])
+			beside := 0 // L-samples in its segment
+			for _, i := range b.all {
+				if h, s := at(i); h == half && s == seg && !isHigh(i) {
+					beside++
+				}
+			}
+			p := b.packer()
+			p.Begin(b.high())
+			b.until(p, "all L-samples of other segments come to lie in packages", func() bool { low, _, _ := b.packed(); return low >= n*9/10-beside })
+		})
+	}
+}
+
+// TestPackerFreesWhatIsEmpty: a segment in which nothing lives is freed, however few places are free. Then there are places for the samples of others.
+func TestPackerFreesWhatIsEmpty(t *testing.T) {
+	b := newBed(t, 1300, "")
+	b.spread(3)
+	low := 1170
+	b.cache.Logfile(0).Arrivals(0, func(_ int, i sample.Index, off uint64) bool {
+		if b.cache.Locations.Clear(i, b.cache.Locations.At(0, 0, off)) && !isHigh(i) {
+			low--
+		}
+		return true
+	})
+	p := b.packer()
+	p.Begin(b.high())
+	b.until(p, "all L-samples come to lie in packages", func() bool { n, _, _ := b.packed(); return n == low })
+}
+
 // TestPackerWaitsForItsTurn: nothing is written without the turn, and copies that wait are dropped.
 func TestPackerWaitsForItsTurn(t *testing.T) {
 	b := newBed(t, 60, "")

@@ -3,6 +3,7 @@ package packing
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"lcache/internal/importance/substitute"
@@ -129,18 +130,23 @@ func (w *worker) fits(bytes int64, places int) bool {
 	return w.p.geometry.fits(bytes, int64(w.p.o.Cache.Format.Block), places)
 }
 
-// nextVictim is the piece to empty next. Packages are left out until they are finished, and as long as the
-// free places do not suffice for everything that lives in them: a package is freed as a whole, but a segment block by block.
+// nextVictim is the piece to empty next. Left out are pieces for which too few places are free, and packages that are not finished. A package is freed as a whole, so there must be places for everything that
+// lives in it. A segment is freed block by block, so there must be places for a sample.
 func (w *worker) nextVictim() (piece, bool) {
 	space := w.space(0)
 	if !space.Tight() {
 		return piece{}, false
 	}
 	var list pieces
-	largest := int64(w.p.geometry.sample) * int64(w.p.o.Cache.Format.Block)
 	for half := range logfile.PackageHalf {
-		if w.p.o.Cache.Logfile(half) != nil && w.fits(largest, w.spare) {
-			list[half] = w.pieces[half]
+		if w.p.o.Cache.Logfile(half) == nil {
+			continue
+		}
+		list[half] = slices.Clone(w.pieces[half])
+		for number, p := range list[half] {
+			if !w.fits(min(p.Live, 1), w.spare) {
+				list[half][number] = substitute.Piece{}
+			}
 		}
 	}
 	packages := w.pieces[logfile.PackageHalf]
@@ -176,6 +182,10 @@ func (w *worker) apply(a action) (more bool) {
 		return w.scan()
 	case actMove:
 		return w.moveRun()
+	case actKeep:
+		w.victims[0].state = victimKept
+		w.dropOver()
+		return true
 	}
 	return false
 }
