@@ -94,14 +94,20 @@ func decide(v view) action {
 	return action{kind: actMove, why: "its samples are listed"}
 }
 
-// nextVictim is the piece to empty next: a segment of a Logfile before a package. A list is left out by being nil.
-func nextVictim(pieces *pieces, space substitute.Space) (piece, bool) {
+// nextVictim is the piece to empty next: a sparse segment of a Logfile before a sparse package, and that before a dense segment. A dense segment frees no more places than its samples take, and some are wasted
+// in each package.
+func nextVictim(pieces *pieces, space substitute.Space) (next piece, ok bool) {
 	for half, list := range pieces {
-		if number := substitute.Victim(list, space); number >= 0 {
+		number := substitute.Victim(list, space)
+		switch {
+		case number < 0:
+		case list[number].IsSparse():
 			return piece{half, number}, true
+		case !ok:
+			next, ok = piece{half, number}, true
 		}
 	}
-	return piece{}, false
+	return next, ok
 }
 
 // A victim ages through these states.

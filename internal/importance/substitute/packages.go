@@ -49,6 +49,9 @@ type Piece struct {
 // Holds reports whether an L-sample lies well in the piece: in a package of which half or more are L-samples. Else it is packed when it was read.
 func (p Piece) Holds() bool { return !p.Ordered && 2*p.Low >= p.Bytes }
 
+// IsSparse reports whether less than half of the piece lives.
+func (p Piece) IsSparse() bool { return 2*p.Live < p.Bytes }
+
 // share is the live share.
 func (p Piece) share() float64 { return float64(p.Live) / float64(p.Bytes) }
 
@@ -70,7 +73,7 @@ func Victim(pieces []Piece, s Space) int {
 	}
 	best := -1
 	for k, p := range pieces {
-		if p.Bytes == 0 || p.Stays || 2*p.Live >= p.Bytes && !(p.Ordered && s.Short()) {
+		if p.Bytes == 0 || p.Stays || !p.IsSparse() && !(p.Ordered && s.Short()) {
 			continue
 		}
 		if best < 0 || p.share() < pieces[best].share() {
