@@ -46,22 +46,23 @@ type patienceAction struct {
 }
 
 // decidePatience decides how the window moves on. Ranks behind the request hold up the window, and are served by index from now on, unless they move and there is grace. If there is none, or the request is for another epoch than
-// the log's, the rank itself gives up. Except if the scan begins its epoch before long: then waiting takes less time than reads by index.
+// the log's, the rank itself gives up. Except if the scan begins its epoch before long: then waiting takes less time than reads by index. A rank that gives up gives nobody grace: it does not wait again, so it would not notice that
+// the grace is over.
 func decidePatience(v patienceView) (a patienceAction) {
-	me := v.me
+	me, inPlace, soon := v.me, v.cur.exists && v.epoch == v.cur.epoch, v.nearlyDrained && !v.slotless
 	if me.epoch == v.epoch && me.batch < v.batch && !v.waits { // the one in front is slower than the window may be, or was left out
 		a.leave, me.batch = true, v.left
 	}
 	for n, other := range v.others {
 		switch {
 		case !other.isBehind(me):
-		case other.moves && v.grace:
+		case other.moves && v.grace && (inPlace || soon):
 			a.waits = true
 		default:
 			a.late = append(a.late, n)
 		}
 	}
 	moved := a.leave || a.waits || len(a.late) > 0
-	a.givesUp = (!moved || !v.cur.exists || v.epoch != v.cur.epoch) && (v.slotless || !v.nearlyDrained)
+	a.givesUp = !(moved && inPlace) && !soon
 	return a
 }
