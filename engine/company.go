@@ -118,9 +118,11 @@ func (e *Engine) hasReached(r *rank) bool {
 }
 
 // A grace is how long the window waits for companions that make progress but are slower: at most 1/8 of an epoch, because a companion that leaves the window reads the rest of its epoch from the disk again.
+// Pauses of the owner are no part of an epoch's time: a server may wait for days until the next job begins.
 type grace struct {
-	began  time.Time     // when the window came to its epoch
-	before time.Duration // how long it took for the epoch before
+	before time.Duration // that the epoch before took
+	took   time.Duration // that this epoch has taken
+	last   time.Time     // when the owner received samples for the last time
 	given  time.Duration // in this epoch
 	until  time.Time     // when the last wait ends
 }
@@ -128,12 +130,14 @@ type grace struct {
 const graceShare = 8 // an epoch's time is this many times its grace
 
 // begin starts an epoch.
-func (g *grace) begin(now time.Time) {
-	took := time.Duration(0)
-	if !g.began.IsZero() {
-		took = now.Sub(g.began)
+func (g *grace) begin() { *g = grace{before: g.took, last: g.last} }
+
+// received counts the time since the owner received samples before. A pause counts as most.
+func (g *grace) received(now time.Time, most time.Duration) {
+	if !g.last.IsZero() {
+		g.took += min(max(now.Sub(g.last), 0), most)
 	}
-	*g = grace{began: now, before: took}
+	g.last = now
 }
 
 // cost is what another wait adds: requests that wait at the same time wait once.
@@ -146,7 +150,7 @@ func (g *grace) cost(now time.Time, wait time.Duration) time.Duration {
 
 // has reports whether the window may wait again.
 func (g *grace) has(now time.Time, wait time.Duration) bool {
-	return !g.began.IsZero() && g.given+g.cost(now, wait) <= max(g.before, now.Sub(g.began))/graceShare
+	return g.given+g.cost(now, wait) <= max(g.before, g.took)/graceShare
 }
 
 // take counts a wait.

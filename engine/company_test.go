@@ -219,14 +219,17 @@ func TestCompanionWithProgressIsWaitedFor(t *testing.T) {
 		e.nudge()
 		return slow.rankOf().broughtTo == 0
 	})
-	later.Store(int64(20 * time.Minute)) // so the epoch is long
-	owner.batch(t, 0, 1)
-	slow.batch(t, 0, 1)
+	const begins = 6
+	for batch := 1; batch < begins; batch++ { // they take 45 s
+		later.Add(int64(9 * time.Second))
+		owner.batch(t, 0, batch)
+		slow.batch(t, 0, batch)
+	}
 	before := e.cache.Store.Stats().ReadBytes
 	read := make(chan error, 1)
-	go func() { read <- owner.read(0, 2) }()
+	go func() { read <- owner.read(0, begins) }()
 	n := len(owner.orders[0])
-	for batch := 2; batch < n; batch++ {
+	for batch := begins; batch < n; batch++ {
 		time.Sleep(3 * time.Second / time.Duration(n)) // the model computes
 		slow.batch(t, 0, batch)
 	}
@@ -239,29 +242,105 @@ func TestCompanionWithProgressIsWaitedFor(t *testing.T) {
 	noSource(t, e)
 }
 
-// TestGrace: requests that wait at the same time wait once, and all waits together take 1/8 of the epoch's time, or of that of the epoch before.
+// TestGrace: requests that wait at the same time wait once, and all waits together take 1/8 of the time in which the owner receives samples, in the epoch or in the one before.
 func TestGrace(t *testing.T) {
 	start := time.Unix(1000, 0)
 	at := func(seconds float64) time.Time { return start.Add(time.Duration(seconds * float64(time.Second))) }
 	var g grace
-	if g.has(at(0), time.Second) {
-		t.Error("there is grace before any epoch")
+	receive := func(from, to float64) {
+		for ; from <= to; from++ {
+			g.received(at(from), 10*time.Second)
+		}
 	}
-	g.begin(at(0))
-	if g.has(at(7), time.Second) || !g.has(at(8), time.Second) {
-		t.Error("a second is more than 1/8 of 7 s, and not of 8 s")
+	receive(0, 7)
+	if g.has(at(7), time.Second) {
+		t.Error("a second is more than 1/8 of 7 s")
+	}
+	if receive(8, 8); !g.has(at(8), time.Second) {
+		t.Error("a second is 1/8 of 8 s")
 	}
 	g.take(at(8), time.Second)
 	g.take(at(8.5), time.Second) // until 9.5 s
 	if g.given != 1500*time.Millisecond {
 		t.Errorf("%v were given, want 1.5 s", g.given)
 	}
-	if g.has(at(19.9), time.Second) || !g.has(at(20), time.Second) {
+	receive(9, 19)
+	if g.has(at(19.9), time.Second) {
+		t.Error("2.5 s are more than 1/8 of 19 s")
+	}
+	if receive(20, 20); !g.has(at(20), time.Second) {
 		t.Error("2.5 s are 1/8 of 20 s")
 	}
-	g.begin(at(40))
+	receive(21, 40)
+	g.begin()
 	if !g.has(at(40), 5*time.Second) || g.has(at(40), 6*time.Second) {
 		t.Error("an epoch that has just begun has 1/8 of the 40 s that the one before took")
+	}
+	receive(40+3600, 40+3600) // a pause: it counts as 10 s
+	receive(40, 40)           // the clock jumps back
+	g.begin()
+	if g.has(at(3640), 2*time.Second) || !g.has(at(3640), time.Second) {
+		t.Error("an hour without a request counts as more than 10 s")
+	}
+}
+
+// However long the owner pauses in an epoch or before it, the window waits for companions as if it had not.
+func TestPauseGivesNoGrace(t *testing.T) {
+	d, o := secondRun(t, ingest.Options{})
+	var later atomic.Int64 // nanoseconds that the clock is ahead
+	o.Now = func() time.Time { return time.Now().Add(time.Duration(later.Load())) }
+	o.sortAtOnce = true
+	e, seats := companions(t, o, d, 2, "owner")
+	owner := seats[0]
+	waits := func() bool {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		return e.grace.has(e.now(), time.Minute)
+	}
+	for epoch := range 2 {
+		for batch := range owner.orders[epoch] {
+			if batch == 1 {
+				later.Add(int64(time.Hour))
+			}
+			if owner.batch(t, epoch, batch); waits() {
+				t.Fatalf("epoch %d, batch %d: the window would wait for a minute, because the owner has paused for an hour", epoch, batch)
+			}
+		}
+		later.Add(int64(time.Hour))
+	}
+	noSource(t, e)
+}
+
+// A job that becomes the owner is not held up because the epochs of the owner before took long.
+func TestNewOwnerGivesItsOwnGrace(t *testing.T) {
+	d, o := secondRun(t, ingest.Options{})
+	var later atomic.Int64 // nanoseconds that the clock is ahead
+	o.Now = func() time.Time { return time.Now().Add(time.Duration(later.Load())) }
+	o.sortAtOnce = true
+	e, seats := companions(t, o, d, 1, "before", "next")
+	before, next := seats[0], seats[1]
+	waits := func() bool {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		return e.grace.has(e.now(), 5*time.Second)
+	}
+	for batch := range 12 {
+		before.batch(t, 0, batch)
+		later.Add(int64(9 * time.Second))
+	}
+	if !waits() {
+		t.Fatal("the owner gives no grace, so nothing is shown")
+	}
+	before.leave()
+	next.batch(t, 0, 0)
+	waitFor(t, "another job owns the log", func() bool {
+		e.nudge()
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		return e.owner.number == next.number
+	})
+	if waits() {
+		t.Error("the window would wait as long as the owner before would have")
 	}
 }
 

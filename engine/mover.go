@@ -291,7 +291,7 @@ func (e *Engine) setCurrent(l *reorder.EpochLog) {
 	e.cur = l
 	e.segs = make([]segState, l.Log.Header().Segments)
 	e.drained = false
-	e.grace.begin(e.now())
+	e.grace.begin()
 	e.paused, e.windowHitRate = false, 1 // reset the hit rate: it described the log before, and a waiter will not reset it
 	for j, r := range e.windowRanks(l.Epoch) {
 		r.gaveUpWaiting = false

@@ -229,6 +229,7 @@ func (e *Engine) setOwner(next *job, epochs map[*reorder.EpochLog]int) {
 		clear(j.alike)
 	}
 	e.broken = nil
+	e.grace = grace{} // its epochs may take longer
 	e.sortBytes += e.beginning.unfinished(e.cache.Store.Stats().WriteBytes)
 	e.beginning = beginning{sequentialRate: e.beginning.sequentialRate, measuring: e.beginning.measuring, depth: e.beginning.depth}
 	e.paused, e.windowHitRate, e.drained = false, 1, false

@@ -310,6 +310,9 @@ func (e *Engine) deliveredAt(j *job, at *deliver.Position, d deliver.Delivery) [
 		return nil
 	}
 	r.moved = e.now()
+	if j == e.owner {
+		e.grace.received(r.moved, e.opts.LateEpoch)
+	}
 	if d.Ahead == d.Samples && !d.Part {
 		r.gaveUpMemory = false
 		if (r.gaveUpWaiting || r.outOfWindow) && e.hasCaughtUp(j, r) {
