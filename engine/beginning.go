@@ -9,38 +9,38 @@ import (
 	"lcache/reorder"
 )
 
-// A job may begin over a full log in another order: with another seed, with the same one from its first epoch on, or far from where it was broken off. The
-// prefetcher serves it by place at once. Whether the log is sorted into the epoch that is read, so that the window takes over, is decided by package plan from
-// what is measured meanwhile. Until then nothing is written, so that a slow consumer, or a look at three batches, wears no drive.
+// A job may begin over a full log in another order: with another seed, from its first epoch again, or far from where it was interrupted. The prefetcher
+// serves it with random reads at once. Package plan decides from measurements whether to sort the log into the epoch that is read, so that the prefetch
+// window can serve it. Until then nothing is written, so that a slow training loop, or a look at three batches, costs no write volume.
 
-// fewBatches is the number of an epoch's delivered batches up to which nothing is decided.
+// fewBatches is the number of delivered batches of an epoch up to which nothing is decided.
 const fewBatches = 4
 
-// nearlyEqual is the ratio of both times up to which the next epoch's log is begun at once, beside the reads by place. Between it and the ratio that a sort
-// needs the question stays open until it is asked again.
+// nearlyEqual is the largest ratio of random-read time to sort time at which the next epoch's log is begun at once, in addition to the random reads.
+// Between nearlyEqual and the ratio that justifies a sort, the engine decides later.
 const nearlyEqual = 1.1
 
 // beginning is what was measured since an epoch began over a log in another order. Engine.mu guards it.
 type beginning struct {
-	began  bool // false: nothing was measured, and the next fields up to source are unset
+	began  bool // if false, nothing was measured, and the next fields up to source are not set
 	epoch  int
-	log    uint64 // its ID
+	log    uint64 // the log's ID
 	choice plan.Choice
 
-	stall          time.Duration // totals when it began
+	stall          time.Duration // totals when the epoch began
 	chunks         int64
 	place, source  prefetch.Work
-	again          time.Time // when rates are compared next
-	sequentialRate float64   // of reads in order, bytes a second; 0: not measured
-	measuring      bool      // somebody measures it
-	lacksSlot      bool      // it could not be measured: all slots hold segments
-	sorting        bool      // the target is the epoch that is read, and the log held much when that began
+	again          time.Time // when the rates are compared next
+	sequentialRate float64   // bytes/s of sequential reads; 0: not measured
+	measuring      bool      // a measurement is running
+	lacksSlot      bool      // it could not be measured, because all slots hold segments
+	sorting        bool      // the target is the epoch that is read, and the log held much when the target was begun
 	written        uint64    // bytes, when the sort began
-	left           uint64    // bytes of the epoch that is read, when the target was begun
-	depth          int       // of the prefetcher; 0: as it likes
+	left           uint64    // bytes left of the epoch that is read, when the target was begun
+	depth          int       // of the prefetcher; 0: no limit
 }
 
-// choiceFor returns the choice for an epoch and the log that is read; Wait: there is none yet.
+// choiceFor returns the choice for an epoch and the log that is read. Wait means that there is none yet.
 func (b *beginning) choiceFor(epoch int, cur *reorder.EpochLog) plan.Choice {
 	if cur == nil || !b.isOf(epoch, cur.ID) {
 		return plan.Wait
@@ -48,24 +48,24 @@ func (b *beginning) choiceFor(epoch int, cur *reorder.EpochLog) plan.Choice {
 	return b.choice
 }
 
-// isOf reports whether it was measured in an epoch over the log with an ID.
+// isOf reports whether b was measured in an epoch over the log with an ID.
 func (b *beginning) isOf(epoch int, log uint64) bool {
 	return b.began && b.epoch == epoch && b.log == log
 }
 
-// begins notes that a Logfile is begun; sorts says that it is a sort into the epoch that is read.
+// begins notes that a Logfile is begun. sorts says that this is a sort into the epoch that is read.
 func (b *beginning) begins(sorts bool, written, left uint64) {
 	b.sorting, b.written, b.left = sorts, written, left
 }
 
-// ends notes that the Logfile has become the log that is read, and returns the bytes that a sort has written.
+// ends notes that the Logfile has become the log that is read. It returns the bytes that a sort has written.
 func (b *beginning) ends(written uint64) (sorted int64) {
 	sorted = b.unfinished(written)
 	b.sorting = false
 	return sorted
 }
 
-// unfinished returns the bytes that a sort which is under way has written.
+// unfinished returns the bytes that a running sort has written.
 func (b *beginning) unfinished(written uint64) int64 {
 	if !b.sorting || written < b.written {
 		return 0
@@ -73,10 +73,10 @@ func (b *beginning) unfinished(written uint64) int64 {
 	return int64(written - b.written)
 }
 
-// beginningView is the state that decideBeginning decides by, at one moment. Every case is a paragraph of testdata/beginning.txt.
+// beginningView is the input of decideBeginning, at one moment. Every case is a paragraph of testdata/beginning.txt.
 type beginningView struct {
 	now        time.Time
-	other      bool   // requests are served from a full log in another order than that of the epoch that is read, and no Logfile is being filled
+	other      bool   // requests are served from a full log in another order than the epoch that is read, and no Logfile is being filled
 	epoch      int    // the epoch that is read
 	log        uint64 // the ID of the log that is read
 	last       beginning
@@ -84,7 +84,7 @@ type beginningView struct {
 	chunks     int64 // delivered to the job so far
 	sortAtOnce bool
 	facts      func() plan.Beginning            // measured since last
-	test       func(plan.Beginning) plan.Choice // instead of the rule of package plan; nil: none
+	test       func(plan.Beginning) plan.Choice // replaces the rule of package plan; nil: no test
 }
 
 type beginningAct uint8
@@ -92,9 +92,9 @@ type beginningAct uint8
 const (
 	beginNothing beginningAct = iota
 	beginAgain                // note that an epoch begins over this log, and decide again
-	beginMeasure              // measure how fast the pass reads in order
-	beginChoose               // the choice stands from now on
-	beginLater                // the rates are compared again after a while
+	beginMeasure              // measure how fast the scan reads in order
+	beginChoose               // keep the choice from now on
+	beginLater                // compare the rates again later
 )
 
 // beginningAction is the next step for a log in another order, and the reason.
@@ -105,7 +105,7 @@ type beginningAction struct {
 	why    string
 }
 
-// decideBeginning decides whether a full log in another order is sorted, or its samples are read by place, or more must be measured first.
+// decideBeginning decides whether a full log in another order is sorted, is read with random reads, or must be measured first.
 func decideBeginning(v beginningView) beginningAction {
 	b := &v.last
 	nothing := func(why string) beginningAction { return beginningAction{why: why} }
@@ -113,32 +113,32 @@ func decideBeginning(v beginningView) beginningAction {
 	case !v.other:
 		return nothing("the log is in order, or something else is decided")
 	case b.isOf(v.epoch, v.log) && b.choice != plan.Wait:
-		return nothing("it is decided")
+		return nothing("the choice is made")
 	case b.isOf(v.epoch, v.log) && v.now.Before(b.again):
-		return nothing("the rates were compared a moment ago")
+		return nothing("the rates were compared recently")
 	case b.isOf(v.epoch, v.log):
 		return v.weigh(v.facts())
 	case v.sortAtOnce:
 		return beginningAction{act: beginAgain, choice: plan.Sort, why: "the server was told to sort at once"}
 	case b.began && b.log == v.log && b.choice == plan.Wait && v.finished:
-		return beginningAction{act: beginAgain, choice: plan.Sort, why: "a whole epoch was read while nothing was decided: the log is laid out for the one that comes"}
+		return beginningAction{act: beginAgain, choice: plan.Sort, why: "a whole epoch was read without a decision: the log is laid out for the next epoch"}
 	}
 	return beginningAction{act: beginAgain, choice: plan.Wait, why: "an epoch begins over it"}
 }
 
-// weigh decides by measurements since the epoch began.
+// weigh decides from measurements since the epoch began.
 func (v *beginningView) weigh(f plan.Beginning) beginningAction {
 	b := &v.last
 	switch {
 	case f.Left == 0:
 		return beginningAction{why: "the epoch is over"}
 	case f.Delivered < plan.TooLate && v.chunks-b.chunks <= fewBatches:
-		return beginningAction{why: "too few batches were read to tell"}
+		return beginningAction{why: "too few batches were read to decide"}
 	case v.test != nil:
 		if choice := v.test(f); choice != plan.Wait {
-			return beginningAction{act: beginChoose, choice: choice, why: "a test says so"}
+			return beginningAction{act: beginChoose, choice: choice, why: "chosen by a test"}
 		}
-		return beginningAction{why: "a test says so"}
+		return beginningAction{why: "chosen by a test"}
 	}
 	choice, place, sort, why := f.Decide()
 	known := place > 0 && sort > 0 // false for NaN
@@ -155,7 +155,7 @@ func (v *beginningView) weigh(f plan.Beginning) beginningAction {
 	return beginningAction{act: beginLater, after: plan.ReconsiderAfter(place), why: why}
 }
 
-// beginningView returns the state that decideBeginning decides by. e.mu is held.
+// beginningView returns the input of decideBeginning. e.mu is held.
 func (e *Engine) beginningView(v *view) beginningView {
 	b := &e.beginning
 	w := beginningView{now: e.now(), other: v.isInOtherOrder(), epoch: v.readEpoch, last: *b, sortAtOnce: e.opts.sortAtOnce,
@@ -194,14 +194,14 @@ func (e *Engine) beginAgain(w *beginningView, choice plan.Choice) {
 	b := &e.beginning
 	place, source := e.prefetcher.Work(e.owner.number)
 	chunks := w.chunks
-	if b.began && b.epoch == w.epoch { // the order changed under a job that reads on
+	if b.began && b.epoch == w.epoch { // the order of a running job changed
 		chunks = b.chunks
 	}
 	*b = beginning{began: true, epoch: w.epoch, log: w.log, choice: choice, stall: e.ownerStats().Stall.Total(), chunks: chunks,
 		place: place, source: source, sequentialRate: b.sequentialRate, measuring: b.measuring, depth: b.depth}
 }
 
-// hasFinished reports whether the ranks that read have read an epoch to its end. e.mu is held.
+// hasFinished reports whether all ranks that have requested something have read an epoch to its end. e.mu is held.
 func (e *Engine) hasFinished(epoch int) bool {
 	finished := false
 	for _, r := range e.owner.ranks {
@@ -216,7 +216,7 @@ func (e *Engine) hasFinished(epoch int) bool {
 	return finished
 }
 
-// beginningFacts are the facts of a beginning as they are now. Samples count as they are stored. e.mu is held.
+// beginningFacts returns the facts of a beginning as they are now. Samples count with their compressed size. e.mu is held.
 func (e *Engine) beginningFacts(b *beginning) plan.Beginning {
 	place, source := e.prefetcher.Work(e.owner.number)
 	stored := 1.0
@@ -233,20 +233,20 @@ func (e *Engine) beginningFacts(b *beginning) plan.Beginning {
 	if all > 0 {
 		facts.Delivered = 1 - float64(left)/float64(all)
 	}
-	if facts.MissBytes < facts.Left/100 || source.Bytes == b.source.Bytes { // padding is no miss, and ranks did not wait for a source that nothing was read from
+	if facts.MissBytes < facts.Left/100 || source.Bytes == b.source.Bytes { // padding is not a miss, and ranks did not wait for a source from which nothing was read
 		facts.MissBytes = 0
 	}
 	return facts
 }
 
-// ownerStats are the counters of the job that the log is laid out for. e.mu is held.
+// ownerStats returns the counters of the job in whose order the log is. e.mu is held.
 func (e *Engine) ownerStats() *deliver.Stats {
 	return e.deliver.StatsOf(e.owner.number)
 }
 
-// rate is bytes a second between two answers of Prefetcher.Work; 0 where nothing was done.
+// rate returns the bytes per second between two answers of Prefetcher.Work; 0 if nothing was read.
 func rate(from, to prefetch.Work) float64 {
-	if to.Busy < from.Busy { // the job slept meanwhile
+	if to.Busy < from.Busy { // the job slept in between
 		from = prefetch.Work{}
 	}
 	if busy := (to.Busy - from.Busy).Seconds(); busy > 0 {
@@ -255,7 +255,7 @@ func rate(from, to prefetch.Work) float64 {
 	return 0
 }
 
-// epochBytes returns how many bytes an epoch delivers to the ranks that read it, and how many of them are left. e.mu is held.
+// epochBytes returns how many bytes an epoch delivers to the ranks that read it, and how many of them are not delivered yet. e.mu is held.
 func (e *Engine) epochBytes(epoch int) (all, left uint64) {
 	for n, r := range e.owner.ranks {
 		bytes, batches := e.owner.lists.bytes(n, epoch)

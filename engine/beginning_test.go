@@ -260,7 +260,7 @@ func TestBeginsByPlace(t *testing.T) {
 	c := attach(t, e)
 	d.readOrder(t, e, c, 0, 0, 0, orders[0], func(batch int) {
 		if batch == len(orders[0])-1 {
-			becomes(t, e, "the next epoch's log is ready", func() bool { return e.cur.Epoch == 1 || e.tgt != nil && e.tgt.Epoch == 1 && e.firstUnswept() < 0 })
+			becomes(t, e, "the next epoch's log is ready", func() bool { return e.cur.Epoch == 1 || e.tgt != nil && e.tgt.Epoch == 1 && e.firstUnscanned() < 0 })
 		}
 	})
 	first := e.byPlace()

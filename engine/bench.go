@@ -17,24 +17,23 @@ import (
 	"lcache/sample"
 )
 
-// A Bench is an engine that is opened to read one epoch for its own sake.
+// A Bench is an engine that reads one epoch to measure the cache.
 type Bench struct {
 	*Engine
 	Epoch    int  // to read
-	Settling bool // the log is not in one epoch's order yet: reading this one puts it there, and is no measurement
+	Settling bool // the log is not in the order of one epoch yet: reading this epoch sorts it, and is not a measurement
 	Samples  int64
 	Bytes    int64 // of the dataset
-	Static   bool  // samples stay where they are: nothing can be reordered
+	Static   bool  // samples stay in place: nothing can be reordered
 
-	goal int // the epoch that the log is in the order of, once this one was read
+	goal int // the epoch whose order the log has after this epoch was read
 }
 
-// benchBatch is the batch size of a cache that was made without a recipe.
+// benchBatch is the batch size for a cache without a recipe.
 const benchBatch = 256
 
-// OpenBench opens a cache at the epoch that its log is in the order of. With reorder, reading that epoch writes the next, and the log moves
-// on; without, the log stays as it is. The job's number of epochs does not bind, and job.json is not changed. A cache that is being
-// served is refused.
+// OpenBench opens a cache at the epoch whose order its log has. With reorder, reading that epoch writes the next one, and the log moves on. Without
+// reorder, the log stays as it is. The job's number of epochs is ignored, and job.json is not changed. OpenBench refuses a cache that a server uses.
 func OpenBench(o Options, reorder bool) (*Bench, error) {
 	o = o.withDefaults()
 	o.sortAtOnce = true
@@ -78,13 +77,13 @@ func newBench(c *cache.Cache, o Options) (*Bench, error) {
 	return &Bench{Engine: e, Samples: int64(c.Manifest.Len()), Bytes: int64(c.Manifest.Bytes()), Static: c.IsStatic()}, nil
 }
 
-// aimAt chooses the epoch from what the log holds, and makes it the last one, or the last but one.
+// aimAt chooses the epoch from what the log holds, and ends the job after it, or after the next one if that is to be written.
 func (b *Bench) aimAt(reorder bool) error {
 	e := b.Engine
 	if b.Static {
 		return b.aimStatic(reorder)
 	}
-	e.builders.Wait() // the next epoch is laid out as the cache opens; the mover does nothing before the first request
+	e.builders.Wait() // the next epoch is laid out when the cache opens; the mover does nothing before the first request
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.cur == nil || e.cur.Log.Empty() {
@@ -93,7 +92,7 @@ func (b *Bench) aimAt(reorder bool) error {
 	switch {
 	case e.tgt != nil:
 		b.Epoch, b.goal, b.Settling = max(e.tgt.Epoch, 0), max(e.tgt.Epoch, 0), true
-	case e.cur.Epoch < 0: // in the order of no known epoch: it is sorted into epoch 0
+	case e.cur.Epoch < 0: // in the order of no known epoch: reading sorts it into epoch 0
 		b.Settling = true
 	default:
 		b.Epoch, b.goal = e.cur.Epoch, e.cur.Epoch
@@ -105,7 +104,7 @@ func (b *Bench) aimAt(reorder bool) error {
 	return nil
 }
 
-// aimStatic takes the first epoch: any is as good as another one.
+// aimStatic chooses epoch 0, because all epochs are alike in the static layout.
 func (b *Bench) aimStatic(reorder bool) error {
 	if reorder {
 		return &usage.Error{Reason: "nothing is reordered in the static layout: give --layout log"}
@@ -120,10 +119,10 @@ func (b *Bench) aimStatic(reorder bool) error {
 	return e.cache.HoldsNothing()
 }
 
-// Ranks are those that read here.
+// Ranks returns the ranks that this server serves.
 func (b *Bench) Ranks() []int { return b.cache.Schedule.Local() }
 
-// Read takes the epoch's batches, all ranks side by side, and releases them at once. bytes are those of the samples.
+// Read reads the epoch's batches, all ranks at the same time, and releases each at once. bytes counts the bytes of samples.
 func (b *Bench) Read(ctx context.Context) (samples, bytes int64, err error) {
 	var n, size atomic.Int64
 	group, reading := errgroup.WithContext(ctx)
@@ -154,8 +153,8 @@ func (b *Bench) Read(ctx context.Context) (samples, bytes int64, err error) {
 	return n.Load(), size.Load(), err
 }
 
-// MovedOn waits, after the epoch was read, until the log is where reading it brings it: of a small cache the epoch may have been read before its samples began to
-// be written on.
+// MovedOn waits until the log has reached its goal after the epoch was read. In a small cache the epoch can end before the scan begins to write samples
+// to the next log.
 func (b *Bench) MovedOn(ctx context.Context) error {
 	if b.Static {
 		return nil
@@ -174,8 +173,8 @@ func (b *Bench) MovedOn(ctx context.Context) error {
 	}
 }
 
-// hasMovedOn reports whether the log is where it is to be, or stays where it is because it can't be written. A pass that rests because requests came before it goes
-// on: there are no more of them.
+// hasMovedOn reports whether the log has reached its goal, or stays where it is because it can't be written. It resumes a scan that rests because
+// requests were served without it: no more requests come.
 func (b *Bench) hasMovedOn() (done bool, err error) {
 	e := b.Engine
 	e.mu.Lock()

@@ -18,10 +18,10 @@ const (
 	leftOther                   // all of it: the log is in the order of another job
 )
 
-// comingView is the state that comingView.decide decides by, at one moment. Every case is a paragraph of testdata/coming.txt.
+// comingView is the input of comingView.decide, at one moment. Every case is a paragraph of testdata/coming.txt.
 type comingView struct {
 	isKnown  bool // the job exists, and the epoch's order is known
-	inPlace  bool // nothing scans the log: samples stay where they were packed
+	inPlace  bool // nothing scans the log: samples stay in place
 	hasRank  bool // the rank is one of the job's
 	owns     bool // the job owns the log's order, or the rank is served as the owner is
 	drawn    bool // by importance
@@ -30,7 +30,7 @@ type comingView struct {
 	misses   bool // the ring has memory for samples that the log does not keep
 }
 
-// decide returns the part that the prefetcher reads.
+// decide returns the part that the prefetcher must read.
 func (v *comingView) decide() leftOver {
 	switch {
 	case !v.isKnown:
@@ -39,7 +39,7 @@ func (v *comingView) decide() leftOver {
 		return leftAll
 	case !v.owns:
 		return leftOther
-	case v.ahead > 1 || v.drawn && v.ahead > 0: // memory would not last: samples would be given up, and read again. Or the scan may load all of them
+	case v.ahead > 1 || v.drawn && v.ahead > 0: // samples would be evicted before use and read again, or the scan may load all of them
 		return leftNothing
 	case v.inWindow && v.drawn:
 		return leftApart
@@ -51,14 +51,14 @@ func (v *comingView) decide() leftOver {
 	return leftAll
 }
 
-// comingChunk returns the chunk at a position, and the part of it that the prefetcher reads. It returns false if that is nothing from there on. shareRanks notifies the prefetcher when
-// that ends.
+// comingChunk returns the chunk at a position, and the part of it that the prefetcher must read. It returns false if the prefetcher has nothing to read
+// from there on. shareRanks notifies the prefetcher when that changes.
 func (e *Engine) comingChunk(at deliver.Position) (c prefetch.Coming, ok bool) {
 	e.mu.Lock()
 	j, p, v := e.comingView(at)
 	left := v.decide()
 	if v.inWindow && v.ahead == 0 {
-		j.ranks[at.Rank].inWindow = true // the mover notifies the prefetcher when that ends
+		j.ranks[at.Rank].inWindow = true // shareRanks notifies the prefetcher when this ends
 	}
 	e.mu.Unlock()
 	if left == leftNothing {
@@ -92,7 +92,8 @@ func (e *Engine) comingChunk(at deliver.Position) (c prefetch.Coming, ok bool) {
 	return c, true
 }
 
-// laterChunk returns the chunk at a position of a rank of another job, while the window serves the owner of the log. The chunk is noted and not listed.
+// laterChunk returns the chunk at a position of another job's rank, while the window serves the log's owner. The prefetcher notes the chunk, but does
+// not list it.
 func (e *Engine) laterChunk(at deliver.Position) (c prefetch.Coming, ok bool) {
 	e.mu.Lock()
 	j, _, v := e.comingView(at)
@@ -106,7 +107,7 @@ func (e *Engine) laterChunk(at deliver.Position) (c prefetch.Coming, ok bool) {
 	return c, ok
 }
 
-// chunkAt returns the samples of the chunk at a position, and the position of the next one; false where the order is not known.
+// chunkAt returns the samples of the chunk at a position, and the position of the next one. It returns false if the order is not known.
 func (e *Engine) chunkAt(j *job, at deliver.Position) (c prefetch.Coming, ok bool) {
 	list, chunks := e.chunkList(j, at.Rank, at.Epoch)
 	if list == nil {
@@ -122,7 +123,7 @@ func (e *Engine) chunkAt(j *job, at deliver.Position) (c prefetch.Coming, ok boo
 	return c, true
 }
 
-// comingView returns the state that decides about a coming chunk, with the rank's job and the job's importance. e.mu is held.
+// comingView returns the input of decide for a coming chunk, with the rank's job and the job's importance. e.mu is held.
 func (e *Engine) comingView(at deliver.Position) (j *job, p *important, v comingView) {
 	j = e.jobs[at.Job]
 	if j == nil || !j.schedule.IsKnown(at.Epoch) {
@@ -139,7 +140,7 @@ func (e *Engine) comingView(at deliver.Position) (j *job, p *important, v coming
 	return j, p, v
 }
 
-// apart is apartFrom for the log of an epoch. known is false if no such log has an epoch layout. e.mu is held.
+// apart calls apartFrom for the log of an epoch. known is false if no such log has an epoch layout. e.mu is held.
 func (e *Engine) apart(epoch int, content []sample.Index) (apart map[sample.Index]bool, known bool) {
 	l := e.cur
 	if l == nil || l.Epoch != epoch {
@@ -151,9 +152,12 @@ func (e *Engine) apart(epoch int, content []sample.Index) (apart map[sample.Inde
 	return apartFrom(l.Line, content, e.fetcher.Held.Load().Has), true
 }
 
-// apartFrom lists the samples of a chunk that the scan does not load in time and that memory does not hold: samples that the log does not deliver, and later uses of samples. A sample lies in the
-// segment of its first use. First uses of a chunk lie in its last segment, or in the segment before if the chunk crosses a boundary. A sample in an earlier segment was used before, and its slot
-// may be evicted by now. If a chunk crosses several boundaries, some first uses are listed as well, and are read twice.
+// apartFrom lists the samples of a chunk that the scan does not load in time and that memory does not hold: samples that the log does not deliver, and
+// later uses of samples.
+//
+// A sample is in the segment of its first use. First uses of a chunk are in its last segment, or in the segment before if the chunk crosses a boundary.
+// A sample in an earlier segment was used before, and its slot may be evicted by now. If a chunk crosses several boundaries, some first uses are listed
+// as well, and are read twice.
 func apartFrom(line *chunker.Line, content []sample.Index, isHeld func(sample.Index) bool) (apart map[sample.Index]bool) {
 	last := -1
 	for _, index := range content {

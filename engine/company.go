@@ -8,9 +8,9 @@ import (
 	"lcache/reorder"
 )
 
-// Jobs that have the owner's order of an epoch are served by the window as the owner is: eight searches with one seed are one pass over the log. Their ranks are companions
-// of the owner's ranks. The window waits for a companion as long as for a rank of the owner (rule 2), and a little longer for one that makes progress: see grace. One that was too slow is read ahead for
-// by location until its next epoch.
+// The window serves jobs with the owner's order of an epoch as it serves the owner: eight searches with one seed share one scan of the log. Their ranks
+// are companions of the owner's ranks. The window waits for a companion as long as for a rank of the owner (rule 2), and longer for one that makes
+// progress: see grace. For a companion that is too slow, the prefetcher uses random reads until the companion's next epoch.
 
 // compareOrders notes which jobs have the owner's orders of the epochs that the window is at. Only the mover calls it.
 func (e *Engine) compareOrders() {
@@ -40,7 +40,7 @@ func (e *Engine) compareOrders() {
 		before := versions()
 		is := p.j.schedule.IsLike(owner.schedule, p.epoch)
 		e.mu.Lock()
-		if e.owner == owner && versions() == before { // reordered forgets what changes later
+		if e.owner == owner && versions() == before { // if an order changes later, reordered deletes the result
 			p.j.alike[p.epoch] = is
 			maps.DeleteFunc(p.j.alike, func(epoch int, _ bool) bool { return !e.isNear(epoch) })
 		}
@@ -48,7 +48,7 @@ func (e *Engine) compareOrders() {
 	}
 }
 
-// isNear reports whether an epoch is that of a Logfile, or the one before, which companions may still read. e.mu is held.
+// isNear reports whether an epoch is the epoch of a Logfile, or the one before it, which companions may still read. e.mu is held.
 func (e *Engine) isNear(epoch int) bool {
 	for _, l := range []*reorder.EpochLog{e.cur, e.tgt} {
 		if l != nil && (epoch == l.Epoch || epoch == l.Epoch-1) {
@@ -58,8 +58,8 @@ func (e *Engine) isNear(epoch int) bool {
 	return false
 }
 
-// forgetLikeness has an epoch's orders compared again: that of one of the jobs has changed. e.mu is held.
-func (e *Engine) forgetLikeness(j *job, epoch int) {
+// forgetComparison discards the comparison of an epoch's orders, because the order of a job has changed. e.mu is held.
+func (e *Engine) forgetComparison(j *job, epoch int) {
 	delete(j.alike, epoch)
 	if j != e.owner {
 		return
@@ -69,13 +69,13 @@ func (e *Engine) forgetLikeness(j *job, epoch int) {
 	}
 }
 
-// isLaidOutFor reports whether a log in the owner's order of an epoch is in the order of a job, too. e.mu is held.
+// isLaidOutFor reports whether a log in the owner's order of an epoch is also in a job's order. e.mu is held.
 func (e *Engine) isLaidOutFor(j *job, epoch int) bool {
 	return j == e.owner || j.alike[epoch] && j.isConnected() && !j.onDemand.Load() && j.importance.Load() == nil
 }
 
-// windowRanks returns the ranks that a log of an epoch is laid out for: all of the owner's, and of other jobs those that are in this epoch, or that the window has brought
-// the epoch before. e.mu is held while it is used.
+// windowRanks yields the ranks that a log of an epoch is laid out for. These are all ranks of the owner, and the ranks of other jobs that are in this
+// epoch or received the epoch before from the window. e.mu is held while it is used.
 func (e *Engine) windowRanks(epoch int) iter.Seq2[*job, *rank] {
 	return func(yield func(*job, *rank) bool) {
 		for _, r := range e.owner.ranks {
@@ -92,7 +92,7 @@ func (e *Engine) windowRanks(epoch int) iter.Seq2[*job, *rank] {
 	}
 }
 
-// companions calls yield with the ranks of other jobs that slots may be kept for: of a log of the epoch that they come to next, or of the one after it. e.mu is held.
+// companions yields the ranks of other jobs that may keep slots of the log of their next epoch, or of the one after it. e.mu is held.
 func (e *Engine) companions(yield func(*job, *rank) bool) {
 	for _, j := range e.jobs {
 		if j == e.owner {
@@ -107,7 +107,8 @@ func (e *Engine) companions(yield func(*job, *rank) bool) {
 	}
 }
 
-// hasReached reports whether a companion is where the window is: all that it asks for next lies in slots, and the window has not passed it. e.mu is held.
+// hasReached reports whether a companion is where the window is: all samples of its next request are in slots, and the window has not passed it. e.mu is
+// held.
 func (e *Engine) hasReached(r *rank) bool {
 	for _, index := range r.front() {
 		if _, ok := e.cur.Line.Delivers(index); ok && !e.staging.InSlot(index) {
@@ -117,22 +118,23 @@ func (e *Engine) hasReached(r *rank) bool {
 	return floor(r, e.cur) >= e.hindmost()
 }
 
-// A grace is how long the window waits for companions that make progress but are slower: at most 1/8 of an epoch, because a companion that leaves the window reads the rest of its epoch from the disk again.
-// Pauses of the owner are no part of an epoch's time: a server may wait for days until the next job begins.
+// A grace is how long the window waits for companions that make progress but are slower. It is at most 1/8 of an epoch's time, because a companion that
+// leaves the window reads the rest of its epoch from the disk again. Pauses of the owner do not count for an epoch's time, because a server may wait for
+// days until the next job begins.
 type grace struct {
-	before time.Duration // that the epoch before took
-	took   time.Duration // that this epoch has taken
-	last   time.Time     // when the owner received samples for the last time
-	given  time.Duration // in this epoch
+	before time.Duration // how long the epoch before took
+	took   time.Duration // how long this epoch has taken so far
+	last   time.Time     // when the owner last received samples
+	given  time.Duration // waited so far in this epoch
 	until  time.Time     // when the last wait ends
 }
 
-const graceShare = 8 // an epoch's time is this many times its grace
+const graceShare = 8 // a grace is an epoch's time divided by graceShare
 
 // begin starts an epoch.
 func (g *grace) begin() { *g = grace{before: g.took, last: g.last} }
 
-// received counts the time since the owner received samples before. A pause counts as most.
+// received adds the time since the owner last received samples, at most the given time.
 func (g *grace) received(now time.Time, most time.Duration) {
 	if !g.last.IsZero() {
 		g.took += min(max(now.Sub(g.last), 0), most)
@@ -140,7 +142,7 @@ func (g *grace) received(now time.Time, most time.Duration) {
 	g.last = now
 }
 
-// cost is what another wait adds: requests that wait at the same time wait once.
+// cost returns the time that another wait adds. Requests that wait at the same time count once.
 func (g *grace) cost(now time.Time, wait time.Duration) time.Duration {
 	if left := g.until.Sub(now); left > 0 {
 		return max(wait-left, 0)

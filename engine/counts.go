@@ -22,7 +22,7 @@ func (e *Engine) Report(r Report) error {
 		return errJobOver
 	}
 	if r.Epoch >= 0 && !j.schedule.IsLocal(r.Rank) {
-		return &deliver.ArgumentError{Reason: "a report of a rank that is not served here"}
+		return &deliver.ArgumentError{Reason: "the report is from a rank that another server serves"}
 	}
 	if r.Epoch >= 0 && r.Had > 0 {
 		e.closeEpochs(j, e.had(j, r))
@@ -33,11 +33,11 @@ func (e *Engine) Report(r Report) error {
 	return nil
 }
 
-// hadPatience is how long a report waits for an order that is not made yet. Meanwhile nothing else is read from its connection.
+// hadPatience is how long a report waits for an order that is not computed yet. Meanwhile nothing else is read from its connection.
 const hadPatience = time.Second
 
-// had counts batches that were delivered without a position, moves the rank behind them, and returns the epochs that are over with them.
-// It ignores them if the epoch's order is not known.
+// had counts batches that were delivered without a position, moves the rank past them, and returns the epochs that ended with them. It ignores the
+// report if the epoch's order is not known.
 func (e *Engine) had(j *job, r Report) []count.Ended {
 	if !j.schedule.IsKnown(r.Epoch) {
 		return nil
@@ -69,9 +69,9 @@ func (e *Engine) had(j *job, r Report) []count.Ended {
 	return append(over, j.overEpochs()...)
 }
 
-// overEpochs takes out the epochs that are over. Engine.mu is held.
+// overEpochs removes the epochs that are over, and returns them. Engine.mu is held.
 func (j *job) overEpochs() []count.Ended {
-	var few [16]count.Rank // each batch that is delivered comes here: most jobs need no allocation
+	var few [16]count.Rank // called for each delivered batch: most jobs need no allocation
 	ranks := few[:0]
 	for n, r := range j.ranks {
 		ranks = append(ranks, count.Rank{Rank: n, Asked: !r.asked.IsZero(), Epoch: r.seen, Late: r.outOfWindow})
@@ -79,7 +79,7 @@ func (j *job) overEpochs() []count.Ended {
 	return j.counts.Over(ranks, j.schedule.Batches)
 }
 
-// closeEpochs adds a job's finished epochs to the status document. The digester adds their digests.
+// closeEpochs adds a job's finished epochs to the status document. The digester adds their digests later.
 func (e *Engine) closeEpochs(j *job, over []count.Ended) {
 	for _, end := range over {
 		served, requested := e.deliveredOrders(j, end)
@@ -96,7 +96,8 @@ func (e *Engine) closeEpochs(j *job, over []count.Ended) {
 	}
 }
 
-// deliveredOrders returns the batches that were delivered in an epoch, by rank, and the requested batches if they differ. Both are nil if the order is unknown.
+// deliveredOrders returns the batches that were delivered in an epoch, by rank, and the requested batches if they differ. Both are nil if the order is
+// unknown.
 func (e *Engine) deliveredOrders(j *job, end count.Ended) (served, requested []count.Batches) {
 	if end.Diverged {
 		return nil, nil
@@ -127,7 +128,7 @@ func (e *Engine) addDigests(j *job, end count.Ended, served, requested []count.B
 	j.counts.SetDigests(end, order, asked)
 }
 
-// totals are the counters of the job with a number. e.mu is held.
+// totals returns the counters of the job with a number. e.mu is held.
 func (e *Engine) totals(number int) count.Totals {
 	s, d := e.cache.Store.Stats(), e.deliver.StatsOf(number)
 	return count.Totals{At: e.now(), LogRead: int64(s.BlockReadBytes), ReadOps: int64(s.BlockReads), LogWrite: int64(s.WriteBytes), Source: d.Reads[sample.FromSource].Bytes.Load(),

@@ -8,65 +8,65 @@ import (
 	"lcache/reorder"
 )
 
-// view is all that the mover's next step depends on, as it is at one moment. A decision changes nothing of it, so that every case of rule 1 is a
-// paragraph of testdata/decide.txt.
+// view is everything that the mover's next step depends on, at one moment. decide changes nothing in it, so every case of rule 1 is a paragraph of
+// testdata/decide.txt.
 type view struct {
 	requested bool // a request has come
 	readEpoch int  // the epoch that is read: see epochRead
 
 	cur, tgt     logView
 	unidentified bool // there is a second Logfile, in an unknown order
-	comparable   bool // the order of cur's or the unidentified Logfile's epoch is known, and was not compared with it
+	comparable   bool // the order of cur's or the unidentified Logfile's epoch is known, and was not compared with the Logfile yet
 
-	unloaded int // the first segment of cur with samples to deliver that is not loaded, from the hindmost rank on; -1: none
-	unswept  int // the first segment of cur that the pass has not gone over; -1: none
-	rest     int // the first segment of cur's rest that the pass has not gone over, while it has gone over more of what is delivered; -1: none
-	loading  int // segments
-	inSlots  int // of those that are loading: they lie in slots, and the disk is not asked for them
+	unloaded  int // the first segment of cur with samples to deliver that is not loaded, from the hindmost rank on; -1: none
+	unscanned int // the first segment of cur that is not scanned; -1: none
+	unused    int // the first unused segment of cur that is not scanned, while a larger share of the delivered segments is scanned; -1: none
+	loading   int // number of segments being loaded
+	inSlots   int // of these, segments already in slots: they need no disk read
 
-	inTime   bool        // a rank is to be served from the window
-	pack     int         // a package to be moved to the target, because the owner puts no samples into packages; -1: none
-	hollow   bool        // there are packages, and nothing is in them
-	paused   bool        // loading ahead is of no use
-	mayBegin bool        // a Logfile can be begun: the devices take blocks, and no attempt has failed lately
-	inPlace  bool        // the layout is static now: a log that holds most of what it is to hold stays as it is
-	packs    bool        // what the owner reads stays in place, or is put into packages: no Logfile is begun, however little there is in one
-	choice   plan.Choice // where the log that is read is full and not in the order of an epoch near: what becomes of it
-	sorting  bool        // the target is the epoch that is read, and the log held much when that began
+	inTime   bool        // the window serves a rank
+	pack     int         // a package to move to the target, because the owner does not use packages; -1: none
+	hollow   bool        // there are packages, and all are empty
+	paused   bool        // loading ahead does not help
+	mayBegin bool        // a Logfile can be begun: the devices accept blocks, and no attempt has failed lately
+	inPlace  bool        // the layout is static now: a log that holds most of its samples stays as it is
+	packs    bool        // the owner's samples stay in place or move into packages: no Logfile is begun, however few samples one holds
+	choice   plan.Choice // for a full log that is not in the order of a near epoch: whether to sort it
+	sorting  bool        // the target is the epoch that is read, and the log held much when the target was begun
 
-	sparse   func() bool          // cur holds less than half of what it is to keep
-	complete func(epoch int) bool // an epoch's order is known of all ranks
-	laidOut  func(epoch int) bool // its line is ready
+	sparse   func() bool          // cur holds less than half of the samples that it should keep
+	complete func(epoch int) bool // the order of an epoch is known for all ranks
+	laidOut  func(epoch int) bool // the epoch's layout is ready
 }
 
-// logView is one Logfile.
+// logView describes one Logfile.
 type logView struct {
 	exists bool
-	epoch  int // -1: in the order of no epoch that is known
+	epoch  int // -1: not in the order of a known epoch
 }
 
 type actionKind uint8
 
 const (
-	actWait    actionKind = iota
-	actLoad               // a segment
-	actCompare            // a Logfile in an unknown order with the order that its epoch has now
-	actUnorder            // the second Logfile, in an order that is not known, becomes packages
-	actBegin              // the Logfile of an epoch
-	actSwap               // the target becomes the log that is read
-	actEmpty              // a package goes to the target
-	actDrop               // the packages, which are empty
-	actTakeUp             // the Logfiles are read and written in order from now on; not decided by a view
+	actWait        actionKind = iota
+	actLoad                   // load a segment
+	actCompare                // compare a Logfile in an unknown order with the order that its epoch has now
+	actUnorder                // turn the second Logfile, in an unknown order, into packages
+	actBegin                  // begin the Logfile of an epoch
+	actSwap                   // make the target the log that is read
+	actEmpty                  // move a package to the target
+	actDrop                   // drop the packages, which are all empty
+	actSwitchToLog            // begin to read and write the Logfiles in order; decide does not return it
 )
 
-// action is the mover's next step, and why it is taken.
+// action is the mover's next step, and the reason for it.
 type action struct {
 	kind   actionKind
 	epoch  int         // with actBegin
-	seg    int         // with actLoad; with actEmpty a package
+	seg    int         // with actLoad; a package with actEmpty
 	use    reorder.Use // with actLoad
 	layOut int         // an epoch to lay out meanwhile; -1: none
-	late   bool        // ranks that have not come past cur's epoch are served by index from now on
+	late   bool        // ranks that have not passed cur's epoch are served by index from now on
 	why    string
 }
 
@@ -90,39 +90,39 @@ func (a action) String() string {
 		text = fmt.Sprintf("move package %d", a.seg)
 	case actDrop:
 		text = "drop the packages"
-	case actTakeUp:
-		text = "take up the Logfiles"
+	case actSwitchToLog:
+		text = "switch to the log layout"
 	}
 	if a.layOut >= 0 {
 		text += fmt.Sprintf("; lay out epoch %d", a.layOut)
 	}
 	if a.late {
-		text += "; ranks behind are late"
+		text += "; ranks behind leave the window"
 	}
 	return text
 }
 
-// decide is the mover's next step: rule 1 of docs/architecture.md.
+// decide returns the mover's next step: rule 1 of docs/architecture.md.
 func decide(v view) action {
 	wait := func(why string) action { return action{layOut: -1, why: why} }
 	switch {
 	case !v.cur.exists:
 		return wait("there is no Logfile")
 	case !v.requested:
-		return wait("which epoch is wanted is known with the first request")
+		return wait("no request has come, so the epoch to read is not known")
 	case !v.tgt.exists && v.comparable:
-		return action{kind: actCompare, layOut: -1, why: "it may be in the order of an epoch after all"}
+		return action{kind: actCompare, layOut: -1, why: "it may be in the order of a known epoch"}
 	}
 	if n := v.next(); !v.tgt.exists && n >= 0 {
 		switch {
 		case v.loading > 0 && (v.unidentified || v.laidOut(n)):
-			return wait("segments that are loaded now have no target")
+			return wait("the segments being loaded were loaded without a target")
 		case v.unidentified:
-			return action{kind: actUnorder, layOut: -1, why: fmt.Sprintf("epoch %d needs the place of the Logfile whose order is not known", n)}
+			return action{kind: actUnorder, layOut: -1, why: fmt.Sprintf("the log of epoch %d needs the room of the Logfile in an unknown order", n)}
 		case !v.laidOut(n):
-			return action{layOut: n, why: "without a target loading would have to be done again"}
+			return action{layOut: n, why: "segments loaded without a target would be loaded again"}
 		}
-		return action{kind: actBegin, epoch: n, layOut: -1, why: "its line is ready"}
+		return action{kind: actBegin, epoch: n, layOut: -1, why: "its layout is ready"}
 	}
 	a := v.advance()
 	a.layOut = -1
@@ -132,44 +132,44 @@ func decide(v view) action {
 	return a
 }
 
-// advance goes on with the pass over cur.
+// advance continues the scan of cur.
 func (v *view) advance() action {
 	windowed := v.inWindow() && !v.goesBack()
 	switch {
 	case v.tgt.exists && v.pack >= 0 && v.loading < maxLoading:
-		return action{kind: actEmpty, seg: v.pack, late: true, why: "what is in packages would find no place as long as these have them"}
+		return action{kind: actEmpty, seg: v.pack, late: true, why: "the target needs the arena blocks of the packages"}
 	case v.tgt.exists && v.pack >= 0:
 		return action{why: "enough packages are being moved"}
 	case v.tgt.exists && v.hollow && v.loading == 0:
-		return action{kind: actDrop, why: "nothing is in them"}
-	case windowed && !v.paused && v.inTime && v.unloaded >= 0 && v.tgt.exists && v.rest >= 0:
-		return v.load(v.rest, reorder.Move, "the rest keeps step: else the next epoch would wait for it")
+		return action{kind: actDrop, why: "they are empty"}
+	case windowed && !v.paused && v.inTime && v.unloaded >= 0 && v.tgt.exists && v.unused >= 0:
+		return v.load(v.unused, reorder.Move, "fewer of the unused segments are scanned, and the next epoch would wait for them")
 	case windowed && !v.paused && v.inTime && v.unloaded >= 0:
-		return v.load(v.unloaded, reorder.Deliver, "a rank comes to it")
-	case v.tgt.exists && v.unswept >= 0 && !windowed:
-		a := v.load(v.unswept, reorder.Drain, "no rank reads this epoch in place")
+		return v.load(v.unloaded, reorder.Deliver, "a rank needs it next")
+	case v.tgt.exists && v.unscanned >= 0 && !windowed:
+		a := v.load(v.unscanned, reorder.Drain, "the window serves no rank in this epoch")
 		a.late = a.kind == actLoad
 		return a
-	case v.tgt.exists && v.unswept >= 0 && v.unloaded < 0:
-		return v.load(v.unswept, reorder.Drain, "all that is delivered is loaded")
+	case v.tgt.exists && v.unscanned >= 0 && v.unloaded < 0:
+		return v.load(v.unscanned, reorder.Drain, "all delivered segments are loaded")
 	case !v.tgt.exists && v.packs:
-		return action{why: "no order is promised: samples lie in packages, or come to lie there"}
+		return action{why: "samples are in packages, or will be moved there"}
 	case !v.tgt.exists && v.inPlace:
 		return action{why: "samples stay in place"}
 	case !v.tgt.exists && v.isOpen():
-		return action{why: "nothing is written before it is known that it pays"}
+		return action{why: "not decided yet whether a sort pays"}
 	case !v.tgt.exists:
-		return action{why: "nothing is to be written on"}
-	case v.unswept >= 0 && v.paused:
-		return action{why: "requests match the window too seldom"}
-	case v.unswept >= 0:
-		return action{why: "no rank is to be served from the window"}
+		return action{why: "there is no target to write to"}
+	case v.unscanned >= 0 && v.paused:
+		return action{why: "too few requests match the window"}
+	case v.unscanned >= 0:
+		return action{why: "the window serves no rank"}
 	case v.loading > 0:
 		return action{why: "the last segments are being loaded"}
 	case v.isAhead():
-		return action{why: "the window would lose the epoch that is read"}
+		return action{why: "a rank still reads this epoch from the window"}
 	}
-	return action{kind: actSwap, why: "all of it is written on"}
+	return action{kind: actSwap, why: "all its samples are written to the target"}
 }
 
 func (v *view) load(seg int, use reorder.Use, why string) action {
@@ -179,16 +179,16 @@ func (v *view) load(seg int, use reorder.Use, why string) action {
 	return action{kind: actLoad, seg: seg, use: use, why: why}
 }
 
-// outlook is what a request that waits for the pass counts on: the epoch that is read, and the one that the pass comes to next; -1: none.
+// outlook is what a request that waits for the scan relies on: the epoch that is read, and the one that the scan comes to next; -1: none.
 type outlook struct{ readEpoch, next int }
 
-// outlook: see its type. A target that the pass does not come to is not counted on: ranks that went back to an epoch, and of which one has passed
-// it, would wait for each other. So would ranks of which one goes back behind the epoch that is read, while the log is one ahead of it.
+// outlook returns the outlook. A target that the scan does not come to is not part of it. Otherwise two ranks that went back to an epoch would wait for
+// each other after one of them has passed it. So would ranks if one goes back before the epoch that is read while the log is one epoch ahead.
 func (v *view) outlook() outlook {
 	next := v.tgt.epoch
 	switch {
 	case !v.tgt.exists:
-		if next = v.next(); next == v.readEpoch && !v.sparse() { // the log is about to be sorted: as while it is, the prefetcher serves
+		if next = v.next(); next == v.readEpoch && !v.sparse() { // the log is about to be sorted: the prefetcher serves, as it does during a sort
 			next = -1
 		}
 	case v.rests(), v.isAhead(), v.sorting:
@@ -197,12 +197,12 @@ func (v *view) outlook() outlook {
 	return outlook{v.readEpoch, next}
 }
 
-// rests reports whether the pass does not go on before a rank is to be served from the window.
+// rests reports whether the scan waits until the window serves a rank.
 func (v *view) rests() bool {
 	return v.inWindow() && !v.goesBack() && v.unloaded >= 0 && (v.paused || !v.inTime)
 }
 
-// next is the epoch to lay out in the place that is free; -1: none.
+// next returns the epoch to lay out in the free Logfile; -1: none.
 func (v *view) next() int {
 	if !v.cur.exists || !v.mayBegin || v.packs || v.inPlace && !v.sparse() {
 		return -1
@@ -224,12 +224,13 @@ func (v *view) next() int {
 	return n
 }
 
-// isOpen reports whether it is not decided yet what becomes of a full log in another order than that of the epoch that is read.
+// isOpen reports whether it is still undecided whether to sort a full log in another order than the epoch that is read.
 func (v *view) isOpen() bool {
 	return v.cur.exists && !v.inWindow() && !v.sparse() && v.choice == plan.Wait
 }
 
-// isInOtherOrder reports whether requests are served from a full log in another order than that of the epoch that is read or the next one, and no Logfile is being filled.
+// isInOtherOrder reports whether requests are served from a full log that has neither the order of the epoch that is read nor of the next one, and no
+// Logfile is being filled.
 func (v *view) isInOtherOrder() bool {
 	return v.requested && v.cur.exists && !v.tgt.exists && !v.inPlace && !v.inWindow() && !v.sparse()
 }
@@ -239,24 +240,25 @@ func (v *view) inWindow() bool {
 	return v.cur.epoch >= 0 && (v.cur.epoch == v.readEpoch || v.cur.epoch == v.readEpoch+1)
 }
 
-// isAhead reports whether cur's epoch is the one after that which is read: the pass begins no other before ranks come to it.
+// isAhead reports whether cur's epoch is the one after the epoch that is read. The scan begins no other epoch before ranks come to it.
 func (v *view) isAhead() bool { return v.inWindow() && !v.goesBack() && v.cur.epoch == v.readEpoch+1 }
 
-// goesBack reports whether the log is on its way from a later epoch to the one that is read, because a job began again: no rank wants the segments
-// that are loaded before the log is there.
+// goesBack reports whether the log is on its way from a later epoch back to the one that is read, because a job began again. Until it is there, no rank
+// needs the loaded segments.
 func (v *view) goesBack() bool {
 	return v.tgt.exists && v.tgt.epoch == v.readEpoch && v.cur.epoch > v.readEpoch
 }
 
-// readView is the state that the epoch that is read follows from.
+// readView is the state that determines which epoch is read.
 type readView struct {
-	at, in []int // the epochs that active ranks ask for next, and that they are in
-	cur    int   // the epoch of the log that is read; -1: it has none
+	at, in []int // for each active rank, the epoch that it requests next, and the epoch that it is in
+	cur    int   // the epoch of the log that is read; -1: none
 	tgt    logView
-	before int // the epoch that was read
+	before int // the epoch that was read before
 }
 
-// needed lists the epochs whose orders are used: those that ranks are in or come to, the one that is read and the one after it, and the one after the target's.
+// needed lists the epochs whose orders are used: epochs that ranks are in or come to, the epoch that is read and the next one, and the one after the
+// target's.
 func (v *readView) needed(read int) []int {
 	needed := slices.Concat(v.in, v.at, []int{read, read + 1})
 	if v.tgt.exists {
@@ -265,7 +267,8 @@ func (v *readView) needed(read int) []int {
 	return needed
 }
 
-// epochRead is the epoch that is read: cur's as long as an active rank is in it, else the furthest that one of them asks for, else the one before.
+// epochRead returns the epoch that is read. That is cur's epoch while an active rank is in it, else the furthest epoch that an active rank requests,
+// else the epoch before.
 func epochRead(active []int, cur, before int) int {
 	furthest := before
 	for i, at := range active {

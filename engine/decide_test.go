@@ -13,7 +13,7 @@ import (
 // TestDecide reads testdata/decide.txt as stories: a paragraph is a state, and what the mover does in it and why.
 //
 //	decide
-//	read=E cur=E tgt=E unloaded=K unswept=K rest=K loading=N inslots=N known=E,E… laidout=E,E… [a flag for each other field of view]
+//	read=E cur=E tgt=E unloaded=K unscanned=K unused=K loading=N inslots=N known=E,E… laidout=E,E… [a flag for each other field of view]
 //	----
 //	the action, and why
 //
@@ -21,7 +21,7 @@ import (
 // cur and tgt are not there, and -1 is a Logfile in the order of no epoch that is known. A full log in another order stays where it is; "open" and "sort" say otherwise.
 func TestDecide(t *testing.T) {
 	datadriven.RunTest(t, "testdata/decide.txt", func(t *testing.T, d *datadriven.TestData) string {
-		v := view{requested: true, inTime: true, mayBegin: true, choice: plan.Place, unloaded: -1, unswept: -1, rest: -1, pack: -1}
+		v := view{requested: true, inTime: true, mayBegin: true, choice: plan.Place, unloaded: -1, unscanned: -1, unused: -1, pack: -1}
 		var known, laidOut []int
 		sparse := false
 		for _, field := range storyFields(t, d) {
@@ -36,10 +36,10 @@ func TestDecide(t *testing.T) {
 				v.tgt.epoch = field.int()
 			case "unloaded":
 				v.unloaded = field.int()
-			case "unswept":
-				v.unswept = field.int()
-			case "rest":
-				v.rest = field.int()
+			case "unscanned":
+				v.unscanned = field.int()
+			case "unused":
+				v.unused = field.int()
 			case "loading":
 				v.loading = field.int()
 			case "inslots":

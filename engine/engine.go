@@ -1,15 +1,15 @@
-// Package engine is the online machine of a dataset's job: which epoch's Logfile is being read, which one is being filled, which segment comes
-// next, and when the two change roles. It wires the other packages together and moves no bytes itself.
+// Package engine runs the cache of one dataset while a server has it open. It decides which epoch's Logfile is read, which one is filled, which segment
+// comes next, and when the two Logfiles change roles. It connects the other packages, and moves no bytes itself.
 //
-// In the log layout one goroutine, the mover, takes the pass over segments and lets both Logfiles take turns. It looks at the state as a view,
-// decides by a pure function, and applies the action. What the pass does not bring to a rank whose order is known the prefetcher brings. In the
-// static layout, where samples stay where they were packed, that is everything. Ingest, which makes the cache that is opened here, is a program of its own.
+// In the log layout one goroutine, the mover, scans the segments and lets both Logfiles take turns. It reads the state into a view, decides with a pure
+// function, and applies the action. If a rank's order is known, the prefetcher loads the samples that the scan does not. In the static layout, where
+// samples stay in place, the prefetcher loads all of them. Package ingest creates the cache that is opened here.
 //
-// [Open] serves a cache: an [Engine] owns everything that belongs to it, its goroutines included, and Close ends them in order. An Engine's methods
-// may be called concurrently.
+// [Open] serves a cache. An [Engine] owns everything that belongs to it, including its goroutines, and Close ends them in order. An Engine's methods may
+// be called concurrently.
 //
-// The locks, in the order in which they are taken: Engine.mu; under it the schedule's, and deliver's under that; also under Engine.mu the
-// prefetcher's lock, then staging's; and the free list's. A job's lists' lock has none above or below it. deliver holds no lock while it calls the window, and staging holds none
+// Locks are taken in this order: Engine.mu; under it the schedule's lock, and deliver's under that; also under Engine.mu the prefetcher's lock, then
+// staging's; and the free list's. The lock of a job's lists is taken alone. deliver holds no lock while it calls the window, and staging holds none
 // while it calls evictable or members. Under Engine.mu no lock of an importance session is taken. docs/architecture.md has the whole list.
 package engine
 
@@ -47,37 +47,37 @@ import (
 	"github.com/dustin/go-humanize"
 )
 
-// Options of Open.
+// Options configure Open.
 type Options struct {
 	Dirs    []string
-	Memory  int64 // bytes; 0: what is needed, at most a quarter of the machine's
+	Memory  int64 // bytes; 0: the computed minimum, at most a quarter of the machine's memory
 	IO      cache.IO
 	Layout  string     // "" or "auto", "log", "static"
-	Disk    cache.Disk // what is known of the devices: "auto" chooses by it
-	Shared  bool       // users other than this process's may connect
-	OnError string     // "", "fail" or "skip": what becomes of a sample that can't be had, an error of its request or a shorter answer
+	Disk    cache.Disk // what is known of the devices; layout "auto" depends on it
+	Shared  bool       // users other than the one of this process may connect
+	OnError string     // "", "fail" or "skip": for a sample that can't be read, fail its request, or leave the sample out of the answer
 	Logger  *slog.Logger
 	Version string
-	Remote  source.Remote // of a source over a network: what is given now comes before what the cache has
+	Remote  source.Remote // options of a network source; they override those that the cache recorded
 	JobsMax int           // how many jobs with tokens are read ahead for, at most; 0: 8
 
-	sortAtOnce bool // a full log in another order is sorted into the epoch that is read, whether that pays or not
+	sortAtOnce bool // a full log in another order is sorted into the epoch that is read, even if that does not pay
 
-	FollowLinks *bool // whether what was listed through links that leave the source is served; nil: yes, but not if Shared
+	FollowLinks *bool // serve files that were listed through links that leave the source; nil: yes, except if Shared
 
 	knobs
 }
 
-// knobs are for tests. The zero value of each is the default of the package that it is for.
+// knobs are for tests. The zero value of each selects the package's default.
 type knobs struct {
-	Patience, Timeout, LoanTime, BlockTimeout, LogTimeout, SourceTimeout time.Duration                     // after which things count as late
+	Patience, Timeout, LoanTime, BlockTimeout, LogTimeout, SourceTimeout time.Duration                     // deadlines after which an operation counts as late
 	LateEpoch                                                            time.Duration                     // rule 1's 10 s
 	Now                                                                  func() time.Time                  // instead of time.Now
-	PushBytes                                                            int64                             // that pushed orders may take; 0: by the dataset and the machine
-	Source                                                               func(source.Source) source.Source // what to read from instead
-	Side                                                                 int                               // bytes of side memory instead of the formula's
-	Begin                                                                func(plan.Beginning) plan.Choice  // instead of the rule of package plan
-	Relayout                                                             func(plan.Served) string          // instead of the rule of package plan, whatever an epoch took
+	PushBytes                                                            int64                             // memory for pushed orders; 0: computed from the dataset and the machine
+	Source                                                               func(source.Source) source.Source // wraps the source
+	Side                                                                 int                               // bytes of side memory; 0: computed
+	Begin                                                                func(plan.Beginning) plan.Choice  // replaces the rule of package plan
+	Relayout                                                             func(plan.Served) string          // replaces the rule of package plan, for epochs of any length
 }
 
 // An Engine serves one cache.
@@ -85,46 +85,46 @@ type Engine struct {
 	cache      *cache.Cache
 	keeps      func(sample.Index) bool // the cache's Placement
 	opts       Options
-	now        func() time.Time // all decisions go by this clock
+	now        func() time.Time // the clock for all decisions
 	started    time.Time
-	server     string // random, of this run
+	server     string // random, for this run
 	mover      *mover.Mover
-	staging    *staging.Staging // the mover's
-	fetcher    *fetch.Fetcher   // the mover's
-	pass       *reorder.Pass    // the mover's
+	staging    *staging.Staging // used by the mover
+	fetcher    *fetch.Fetcher   // used by the mover
+	pass       *reorder.Pass    // used by the mover
 	prefetcher *prefetch.Prefetcher
 	window     *window
 	deliver    *deliver.Deliver
 	account    *quota.Account // what --memory leaves for clients
-	orders     *quota.Share   // pushed orders of all jobs, and those that are being received
-	shares     session.Shares // of the account, for importance
-	observed   *quota.Share   // observations that wait to be taken, of all jobs
-	disk       *disk.Files    // of importance
+	orders     *quota.Share   // pushed orders of all jobs, including orders that are being received
+	shares     session.Shares // parts of the account, for importance
+	observed   *quota.Share   // queued observations of all jobs
+	disk       *disk.Files    // files of importance
 
-	wake     chan struct{} // to the mover
+	wake     chan struct{} // wakes the mover
 	ctx      context.Context
 	cancel   context.CancelFunc
 	loops    sync.WaitGroup // move
-	builders sync.WaitGroup // of lines
+	builders sync.WaitGroup // goroutines that lay out epochs, and other short work
 	digests  count.Digester
 
 	mu      sync.Mutex                   // guards the fields that follow; see the package comment for the order of locks
 	jobs    map[int]*job                 // by number
 	found   atomic.Pointer[map[int]*job] // a copy of jobs that is never changed
-	owner   *job                         // whose order the log has
+	owner   *job                         // the job whose order the log has
 	lastJob int
-	ended   []status.Job          // the last ones that are over
-	states  map[string]*important // of importance, by name
+	ended   []status.Job          // the latest jobs that are over
+	states  map[string]*important // importance states, by name
 	machine
 
-	importing chan struct{} // has a value while a job's importance begins, or all of them end; no lock is held when one is put there
+	importing chan struct{} // a lock: has a value while a job's importance begins, or all of them end; no other lock is held when one is put there
 
-	moving sync.Mutex // held by the mover and by a packer while one of them changes Logfiles; taken before all others
+	moving sync.Mutex // held by the mover or a packer while it changes Logfiles; taken before all other locks
 
-	filling atomic.Pointer[filling] // where what the log lacks goes; nil: nowhere
+	filling atomic.Pointer[filling] // appends misses to the log; nil: none
 }
 
-// Open makes a cache ready to serve. Nothing is read before the first request.
+// Open opens a cache for serving. It reads no samples before the first request.
 func Open(ctx context.Context, o Options) (*Engine, error) {
 	if err := cache.CheckLayout(o.Layout); err != nil {
 		return nil, err
@@ -155,15 +155,15 @@ func Open(ctx context.Context, o Options) (*Engine, error) {
 	return e, nil
 }
 
-// SetEnds notes when this server will end by itself, for those that want its cache; zero: it will not.
+// SetEnds notes when this server will end on its own, for programs that want to open its cache; zero: it will not.
 func (e *Engine) SetEnds(at time.Time) { e.cache.SetEnds(at) }
 
-// SetStopped notes that this server was told to end, for clients that could start one of their own: they wait a moment for another one. It is called before the
-// clients learn that the server closes. A disk that hangs holds it up for a second.
+// SetStopped notes that this server was told to end. Clients that could start a server of their own then wait a moment for another one. It is called
+// before clients notice that the server closes. If the disk hangs, it returns after a second.
 func (e *Engine) SetStopped() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	_ = logfile.Within(ctx, "LOCK", func() error { e.cache.SetStopped(); return nil }) // the note is for others, and the stop goes on without it
+	_ = logfile.Within(ctx, "LOCK", func() error { e.cache.SetStopped(); return nil }) // the note is a hint: the stop goes on without it
 }
 
 func (o Options) links() cache.Links { return cache.Links{Shared: o.Shared, Follow: o.FollowLinks} }
@@ -187,7 +187,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// newEngine makes an Engine of an open cache, which stays the caller's if that fails.
+// newEngine creates an Engine from an open cache. If it fails, the caller still owns the cache.
 func newEngine(c *cache.Cache, o Options) (*Engine, error) {
 	e := &Engine{cache: c, keeps: c.Placement().Keeps, opts: o, started: o.Now(), now: o.Now, wake: make(chan struct{}, 1), importing: make(chan struct{}, 1)}
 	var random [8]byte
@@ -205,10 +205,10 @@ func newEngine(c *cache.Cache, o Options) (*Engine, error) {
 	return e, nil
 }
 
-// assemble makes the parts, from the memory up, and starts the loops. If a part fails those before it are given back.
+// assemble creates the parts, from the memory up, and starts the loops. If one fails, it frees the parts that were created before.
 func (e *Engine) assemble() (err error) {
 	e.mover, err = mover.New(e.cache, mover.Options{SideBytes: e.opts.Side, BlockTimeout: e.opts.BlockTimeout,
-		LogTimeout: e.opts.LogTimeout, SourceTimeout: e.opts.SourceTimeout, OnRead: e.storeMiss, Awaited: e.awaited})
+		LogTimeout: e.opts.LogTimeout, SourceTimeout: e.opts.SourceTimeout, OnRead: e.storeMiss, Awaited: e.isAwaited})
 	if err != nil {
 		return err
 	}
@@ -243,7 +243,7 @@ func (e *Engine) assemble() (err error) {
 	return nil
 }
 
-// restoreLogs takes up the Logfiles as the layout wants them.
+// restoreLogs recovers the Logfiles for the current layout.
 func (e *Engine) restoreLogs() error {
 	if e.cache.IsStatic() {
 		e.relayout.inPlace, e.relayout.lent = true, true
@@ -256,10 +256,10 @@ func (e *Engine) restoreLogs() error {
 	return e.restore(found)
 }
 
-// makeDeliver makes what answers requests, out of a window of producers.
+// makeDeliver creates the part that answers requests, from a window of producers.
 func (e *Engine) makeDeliver() (err error) {
 	ahead := prefetchProducer{e}
-	e.window = &window{Engine: e, producers: []producer{passProducer{e}, ahead}, ahead: ahead}
+	e.window = &window{Engine: e, producers: []producer{scanProducer{e}, ahead}, ahead: ahead}
 	e.deliver, err = deliver.New(deliver.Options{Staging: e.staging, Fetcher: e.fetcher, Manifest: e.cache.Manifest, Logger: e.cache.Logger, RequestBytes: int64(e.cache.Sizing.Request),
 		Patience: e.opts.Patience, Timeout: e.opts.Timeout, LoanTime: e.opts.LoanTime, SkipErrors: e.opts.OnError == "skip",
 		Window: e.window})
@@ -269,34 +269,34 @@ func (e *Engine) makeDeliver() (err error) {
 	return err
 }
 
-// Close ends the requests, the pass and the mover, makes what is in memory durable, and gives everything back, in that order. The
-// error is the first that concerns the log; ctx bounds the wait for a disk or source that does not answer. With a [*logfile.HungError] the
-// memory stays mapped and the cache locked until the process ends.
+// Close ends the requests, the scan and the mover, makes data in memory durable, and frees everything, in that order. It returns the first error that
+// concerns the log. ctx bounds the wait for a disk or source that does not answer. If the error is a [*logfile.HungError], memory stays mapped and the
+// cache stays locked until the process ends.
 func (e *Engine) Close(ctx context.Context) error {
 	if err := e.halt(ctx); err != nil {
-		// Somebody may still write into staging or read the manifest: leave them mapped, the process is about to end.
+		// A device may still write into staging or a reader use the manifest: leave them mapped, because the process is about to end.
 		return errors.Join(err, e.cache.Store.Close())
 	}
-	e.keepLayout()
+	e.writeLayout()
 	if err := e.cache.NoteComplete(); err != nil {
-		e.cache.Logger.Warn("it can't be noted that the cache has all of the source: it is listed again at the next start", "error", err)
+		e.cache.Logger.Warn("cannot record that the cache is complete; the source is listed again at the next start", "error", err)
 	}
 	err := e.cache.Close()
 	if late := new(logfile.HungError); errors.As(err, &late) {
 		return err
 	}
-	e.freeLines()
+	e.freeLayouts()
 	e.mover.Free()
 	return err
 }
 
-// halt ends all that reads and moves, as far as it was made. After an error a device may still write to staging.
+// halt ends the goroutines that read and move, as far as they were started. After an error a device may still write to staging.
 func (e *Engine) halt(ctx context.Context) error {
 	if e.deliver != nil {
 		e.deliver.Close()
 	}
 	e.cancel()
-	err := logfile.Within(ctx, "what the mover and importance do in "+e.cache.Dirs[0], func() error {
+	err := logfile.Within(ctx, "work of the mover and of importance in "+e.cache.Dirs[0], func() error {
 		e.endImportance()
 		e.loops.Wait()
 		e.builders.Wait()
@@ -311,12 +311,12 @@ func (e *Engine) halt(ctx context.Context) error {
 	return e.mover.Halt(ctx)
 }
 
-// dismantle gives back what assemble took. The cache stays open.
+// dismantle frees what assemble created. The cache stays open.
 func (e *Engine) dismantle(ctx context.Context) error {
 	if err := e.halt(ctx); err != nil {
 		return err // a device may still write to staging: leave it mapped
 	}
-	e.freeLines()
+	e.freeLayouts()
 	e.mover.Release()
 	return nil
 }
@@ -325,7 +325,7 @@ func chosen(name, value, from string) cache.Default {
 	return cache.Default{Name: name, Value: value, From: from}
 }
 
-// Defaults are what Open chose, and why.
+// Defaults returns the values that Open chose, and the reasons.
 func (e *Engine) Defaults() []cache.Default {
 	d := []cache.Default{chosen("budget", humanize.Bytes(e.cache.Sizing.Budget), "fixed by ingest")}
 	switch {
@@ -333,24 +333,24 @@ func (e *Engine) Defaults() []cache.Default {
 	case e.cache.Record.Memory != 0:
 		d = append(d, chosen("memory", humanize.Bytes(e.cache.Sizing.Memory), "as given to ingest"))
 	default:
-		d = append(d, chosen("memory", humanize.Bytes(e.cache.Sizing.Memory), "the need by the formula"))
+		d = append(d, chosen("memory", humanize.Bytes(e.cache.Sizing.Memory), "the computed minimum"))
 	}
 	if o := e.opts.IO; o.Engine == "" || o.Engine == "auto" {
 		d = append(d, chosen("io", e.cache.IO.Name(), e.cache.IO.Reason()))
 	}
-	if e.opts.Layout != e.cache.Layout && (e.cache.IsStatic() || strings.HasPrefix(e.cache.LayoutReason, cache.ByDisk)) { // log is what everybody expects
+	if e.opts.Layout != e.cache.Layout && (e.cache.IsStatic() || strings.HasPrefix(e.cache.LayoutReason, cache.ByDisk)) { // users expect the log layout, so it is not listed
 		d = append(d, chosen("layout", e.cache.Layout, e.cache.LayoutReason))
 	}
 	return d
 }
 
-// Layout is how samples lie on disk: log or static.
+// Layout returns the layout that the server began with: log or static.
 func (e *Engine) Layout() string { return e.cache.Layout }
 
-// MemoryFile is the shared memory, read-only, for clients.
+// MemoryFile returns the shared memory, read-only, for clients.
 func (e *Engine) MemoryFile() *os.File { return e.staging.File() }
 
-// Names looks up the names of samples: the first ones, as many as take about room bytes in an answer, and at least one.
+// Names returns the names of the first of the given samples: as many as take about room bytes in an answer, and at least one.
 func (e *Engine) Names(indices []sample.Index, room int) (names []string, err error) {
 	for _, index := range indices {
 		if int(index) >= e.cache.Manifest.Len() {
@@ -377,7 +377,7 @@ func (e *Engine) Labels(first, count uint32) ([]int32, error) {
 	return e.cache.Manifest.Labels()[first : first+count], nil
 }
 
-// Parts looks up the parts of samples, as Names does their names; nil for one that has none.
+// Parts returns the parts of samples, limited as in Names. An entry is nil if the sample has no parts.
 func (e *Engine) Parts(indices []sample.Index, room int) (parts [][]sample.Part, err error) {
 	for _, index := range indices {
 		if int(index) >= e.cache.Manifest.Len() {

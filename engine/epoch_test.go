@@ -186,7 +186,7 @@ func mapped() int64 { return offheap.Mapped() - leftMapped }
 // takeBack unmaps what a Close that met something hung has left mapped, once that has answered. The end of a process does it otherwise.
 func takeBack(e *Engine) {
 	_ = e.cache.Store.Close()
-	e.freeLines()
+	e.freeLayouts()
 	e.mover.Free()
 	e.cache.Locations.Free()
 	_ = e.cache.Manifest.Close()

@@ -6,12 +6,12 @@ import (
 	"lcache/sample"
 )
 
-// evictable reports whether no rank needs a segment in its slot any longer. Late ranks don't count; they are served by index.
+// evictable reports whether no rank needs a segment in its slot any longer. Late ranks don't count, because they are served by index.
 func (e *Engine) evictable(owner staging.Segment) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	l := e.logs[owner.Line]
-	if l == nil || l.Epoch < 0 || l.Line == nil || l.Line.Starts[owner.Segment] >= uint64(l.Line.Used) || e.superseded(l, owner.Line) {
+	if l == nil || l.Epoch < 0 || l.Line == nil || l.Line.Starts[owner.Segment] >= uint64(l.Line.Used) || e.isSuperseded(l, owner.Line) {
 		return true
 	}
 	held := false
@@ -30,8 +30,8 @@ func (e *Engine) evictable(owner staging.Segment) bool {
 	return true
 }
 
-// awaited reports whether a rank has still to pass a segment that is evicted.
-func (e *Engine) awaited(owner staging.Segment) bool {
+// isAwaited reports whether a rank has not yet passed a segment that is evicted.
+func (e *Engine) isAwaited(owner staging.Segment) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	l := e.logs[owner.Line]
@@ -46,8 +46,9 @@ func (e *Engine) awaited(owner staging.Segment) bool {
 	return false
 }
 
-// needs reports whether a rank of a job that the log is laid out for has still to pass a segment. An epoch that the log has left, for an earlier one, is laid out again when a rank comes
-// to it. Segments further ahead of a rank than the window reaches, because it went back, are read again if they were not moved. e.mu is held.
+// needs reports whether a rank of a job that the log is laid out for has not yet passed a segment. If the log has left an epoch for an earlier one, the
+// epoch is laid out again when a rank comes to it. If a rank went back, segments beyond the window's reach are read again unless they were moved. e.mu
+// is held.
 func (e *Engine) needs(j *job, r *rank, l *reorder.EpochLog, seg int) bool {
 	switch at := j.at(r); {
 	case at > l.Epoch || r.finished && r.epoch == l.Epoch:
@@ -62,14 +63,14 @@ func (e *Engine) needs(j *job, r *rank, l *reorder.EpochLog, seg int) bool {
 	return seg >= first && (e.tgt != nil || l != e.cur || seg < first+e.cache.Sizing.Slots)
 }
 
-// superseded reports whether the samples that a slot holds for a pass come again: in a later pass over the same Logfile, or from a log of the same
-// epoch that was laid out since. Kept as well they could take all slots. e.mu is held.
-func (e *Engine) superseded(l *reorder.EpochLog, id uint64) bool {
+// isSuperseded reports whether the samples in a scan's slot will be delivered again: by a later scan of the same Logfile, or from a log of the same epoch
+// that was laid out since. If such slots were kept, they could take all slots. e.mu is held.
+func (e *Engine) isSuperseded(l *reorder.EpochLog, id uint64) bool {
 	again := func(by *reorder.EpochLog) bool { return by != nil && by != l && by.Epoch == l.Epoch }
 	return id != l.ID || l != e.cur && l != e.tgt && (again(e.cur) || again(e.tgt))
 }
 
-// members lists the samples of a segment, for withdrawing their addresses. The prefetcher may have counted on them.
+// members lists the samples of a segment, so that their addresses can be withdrawn. It notifies the prefetcher, which may have relied on them.
 func (e *Engine) members(owner staging.Segment, f func(sample.Index)) {
 	e.mu.Lock()
 	l := e.logs[owner.Line]
@@ -83,14 +84,14 @@ func (e *Engine) members(owner staging.Segment, f func(sample.Index)) {
 	l.Members(owner.Segment, e.prefetcher.LeftSlot)
 }
 
-// evictLast evicts the segment in a slot that ranks come to last, if they come to another one before it that has no slot: a rank that has gone back is before all that is loaded.
-// What is evicted is loaded again, or read by index once it is written on.
+// evictLast evicts the segment that ranks need last, if they need a segment without a slot before it. That is the case if a rank has gone back before
+// everything that is loaded. An evicted segment is loaded again, or its samples are read by index once they are in the target.
 func (e *Engine) evictLast(l *reorder.EpochLog, before int) bool {
 	e.mu.Lock()
 	last := staging.Segment{Line: l.ID, Segment: before}
 	for j, r := range e.windowRanks(l.Epoch) {
 		if !r.outOfWindow && j.at(r) == l.Epoch && !r.finished {
-			last.Segment = max(last.Segment, floor(r, l)) // what a rank is at is not evicted
+			last.Segment = max(last.Segment, floor(r, l)) // a segment that a rank is at is not evicted
 		}
 	}
 	e.mu.Unlock()

@@ -13,22 +13,22 @@ import (
 	"lcache/sample"
 )
 
-// filling puts what the log lacks, and a request has read from the source, where the Logfile's geometry has a place for it: in the static
-// layout, and while nothing is written on because no next order is known. It ends before the pass begins to move what that Logfile holds.
-// A Logfile that is being filled takes by it what was chosen for it, and the pass does not bring.
+// filling appends samples that the log lacks and that a request has read from the source, if the Logfile's layout has room for them. It runs in the
+// static layout, and while no target is written because the next order is unknown. It ends before the scan begins to move the samples of that Logfile. A
+// Logfile that is being filled also takes samples that were chosen for it and that the scan does not deliver.
 type filling struct {
 	log     *logfile.Logfile
 	segment []uint32
-	router  *reorder.Router // of a Logfile that the pass fills, too; nil: it does not
+	router  *reorder.Router // of a Logfile that the scan also fills; nil: the scan does not
 
 	mu      sync.Mutex // guards the fields that follow
 	busy    map[sample.Index]struct{}
-	pause   time.Time // nothing is tried before
+	pause   time.Time // no attempt before this time
 	stopped bool
 	appends sync.WaitGroup // added to only under mu, and not after stopped
 }
 
-// startFilling begins to append misses to a Logfile, as far as its layout has a place for them.
+// startFilling begins to append misses to a Logfile, as far as its layout has room for them.
 func (e *Engine) startFilling(l *reorder.EpochLog) {
 	if l == nil || l.Line == nil {
 		return
@@ -36,7 +36,7 @@ func (e *Engine) startFilling(l *reorder.EpochLog) {
 	e.filling.Store(&filling{log: l.Log, segment: l.Line.Segment, busy: map[sample.Index]struct{}{}})
 }
 
-// takeComing lets the log that is being filled take the samples that were chosen for it and come from the source. e.mu is held.
+// takeComing lets the target accept samples that were chosen for it and come from the source. e.mu is held.
 func (e *Engine) takeComing(tgt *reorder.EpochLog) {
 	if tgt.Line == nil || !tgt.Line.Chosen || tgt.Router == nil {
 		return
@@ -69,7 +69,7 @@ func (e *Engine) fillAgain() {
 	}
 }
 
-// stopFilling ends filling, and returns when no append is under way.
+// stopFilling ends filling. It returns when no append is running.
 func (e *Engine) stopFilling() {
 	f := e.filling.Swap(nil)
 	if f == nil {
@@ -80,11 +80,11 @@ func (e *Engine) stopFilling() {
 	f.mu.Unlock()
 	f.appends.Wait()
 	if f.router == nil {
-		f.log.GiveUpWaiting() // nothing freed a place meanwhile. The pass, which frees some, needs the write buffers
+		f.log.GiveUpWaiting() // no arena block was freed meanwhile; the scan, which frees some, needs the write buffers
 	}
 }
 
-// enter reports whether a sample may be appended now. Each is tried by one at a time.
+// enter reports whether a sample may be appended now. Only one caller at a time tries to append a sample.
 func (f *filling) enter(index sample.Index, now time.Time) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -106,8 +106,8 @@ func (f *filling) leave(now time.Time, index sample.Index, err error) {
 	}
 }
 
-// storeMiss appends a sample that this machine did not have, if the log is to keep it. A disk that does not take it holds up its caller for a second at most: the
-// sample is read from the source once more, another time.
+// storeMiss appends a sample that this machine did not have, if the log should keep it. It holds up its caller for a second at most if the disk does not
+// accept the sample. Then the sample is read from the source again later.
 func (e *Engine) storeMiss(_ sample.Origin, index sample.Index, data []byte) {
 	if e.packer().Missed(index, data) {
 		return
@@ -123,7 +123,7 @@ func (e *Engine) storeMiss(_ sample.Origin, index sample.Index, data []byte) {
 	ctx, cancel := context.WithTimeout(e.ctx, e.appendTimeout())
 	defer cancel()
 	var err error
-	if seg := int(f.segment[index]); e.cache.Locations.Get(index) == 0 { // else somebody was quicker
+	if seg := int(f.segment[index]); e.cache.Locations.Get(index) == 0 { // else another goroutine was faster
 		var off uint64
 		if off, err = e.cache.AppendTo(ctx, f.log, seg, index, data); err == nil {
 			e.cache.Locations.Set(index, e.cache.Locations.At(f.log.Half(), seg, off))
@@ -133,6 +133,6 @@ func (e *Engine) storeMiss(_ sample.Origin, index sample.Index, data []byte) {
 	}
 	f.leave(e.now(), index, err)
 	if err != nil && !errors.Is(err, logfile.ErrFull) && e.ctx.Err() == nil {
-		e.cache.Logger.Warn("a sample could not be appended to the log; it is read from the source again", "sample", index, "error", err)
+		e.cache.Logger.Warn("cannot append a sample to the log; it will be read from the source again", "sample", index, "error", err)
 	}
 }

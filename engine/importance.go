@@ -18,7 +18,7 @@ import (
 	"lcache/logfile"
 )
 
-// An important is a job's importance: its session, and the memory and packages that the session works with.
+// An important is a job's importance: its session, and the memory and packages that the session uses.
 type important struct {
 	*session.Session
 	e      *Engine
@@ -27,14 +27,14 @@ type important struct {
 	room   *session.Holding
 
 	high  *memory.High    // samples that the policy keeps
-	along *memory.Along   // samples that were read opportunistically; nil: none are
-	packs *packing.Packer // nil: its L-samples stay where they are
+	along *memory.Along   // samples of opportunistic reads; nil: there are none
+	packs *packing.Packer // nil: L-samples stay in place
 
-	ended chan struct{} // closed when everything is given back
+	ended chan struct{} // closed when everything is freed
 }
 
-// Importance begins to draw the orders of a job by importance, as a client's text asks. run names the client's process. The same text again changes nothing; another text
-// is refused.
+// Importance turns on importance-sampled orders for a job, with the options in a client's text. run names the client's process. The same text again
+// changes nothing; another text is refused.
 func (e *Engine) Importance(ctx context.Context, number, rank int, run string, text []byte) (ImportanceInfo, error) {
 	j := e.lookUp(number)
 	if j == nil {
@@ -63,25 +63,26 @@ func (e *Engine) Importance(ctx context.Context, number, rank int, run string, t
 // spareMemory returns the memory not yet reserved, for samples and packages of importance.
 func (e *Engine) spareMemory() int64 { return e.shares.Kept.Left() }
 
-// alongShare is the part of importance memory for opportunistic reads if a job gives no cache=: 1/alongShare.
-const alongShare = 16
+// opportunisticShare is the part of importance memory for opportunistic reads if a job gives no cache=: 1/opportunisticShare.
+const opportunisticShare = 16
 
-// readsAlong reports whether a job has opportunistic reads: in a log that is reordered, where drawn epochs leave segments in place.
-func (e *Engine) readsAlong(c state.Config) bool {
+// readsOpportunistically reports whether a job has opportunistic reads: in a log that is reordered, where drawn epochs leave segments in place.
+func (e *Engine) readsOpportunistically(c state.Config) bool {
 	return c.Lag != "0" && c.Substitute == "" && !e.cache.IsStatic()
 }
 
 // cacheNotGiven marks a configuration whose cache= was left out.
 const cacheNotGiven = -1
 
-// defaultCache returns the memory of a job that was given no cache=: what --memory leaves, without a reserve for packages or opportunistic reads. It warns if no sample fits.
+// defaultCache returns the memory of a job without cache=: what --memory leaves, minus a reserve for packages or opportunistic reads. It warns if no
+// sample fits.
 func (e *Engine) defaultCache(c state.Config) int64 {
 	left := max(e.spareMemory(), 0)
 	n := left
 	if c.Substitute == substitute.Low {
 		n = packing.MemoryLeft(e.cache, left)
-	} else if e.readsAlong(c) {
-		n -= left / alongShare
+	} else if e.readsOpportunistically(c) {
+		n -= left / opportunisticShare
 	}
 	if mean := int64(e.cache.Manifest.Bytes()) / int64(e.cache.Manifest.Len()); n < mean {
 		e.cache.Logger.Warn("importance keeps no sample in memory: --memory and other jobs leave less than one sample needs; pass cache= to every job, or raise --memory", "name", c.Name, "bytes", n, "sample_bytes", mean)
@@ -89,10 +90,10 @@ func (e *Engine) defaultCache(c state.Config) int64 {
 	return n
 }
 
-// ImportanceInfo is the answer to a client that asked for importance.
+// ImportanceInfo is the answer to a client that turned on importance.
 type ImportanceInfo = session.Info
 
-// importanceWithin is importanceOf within a request's time: it reads files, and a disk may hang.
+// importanceWithin calls importanceOf with the deadline of a request, because importanceOf reads files and a disk may hang.
 func (e *Engine) importanceWithin(ctx context.Context, j *job, c state.Config) (*important, error) {
 	ctx, cancel := context.WithTimeout(ctx, e.deliver.Timeout())
 	defer cancel()
@@ -110,17 +111,18 @@ func (e *Engine) importanceWithin(ctx context.Context, j *job, c state.Config) (
 	}
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
-		return nil, &deliver.TimeoutError{Waited: e.deliver.Timeout(), For: "the file of importance " + c.Name + " in " + e.cache.Dirs[0] + ": look at the disk (dmesg)"}
+		return nil, &deliver.TimeoutError{Waited: e.deliver.Timeout(), For: "reading the file of importance " + c.Name + " in " + e.cache.Dirs[0] + ": look at the disk (dmesg)"}
 	case err != nil:
-		return nil, err // importanceOf may not have ended
+		return nil, err // importanceOf may still be running
 	}
 	return p, nil
 }
 
 // errNameTaken is the error of a job whose importance ended while none of its clients was connected.
-var errNameTaken = &deliver.ArgumentError{Reason: "importance: another job took over the name of this job's while none of its clients was connected: call job.importance again, with another name="}
+var errNameTaken = &deliver.ArgumentError{Reason: "importance: another job took this job's name while no client of this job was connected: call job.importance again, with another name="}
 
-// importanceOf returns the importance of a job. It is a new one if the job has none, or if another job took over the name while none of this job's clients was connected. The caller has the turn importing.
+// importanceOf returns a job's importance. It creates one if the job has none, or if another job took its name while none of this job's clients was
+// connected. The caller has locked importing.
 func (e *Engine) importanceOf(j *job, c state.Config) (*important, error) {
 	if p := j.importance.Load(); p != nil && !p.IsStopped() {
 		if c.Cache == cacheNotGiven {
@@ -149,7 +151,7 @@ func (e *Engine) importanceOf(j *job, c state.Config) (*important, error) {
 		e.states = map[string]*important{}
 	}
 	e.states[c.Name] = p
-	over := e.jobs[j.number] != j // else the job's end finds the session
+	over := e.jobs[j.number] != j // otherwise the job's end finds the session
 	j.importance.Store(p)
 	e.mu.Unlock()
 	if over {
@@ -159,7 +161,8 @@ func (e *Engine) importanceOf(j *job, c state.Config) (*important, error) {
 	return p, nil
 }
 
-// freeName ends the session of another job that has a name, if that job is not connected. It returns an error if it is, or if the job that asks is over.
+// freeName ends the session of another job that has a name, if that job is not connected. It returns an error if it is connected, or if the requesting
+// job is over.
 func (e *Engine) freeName(j *job, name string) error {
 	e.mu.Lock()
 	other, closing, over := e.states[name], e.ctx.Err() != nil, e.jobs[j.number] != j
@@ -178,7 +181,7 @@ func (e *Engine) freeName(j *job, name string) error {
 	return nil
 }
 
-// beginImportant takes memory and disk space for a job's importance, and begins it.
+// beginImportant reserves memory and disk space for a job's importance, and starts it.
 func (e *Engine) beginImportant(j *job, c state.Config, h *session.Holding) (*important, error) {
 	if c.Cache == cacheNotGiven {
 		c.Cache = e.defaultCache(c)
@@ -196,7 +199,7 @@ func (e *Engine) beginImportant(j *job, c state.Config, h *session.Holding) (*im
 	return p, err
 }
 
-// newImportant makes the memory and packages of a job's importance, and starts its session.
+// newImportant creates the memory and packages of a job's importance, and starts its session.
 func (e *Engine) newImportant(j *job, c state.Config, h *session.Holding) (p *important, err error) {
 	p = &important{e: e, j: j, config: c, room: h, ended: make(chan struct{})}
 	defer func() {
@@ -215,7 +218,7 @@ func (e *Engine) newImportant(j *job, c state.Config, h *session.Holding) (p *im
 		if p.packs, err = e.newPacker(p); err != nil {
 			return nil, err
 		}
-		if !h.Keep(p.packs.Memory()) { // others have taken the memory meanwhile
+		if !h.Keep(p.packs.Memory()) { // other jobs have taken the memory meanwhile
 			p.packs.Close()
 			p.packs = nil
 		}
@@ -223,7 +226,7 @@ func (e *Engine) newImportant(j *job, c state.Config, h *session.Holding) (p *im
 			o.BeginPackages = p.packs.Begin
 		}
 	}
-	if e.readsAlong(c) {
+	if e.readsOpportunistically(c) {
 		if p.along, err = memory.NewAlong(e.spareMemory(), data, e.undelivered); err != nil {
 			return nil, err
 		}
@@ -239,7 +242,7 @@ func (e *Engine) newImportant(j *job, c state.Config, h *session.Holding) (p *im
 	return p, nil
 }
 
-// freeMemory frees the memory of a job whose session has ended, or did not begin.
+// freeMemory frees the memory of a job whose session has ended or did not start.
 func (p *important) freeMemory() {
 	p.packs.Close()
 	if p.high != nil {
@@ -248,7 +251,7 @@ func (p *important) freeMemory() {
 	p.along.Close()
 }
 
-// stop ends the session and waits until its name is free again. Requests get why as their error. The file stays.
+// stop ends the session and waits until its name is free again. Pending requests fail with why. The file stays.
 func (p *important) stop(why error) {
 	if p.Stop(why) {
 		p.giveBack()
@@ -257,7 +260,7 @@ func (p *important) stop(why error) {
 	<-p.ended
 }
 
-// giveBack frees the memory of a session whose worker has ended, then its name when the file is written.
+// giveBack frees the memory of a session whose worker has ended. When the file is written, it frees the name, too.
 func (p *important) giveBack() {
 	p.e.changeHolders(nil, p.holders())
 	p.freeMemory()
@@ -270,7 +273,7 @@ func (p *important) giveBack() {
 	delete(p.e.states, p.config.Name)
 }
 
-// asleep lists the jobs with importance that are not connected, the one that left first at the front.
+// asleep lists the jobs with importance that are not connected. The job that disconnected first comes first.
 func (e *Engine) asleep() (jobs []disk.Job) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -289,7 +292,7 @@ func (e *Engine) asleep() (jobs []disk.Job) {
 
 // endImportance ends all sessions.
 func (e *Engine) endImportance() {
-	e.importing <- struct{}{} // nobody begins one meanwhile
+	e.importing <- struct{}{} // no session begins meanwhile
 	defer func() { <-e.importing }()
 	e.mu.Lock()
 	states := slices.Collect(maps.Values(e.states))

@@ -17,7 +17,8 @@ import (
 	"lcache/sample"
 )
 
-// logBefore returns the log of the epoch before one, whose unused segments an epoch that was drawn goes on with; nil if its layout is not known, or the owner's orders are not drawn. e.mu is held.
+// logBefore returns the log of the epoch before one. An importance-sampled epoch carries unused segments of that log. It returns nil if that log's
+// layout is not known, or the owner's orders are not drawn. e.mu is held.
 func (e *Engine) logBefore(epoch int) *reorder.EpochLog {
 	if e.owner.importance.Load() == nil || epoch <= e.readEpoch {
 		return nil
@@ -30,7 +31,7 @@ func (e *Engine) logBefore(epoch int) *reorder.EpochLog {
 	return nil
 }
 
-// newLine lays out an epoch that may be drawn. before is the log of the epoch before; nil: not known.
+// newLine lays out an epoch whose order may be importance-sampled. before is the log of the epoch before; nil: not known.
 func (p *important) newLine(epoch int, order *schedule.Order, before *reorder.EpochLog) (*chunker.Line, error) {
 	c := p.e.cache
 	prediction, err := p.predict(epoch)
@@ -52,7 +53,7 @@ func (p *important) newLine(epoch int, order *schedule.Order, before *reorder.Ep
 	return c.NewLineAfter(order, rest, kept)
 }
 
-// predict returns what an epoch is expected to need most; nil: the epoch is not drawn.
+// predict returns the samples that an epoch is expected to need most; nil: its order is not drawn.
 func (p *important) predict(epoch int) (*epochlayout.Prediction, error) {
 	var mostUsed []sample.Index
 	var err error
@@ -67,7 +68,7 @@ func (p *important) predict(epoch int) (*epochlayout.Prediction, error) {
 	return epochlayout.Predict(mostUsed, p.config, p.high.Held().Size)
 }
 
-// orderBefore returns the samples that the epoch before one delivers; nil: that one has begun, or its order is not known.
+// orderBefore returns the samples of the epoch before one; nil: that epoch has begun, or its order is not known.
 func (p *important) orderBefore(epoch int) []sample.Index {
 	e := p.e
 	e.mu.Lock()
@@ -83,12 +84,13 @@ func (p *important) orderBefore(epoch int) []sample.Index {
 	return order.Global
 }
 
-// undelivered returns the given samples that an epoch does not deliver from its Logfile, and that no memory holds, in the memory of the list; nil: the epoch has no Logfile.
+// undelivered returns the given samples that an epoch does not deliver from its Logfile and that no memory holds. It reuses the memory of the list. It
+// returns nil if the epoch has no Logfile.
 func (e *Engine) undelivered(epoch int, of []sample.Index) []sample.Index {
 	held := e.fetcher.Held.Load()
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	line := e.lineOfEpoch(epoch)
+	line := e.layoutOfEpoch(epoch)
 	if line == nil {
 		return nil
 	}
@@ -102,8 +104,8 @@ func (e *Engine) undelivered(epoch int, of []sample.Index) []sample.Index {
 	return of[:n]
 }
 
-// lineOfEpoch returns the layout of the Logfile of an epoch; nil: there is none. e.mu is held.
-func (e *Engine) lineOfEpoch(epoch int) *chunker.Line {
+// layoutOfEpoch returns the layout of an epoch's Logfile; nil: there is none. e.mu is held.
+func (e *Engine) layoutOfEpoch(epoch int) *chunker.Line {
 	for _, l := range []*reorder.EpochLog{e.cur, e.tgt} {
 		if l != nil && l.Epoch == epoch {
 			return l.Line
@@ -112,7 +114,7 @@ func (e *Engine) lineOfEpoch(epoch int) *chunker.Line {
 	return nil
 }
 
-// newPacker makes the packer of a session within the memory that is left; nil if that is too little.
+// newPacker creates the packer of a session in the remaining memory; nil if that is too little.
 func (e *Engine) newPacker(p *important) (*packing.Packer, error) {
 	return packing.New(packing.Options{
 		Cache: e.cache, Logger: e.cache.Logger.With("name", p.config.Name), Turn: packTurn{e, p}, Seed: p.config.Seed, Memory: e.spareMemory(),
@@ -122,7 +124,7 @@ func (e *Engine) newPacker(p *important) (*packing.Packer, error) {
 	})
 }
 
-// packTurn is the turn of a session's packer at the Logfiles, which the mover has otherwise (packing.Turn).
+// packTurn lets a session's packer change the Logfiles, which the mover does at other times (packing.Turn).
 type packTurn struct {
 	e *Engine
 	p *important
@@ -137,11 +139,12 @@ func (t packTurn) Try() bool {
 	return true
 }
 
-func (t packTurn) EndAppends() { t.e.stopFilling() } // the mover starts it again when another job owns the log
+func (t packTurn) EndAppends() { t.e.stopFilling() } // the mover restarts it when another job owns the log
 
 func (t packTurn) Release() { t.e.moving.Unlock() }
 
-// mayPack reports whether the packer of a session may move samples now: its job owns the log, no pass reads or writes the Logfiles, and packages outlive a restart.
+// mayPack reports whether a session's packer may move samples now: its job owns the log, no scan reads or writes the Logfiles, and packages survive a
+// restart.
 func (e *Engine) mayPack(p *important) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -152,7 +155,7 @@ func (e *Engine) mayPack(p *important) bool {
 	return e.relayout.lent || !v.inWindow()
 }
 
-// packer returns the packer of the job that owns the log, while the job's epochs are drawn; nil if its samples are not packed.
+// packer returns the packer of the log's owner while the owner's epochs are drawn; nil if its samples are not packed.
 func (e *Engine) packer() *packing.Packer {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -162,13 +165,13 @@ func (e *Engine) packer() *packing.Packer {
 	return e.owner.importance.Load().packs
 }
 
-// packsNow reports whether the owner's epochs are drawn, and its L-samples may stand in for each other. No Logfile is begun then. e.mu is held.
+// packsNow reports whether the owner's epochs are drawn and its L-samples may be substituted for each other. Then no Logfile is begun. e.mu is held.
 func (e *Engine) packsNow() bool {
 	p := e.owner.importance.Load()
 	return substitutesLow(p) && p.Draws()
 }
 
-// substitutesLow reports whether a job's L-samples may stand in for each other.
+// substitutesLow reports whether a job's L-samples may be substituted for each other.
 func substitutesLow(p *important) bool { return p != nil && p.config.Substitute == substitute.Low }
 
 // appendTimeout is how long an append to the log may take.

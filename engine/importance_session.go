@@ -17,7 +17,7 @@ import (
 	"lcache/sample"
 )
 
-// sessionHost is the engine as the session of a job sees it (session.Host).
+// sessionHost implements session.Host for the session of a job.
 type sessionHost struct {
 	e *Engine
 	j *job
@@ -53,7 +53,7 @@ func (h sessionHost) Units(high *sample.Set, epoch int, seed uint64) [][]sample.
 // Unsent counts observations that a client did not send.
 type Unsent = session.Unsent
 
-// importanceOfJob returns the importance of a job; nil: the job is over, or asked for none.
+// importanceOfJob returns a job's importance; nil: the job is over, or has none.
 func (e *Engine) importanceOfJob(number int) *important {
 	if j := e.lookUp(number); j != nil {
 		return j.importance.Load()
@@ -61,21 +61,21 @@ func (e *Engine) importanceOfJob(number int) *important {
 	return nil
 }
 
-// Observe queues an observation. It drops one of a job without importance. It never waits.
+// Observe queues an observation, or drops it if the job has no importance. It never waits.
 func (e *Engine) Observe(number int, o score.Observation) {
 	if p := e.importanceOfJob(number); p != nil {
 		p.Observe(o)
 	}
 }
 
-// EndEpoch notes that a rank has ended an epoch, and how training went. It never waits.
+// EndEpoch notes that a rank has ended an epoch, and the progress of the training. It never waits.
 func (e *Engine) EndEpoch(number, rank int, said score.Progress, unsent Unsent) {
 	if p := e.importanceOfJob(number); p != nil {
 		p.EndEpoch(rank, said, unsent)
 	}
 }
 
-// important returns the importance of a job that asked for it.
+// important returns the importance of a job; it is an error if the job has none.
 func (e *Engine) important(number int) (*important, error) {
 	j := e.lookUp(number)
 	if j == nil {
@@ -83,12 +83,12 @@ func (e *Engine) important(number int) (*important, error) {
 	}
 	p := j.importance.Load()
 	if p == nil {
-		return nil, &deliver.ArgumentError{Reason: "this job asked for no importance: call job.importance first"}
+		return nil, &deliver.ArgumentError{Reason: "importance is off for this job: call job.importance first"}
 	}
 	return p, nil
 }
 
-// viewState calls f with the state of a job that asked for importance.
+// viewState calls f with the importance state of a job.
 func (e *Engine) viewState(number int, f func(*state.State)) error {
 	p, err := e.important(number)
 	if err != nil {
@@ -103,7 +103,7 @@ func (e *Engine) Weights(number, epoch int, indices []sample.Index) (weights []f
 	return weights, err
 }
 
-// Unstable lists the samples that a rank looks at again before the next epoch.
+// Unstable lists the samples that a rank evaluates again before the next epoch.
 func (e *Engine) Unstable(number, rank int) (mine []sample.Index, err error) {
 	p, err := e.important(number)
 	if err != nil {
@@ -112,7 +112,7 @@ func (e *Engine) Unstable(number, rank int) (mine []sample.Index, err error) {
 	return p.Unstable(rank)
 }
 
-// OrderPage returns a part of a rank's order in an epoch of a job with importance, from place first on, and the length of the whole. It waits until the epoch's order is known.
+// OrderPage returns a part of a rank's order in an epoch, from position first on, and the length of the whole order. It waits until the order is known.
 func (e *Engine) OrderPage(ctx context.Context, number, epoch, rank int, first, count uint32) (page []sample.Index, total int, err error) {
 	p, err := e.important(number)
 	if err != nil {
@@ -133,7 +133,7 @@ func (e *Engine) OrderPage(ctx context.Context, number, epoch, rank int, first, 
 	return page, total, forClient(err)
 }
 
-// served counts a delivery, and offers it to the memory policy and the packages.
+// served counts a delivery, and passes it to the memory policy and the packages.
 func (p *important) served(at *deliver.Position, d deliver.Delivery) {
 	p.high.Served(memory.Delivery{Epoch: at.Epoch, Indices: d.Indices, Addresses: d.Addresses, Kinds: p.Kinds(*at, d.Indices, d.Requested)})
 	p.along.Delivered(at.Epoch, d.Indices)
@@ -151,7 +151,7 @@ func (j *job) importanceStatus() *status.Importance {
 	return s
 }
 
-// requestedIn returns the requested order of an epoch; nil: it is the served one, or not kept. p may be nil.
+// requestedIn returns the requested order of an epoch; nil: it equals the served order, or was dropped. p may be nil.
 func (p *important) requestedIn(epoch int) *session.Requested {
 	if p == nil {
 		return nil

@@ -104,7 +104,7 @@ func TestJobComesBackToATakenName(t *testing.T) {
 		t.Fatal(err)
 	}
 	first.join(t)
-	if _, _, err := e.OrderPage(t.Context(), first.job, 1, 0, 0, 8); err == nil || !strings.Contains(err.Error(), "took over the name") {
+	if _, _, err := e.OrderPage(t.Context(), first.job, 1, 0, 0, 8); err == nil || !strings.Contains(err.Error(), "another job took") {
 		t.Errorf("a job whose name was taken over asks for its order: %v", err)
 	}
 	if err := first.wants("default", 1e6); err == nil || !strings.Contains(err.Error(), "pass name=") {

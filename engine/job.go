@@ -12,28 +12,28 @@ import (
 	"lcache/logfile"
 )
 
-// A job is one program's way through the dataset: its orders, the progress of its ranks, and its counters. One job of an Engine is the owner: the log is laid out in its order, and
-// the state machine asks it alone. The prefetcher serves the others. Engine.mu guards ranks and counts.
+// A job is one program's use of the dataset: its orders, the progress of its ranks, and its counters. One job of an Engine is the owner: the log is laid
+// out in its order, and only its state drives the mover. The prefetcher serves the others. Engine.mu guards ranks and counts.
 type job struct {
-	number   int    // in positions; 0: of the server's own recipe
-	token    string // "": of the server's own recipe
+	number   int    // as in positions; 0: the job of the server's own recipe
+	token    string // "": the job of the server's own recipe
 	began    time.Time
 	schedule *schedule.Schedule
 	lists    chunkLists // for the prefetcher
 
-	importance atomic.Pointer[important] // nil: the job asked for none
+	importance atomic.Pointer[important] // nil: importance is off
 
 	ranks    map[int]*rank
 	counts   *count.Job
-	users    int                      // that take part: connections
-	left     time.Time                // when one of them ended last
-	onDemand atomic.Bool              // beyond --jobs-max: nothing is read ahead
+	users    int                      // number of connections
+	left     time.Time                // when the last connection ended
+	onDemand atomic.Bool              // the job is beyond --jobs-max: nothing is read ahead for it
 	fits     bool                     // it has the order of a Logfile that was found at the start
-	alike    map[int]bool             // by epoch: whether it has the owner's order; missing: they were not compared
-	compared map[*logfile.Logfile]int // the version of its order that a Logfile was compared with at the start; missing: it was not
+	alike    map[int]bool             // by epoch: whether it has the owner's order; missing: not compared
+	compared map[*logfile.Logfile]int // the order version that a Logfile was compared with at the start; missing: not compared
 }
 
-// newJob makes a job that begins with these totals.
+// newJob creates a job whose counters begin at these totals.
 func newJob(now func() time.Time, number int, s *schedule.Schedule, begin count.Totals) *job {
 	j := &job{number: number, schedule: s, counts: count.New(now, begin), ranks: map[int]*rank{}, alike: map[int]bool{}, compared: map[*logfile.Logfile]int{}}
 	for _, r := range s.Local() {
@@ -54,7 +54,7 @@ func (e *Engine) publishJobs() {
 // lookUp returns the job with a number, or nil. It takes no lock.
 func (e *Engine) lookUp(number int) *job { return (*e.found.Load())[number] }
 
-// rank returns a rank, or makes it at its first request. e.mu is held.
+// rank returns a rank, and creates it at its first request. e.mu is held.
 func (j *job) rank(n int) *rank {
 	r := j.ranks[n]
 	if r == nil {
@@ -64,7 +64,7 @@ func (j *job) rank(n int) *rank {
 	return r
 }
 
-// next is the position of rank n's first batch that is not delivered. Engine.mu is held.
+// next returns the position of rank n's first undelivered batch. Engine.mu is held.
 func (j *job) next(n int) deliver.Position {
 	r := j.ranks[n]
 	if at := j.at(r); at != r.epoch {
@@ -73,8 +73,8 @@ func (j *job) next(n int) deliver.Position {
 	return j.jobRank(n).At(r.epoch, r.batch)
 }
 
-// at is the epoch that a rank will ask for next.
+// at returns the epoch that a rank will request next.
 func (j *job) at(r *rank) int { return r.at(j.schedule) }
 
-// jobRank names rank n for packages that know several jobs.
+// jobRank returns the name of rank n for packages that know several jobs.
 func (j *job) jobRank(n int) chunker.JobRank { return chunker.JobRank{Job: j.number, Rank: n} }

@@ -12,16 +12,16 @@ import (
 	"lcache/internal/serve/status"
 )
 
-// Several jobs may read one cache: training and validation, a notebook in addition to a run, searches over the same dataset. A job's processes name it by a token: all ranks and
-// workers with one token are one job. Each begins with the orders of the server's own recipe, and pushes others. A job without a connection ends after a while, and only its
-// last counters stay.
+// Several jobs may read one cache: training and validation, a notebook next to a run, hyperparameter searches over one dataset. The processes of a job
+// send the same token: all ranks and workers with one token are one job. A job begins with the orders of the server's own recipe, and may push others. A
+// job without connections ends after a while, and only its last counters remain.
 
 const (
-	defaultJobs = 8    // that are read ahead for
-	mostJobs    = 1024 // that are connected
-	mostEnded   = 16   // that are listed when they are over
+	defaultJobs = 8    // jobs that are read ahead for
+	mostJobs    = 1024 // connected jobs
+	mostEnded   = 16   // ended jobs in the status document
 	mostToken   = 128  // bytes
-	lateEpochs  = 6    // after that many times LateEpoch without a connection a job is over, and an owner that sleeps owns no longer
+	lateEpochs  = 6    // a job ends after LateEpoch * lateEpochs without a connection. After the same time an owner without requests loses ownership
 )
 
 // Attach begins or resumes a session for a process.
@@ -49,10 +49,10 @@ func (e *Engine) listing() status.Listing {
 	return l
 }
 
-// Join takes part in the job with a token, and returns the job's number. Leave ends that.
+// Join adds a connection to the job with a token, and returns the job's number. Leave removes it.
 func (e *Engine) Join(token string) (int, error) {
 	if token == "" || len(token) > mostToken {
-		return 0, &deliver.ArgumentError{Reason: fmt.Sprintf("a job's token of %d bytes: give 1 to %d", len(token), mostToken)}
+		return 0, &deliver.ArgumentError{Reason: fmt.Sprintf("the job's token has %d bytes: pass 1 to %d", len(token), mostToken)}
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -66,7 +66,7 @@ func (e *Engine) Join(token string) (int, error) {
 		}
 	}
 	if len(e.jobs) > mostJobs {
-		return 0, &deliver.ArgumentError{Reason: fmt.Sprintf("%d jobs are connected already: no server takes more", mostJobs)}
+		return 0, &deliver.ArgumentError{Reason: fmt.Sprintf("%d jobs are connected, which is the limit of a server: end one of them first", mostJobs)}
 	}
 	s, err := schedule.New(e.cache.Record.Job, e.cache.Manifest.Len())
 	if err != nil {
@@ -80,12 +80,12 @@ func (e *Engine) Join(token string) (int, error) {
 	e.jobs[j.number] = j
 	e.publishJobs()
 	if j.onDemand.Load() {
-		e.cache.Logger.Warn("a job is served on demand, not read ahead for: that many others are (--jobs-max)", "job", token, "jobs_max", e.opts.JobsMax)
+		e.cache.Logger.Warn("nothing is read ahead for a job, because --jobs-max other jobs are connected", "job", token, "jobs_max", e.opts.JobsMax)
 	}
 	return j.number, nil
 }
 
-// Leave ends a part in a job.
+// Leave removes a connection from a job.
 func (e *Engine) Leave(number int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -96,7 +96,7 @@ func (e *Engine) Leave(number int) {
 	}
 }
 
-// admitJobs reads ahead for jobs that were served on demand, as far as others have left. e.mu is held.
+// admitJobs begins to read ahead for jobs that were served on demand, as far as other jobs have left. e.mu is held.
 func (e *Engine) admitJobs() {
 	for _, j := range e.sorted() {
 		if j.onDemand.Load() && j.users > 0 && e.readAhead() < e.opts.JobsMax {
@@ -105,8 +105,8 @@ func (e *Engine) admitJobs() {
 	}
 }
 
-// readAhead counts the connected jobs with a token that are read ahead for. A job without a connection takes no other job's place, because a program may make a loader for each
-// epoch. e.mu is held.
+// readAhead counts the connected jobs with tokens that are read ahead for. A job without a connection does not count, because a program may create a
+// loader for each epoch. e.mu is held.
 func (e *Engine) readAhead() (n int) {
 	for _, j := range e.jobs {
 		if j.token != "" && !j.onDemand.Load() && j.users > 0 {
@@ -116,7 +116,7 @@ func (e *Engine) readAhead() (n int) {
 	return n
 }
 
-// sorted lists the jobs in the order in which they came. e.mu is held.
+// sorted lists the jobs in the order of their arrival. e.mu is held.
 func (e *Engine) sorted() (jobs []*job) {
 	for _, j := range e.jobs {
 		jobs = append(jobs, j)
@@ -125,8 +125,8 @@ func (e *Engine) sorted() (jobs []*job) {
 	return jobs
 }
 
-// sweepJobs ends the jobs that have had no connection for a while, takes memory from the ranks that sleep, which keep only their leases, and keeps the orders of the others. e.mu is
-// held.
+// sweepJobs ends the jobs that have had no connection for a while. Ranks of other jobs that sleep lose their memory except for their leases; jobs keep
+// their orders. e.mu is held.
 func (e *Engine) sweepJobs() {
 	if len(e.jobs) == 1 {
 		return
@@ -156,7 +156,7 @@ func (e *Engine) sweepJobs() {
 	}
 }
 
-// isConnected reports whether somebody takes part in a job. The server's own recipe's has no users, and always is. Engine.mu is held.
+// isConnected reports whether a job has a connection. The job of the server's own recipe always counts as connected. Engine.mu is held.
 func (j *job) isConnected() bool { return j.token == "" || j.users > 0 }
 
 // isOver reports whether a job has had no connection for a while. Engine.mu is held.
@@ -164,7 +164,7 @@ func (j *job) isOver(now time.Time, late time.Duration) bool {
 	return j.token != "" && j.users == 0 && now.Sub(j.left) > lateEpochs*late
 }
 
-// endJob forgets a job except for its last entry in the status document. e.mu is held.
+// endJob removes a job, and keeps its last entry for the status document. e.mu is held.
 func (e *Engine) endJob(j *job) {
 	for n := range j.ranks {
 		e.prefetcher.Forget(j.jobRank(n))
@@ -179,10 +179,10 @@ func (e *Engine) endJob(j *job) {
 		e.builders.Go(func() { p.stop(errJobOver) })
 	}
 	e.deliver.Forget(j.number)
-	e.builders.Go(j.schedule.Stop) // it waits for orders in the making
+	e.builders.Go(j.schedule.Stop) // it waits for orders that are being computed
 }
 
-// latestEpoch is the epoch that the rank which asked last is in; Engine.mu is held.
+// latestEpoch returns the epoch of the job's latest request. Engine.mu is held.
 func (j *job) latestEpoch() int {
 	var last *rank
 	for _, r := range j.ranks {

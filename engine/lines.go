@@ -36,16 +36,16 @@ func (e *Engine) layOut(epoch int) {
 		}
 		e.mu.Unlock()
 		if err != nil && e.ctx.Err() == nil {
-			e.cache.Logger.Error("the next epoch can't be laid out; samples stay where they are", "epoch", epoch, "error", err)
+			e.cache.Logger.Error("cannot lay out the next epoch; samples stay where they are", "epoch", epoch, "error", err)
 		}
 		e.nudge()
 	})
 }
 
-// setBroken notes that the next line can't be laid out, or its Logfile can't be begun. e.mu is held.
+// setBroken notes that the next epoch can't be laid out, or its Logfile can't be begun. e.mu is held.
 func (e *Engine) setBroken(err error) { e.broken, e.brokenAt = err, e.now() }
 
-// retire frees the lines that no slot holds any longer.
+// retire frees the layouts whose segments no slot holds any longer.
 func (e *Engine) retire() {
 	alive := map[uint64]bool{}
 	e.staging.Holders(func(owner staging.Segment, _ int) { alive[owner.Line] = true })
@@ -68,7 +68,7 @@ func (e *Engine) retire() {
 		}
 	}
 	v := e.view()
-	for epoch, l := range e.layouts { // ranks that jump leave layouts behind
+	for epoch, l := range e.layouts { // ranks that jump between epochs leave layouts behind
 		if epoch != v.next() && (e.tgt == nil || epoch != e.tgt.Epoch+1) {
 			delete(e.layouts, epoch)
 			l.line.Free()
@@ -76,8 +76,8 @@ func (e *Engine) retire() {
 	}
 }
 
-// freeLines gives back all lines. Nothing may read or move.
-func (e *Engine) freeLines() {
+// freeLayouts frees all layouts. No goroutine may read or move samples.
+func (e *Engine) freeLayouts() {
 	all := map[*reorder.EpochLog]bool{e.cur: true, e.tgt: true, e.unidentified: true}
 	for _, l := range e.logs {
 		all[l] = true

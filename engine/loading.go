@@ -8,7 +8,7 @@ import (
 	"lcache/reorder"
 )
 
-// load finds a slot and starts the segment. It reports whether it did.
+// load finds a slot and starts to load the segment. It reports whether it found one.
 func (e *Engine) load(act action) bool {
 	e.mu.Lock()
 	cur, tgt := e.cur, e.tgt
@@ -47,7 +47,7 @@ func (e *Engine) load(act action) bool {
 	return true
 }
 
-// loaded ends the load of a segment, which may have lain in its slot already.
+// loaded finishes the load of a segment. inSlot says that it was in its slot already.
 func (e *Engine) loaded(owner staging.Segment, cur *reorder.EpochLog, inSlot bool) {
 	e.mu.Lock()
 	if e.cur == cur && owner.Line == cur.ID {
@@ -61,7 +61,8 @@ func (e *Engine) loaded(owner staging.Segment, cur *reorder.EpochLog, inSlot boo
 	e.nudge()
 }
 
-// reload has the pass write on what slots hold of the log that is read since the time without a target, when the pass had another number. The disk is not asked for it again.
+// reload writes to the target what slots hold of the log that is read since the time without a target, when the scan had another number. It reads
+// nothing from the disk.
 func (e *Engine) reload(cur *reorder.EpochLog, before uint64) {
 	e.mu.Lock()
 	tgt := e.tgt
@@ -92,7 +93,7 @@ func (e *Engine) reload(cur *reorder.EpochLog, before uint64) {
 	}
 }
 
-// leaveWindow lets the ranks that have not come past cur's epoch be served by index. e.mu is held.
+// leaveWindow makes ranks that have not passed cur's epoch leave the window: they are served by index. e.mu is held.
 func (e *Engine) leaveWindow() {
 	e.drained = true
 	for j, r := range e.windowRanks(e.cur.Epoch) {
@@ -102,7 +103,7 @@ func (e *Engine) leaveWindow() {
 	}
 }
 
-// noteIdle notes whether the scan waits for a slot: nothing more may be loaded until a client has consumed.
+// noteIdle notes whether the scan waits for a slot: nothing more can be loaded until a client has consumed batches.
 func (e *Engine) noteIdle(idle bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -116,7 +117,7 @@ func (e *Engine) noteFull(full bool) {
 	e.consumerWait.Memory(e.now(), full, !e.anyInWindow())
 }
 
-// reread lets segments be loaded again that were evicted while nothing is written on: the epoch may be asked for once more.
+// reread marks evicted segments as not loaded while there is no target, because the epoch may be requested again.
 func (e *Engine) reread() {
 	alive := map[staging.Segment]bool{}
 	e.staging.Holders(func(owner staging.Segment, _ int) { alive[owner] = true })
@@ -132,7 +133,7 @@ func (e *Engine) reread() {
 	e.retire()
 }
 
-// idleFor is how long nothing more could be read before a client had consumed. e.mu is held.
+// idleFor returns how long nothing more could be read before a client had consumed batches. e.mu is held.
 func (e *Engine) idleFor() time.Duration { return e.consumerWait.Total(e.now(), !e.anyInWindow()) }
 
 // anyInWindow reports whether the window serves a rank. e.mu is held.

@@ -9,7 +9,7 @@ import (
 	"lcache/logfile"
 )
 
-// memory is what the server takes now.
+// memory returns the memory that the server uses now.
 func (e *Engine) memory() status.Memory {
 	m := status.Memory{Shared: e.staging.Parts(), Scratch: e.mover.ScratchBytes(), Index: e.indexBytes()}
 	for half := range logfile.PackageHalf + 1 {
@@ -29,7 +29,7 @@ func (e *Engine) memory() status.Memory {
 	return m
 }
 
-// fillResident parses /proc/self/status. Without it the fields stay 0, which means unknown.
+// fillResident parses /proc/self/status. If that fails the fields stay 0, which means unknown.
 func fillResident(m *status.Memory, text []byte) {
 	for _, f := range []struct {
 		name string
@@ -47,8 +47,8 @@ func fillResident(m *status.Memory, text []byte) {
 	m.RSS = m.RSSPrivate + m.RSSFiles + m.RSSShared
 }
 
-// indexBytes is what the tables with an entry for each sample take: place and address; for each of the two lines its order, its segments and its
-// arrival list; and the line after them. Orders that chunks are cut from are not among them: pushed ones are in the account.
+// indexBytes returns the size of the tables with an entry for each sample: location and address; the order, the segments and the arrival list of both
+// epoch layouts; and the next epoch's layout. It leaves out the orders that chunks are cut from, because pushed ones are in the account.
 func (e *Engine) indexBytes() int64 {
 	n := e.cache.Locations.Bytes() + 4*int64(e.cache.Manifest.Len())
 	e.mu.Lock()
@@ -64,7 +64,7 @@ func (e *Engine) indexBytes() int64 {
 	return n
 }
 
-// bytesEach is what index and orders take together, a sample.
+// bytesEach returns the memory for tables and orders, in bytes per sample.
 func (e *Engine) bytesEach() float64 {
 	if e.cache.Manifest.Len() == 0 {
 		return 0

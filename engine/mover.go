@@ -6,10 +6,10 @@ import (
 	"lcache/reorder"
 )
 
-// maxLoading is how many segments are loaded at once: enough that the disk is busy while the last blocks of one are verified.
+// maxLoading is how many segments are loaded at once: enough to keep the disk busy while the last blocks of one are verified.
 const maxLoading = 2
 
-// move is the one goroutine that changes the state machine's Logfiles: rule 1, one mover.
+// move runs the mover, the one goroutine that changes the Logfiles of the state machine: rule 1.
 func (e *Engine) move() {
 	tick := time.NewTicker(e.opts.LateEpoch / 10)
 	defer tick.Stop()
@@ -30,18 +30,18 @@ func (e *Engine) move() {
 	}
 }
 
-// look decides the next step.
+// look returns the next step.
 func (e *Engine) look() action {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.retryLayout()
-	e.note()
+	e.recordLayout()
 	e.fillAgain()
 	if e.relayout.lent {
 		e.updateReadEpoch()
-		e.counted(outlook{e.readEpoch, -1})
+		e.noteOutlook(outlook{e.readEpoch, -1})
 		if !e.relayout.inPlace && e.staging.SlotsBack() >= leastSlots {
-			return action{kind: actTakeUp, layOut: -1}
+			return action{kind: actSwitchToLog, layOut: -1}
 		}
 		return action{layOut: -1}
 	}
@@ -49,25 +49,26 @@ func (e *Engine) look() action {
 		e.updateReadEpoch()
 	}
 	v := e.view()
-	if v.unloaded >= 0 && v.unloaded > e.hindmost() && e.owner.importance.Load() != nil && len(e.jobs) == 1 { // other jobs find the rest in slots
-		v.rest = e.lateRest()
+	if v.unloaded >= 0 && v.unloaded > e.hindmost() && e.owner.importance.Load() != nil && len(e.jobs) == 1 { // other jobs find the unused segments in slots
+		v.unused = e.lateUnused()
 	}
 	e.consider(&v)
 	e.shareRanks(&v)
 	e.shareDevice(&v)
-	e.counted(v.outlook())
+	e.noteOutlook(v.outlook())
 	return decide(v)
 }
 
-// counted wakes all waiters if the outlook is another one than the last that the mover or a request counted on: what they wait for may not come any longer. e.mu is held.
-func (e *Engine) counted(on outlook) {
+// noteOutlook wakes all waiters if the outlook differs from the last one that the mover or a request relied on, because the samples that they wait for may
+// not come any longer. e.mu is held.
+func (e *Engine) noteOutlook(on outlook) {
 	if on != e.outlook {
 		e.outlook = on
 		e.staging.Notify()
 	}
 }
 
-// shareRanks tells the prefetcher of each rank that the window serves from now on, or no longer. e.mu is held.
+// shareRanks notifies the prefetcher of each rank that the window begins or ceases to serve. e.mu is held.
 func (e *Engine) shareRanks(v *view) {
 	for _, j := range e.jobs {
 		for n, r := range j.ranks {
@@ -76,7 +77,7 @@ func (e *Engine) shareRanks(v *view) {
 			if is && at == v.cur.epoch {
 				r.broughtTo = at
 			}
-			if is != r.inWindow || at != r.lookedAt { // chunks of an epoch to come may have been left to a window that never came to it
+			if is != r.inWindow || at != r.lookedAt { // chunks of a later epoch may have been left to a window that never came to it
 				r.inWindow, r.lookedAt = is, at
 				e.prefetcher.Refresh(j.next(n))
 			}
@@ -84,9 +85,9 @@ func (e *Engine) shareRanks(v *view) {
 	}
 }
 
-// view is the state as decide sees it. e.mu is held.
+// view returns the input of decide. e.mu is held.
 func (e *Engine) view() view {
-	v := view{requested: e.requested, readEpoch: e.readEpoch, loading: e.loading, inSlots: e.reloading, unloaded: -1, unswept: -1, rest: -1, paused: e.paused,
+	v := view{requested: e.requested, readEpoch: e.readEpoch, loading: e.loading, inSlots: e.reloading, unloaded: -1, unscanned: -1, unused: -1, paused: e.paused,
 		inTime: e.anyInTime(), mayBegin: e.mayBegin(), inPlace: e.relayout.inPlace, packs: e.packsNow(), choice: e.beginning.choiceFor(e.readEpoch, e.cur), sorting: e.beginning.sorting, unidentified: e.unidentified != nil, comparable: e.comparable() != nil,
 		sparse:   e.isSparse,
 		complete: func(epoch int) bool { return e.owner.schedule.IsComplete(epoch, e.opts.LateEpoch) },
@@ -94,7 +95,7 @@ func (e *Engine) view() view {
 	v.cur, v.tgt = viewOf(e.cur), viewOf(e.tgt)
 	v.pack, v.hollow = e.packageLeft(v.packs)
 	if e.cur != nil {
-		v.unswept = e.firstUnswept()
+		v.unscanned = e.firstUnscanned()
 		if e.cur.Line != nil {
 			v.unloaded = e.firstUnloaded(e.hindmost())
 		}
@@ -109,7 +110,7 @@ func viewOf(l *reorder.EpochLog) logView {
 	return logView{true, l.Epoch}
 }
 
-// apply takes a step, and reports whether that changed anything: then the next one follows at once.
+// apply takes a step, and reports whether that changed anything. If it did, the next step follows at once.
 func (e *Engine) apply(act action) bool {
 	if act.layOut >= 0 {
 		e.mu.Lock()
@@ -136,35 +137,35 @@ func (e *Engine) apply(act action) bool {
 		return e.emptyPackage(act.seg)
 	case actDrop:
 		return e.dropPackages()
-	case actTakeUp:
-		return e.takeUp()
+	case actSwitchToLog:
+		return e.switchToLog()
 	}
 	return false
 }
 
-// layOutAgain is how long nothing is laid out after an attempt failed: a full or read-only disk may be mended meanwhile.
+// layOutAgain is how long nothing is laid out after a failure: somebody may repair a full or read-only disk meanwhile.
 const layOutAgain = 30 * time.Second
 
-// mayBegin reports whether a Logfile can be begun. Else the log is read as it is, and nothing is written on. e.mu is held.
+// mayBegin reports whether a Logfile can be begun. If not, the log is read as it is, and there is no target. e.mu is held.
 func (e *Engine) mayBegin() bool {
-	// A device that takes blocks again is noticed at the next tick. Without one everything that is written on would be lost.
+	// The next tick notices a device that accepts blocks again. If no device does, everything written to the target would be lost.
 	return !e.failedLately() && e.cache.Store.Writable()
 }
 
-// failedLately reports whether a line could not be laid out, or its Logfile not begun, so short ago that it is not tried again yet. e.mu is held.
+// failedLately reports whether laying out an epoch or beginning its Logfile failed recently, so that it is too early for another attempt. e.mu is held.
 func (e *Engine) failedLately() bool {
 	return e.broken != nil && e.now().Sub(e.brokenAt) <= layOutAgain
 }
 
-// retryLayout forgets a failure to lay out the next line, once that may be tried again. e.mu is held.
+// retryLayout clears a failure to lay out the next epoch when it is time for another attempt. e.mu is held.
 func (e *Engine) retryLayout() {
 	if !e.failedLately() {
 		e.broken = nil
 	}
 }
 
-// hindmost is the first segment of cur that a rank in time is at. If all ranks are late, it is the first that any of them is at. Ranks that have read cur's epoch to its end need none of it: if there are no others, it
-// is the number of segments. e.mu is held.
+// hindmost returns the first segment of cur that a rank in time is at. If all ranks are late, it is the first segment that any of them is at. Ranks that
+// have read cur's epoch to its end need none of it. If there are no other ranks, hindmost returns the number of segments. e.mu is held.
 func (e *Engine) hindmost() int {
 	first, late, over := -1, -1, false
 	least := func(a *int, f int) {
@@ -200,7 +201,7 @@ func (e *Engine) hindmost() int {
 	return max(first, 0)
 }
 
-// anyInTime reports whether some rank is to be served from the window. e.mu is held.
+// anyInTime reports whether the window serves some rank. e.mu is held.
 func (e *Engine) anyInTime() bool {
 	if e.cur == nil {
 		return false
@@ -213,7 +214,7 @@ func (e *Engine) anyInTime() bool {
 	return false
 }
 
-// anyAsked reports whether a rank of a job has asked for anything. Engine.mu is held.
+// anyAsked reports whether a rank of a job has requested anything. Engine.mu is held.
 func (j *job) anyAsked() bool {
 	for _, r := range j.ranks {
 		if !r.asked.IsZero() {
@@ -223,14 +224,14 @@ func (j *job) anyAsked() bool {
 	return false
 }
 
-// beginTarget starts the Logfile of an epoch whose line is ready. The pass begins again: nothing was written on so far.
+// beginTarget begins the Logfile of an epoch whose layout is ready. The scan starts again, because nothing was written to the target so far.
 func (e *Engine) beginTarget(epoch int) bool {
 	e.mu.Lock()
 	l := e.layouts[epoch]
 	delete(e.layouts, epoch)
 	e.starting = l
 	e.mu.Unlock()
-	if l == nil { // its order was changed meanwhile
+	if l == nil { // the order changed meanwhile
 		return true
 	}
 	e.stopFilling()
@@ -243,7 +244,7 @@ func (e *Engine) beginTarget(epoch int) bool {
 		defer e.mu.Unlock()
 		tgt.Free()
 		e.setBroken(err)
-		e.cache.Logger.Error("the next epoch's log can't be begun; samples stay where they are", "error", err)
+		e.cache.Logger.Error("cannot begin the next epoch's log; samples stay where they are", "error", err)
 		e.startFilling(e.cur)
 		return true
 	}
@@ -256,7 +257,7 @@ func (e *Engine) beginTarget(epoch int) bool {
 	_, left := e.epochBytes(e.readEpoch)
 	e.beginning.begins(tgt.Epoch == e.readEpoch && !e.isSparse(), e.cache.Store.Stats().WriteBytes, left)
 	if tgt.Epoch == e.readEpoch {
-		// Samples that the log holds are moved at once to where tgt wants them. The others are read when tgt is the log that is read.
+		// Samples that the log holds are moved at once to where tgt needs them. The others are read when tgt is the log that is read.
 		e.cur = &reorder.EpochLog{Epoch: -1, Log: e.cur.Log}
 		e.number(e.cur)
 	}
@@ -275,7 +276,7 @@ func (e *Engine) beginLog(tgt *reorder.EpochLog, l *layout) (err error) {
 	return e.mover.Aim(tgt)
 }
 
-// setTarget makes a log the target; the pass begins again, with a number of its own. e.mu is held.
+// setTarget makes a log the target. The scan starts again, with a new number. e.mu is held.
 func (e *Engine) setTarget(tgt *reorder.EpochLog) {
 	e.number(tgt)
 	e.tgt = tgt
@@ -286,7 +287,7 @@ func (e *Engine) setTarget(tgt *reorder.EpochLog) {
 	e.drained = false
 }
 
-// setCurrent makes a log whose order is known the one that is read. e.mu is held.
+// setCurrent makes a log in a known order the log that is read. e.mu is held.
 func (e *Engine) setCurrent(l *reorder.EpochLog) {
 	e.cur = l
 	e.segs = make([]segState, l.Log.Header().Segments)
@@ -296,7 +297,7 @@ func (e *Engine) setCurrent(l *reorder.EpochLog) {
 	for j, r := range e.windowRanks(l.Epoch) {
 		r.gaveUpWaiting = false
 		if j.at(r) == l.Epoch {
-			r.outOfWindow = false // it was late for what was read before
+			r.outOfWindow = false // it was late for the log before
 		}
 	}
 	if e.unidentified == nil {
@@ -304,7 +305,7 @@ func (e *Engine) setCurrent(l *reorder.EpochLog) {
 	}
 }
 
-// swap makes the target the log that is read. The old one holds nothing any longer.
+// swap makes the target the log that is read. The old log is empty by then.
 func (e *Engine) swap() bool {
 	e.stopFilling()
 	e.mu.Lock()
@@ -316,13 +317,14 @@ func (e *Engine) swap() bool {
 	e.setCurrent(l)
 	e.mu.Unlock()
 	if err := e.cache.Store.Drop(old.Log.Half()); err != nil {
-		e.cache.Logger.Error("the old log can't be removed", "error", err)
+		e.cache.Logger.Error("cannot remove the old log", "error", err)
 	}
 	e.retire()
 	return true
 }
 
-// floor is the segment that the rank's front begins in. Where samples come more than once, those that came before lie behind the front: it is where the furthest one lies.
+// floor returns the segment that the rank's next batch begins in. If samples repeat, the earlier uses are before that batch, and floor returns the
+// segment of the batch's furthest sample.
 func floor(r *rank, l *reorder.EpochLog) int {
 	furthest := 0
 	for _, index := range r.front() {

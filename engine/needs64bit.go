@@ -2,5 +2,6 @@
 
 package engine
 
-// Offsets in a cache and numbers of samples are ints, and need 64 bits. This import is of no package: on a processor of 32 bits a build stops here, before it compiles anything.
+// Offsets in a cache and numbers of samples are ints of 64 bits. The imported package does not exist, so that a build for a 32-bit processor stops here,
+// before it compiles anything.
 import _ "lcache/needs/a/64-bit/processor"

@@ -9,19 +9,22 @@ import (
 	"lcache/reorder"
 )
 
-// contender is what decides whether the log is laid out in a job's order.
+// contender is the input of chooseOwner for one job.
 type contender struct {
 	number  int
-	samples int  // that it reads an epoch; 0: no order is known
+	samples int  // number of samples that it reads in an epoch; 0: no order is known
 	active  bool // it reads
 	between bool // none of its ranks is in the middle of an epoch
-	sleeps  bool // it has asked for nothing lately, perhaps while another one of its program's loops reads
+	sleeps  bool // it has requested nothing lately, perhaps while another loop of its program reads
 	fits    bool // a Logfile that was found at the start, and not changed since, is in its order
 }
 
-// chooseOwner returns the number of the job whose order the log has from now on: of the active ones with a known order the one that reads most an epoch. Jobs stand
-// in the order in which they came, and that is how ties are decided. An active owner is replaced between two of its epochs only: what the pass has laid out for it
-// would be lost. One that sleeps in the middle of an epoch, as after a look at a batch, gives way to one that reads more. A server that starts under running jobs finds Logfiles that one of them owned: that one owns them again, whichever comes first.
+// chooseOwner returns the number of the job in whose order the log is laid out from now on. Of the active jobs with a known order it is the one that
+// reads most samples in an epoch; of equal ones the first in the list, which is in order of arrival.
+//
+// An active owner is replaced only between two of its epochs, because the log that was laid out for it would be lost. Except: an owner that sleeps in
+// the middle of an epoch, as after a look at one batch, is replaced by a job that reads more. If a server starts under running jobs and finds Logfiles
+// that one of them owned, that job owns them again, whichever job comes first.
 func chooseOwner(jobs []contender, owner int) int {
 	if fitting := slices.DeleteFunc(slices.Clone(jobs), func(j contender) bool { return !j.active || !j.fits }); len(fitting) > 0 {
 		jobs = fitting
@@ -44,31 +47,31 @@ func chooseOwner(jobs []contender, owner int) int {
 	return best.number
 }
 
-// ownerView is the state that decideOwner decides by, at one moment. Every case is a paragraph of testdata/owner.txt.
+// ownerView is the input of decideOwner, at one moment. Every case is a paragraph of testdata/owner.txt.
 type ownerView struct {
 	now   time.Time
-	late  time.Duration // after it a rank without a request is silent
+	late  time.Duration // a rank without a request for this long is silent
 	fresh bool          // the server has just started, and has begun no Logfile
 	owner int
-	jobs  []jobView                  // in the order in which they came
-	holds func(chunker.JobRank) bool // reports whether clients hold batches of a rank. It is called for silent ranks only: it may take long
+	jobs  []jobView                  // in the order of their arrival
+	holds func(chunker.JobRank) bool // reports whether clients hold batches of a rank. It is called for silent ranks only, because it may take long
 }
 
-// jobView is a job as the choice of the owner sees it.
+// jobView describes a job for the choice of the owner.
 type jobView struct {
 	number    int
-	connected bool // somebody takes part in it, or it is the server's own recipe's
-	over      bool // it had no connection for a while
+	connected bool // it has a connection, or is the job of the server's own recipe
+	over      bool // it has had no connection for a while
 	onDemand  bool
 	fits      bool
-	ranks     []rankView // that have asked for something
+	ranks     []rankView // ranks that have requested something
 }
 
 type rankView struct {
 	number  int
-	asked   time.Time // for the last time
+	asked   time.Time // time of the last request
 	between bool      // it is not in the middle of an epoch
-	samples int       // of its epoch
+	samples int       // in its epoch
 }
 
 // contender returns the job as a candidate. A silent owner with a connection counts as active for longer than other jobs.
@@ -92,7 +95,7 @@ func (j *jobView) contender(v *ownerView) contender {
 	return c
 }
 
-// decideOwner returns the number of the job that is to own the log's order. The server's own recipe owns it when the owner is over.
+// decideOwner returns the number of the job that should own the log's order. If the owner is over, the job of the server's own recipe owns it.
 func decideOwner(v ownerView) int {
 	var contenders []contender
 	over := false
@@ -112,7 +115,7 @@ func (e *Engine) isFresh() bool {
 	return !e.begun && e.now().Sub(e.started) < e.opts.LateEpoch
 }
 
-// fitLogs notes which jobs have the order of a Logfile that was found at the start. Only the mover calls it.
+// fitLogs notes the jobs that have the order of a Logfile that was found at the start. Only the mover calls it.
 func (e *Engine) fitLogs() {
 	e.mu.Lock()
 	if !e.isFresh() || len(e.jobs) == 1 {
@@ -142,17 +145,17 @@ func (e *Engine) fitLogs() {
 	}
 }
 
-// nextOwner is the job that is to own the log's order. e.mu is held.
+// nextOwner returns the job that should own the log's order. e.mu is held.
 func (e *Engine) nextOwner() *job {
 	now, others := e.now(), false
 	for _, j := range e.jobs {
 		others = others || j != e.owner && j.anyAsked()
 	}
-	if !others && !e.owner.isOver(now, e.opts.LateEpoch) { // so it is most often
+	if !others && !e.owner.isOver(now, e.opts.LateEpoch) { // the usual case
 		return e.owner
 	}
 	v := ownerView{now: now, late: e.opts.LateEpoch, fresh: e.isFresh(), owner: e.owner.number}
-	held := sync.OnceValue(func() map[chunker.JobRank]int64 { // all leases are walked
+	held := sync.OnceValue(func() map[chunker.JobRank]int64 { // it walks all leases
 		held, _ := e.deliver.HeldByRank()
 		return held
 	})
@@ -163,7 +166,7 @@ func (e *Engine) nextOwner() *job {
 	return e.jobs[decideOwner(v)]
 }
 
-// view returns the job as the choice of the owner sees it. Engine.mu is held.
+// view returns the job's description for the choice of the owner. Engine.mu is held.
 func (j *job) view(now time.Time, late time.Duration) jobView {
 	v := jobView{number: j.number, connected: j.isConnected(), over: j.isOver(now, late), onDemand: j.onDemand.Load(), fits: j.fits}
 	for n, r := range j.ranks {
@@ -174,8 +177,8 @@ func (j *job) view(now time.Time, late time.Duration) jobView {
 	return v
 }
 
-// settleOwner lets the job own the log's order that is to. The Logfiles whose orders it does not have are read, and sorted, as those of an earlier job. Only the mover
-// calls it.
+// settleOwner changes the owner of the log's order if another job should own it. Logfiles in orders that the new owner does not have are read, and
+// sorted, like those of an earlier job. Only the mover calls it.
 func (e *Engine) settleOwner() {
 	e.fitLogs()
 	e.mu.Lock()
@@ -207,12 +210,12 @@ func (e *Engine) settleOwner() {
 	e.staging.Notify()
 }
 
-// setOwner: see settleOwner. epochs are those of the next owner that cur and tgt are in the order of. e.mu is held.
+// setOwner makes a job the owner. epochs are the epochs of the new owner whose orders cur and tgt have. e.mu is held.
 func (e *Engine) setOwner(next *job, epochs map[*reorder.EpochLog]int) {
-	e.cache.Logger.Info("another job owns the log's order", "job", next.token, "before", e.owner.token)
+	e.cache.Logger.Info("the log is laid out for another job from now on", "job", next.token, "before", e.owner.token)
 	before := e.owner
 	e.owner = next
-	e.fetcher.Rest.Store(&e.ownerStats().Reads) // the pass reads for the owner
+	e.fetcher.Rest.Store(&e.ownerStats().Reads) // the scan's reads count for the owner
 	for _, l := range e.logs {
 		epoch, is := epochs[l]
 		if !is {

@@ -7,10 +7,10 @@ import (
 	"lcache/reorder"
 )
 
-// If the owner of the log does not pack, the mover empties packages that an earlier job has filled, as soon as there is a target: it loads each like a segment, and its samples go to their places in the target.
-// Packages come before segments, because the target needs their places.
+// If the owner of the log does not use packages, the mover empties the packages of an earlier job as soon as there is a target. It loads each package
+// like a segment, and its samples move to the target. Packages come before segments, because the target needs their arena blocks.
 
-// noPackage is a key of emptying: the packages' journal could not be removed.
+// noPackage is a key in emptying: the journal of packages could not be removed.
 const noPackage = -1
 
 // packageLeft returns the next package to move to the target; -1: none. hollow reports that there are packages and all of them are empty. e.mu is held.
@@ -25,7 +25,7 @@ func (e *Engine) packageLeft(packs bool) (number int, hollow bool) {
 	return -1, p.Log().Empty() && !e.emptying[noPackage]
 }
 
-// finishPackages finishes all open packages. Only the mover calls it, before it begins a target: no sample is packed while there is one.
+// finishPackages finishes all open packages. Only the mover calls it, before it begins a target: no sample is packed while there is a target.
 func (e *Engine) finishPackages() {
 	p := e.cache.Store.Packages()
 	if p == nil {
@@ -35,12 +35,12 @@ func (e *Engine) finishPackages() {
 	defer cancel()
 	for lane := range p.Open() {
 		if err := p.Finish(ctx, lane); err != nil {
-			e.cache.Logger.Warn("a package can't be finished; it stays", "error", err)
+			e.cache.Logger.Warn("cannot finish a package; it stays open", "error", err)
 		}
 	}
 }
 
-// emptyPackage starts to move a package's samples to the target. It reports whether there was a slot for it.
+// emptyPackage starts to move a package's samples to the target. It reports whether it found a slot.
 func (e *Engine) emptyPackage(number int) bool {
 	p := e.cache.Store.Packages()
 	e.mu.Lock()
@@ -53,7 +53,7 @@ func (e *Engine) emptyPackage(number int) bool {
 	if !ok && e.staging.Reclaim(e.evictable, e.members) > 0 {
 		slot, ok = e.staging.Acquire(owner)
 	}
-	if !ok && e.staging.Reclaim(func(staging.Segment) bool { return true }, e.members) > 0 { // the samples that were read ahead into slots are read at random
+	if !ok && e.staging.Reclaim(func(staging.Segment) bool { return true }, e.members) > 0 { // samples that were read ahead into slots will be read with random reads
 		slot, ok = e.staging.Acquire(owner)
 	}
 	e.noteIdle(!ok)
@@ -73,15 +73,15 @@ func (e *Engine) emptyPackage(number int) bool {
 	return true
 }
 
-// dropPackages removes the journal of packages that are empty.
+// dropPackages removes the journal of packages, which are all empty.
 func (e *Engine) dropPackages() bool {
 	if err := e.cache.Store.DropPackages(); err != nil {
-		e.cache.Logger.Error("the packages, which are empty, can't be removed", "error", err)
+		e.cache.Logger.Error("cannot remove the journal of the packages, which are all empty", "error", err)
 		e.mu.Lock()
-		e.emptying[noPackage] = true // not again for this target
+		e.emptying[noPackage] = true // no other attempt for this target
 		e.mu.Unlock()
 		return true
 	}
-	e.cache.Logger.Info("all that was in packages is in the log again")
+	e.cache.Logger.Info("the packages are empty and were removed")
 	return true
 }

@@ -2,16 +2,16 @@ package engine
 
 import "lcache/chunker"
 
-// A standing is how far a rank has come.
+// A standing is the progress of a rank.
 type standing struct {
-	asked    bool // else it never attached, and counts as being at the start
+	asked    bool // if false, it has requested nothing, and counts as being at the start
 	epoch    int
-	batch    int  // the first that is not delivered
+	batch    int  // the first undelivered one
 	finished bool // the epoch
 	moves    bool // it has received samples since the request began to wait
 }
 
-// isBehind reports whether a rank has still to pass what another one has passed.
+// isBehind reports whether a rank has not yet passed the position of another one.
 func (s standing) isBehind(other standing) bool {
 	switch {
 	case !s.asked:
@@ -24,33 +24,36 @@ func (s standing) isBehind(other standing) bool {
 	return s.batch < other.batch
 }
 
-// patienceView is the state after a request has waited for a slot until its patience was over. Every case is a paragraph of testdata/patience.txt.
+// patienceView is the state when a request has waited for a slot for longer than its patience. Every case is a paragraph of testdata/patience.txt.
 type patienceView struct {
 	epoch, batch  int // of the request
 	me            standing
-	waits         bool                         // somebody has asked for the rank's first batch that is not delivered
-	left          int                          // the rank's first batch that is not delivered, from the request's on
-	others        map[chunker.JobRank]standing // that the window serves as well, and that are not late
-	grace         bool                         // the window may wait longer for companions that move
+	waits         bool                         // some request is for the rank's first undelivered batch
+	left          int                          // the rank's first undelivered batch from the request's batch on
+	others        map[chunker.JobRank]standing // the other ranks that the window serves
+	grace         bool                         // the window may wait longer for companions that make progress
 	cur           logView                      // the log that is read
-	slotless      bool                         // clients have held all slots for as long as a request waits
-	nearlyDrained bool                         // the scan begins the request's epoch before long
+	slotless      bool                         // clients have held all slots for as long as a request may wait
+	nearlyDrained bool                         // the scan begins the request's epoch soon
 }
 
 // patienceAction moves the window.
 type patienceAction struct {
-	leave   bool              // the rank's batches before the request's are given up: no worker seems to want them
-	late    []chunker.JobRank // that are served by index from now on
-	waits   bool              // for companions that move
-	givesUp bool              // the rank waits for no slot before it was served from the window again
+	leave   bool              // give up the rank's batches before the request's: no worker seems to want them
+	late    []chunker.JobRank // ranks that are served by index from now on
+	waits   bool              // wait for companions that make progress
+	givesUp bool              // the rank waits for no slot until the window has served it again
 }
 
-// decidePatience decides how the window moves on. Ranks behind the request hold up the window, and are served by index from now on, unless they move and there is grace. If there is none, or the request is for another epoch than
-// the log's, the rank itself gives up. Except if the scan begins its epoch before long: then waiting takes less time than reads by index. A rank that gives up gives nobody grace: it does not wait again, so it would not notice that
-// the grace is over.
+// decidePatience decides how the window moves on. Ranks behind the request hold up the window. They are served by index from now on, unless they make
+// progress and there is grace.
+//
+// If no rank is behind, or the request is for another epoch than the log's, the rank of the request gives up. Except: if the scan begins its epoch soon,
+// it waits, because that takes less time than reads by index. A rank that gives up gives no grace to others: it does not wait again, so it would not
+// notice the end of the grace.
 func decidePatience(v patienceView) (a patienceAction) {
 	me, inPlace, soon := v.me, v.cur.exists && v.epoch == v.cur.epoch, v.nearlyDrained && !v.slotless
-	if me.epoch == v.epoch && me.batch < v.batch && !v.waits { // the one in front is slower than the window may be, or was left out
+	if me.epoch == v.epoch && me.batch < v.batch && !v.waits { // the rank's first batch is slower than the window's patience, or was left out
 		a.leave, me.batch = true, v.left
 	}
 	for n, other := range v.others {

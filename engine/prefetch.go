@@ -11,14 +11,14 @@ import (
 	"lcache/sample"
 )
 
-// newPrefetcher makes what brings samples that the pass does not. In the static layout that is all of them, and the ring has room for them. Else
-// chunks that are read ahead lie in side memory, too.
+// newPrefetcher creates the part that loads samples that the scan does not. In the static layout it loads all samples, into the miss ring. In the log
+// layout chunks that are read ahead may also be in side memory.
 func (e *Engine) newPrefetcher() *prefetch.Prefetcher {
 	return prefetch.New(e.fetcher, prefetch.Options{Chunk: e.comingChunk, Later: e.laterChunk, Count: e.readCounts, Side: !e.cache.IsStatic(),
 		Leased: int64(e.cache.Sizing.Credit), Ranks: len(e.owner.schedule.Local()), Idle: e.noteFull})
 }
 
-// chunkLists are the CMs of the epochs that ranks are in.
+// chunkLists has the metadata of chunks (CMs) for the epochs that ranks are in.
 type chunkLists struct {
 	mu    sync.Mutex // guards the field that follows
 	lists map[chunkListKey]chunkListOf
@@ -31,7 +31,8 @@ type chunkListOf struct {
 	version int // of the order
 }
 
-// chunkList returns the CMs of an epoch of a job's rank, and the chunks themselves; nil where the order is not known. The first call for an epoch walks its order.
+// chunkList returns the CMs of an epoch of a job's rank, and the chunks themselves; nil if the order is not known. The first call for an epoch walks its
+// order.
 func (e *Engine) chunkList(j *job, rank, epoch int) (*metaindex.List, metaindex.Chunks) {
 	version := j.schedule.Version(epoch)
 	chunks, err := j.schedule.Chunks(e.ctx, epoch, rank)
@@ -51,7 +52,7 @@ func (e *Engine) chunkList(j *job, rank, epoch int) (*metaindex.List, metaindex.
 	if j.lists.lists == nil {
 		j.lists.lists = map[chunkListKey]chunkListOf{}
 	}
-	for k := range j.lists.lists { // a rank lists the epoch that it is in and the next one
+	for k := range j.lists.lists { // keep the lists of the epoch that the rank is in and of the next one
 		if k.rank == rank && (k.epoch < epoch-1 || k.epoch > epoch) {
 			delete(j.lists.lists, k)
 		}
@@ -60,7 +61,7 @@ func (e *Engine) chunkList(j *job, rank, epoch int) (*metaindex.List, metaindex.
 	return list, chunks
 }
 
-// bytes returns how many bytes a rank's epoch has, and how many batches; 0 where its CMs are not listed.
+// bytes returns how many bytes and batches a rank's epoch has; 0 if its CMs are not listed.
 func (l *chunkLists) bytes(rank, epoch int) (bytes uint64, batches int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -78,7 +79,7 @@ func (e *Engine) readCounts(job int) *fetch.Counts { return &e.deliver.StatsOf(j
 type prefetchProducer struct{ *Engine }
 
 func (b prefetchProducer) expect(q query) func(sample.Index) deliver.Availability {
-	at := deliver.Position{Rank: -1} // of no rank
+	at := deliver.Position{Rank: -1} // -1: no rank
 	if q.at != nil {
 		at = *q.at
 	}
@@ -93,7 +94,7 @@ func (b prefetchProducer) expect(q query) func(sample.Index) deliver.Availabilit
 	}
 }
 
-// decided lets the prefetcher leave out a chunk of which it brings nothing that the request waits for.
+// decided lets the prefetcher skip a chunk from which the request waits for no sample.
 func (b prefetchProducer) decided(q query, samples iter.Seq2[sample.Index, deliver.Availability]) {
 	if !q.isScheduled() {
 		return
@@ -110,8 +111,8 @@ func (b prefetchProducer) decided(q query, samples iter.Seq2[sample.Index, deliv
 
 func (b prefetchProducer) asked(at *deliver.Position) { b.prefetcher.Asked(*at) }
 
-// lostPatience gives up what ranks have left behind, and lets this rank wait no longer (rule 2). A rank goes on waiting while its samples come one by one: the device is shared with
-// others, and reads by index would not keep to the rank's share.
+// lostPatience frees what ranks have left behind, and makes this rank stop waiting (rule 2). A rank continues to wait while its samples arrive one by
+// one: it shares the device with other ranks, and reads by index would exceed its share.
 func (b prefetchProducer) lostPatience(at *deliver.Position) {
 	if b.prefetcher.Advances(at.JobRank()) {
 		return
@@ -132,7 +133,7 @@ func (b prefetchProducer) pushed(j *job, rank, epoch int) {
 	b.prefetcher.Changed(j.jobRank(rank), epoch)
 }
 
-// readyByPrefetcher is how many batches lie ready before the hindmost rank of a job. e.mu is held.
+// readyByPrefetcher returns how many batches are ready for the hindmost rank of a job. e.mu is held.
 func (e *Engine) readyByPrefetcher(j *job) int {
 	least := -1
 	for n, r := range j.ranks {

@@ -8,28 +8,28 @@ import (
 	"lcache/sample"
 )
 
-// A producer makes samples resident before they are requested: the scan of the log, or the prefetcher. A look changes nothing of a producer; it receives the
-// request's decision afterwards.
+// A producer makes samples resident before they are requested: the scan of the log, or the prefetcher. expect changes nothing in a producer; decided
+// receives the outcome afterwards.
 type producer interface {
-	// expect returns the function that answers for the samples of one request. Both change nothing but what is counted on. e.mu is held.
+	// expect returns a function that answers for the samples of one request. Both change nothing but the outlook that requests rely on. e.mu is held.
 	expect(q query) func(sample.Index) deliver.Availability
-	// decided receives the absent samples of a request and what was expected of each: a request with a position waits for the expected ones, and reads
-	// the others by index. e.mu is held.
+	// decided receives the absent samples of a request, and the answer for each. A request with a position waits for the expected ones, and reads the others
+	// by index. e.mu is held.
 	decided(q query, samples iter.Seq2[sample.Index, deliver.Availability])
 	// lostPatience makes room for a request whose patience is over.
 	lostPatience(at *deliver.Position)
 }
 
-// passProducer is the scan of the log that is read.
-type passProducer struct{ *Engine }
+// scanProducer is the scan of the log that is read.
+type scanProducer struct{ *Engine }
 
-func (b passProducer) expect(q query) func(sample.Index) deliver.Availability {
-	v := b.passView(q)
+func (b scanProducer) expect(q query) func(sample.Index) deliver.Availability {
+	v := b.scanView(q)
 	return v.expect
 }
 
-// decided lets the pass load ahead again: a request that matches the schedule waits for it.
-func (b passProducer) decided(q query, samples iter.Seq2[sample.Index, deliver.Availability]) {
+// decided makes the scan load ahead again, because a request that matches the schedule waits for it.
+func (b scanProducer) decided(q query, samples iter.Seq2[sample.Index, deliver.Availability]) {
 	if !b.paused || !q.isScheduled() {
 		return
 	}
@@ -42,21 +42,21 @@ func (b passProducer) decided(q query, samples iter.Seq2[sample.Index, deliver.A
 	}
 }
 
-// passView is what may be expected of the pass for one request.
-type passView struct {
+// scanView is what one request may expect of the scan.
+type scanView struct {
 	line     *chunker.Line // of the log that is read; nil: its order is not known
 	segs     []segState
 	keeps    func(sample.Index) bool
 	inPlace  bool // the request is for the epoch that is read
-	soon     bool // it is for the epoch that the pass comes to next
-	mayQueue bool // it waits for a slot: its rank is in time, and no further ahead than there are slots
-	mayWait  bool // it waits for the next epoch
-	first    int  // the first segment that is to be loaded; -1: none
+	soon     bool // the request is for the epoch that the scan comes to next
+	mayQueue bool // the request may wait for a slot: its rank is in time, and no further ahead than there are slots
+	mayWait  bool // the request may wait for the next epoch
+	first    int  // the first segment that will be loaded; -1: none
 }
 
-// passView looks at the pass for one request. e.mu is held.
-func (e *Engine) passView(q query) passView {
-	v := passView{first: -1, keeps: e.keeps}
+// scanView returns what one request may expect of the scan. e.mu is held.
+func (e *Engine) scanView(q query) scanView {
+	v := scanView{first: -1, keeps: e.keeps}
 	if e.cur == nil {
 		v.keeps = func(sample.Index) bool { return false }
 		return v
@@ -65,24 +65,24 @@ func (e *Engine) passView(q query) passView {
 	switch {
 	case !q.isScheduled():
 		return v
-	case !e.isLaidOutFor(q.job, q.at.Epoch): // a sample that is being read serves it, too
+	case !e.isLaidOutFor(q.job, q.at.Epoch): // a sample that is being read serves such a job, too
 		return v
 	}
 	state := e.view()
 	expected := state.outlook()
-	e.counted(expected)
+	e.noteOutlook(expected)
 	v.soon = q.at.Epoch == expected.next
 	v.inPlace = q.at.Epoch == e.cur.Epoch
 	v.mayWait = !q.rank.gaveUpWaiting
 	if v.inPlace {
 		v.first = state.unloaded
-		// A batch further ahead waits for those before it, if they are in the window.
+		// A batch further ahead waits for the batches before it, if they are in the window.
 		v.mayQueue = q.mayWait() && floor(q.rank, e.cur) < v.first+e.cache.Sizing.Slots
 	}
 	return v
 }
 
-// isInWindow reports whether the pass brings a rank the samples of an epoch that the log keeps. Else the prefetcher does. e.mu is held.
+// isInWindow reports whether the scan loads a rank's samples of an epoch, as far as the log keeps them. If not, the prefetcher does. e.mu is held.
 func (e *Engine) isInWindow(v *view, j *job, r *rank, epoch int) bool {
 	if e.cur == nil || r.diverged || r.gaveUpWaiting || !e.isLaidOutFor(j, epoch) {
 		return false
@@ -98,7 +98,7 @@ func (e *Engine) isInWindow(v *view, j *job, r *rank, epoch int) bool {
 	return v.unloaded < 0 || floor(r, e.cur) < v.unloaded+e.cache.Sizing.Slots
 }
 
-// hasCaughtUp reports whether what a rank asks for next lies in slots, or is still to be loaded. e.mu is held.
+// hasCaughtUp reports whether the samples of a rank's next request are in slots, or are still to be loaded. e.mu is held.
 func (e *Engine) hasCaughtUp(j *job, r *rank) bool {
 	if e.cur == nil || e.cur.Line == nil || r.epoch != e.cur.Epoch || r.front() == nil {
 		return false
@@ -114,8 +114,8 @@ func (e *Engine) hasCaughtUp(j *job, r *rank) bool {
 	return true
 }
 
-// expect is what may be expected of the pass for one sample.
-func (v *passView) expect(index sample.Index) deliver.Availability {
+// expect returns what a request may expect of the scan for one sample.
+func (v *scanView) expect(index sample.Index) deliver.Availability {
 	seg := -1
 	if v.line != nil && v.line.Segment[index] != chunker.None {
 		seg = int(v.line.Segment[index])
@@ -131,14 +131,14 @@ func (v *passView) expect(index sample.Index) deliver.Availability {
 		}
 		return deliver.Gone
 	case v.soon && v.mayWait:
-		// The target is about to be read. At an epoch's boundary that takes a moment, which is cheaper than reading by index.
+		// The target is about to be read. At the boundary of an epoch that takes a moment, which is cheaper than reading by index.
 		return deliver.Queued
 	}
 	return deliver.Gone
 }
 
-// lostPatience lets the window move (rule 2): see decidePatience.
-func (b passProducer) lostPatience(at *deliver.Position) {
+// lostPatience moves the window (rule 2): see decidePatience.
+func (b scanProducer) lostPatience(at *deliver.Position) {
 	e := b.Engine
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -160,8 +160,8 @@ func (b passProducer) lostPatience(at *deliver.Position) {
 	me.gaveUpWaiting = me.gaveUpWaiting || a.givesUp
 }
 
-// patienceView returns the state that decidePatience decides by. Slots may be kept for a companion in any epoch. No rank of the owner is late because a companion waits, and no other companion
-// is late for what a rank of the owner holds up. e.mu is held.
+// patienceView returns the input of decidePatience. A companion may keep slots in any epoch. No rank of the owner becomes late because a companion
+// waits. No companion becomes late for what a rank of the owner holds up. e.mu is held.
 func (e *Engine) patienceView(at *deliver.Position, mine *job, me *rank) patienceView {
 	now, wait := e.now(), e.deliver.Patience()
 	v := patienceView{grace: e.grace.has(now, wait), epoch: at.Epoch, batch: at.Batch, me: me.standing(), waits: me.waits(), left: me.undelivered(at.Batch), others: map[chunker.JobRank]standing{},
@@ -185,14 +185,14 @@ func (e *Engine) patienceView(at *deliver.Position, mine *job, me *rank) patienc
 	return v
 }
 
-// slotless reports whether the pass has found no slot for as long as a request waits for one: clients hold them all, and may go on
-// doing so. e.mu is held.
+// slotless reports whether the scan has found no slot for as long as a request may wait for one: clients hold all slots, and may continue to do so. e.mu
+// is held.
 func (e *Engine) slotless() bool {
 	return e.consumerWait.ForSlot(e.now()) >= e.deliver.Patience()
 }
 
-// nearlyDrained reports whether the pass will begin an epoch before long: then waiting is cheaper than reading it by index, and keeps
-// the pass from staying behind for good. e.mu is held.
+// nearlyDrained reports whether the scan will begin an epoch soon. Then waiting is cheaper than reading the epoch by index, and keeps the scan from
+// staying behind permanently. e.mu is held.
 func (e *Engine) nearlyDrained(epoch int) bool {
 	if e.tgt == nil || e.tgt.Epoch != epoch {
 		return false

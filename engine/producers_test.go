@@ -26,18 +26,18 @@ func TestExpectOfThePass(t *testing.T) {
 	const gone, load, queue = deliver.Gone, deliver.Loading, deliver.Queued
 	for _, c := range []struct {
 		story string
-		view  passView
+		view  scanView
 		want  [5]deliver.Availability // loaded, loading, next, later, unkept
 	}{
-		{"the epoch that is read, a rank in time", passView{line: line, segs: segs, inPlace: true, mayQueue: true, mayWait: true, first: 2}, [5]deliver.Availability{gone, load, queue, queue, gone}},
-		{"a rank that was late, or gave up waiting", passView{line: line, segs: segs, inPlace: true, mayWait: true, first: 2}, [5]deliver.Availability{gone, load, gone, gone, gone}},
-		{"a rank that went back behind the window", passView{line: line, segs: segs, inPlace: true, mayQueue: true, mayWait: true, first: 3}, [5]deliver.Availability{gone, load, gone, queue, gone}},
-		{"nothing more is to be loaded for delivery", passView{line: line, segs: segs, inPlace: true, mayQueue: true, mayWait: true, first: -1}, [5]deliver.Availability{gone, load, gone, gone, gone}},
-		{"the next epoch, at the boundary", passView{line: line, segs: segs, soon: true, mayWait: true, first: -1}, [5]deliver.Availability{queue, load, queue, queue, gone}},
-		{"the next epoch, after it waited in vain", passView{line: line, segs: segs, soon: true, first: -1}, [5]deliver.Availability{gone, load, gone, gone, gone}},
-		{"an epoch far away", passView{line: line, segs: segs, mayWait: true, first: -1}, [5]deliver.Availability{gone, load, gone, gone, gone}},
-		{"a log in an unknown order, the epoch is about to be laid out", passView{soon: true, mayWait: true, first: -1}, [5]deliver.Availability{queue, queue, queue, queue, gone}},
-		{"a log in an unknown order", passView{mayWait: true, first: -1}, [5]deliver.Availability{gone, gone, gone, gone, gone}},
+		{"the epoch that is read, a rank in time", scanView{line: line, segs: segs, inPlace: true, mayQueue: true, mayWait: true, first: 2}, [5]deliver.Availability{gone, load, queue, queue, gone}},
+		{"a rank that was late, or gave up waiting", scanView{line: line, segs: segs, inPlace: true, mayWait: true, first: 2}, [5]deliver.Availability{gone, load, gone, gone, gone}},
+		{"a rank that went back behind the window", scanView{line: line, segs: segs, inPlace: true, mayQueue: true, mayWait: true, first: 3}, [5]deliver.Availability{gone, load, gone, queue, gone}},
+		{"nothing more is to be loaded for delivery", scanView{line: line, segs: segs, inPlace: true, mayQueue: true, mayWait: true, first: -1}, [5]deliver.Availability{gone, load, gone, gone, gone}},
+		{"the next epoch, at the boundary", scanView{line: line, segs: segs, soon: true, mayWait: true, first: -1}, [5]deliver.Availability{queue, load, queue, queue, gone}},
+		{"the next epoch, after it waited in vain", scanView{line: line, segs: segs, soon: true, first: -1}, [5]deliver.Availability{gone, load, gone, gone, gone}},
+		{"an epoch far away", scanView{line: line, segs: segs, mayWait: true, first: -1}, [5]deliver.Availability{gone, load, gone, gone, gone}},
+		{"a log in an unknown order, the epoch is about to be laid out", scanView{soon: true, mayWait: true, first: -1}, [5]deliver.Availability{queue, queue, queue, queue, gone}},
+		{"a log in an unknown order", scanView{mayWait: true, first: -1}, [5]deliver.Availability{gone, gone, gone, gone, gone}},
 	} {
 		c.view.keeps = keeps
 		for index, want := range c.want {
@@ -124,7 +124,7 @@ func TestWaitersAreWoken(t *testing.T) {
 	defer e.mu.Unlock()
 	e.outlook.next = 1000 // what a request counted on before
 	changed := e.staging.Changed()
-	e.passView(e.begunAt(&deliver.Position{Epoch: 1}).query())
+	e.scanView(e.begunAt(&deliver.Position{Epoch: 1}).query())
 	select {
 	case <-changed:
 	default:

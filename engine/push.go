@@ -8,11 +8,12 @@ import (
 	"lcache/sample"
 )
 
-// Push takes an order from a client of a job: what a rank will ask for in an epoch, in batches of any sizes. Given before the epoch before
-// begins, it is laid out; later, it only defines what Chunk returns. A rank may replace its order for an epoch by another one.
-// While a process reads a rank in its own order, another one's is refused: the first job owns the log. So is an order for which there is no room:
-// clients may push as many epochs ahead as the account has room for. Where there is a recipe the order holds for the session's own positions; those of
-// other sessions mean the recipe's.
+// Push accepts an order from a client of a job: the samples that a rank will request in an epoch, in batches of any sizes. If it comes before the
+// previous epoch begins, the epoch is laid out. If it comes later, it only defines what Chunk returns. A rank may replace its order for an epoch.
+//
+// Push refuses an order of another process while a process reads the rank in its own order, because the first one owns the rank. It also refuses an
+// order for which there is no room: clients may push as many epochs ahead as the account has room for. If there is a recipe, the order holds for the
+// positions of the pushing session; other sessions' positions mean the recipe's order.
 func (e *Engine) Push(by schedule.Pusher, epoch, rank int, batches [][]sample.Index) error {
 	return e.PushOf(0, by, epoch, rank, schedule.Cut(batches))
 }
@@ -24,7 +25,7 @@ func (e *Engine) PushOf(number int, by schedule.Pusher, epoch, rank int, order s
 		return errJobOver
 	}
 	if p := j.importance.Load(); p != nil {
-		return &deliver.ArgumentError{Reason: "the server draws the order of this job by importance: no other one can be pushed"}
+		return &deliver.ArgumentError{Reason: "the server draws the orders of this job by importance and accepts no pushed order"}
 	}
 	if err := j.schedule.Accepts(epoch, rank); err != nil {
 		return forClient(err)
@@ -47,7 +48,8 @@ func (e *Engine) PushOf(number int, by schedule.Pusher, epoch, rank int, order s
 	return nil
 }
 
-// spare tells which orders pushed for a job may be dropped for another one: those of epochs that all ranks have behind them, and of processes that are gone.
+// spare returns a predicate for the pushed orders of a job that may be dropped for another one: orders of epochs that all ranks have passed, and of
+// processes that have exited.
 func (e *Engine) spare(j *job) func(epoch, pid int) bool {
 	e.mu.Lock()
 	first := j.latestEpoch()
@@ -67,6 +69,6 @@ func (e *Engine) spare(j *job) func(epoch, pid int) bool {
 			is = e.deliver.Attached(pid)
 			attached[pid] = is
 		}
-		return epoch < first-1 || !is // a rank may ask for the end of the epoch before once more
+		return epoch < first-1 || !is // a rank may request the end of the epoch before once more
 	}
 }

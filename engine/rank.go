@@ -9,40 +9,40 @@ import (
 	"lcache/sample"
 )
 
-// A rank is how far one rank has come. Ranks that never attached count as being at the start. Its requests need not come in the order of its
-// batches: several workers of one loader ask at the same time.
+// A rank is the progress of one rank. A rank that never connected counts as being at the start. Requests need not come in the order of batches, because
+// several workers of one loader send them at the same time.
 type rank struct {
 	of            chunker.JobRank
 	pid           int
 	epoch         int
-	asked         time.Time // for the last time
-	moved         time.Time // received samples for the last time
-	finished      bool      // with epoch: its last batch is delivered
+	asked         time.Time // time of the last request
+	moved         time.Time // time of the last delivery of samples
+	finished      bool      // the last batch of epoch is delivered
 	finishedTo    int       // the epoch after the last one that it has finished; 0: it has finished none
-	gaveUpWaiting bool      // for a slot: it does not wait again before it was served from the window
-	gaveUpMemory  bool      // to be read ahead to: it does not wait again before a whole chunk was brought ahead
+	gaveUpWaiting bool      // it waits for no slot until the window has served it again
+	gaveUpMemory  bool      // it does not wait for reading ahead until a whole chunk was read ahead for it
 	outOfWindow   bool      // not served from the window until it has caught up
-	inWindow      bool      // served from the window when the mover or the prefetcher looked last
-	lookedAt      int       // its epoch when the prefetcher was told last
-	broughtTo     int       // the last epoch that the window has brought it samples of; -1: none
-	diverged      bool      // its last request was not what its position asks for
-	seen          int       // the epoch of the last request, also of one that differed from the schedule
+	inWindow      bool      // served from the window when the mover or the prefetcher checked last
+	lookedAt      int       // its epoch when the prefetcher was notified last
+	broughtTo     int       // the last epoch in which the window delivered samples to it; -1: none
+	diverged      bool      // its last request differed from the schedule
+	seen          int       // the epoch of the last request, even if it differed from the schedule
 
-	batch int             // the first that is not delivered
-	open  map[int]request // from batch on, and some delivered ones before it: a worker may be the first to ask, and not have the first batch
+	batch int             // the first undelivered batch
+	open  map[int]request // requests from batch on, and some delivered ones before it: the worker that requests first may not have the first batch
 	last  []sample.Index  // the batch before, if it was delivered
-	again int             // requests in a row for delivered batches
+	again int             // requests for delivered batches in a row
 
-	delivered, ready int64 // batches, and those of them that lay in memory when they were asked for
+	delivered, ready int64 // batches; ready ones were in memory when they were requested
 }
 
-// request is a batch that was asked for.
+// request is a requested batch.
 type request struct {
 	indices   []sample.Index
 	delivered bool
 }
 
-// spread is how many batches of a rank may be under way at once. A request further ahead means that the first of them were left out.
+// spread is how many batches of a rank may be in flight at once. A request further ahead means that the first of them were skipped.
 const spread = 64
 
 // ask notes a request.
@@ -58,7 +58,7 @@ func (r *rank) ask(epoch, batch int, indices []sample.Index) {
 	r.batch = min(r.batch, batch)
 	if !r.open[batch].delivered {
 		r.again = 0
-	} else if r.again++; r.again > 1 { // not an answer that was lost: the rank has gone back, and will come to the later batches again
+	} else if r.again++; r.again > 1 { // this is not the retry of a lost answer: the rank has gone back, and will come to the later batches again
 		maps.DeleteFunc(r.open, func(b int, q request) bool { return b > batch && q.delivered })
 	}
 	r.open[batch] = request{indices: indices}
@@ -67,7 +67,7 @@ func (r *rank) ask(epoch, batch int, indices []sample.Index) {
 	}
 }
 
-// leave gives up the batches before one: no worker seems to want them.
+// leave gives up the batches before one, because no worker seems to want them.
 func (r *rank) leave(batch int) {
 	maps.DeleteFunc(r.open, func(b int, _ request) bool { return b >= r.batch && b < batch })
 	r.batch = max(r.batch, batch)
@@ -75,7 +75,7 @@ func (r *rank) leave(batch int) {
 	r.advance()
 }
 
-// deliver notes that a batch was handed out.
+// deliver notes that a batch was delivered.
 func (r *rank) deliver(batch int) {
 	if q, ok := r.open[batch]; ok {
 		q.delivered = true
@@ -84,7 +84,7 @@ func (r *rank) deliver(batch int) {
 	}
 }
 
-// advance moves over what is delivered.
+// advance moves batch past the delivered batches.
 func (r *rank) advance() {
 	for r.open[r.batch].delivered {
 		r.last = r.open[r.batch].indices
@@ -93,7 +93,7 @@ func (r *rank) advance() {
 	}
 }
 
-// undelivered is the first batch from one on that is not delivered.
+// undelivered returns the first undelivered batch from one on.
 func (r *rank) undelivered(batch int) int {
 	for r.open[batch].delivered {
 		batch++
@@ -101,18 +101,18 @@ func (r *rank) undelivered(batch int) int {
 	return batch
 }
 
-// standing is how far the rank has come.
+// standing returns the progress of the rank.
 func (r *rank) standing() standing {
 	return standing{asked: !r.asked.IsZero(), epoch: r.epoch, batch: r.batch, finished: r.finished}
 }
 
-// waits reports whether somebody has asked for the first batch that is not delivered.
+// waits reports whether there is a request for the first undelivered batch.
 func (r *rank) waits() bool {
 	_, ok := r.open[r.batch]
 	return ok
 }
 
-// front is the samples of the first batch that is not delivered, or of the one before it; nil: it is not known.
+// front returns the samples of the first undelivered batch, or of the one before it; nil: unknown.
 func (r *rank) front() []sample.Index {
 	if r.waits() {
 		return r.open[r.batch].indices
@@ -120,7 +120,7 @@ func (r *rank) front() []sample.Index {
 	return r.last
 }
 
-// at is the epoch that the rank will ask for next.
+// at returns the epoch that the rank will request next.
 func (r *rank) at(s *schedule.Schedule) int {
 	if r.finished && s.Exists(r.epoch+1) {
 		return r.epoch + 1
@@ -131,7 +131,7 @@ func (r *rank) at(s *schedule.Schedule) int {
 // hasFinished reports whether the rank has read an epoch, or a later one, to its end.
 func (r *rank) hasFinished(epoch int) bool { return epoch < r.finishedTo }
 
-// position is how many batches of an epoch rank n has behind it.
+// position returns how many batches of an epoch rank n has passed.
 func (r *rank) position(s *schedule.Schedule, n, epoch int) int {
 	switch {
 	case r.epoch != epoch || r.asked.IsZero():
@@ -142,8 +142,8 @@ func (r *rank) position(s *schedule.Schedule, n, epoch int) int {
 	return r.batch
 }
 
-// own makes a process the one that pushes the order of a job's rank, unless another one is reading it, in an order that it pushed or in the recipe's. Processes that share a
-// token are one program: one of them that reads and has pushed nothing is a worker of the one that pushes.
+// own makes a process the one that pushes the order of a job's rank. It fails if another process is reading the rank, in its own order or in the
+// recipe's. Processes with one token are one program: one that reads and has pushed nothing is a worker of the one that pushes.
 func (e *Engine) own(j *job, pid, rank int) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -10,37 +10,38 @@ import (
 	"lcache/reorder"
 )
 
-// Where the disk decides between the layouts, what the disk was measured to give is a promise. At the end of each epoch the engine has facts: how long the epoch
-// took, and how long ranks waited in it. Package plan decides by them whether the next epochs are read in place or in order.
+// If the measured speed of the disk decided between the layouts, that measurement is only a prediction. At the end of each epoch the engine knows how
+// long the epoch took, and how long ranks waited in it. From this package plan decides whether the next epochs are read in place or in order.
 //
-// From the log to the static layout the mover begins no Logfile any longer: the one that is read is read to its end in order, and from then on by place. From the
-// static layout to the log the job is one that begins over a full log in another order. A server that began with the static layout first asks its slots back from
-// the ring, and takes up the Logfiles when it has some (docs/adr/0020-changing-the-layout.md). The source is not read for either change.
+// To change from the log to the static layout, the mover begins no other Logfile. The current one is read to its end in order, and with random reads
+// from then on. To change from the static layout to the log, the engine treats the job as one that begins over a full log in another order. A server
+// that began with the static layout first takes slots back from the miss ring, and switches when it has some (docs/adr/0020-changing-the-layout.md).
+// Neither change reads the source.
 
-// shortestEpoch is the time that an epoch must have taken to count. In a short one the work that a server does once weighs too much.
+// shortestEpoch is the minimum duration of an epoch that counts. In a short one, work that a server does only once has too much weight.
 const shortestEpoch = 5 * time.Second
 
-// nearlyWhole is the share of what an epoch usually delivers from the log that it must have delivered, to be one like those that come.
+// nearlyWhole is the share of its usual deliveries from the log that an epoch must have made to be typical of the next ones.
 const nearlyWhole = 0.95
 
-// relayout is the layout as it is now. Engine.mu guards it.
+// relayout is the state of the layout. Engine.mu guards it.
 type relayout struct {
 	inPlace bool          // the static layout: no Logfile is begun
-	reason  string        // "": that of the cache
-	source  prefetch.Work // of the prefetcher, when the last epoch was over
+	reason  string        // why inPlace has its value; "": the cache's reason
+	source  prefetch.Work // of the prefetcher, at the end of the last epoch
 
-	lent    bool              // the server began with the static layout, and has not taken up the Logfiles: nothing is moved
-	filled  *reorder.EpochLog // while lent: what takes what the log lacks; nil: none does
-	hits    int64             // of the last epoch that was served in place
-	tookUp  int               // the epoch that was read when they were taken up; -1: they were not
-	unnoted bool              // the layout is not in the record yet
-	noting  bool              // it is being written there
+	lent       bool              // the server began with the static layout, and its slots are part of the miss ring: nothing is moved
+	filled     *reorder.EpochLog // while lent: the log that misses are appended to; nil: none
+	hits       int64             // in the last epoch that was served in place
+	switched   int               // the epoch that was read when the Logfiles were recovered into slots; -1: they were not
+	unrecorded bool              // the layout is not in the record yet
+	recording  bool              // a goroutine is writing it into the record
 }
 
-// leastSlots is how many slots must have come back from the ring for the Logfiles to be taken up: one that is read, and one that is loaded.
+// leastSlots is how many slots the ring must have returned before the log layout begins: one that is read, and one that is being loaded.
 const leastSlots = 2
 
-// layoutNow is the layout that is served, and why. e.mu is held.
+// layoutNow returns the current layout, and the reason for it. e.mu is held.
 func (e *Engine) layoutNow() (layout, reason string) {
 	layout, reason = cache.LayoutLog, e.cache.LayoutReason
 	if e.relayout.inPlace {
@@ -74,7 +75,7 @@ func (e *Engine) reconsider(d status.Epoch) {
 	}
 	layout, reason, err := e.layoutAgain(s, sourceBPS)
 	if err != nil {
-		e.cache.Logger.Warn("the layout can't be chosen again", "error", err)
+		e.cache.Logger.Warn("cannot choose the layout again", "error", err)
 		return
 	}
 	inPlace := layout == cache.LayoutStatic
@@ -85,9 +86,9 @@ func (e *Engine) reconsider(d status.Epoch) {
 	}
 }
 
-// changeLayout lets samples stay in place from now on, or be put in order. e.mu is held.
+// changeLayout makes samples stay in place from now on, or be reordered. e.mu is held.
 func (e *Engine) changeLayout(inPlace bool) {
-	e.relayout.inPlace, e.relayout.unnoted = inPlace, true
+	e.relayout.inPlace, e.relayout.unrecorded = inPlace, true
 	if e.relayout.lent && !inPlace {
 		e.staging.ReturnSlots()
 		e.prefetcher.UseSide()
@@ -102,8 +103,8 @@ func (e *Engine) layoutAgain(s plan.Served, sourceBPS float64) (layout, reason s
 	return e.cache.LayoutAgain(s, sourceBPS)
 }
 
-// takeUp takes up the Logfiles, so that they are read and written in order from now on. The prefetcher goes on meanwhile. Only the mover calls it.
-func (e *Engine) takeUp() bool {
+// switchToLog recovers the Logfiles, so that they are read and written in order from now on. The prefetcher continues meanwhile. Only the mover calls it.
+func (e *Engine) switchToLog() bool {
 	e.stopFilling()
 	found, err := e.recovered()
 	if err == nil {
@@ -113,8 +114,8 @@ func (e *Engine) takeUp() bool {
 	defer e.mu.Unlock()
 	r := &e.relayout
 	if err != nil {
-		e.cache.Logger.Error("the log can't be taken up; samples stay where they are", "error", err)
-		r.inPlace, r.unnoted = true, true
+		e.cache.Logger.Error("cannot switch to the log layout; samples stay where they are", "error", err)
+		r.inPlace, r.unrecorded = true, true
 		e.startFilling(r.filled)
 		return true
 	}
@@ -122,64 +123,64 @@ func (e *Engine) takeUp() bool {
 		delete(e.logs, r.filled.ID)
 		r.filled.Free()
 	}
-	r.lent, r.filled, r.tookUp = false, nil, e.readEpoch
+	r.lent, r.filled, r.switched = false, nil, e.readEpoch
 	e.paused, e.windowHitRate = false, 1
 	e.cache.Logger.Info("the log is read and written in order from now on", "epoch", e.readEpoch, "slots", e.staging.SlotsBack())
 	return true
 }
 
-// note keeps the choice for the next start, once it has changed: the mover calls it. e.mu is held.
-func (e *Engine) note() {
+// recordLayout starts to record a changed layout for the next start. The mover calls it. e.mu is held.
+func (e *Engine) recordLayout() {
 	r := &e.relayout
-	if !r.unnoted || r.noting {
+	if !r.unrecorded || r.recording {
 		return
 	}
-	r.noting = true
+	r.recording = true
 	e.builders.Go(func() {
-		e.keepLayout()
+		e.writeLayout()
 		e.mu.Lock()
-		e.relayout.noting = false
+		e.relayout.recording = false
 		e.mu.Unlock()
 		e.nudge()
 	})
 }
 
-// keepLayout writes the choice into the record, if it is not there yet.
-func (e *Engine) keepLayout() {
+// writeLayout writes the layout into the record, if it is not there yet.
+func (e *Engine) writeLayout() {
 	e.mu.Lock()
 	r := &e.relayout
 	layout, reason := e.layoutNow()
-	was := r.unnoted
-	r.unnoted = false
+	was := r.unrecorded
+	r.unrecorded = false
 	e.mu.Unlock()
 	if !was {
 		return
 	}
 	if err := e.cache.NoteLayout(layout, reason); err != nil {
-		e.cache.Logger.Warn("the layout that was chosen is not kept for the next start", "error", err)
+		e.cache.Logger.Warn("cannot record the chosen layout for the next start", "error", err)
 	}
 }
 
 // epochView is the state at the end of an epoch. Every case is a paragraph of testdata/relayout.txt.
 type epochView struct {
 	done    status.Epoch
-	samples int     // delivered by the epoch, by its order
-	kept    float64 // share of the samples that the log is to hold
-	hits    int64   // of the last epoch that was served in place
-	others  bool    // another job has read lately
+	samples int     // samples that the epoch delivers, by its order
+	kept    float64 // share of the samples that the log should hold
+	hits    int64   // in the last epoch that was served in place
+	others  bool    // another job has read recently
 	next    bool    // the job has a next epoch
 	short   time.Duration
 
 	inPlace      bool // no Logfile is begun
-	lent         bool // the server began with the static layout, and has not taken up the Logfiles
-	tookUp       bool // it has taken them up in this epoch
+	lent         bool // the server began with the static layout, and has not switched to the log yet
+	switched     bool // it switched to the log in this epoch
 	cur          logView
 	tgt          bool // a Logfile is being filled
-	unidentified bool // there is a second one, in an unknown order
+	unidentified bool // there is a second Logfile, in an unknown order
 	other        bool // the epoch began over a log in another order
 }
 
-// epochSays is the layout that an epoch was read in, and whether the epoch is typical of the next ones. layout is "" for a mixture of both.
+// epochSays is the layout that an epoch was read in, and whether the epoch is typical of the next ones. layout is "" if both layouts were used.
 type epochSays struct {
 	layout  string
 	typical bool
@@ -196,31 +197,32 @@ func (v *epochView) says() epochSays {
 	return epochSays{layout, why == "", why}
 }
 
-// readAs returns the layout that an epoch was read in; "": a mixture, and why.
+// readAs returns the layout that an epoch was read in; "" if both were used, and the reason.
 func (v *epochView) readAs() (layout, why string) {
 	switch {
 	case v.lent && v.inPlace:
 		return cache.LayoutStatic, ""
 	case v.lent:
-		return "", "the ring has become smaller in it"
+		return "", "the miss ring became smaller during it"
 	case !v.cur.exists:
 		return "", "there is no log"
 	case v.unidentified:
 		return "", "a part of the log is in an unknown order"
-	case v.tookUp:
-		return "", "the Logfiles were taken up in it"
+	case v.switched:
+		return "", "the server switched to the log layout during it"
 	case !v.inPlace && v.other:
-		return "", "it was read by place, and perhaps sorted: it began over another order"
+		return "", "it began over a log in another order: it was read with random reads, and perhaps sorted"
 	case !v.inPlace:
 		return cache.LayoutLog, ""
 	case v.tgt || v.cur.epoch == v.done.Epoch:
-		return "", "it was read in order after the layout had changed, and written for no next epoch"
+		return "", "it was read in order after a change of the layout, and there was no target"
 	}
 	return cache.LayoutStatic, ""
 }
 
-// untypical returns why an epoch is not typical of the next ones; "": it is. A typical epoch was delivered whole, took long enough, and no other job read during it. The log held all that it is to
-// hold. In the static layout it may hold less, as after a kill, if it held no more than in the epoch before.
+// untypical returns why an epoch is not typical of the next ones; "" if it is. A typical epoch was delivered whole, took long enough, and no other job
+// read during it. The log held all samples that it should hold. In the static layout it may hold fewer, as after a kill, if it held no more than in the
+// epoch before.
 func (v *epochView) untypical(layout string) string {
 	n, d := float64(v.samples), v.done
 	enough := float64(d.Hits) >= nearlyWhole*v.kept*n
@@ -237,7 +239,7 @@ func (v *epochView) untypical(layout string) string {
 	case float64(d.Hits+d.Misses) < nearlyWhole*n:
 		return "it was not delivered whole"
 	case !enough:
-		return "the log holds less than it is to hold"
+		return "the log lacks samples that it should hold"
 	}
 	return ""
 }
@@ -247,9 +249,9 @@ func (e *Engine) epochView(d status.Epoch) *epochView {
 	r := &e.relayout
 	v := &epochView{done: d, samples: e.owner.schedule.Samples(d.Epoch), kept: float64(e.cache.Record.Kept) / float64(max(1, e.cache.Manifest.Len())), hits: r.hits,
 		others: e.others() != 0, next: e.owner.schedule.Exists(d.Epoch + 1), short: shortestEpoch,
-		inPlace: r.inPlace, lent: r.lent, tookUp: r.tookUp == d.Epoch, cur: viewOf(e.cur), tgt: e.tgt != nil, unidentified: e.unidentified != nil,
+		inPlace: r.inPlace, lent: r.lent, switched: r.switched == d.Epoch, cur: viewOf(e.cur), tgt: e.tgt != nil, unidentified: e.unidentified != nil,
 		other: e.beginning.began && e.beginning.epoch == d.Epoch}
-	if e.opts.Relayout != nil { // whatever an epoch took
+	if e.opts.Relayout != nil { // a test decides, however long an epoch took
 		v.short = 0
 	}
 	return v

@@ -38,7 +38,7 @@ func TestSays(t *testing.T) {
 			case "lent":
 				v.lent, v.cur = true, logView{}
 			case "tookup":
-				v.tookUp = true
+				v.switched = true
 			case "tgt":
 				v.tgt = true
 			case "unidentified":

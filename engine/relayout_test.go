@@ -166,7 +166,7 @@ func TestLayoutIsKept(t *testing.T) {
 	o.Relayout = (&changes{}).say(&e, "log")
 	e = open(t, o)
 	d.readEpochs(t, e, j, 0, 2)
-	becomes(t, e, "the layout is noted", func() bool { return !e.relayout.inPlace && !e.relayout.unnoted && !e.relayout.noting })
+	becomes(t, e, "the layout is noted", func() bool { return !e.relayout.inPlace && !e.relayout.unrecorded && !e.relayout.recording })
 	killed := o
 	killed.Dirs = []string{t.TempDir()}
 	copyCache(t, o.Dirs[0], killed.Dirs[0])

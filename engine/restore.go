@@ -11,12 +11,13 @@ import (
 	"lcache/reorder"
 )
 
-// A server without a recipe learns its orders from clients, and after a restart none has pushed one yet. The Logfiles that it finds are in an
-// unknown order until one does: a job that is resumed pushes the order that it was in, and goes on in a log that is laid out for it. Where the
-// newer of two stays unidentified, because another job has begun, its segments become packages, so that the next order can be laid out in its
-// place. Nothing is moved for that, and nothing is lost.
+// A server without a recipe gets its orders from clients, and after a restart none has pushed one yet. Until one does, the Logfiles that it finds are in
+// an unknown order. A job that is resumed pushes its order again, and continues in a log that is laid out for it.
+//
+// If another job begins instead, and the newer of two Logfiles stays unidentified, its segments become packages, so that the next order can be laid out
+// in its place. That moves no samples and loses none.
 
-// restore takes up the Logfiles that were recovered: the older is read, the newer is being filled.
+// restore resumes the recovered Logfiles: the older one is read, the newer one is being filled.
 func (e *Engine) restore(found []*reorder.EpochLog) error {
 	if len(found) == 2 && found[1].Line != nil {
 		if err := e.mover.Aim(found[1]); err != nil {
@@ -44,10 +45,10 @@ func (e *Engine) restore(found []*reorder.EpochLog) error {
 	return nil
 }
 
-// recovered numbers the Logfiles, the older one first, and lays out those whose order is known.
+// recovered numbers the Logfiles, the older one first, and lays out the ones whose order is known.
 func (e *Engine) recovered() (found []*reorder.EpochLog, err error) {
 	for i, l := range e.cache.Store.ByAge() {
-		// The older one may be empty because nothing has come from the source yet: its epoch goes on, and what comes is written to the newer one.
+		// The older one may be empty because nothing has come from the source yet. Then its epoch continues, and new samples are written to the newer one.
 		goesOn := i == 0 && l.Empty() && !e.cache.IsComplete(0, 1)
 		if l.Empty() && e.cache.OtherHolds(l.Half()) && !goesOn {
 			if err := e.cache.Store.Drop(l.Half()); err != nil {
@@ -70,8 +71,7 @@ func (e *Engine) recovered() (found []*reorder.EpochLog, err error) {
 	return found, nil
 }
 
-// identify finds the epoch of this job that a recovered Logfile is for. One in an order that the job does not have can still be read, and
-// sorted.
+// identify finds the epoch of this job that a recovered Logfile is for. A Logfile in an order that the job does not have can still be read, and sorted.
 func (e *Engine) identify(l *logfile.Logfile) (*reorder.EpochLog, error) {
 	line, _, epoch, err := e.cache.LineOf(e.ctx, e.owner.schedule, l, e.opts.LateEpoch)
 	if err != nil {
@@ -80,7 +80,7 @@ func (e *Engine) identify(l *logfile.Logfile) (*reorder.EpochLog, error) {
 	return &reorder.EpochLog{Epoch: epoch, Log: l, Line: line}, nil
 }
 
-// comparable is a Logfile that may be in an order which is known by now; nil: there is none. e.mu is held.
+// comparable returns a Logfile whose epoch's order is known by now, so that both can be compared; nil: there is none. e.mu is held.
 func (e *Engine) comparable() *reorder.EpochLog {
 	if e.tgt != nil || e.loading > 0 {
 		return nil
@@ -97,8 +97,7 @@ func (e *Engine) comparable() *reorder.EpochLog {
 	return nil
 }
 
-// compare compares a Logfile with the order that its epoch has now. Where they agree the log is read, or filled on, as if there had been no
-// restart.
+// compare compares a Logfile with the order that its epoch has now. If they agree, the log is read, or filled, as before the restart.
 func (e *Engine) compare() bool {
 	e.mu.Lock()
 	l := e.comparable()
@@ -112,7 +111,7 @@ func (e *Engine) compare() bool {
 		err = e.mover.Aim(known)
 	}
 	if err != nil && e.ctx.Err() == nil {
-		e.cache.Logger.Error("a log that was recovered can't be laid out", "error", err)
+		e.cache.Logger.Error("cannot lay out a recovered log", "error", err)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -132,7 +131,7 @@ func (e *Engine) compare() bool {
 	return true
 }
 
-// fillUnidentified makes the unidentified Logfile the target, in a line that is known now. e.mu is held.
+// fillUnidentified makes the unidentified Logfile the target, with a layout that is known now. e.mu is held.
 func (e *Engine) fillUnidentified(known *reorder.EpochLog) {
 	delete(e.logs, e.unidentified.ID)
 	delete(e.compared, e.unidentified.Log)
@@ -142,8 +141,8 @@ func (e *Engine) fillUnidentified(known *reorder.EpochLog) {
 	e.setTarget(known)
 }
 
-// unorder makes packages of the second Logfile, whose order no job has. The next order is then laid out in its place, and the packages go there first. A Logfile of an
-// earlier manifest can't become packages: its samples are given up. Only the mover calls it.
+// unorder turns the second Logfile, whose order no job has, into packages. The next order is then laid out in its place, and the packages move there
+// first. A Logfile of an earlier manifest can't become packages, so its samples are dropped. Only the mover calls it.
 func (e *Engine) unorder() bool {
 	l := e.unidentified
 	ctx, cancel := context.WithTimeout(e.ctx, unorderTime)
@@ -156,7 +155,7 @@ func (e *Engine) unorder() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if err != nil && e.ctx.Err() == nil {
-		e.cache.Logger.Error("a Logfile in an unknown order can't become packages, so the next one can't be begun; samples stay where they are", "error", err)
+		e.cache.Logger.Error("cannot turn a Logfile in an unknown order into packages, so the next Logfile cannot begin; samples stay where they are", "error", err)
 	}
 	if !ok {
 		e.setBroken(fmt.Errorf("make room for the next log: %w", err))
@@ -171,9 +170,9 @@ func (e *Engine) unorder() bool {
 // unorderTime is the deadline for the writes that unorder waits for. After it the mover tries again later.
 const unorderTime = 10 * time.Second
 
-// restoreStatic takes the Logfiles as they are. In the static layout samples stay where they were packed: no scan reads the log in order, and nothing is moved. The prefetcher
-// reads each rank's coming chunks by location, into a ring that has the memory of the slots. Only samples that the log should keep and lacks are written: in the first epoch
-// without prefill, or after damage. Each is written once, when it was read from the source.
+// restoreStatic uses the Logfiles as they are. In the static layout no scan reads the log in order, and no sample is moved. The prefetcher reads each
+// rank's coming chunks by location, into a miss ring that has the memory of the slots. Only samples that the log should keep and lacks are written, in
+// the first epoch without prefill or after damage. Each is written once, after it was read from the source.
 func (e *Engine) restoreStatic() error {
 	if e.cache.IsComplete(0, 1) {
 		return nil
@@ -190,7 +189,7 @@ func (e *Engine) restoreStatic() error {
 		}
 	}
 	if newest == nil {
-		e.cache.Logger.Info("what the log lacks is read from the source each time: its order is not this job's; ingest completes it")
+		e.cache.Logger.Info("samples that the log lacks are read from the source each time, because the log is not in this job's order; run lcache ingest to complete it")
 		return nil
 	}
 	e.number(newest)

@@ -12,21 +12,21 @@ import (
 	"lcache/logfile"
 )
 
-// How fast the pass could read is measured for measureFor, of which the first part does not count: a limit of operations or bytes lets a burst pass.
+// Sequential reads are measured for measureFor. The first part does not count, because a volume with a limit of operations or bytes allows a burst.
 const (
 	measureFor   = 300 * time.Millisecond
 	measureAfter = 120 * time.Millisecond
 	measureLanes = 16
 )
 
-// measureSequential measures how fast the pass could read the log that is read, beside what the prefetcher reads.
+// measureSequential measures how fast the scan could read the current log, while the prefetcher reads, too.
 func (e *Engine) measureSequential() {
 	e.mu.Lock()
 	l := e.cur
 	e.mu.Unlock()
 	e.prefetcher.SetDepth(prefetch.BesideThePass / 2)
 	rate := 0.0
-	slot, ok := e.staging.Acquire(staging.Segment{Line: ^uint64(0)}) // no such line: the slot can be reclaimed at once
+	slot, ok := e.staging.Acquire(staging.Segment{Line: ^uint64(0)}) // no log has this ID: the slot can be reclaimed at once
 	if ok {
 		rate = e.readBlocks(l.Log, slot)
 		e.staging.Ready(slot)
@@ -38,20 +38,20 @@ func (e *Engine) measureSequential() {
 	switch {
 	case !ok:
 		e.beginning.lacksSlot = true
-	case rate == 0: // the disk does not answer: another time
+	case rate == 0: // the disk does not answer: try again later
 		e.beginning.again = e.now().Add(plan.ReconsiderEvery)
 	}
 	e.mu.Unlock()
 	e.nudge()
 }
 
-// freeSlot evicts the segments that no rank needs, if the rate of reads in order could not be measured without a slot: those that an owner before had loaded are
-// in the slots until others are loaded, and that would wait for the measurement. Only the mover calls it, as always where a slot is reclaimed.
+// freeSlot evicts the segments that no rank needs, if the rate of sequential reads could not be measured without a slot. The segments of an earlier
+// owner stay in slots until others are loaded, and those loads wait for the measurement. Only the mover calls it, because only the mover reclaims slots.
 func (e *Engine) freeSlot() {
 	e.mu.Lock()
 	lacks := e.beginning.lacksSlot
 	e.beginning.lacksSlot = false
-	if lacks { // without a free slot all the same: another time
+	if lacks { // still no free slot: try again later
 		e.beginning.again = e.now().Add(plan.ReconsiderEvery / 50)
 	}
 	e.mu.Unlock()
@@ -60,7 +60,7 @@ func (e *Engine) freeSlot() {
 	}
 }
 
-// readBlocks reads blocks of a log into a slot, many at once, those of a small log more than once. It returns how many bytes came in a second; 0: the log has no
+// readBlocks reads blocks of a log into a slot, many at once, and those of a small log more than once. It returns bytes per second; 0: the log has no
 // block, or the disk does not answer.
 func (e *Engine) readBlocks(l *logfile.Logfile, slot int) float64 {
 	mem, w := e.staging.Slot(slot), e.cache.Format.Block
@@ -95,7 +95,7 @@ func (e *Engine) readBlocks(l *logfile.Logfile, slot int) float64 {
 
 type blockAt struct{ seg, seq int }
 
-// blocksOf lists blocks of a Logfile in its order, without those that were moved on from the beginning of a segment: enough for measureFor.
+// blocksOf lists blocks of a Logfile in its order, except those already moved from the beginning of a segment. It lists enough for measureFor.
 func blocksOf(l *logfile.Logfile) (blocks []blockAt) {
 	for seg := range l.Header().Segments {
 		for seq := l.Gone(int(seg)); seq < l.Blocks(int(seg)); seq++ {
@@ -107,7 +107,7 @@ func blocksOf(l *logfile.Logfile) (blocks []blockAt) {
 	return blocks
 }
 
-// readBlock reads one block, unless it is gone. The disk answers, or else the slot is pinned until it does.
+// readBlock reads one block, unless it was freed. If the disk does not answer in time, the slot stays pinned until it does.
 func (e *Engine) readBlock(l *logfile.Logfile, at blockAt, buf []byte, slot int) (read, answers bool) {
 	done := make(chan error, 1)
 	e.staging.Pin(slot)

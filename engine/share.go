@@ -5,79 +5,80 @@ import (
 	"time"
 )
 
-// The pass reads few large pieces, the prefetcher many small ones. A device that is limited in operations serves them in turn, so that what one has in flight keeps the
-// other waiting. What the prefetcher may have in flight says how they share the device.
+// The scan has few large reads in flight, the prefetcher many small ones. A device with a limit of operations serves them in turn, so that reads of one
+// delay the other. The prefetcher's limit of reads in flight determines how they share the device.
 
-// The pass has 16 MiB of blocks in flight. On a volume that is limited in operations that counts as 64 reads of 256 KiB, whatever the size of a block: so 96 reads of
-// small samples beside them get three of five operations. On a volume that is limited in bytes large samples get as many bytes as the pass.
-// docs/figures.md has what was measured at 16 and 100 KB with 3,000 operations and 500 MiB a second.
+// The scan has 16 MiB of blocks in flight. On a volume with a limit of operations that counts as 64 reads of 256 KiB, whatever the size of a block. So
+// 96 reads of small samples get three of five operations. On a volume with a limit of bytes, large samples get as many bytes as the scan.
+// docs/figures.md has the measurements with samples of 16 and 100 KB, 3,000 operations/s and 500 MiB/s.
 const (
-	readsBesideTheWindow = 96
-	readsBesideASort     = 56   // which reads and writes
-	bytesForOneMore      = 1536 // of a sample's size
-	bytesBesideTheWindow = 16 << 20
+	readsDuringScan = 96
+	readsDuringSort = 56   // a sort reads and writes
+	bytesForOneMore = 1536 // of a sample's size
+	bytesDuringScan = 16 << 20
 )
 
-// sharing is what the depth of the prefetcher depends on.
+// sharing is the input for the prefetcher's limit of reads in flight.
 type sharing struct {
-	inWindow  bool    // ranks are served by the window, so that what is read by place is for others
-	moving    bool    // a log that no rank reads in place is being moved
-	sorting   bool    // into the epoch that is read
-	sweeping  bool    // a part of it is left to be moved
-	begun     bool    // the log that is moved to is of the epoch that is read
-	measuring bool    // reads in order are being measured, which sets the depth itself
-	moved     float64 // part of the log
-	read      float64 // part of what was left of the epoch when the move began
-	mean      int64   // bytes of a sample
-	others    float64 // samples an epoch of the largest other job that reads, as a part of the owner's; 0: no other job reads
+	inWindow  bool    // the window serves ranks, so that random reads are for others
+	moving    bool    // a log from which the window serves no rank is being moved
+	sorting   bool    // the target is the epoch that is read
+	sweeping  bool    // a part of the log is not scanned yet
+	begun     bool    // the target is of the epoch that is read
+	measuring bool    // sequential reads are being measured, and the measurement sets the limit
+	moved     float64 // share of the log
+	read      float64 // share of what was left of the epoch when the move began
+	mean      int64   // mean size of a sample in bytes
+	others    float64 // samples in an epoch of the largest other job that reads, as a share of the owner's; 0: no other job reads
 }
 
-// depth returns how many reads by place may be in flight; 0: as many as the device wants. A sort comes first, because the window is to take over. Where the next
-// epoch's log is being written, the pass is to get to its end when the ranks get to theirs.
+// depth returns how many random reads may be in flight; 0: no limit. A sort has priority, because the window takes over after it. While the next epoch's
+// log is written, the scan should reach its end when the ranks reach the end of the epoch.
 func (s sharing) depth() int {
 	switch {
 	case s.inWindow:
-		return s.beside(readsBesideTheWindow)
+		return s.duringLargeReads(readsDuringScan)
 	case !s.moving || s.measuring:
 		return 0
 	case s.sorting && s.others > 0:
-		return s.beside(readsBesideASort)
+		return s.duringLargeReads(readsDuringSort)
 	case s.sorting, s.sweeping && (s.moved < s.read || s.begun):
 		return prefetch.BesideThePass
 	}
 	return 0
 }
 
-// beside returns how many reads by place may be in flight beside large ones, where other jobs or late ranks need them; small is how many of the smallest samples. A validation pass is to cost an epoch of the
-// owner little more than its part of the bytes.
-func (s sharing) beside(small int64) int {
-	reads := min(small+s.mean/bytesForOneMore, bytesBesideTheWindow/max(1, s.mean))
+// duringLargeReads returns how many random reads may be in flight during large reads, if other jobs or late ranks need them. small is the number for the smallest
+// samples. A validation epoch should cost the owner's epoch little more than its share of the bytes.
+func (s sharing) duringLargeReads(small int64) int {
+	reads := min(small+s.mean/bytesForOneMore, bytesDuringScan/max(1, s.mean))
 	if s.others > 0 && s.others < 1 {
 		reads = int64(float64(reads) * (0.4 + 0.6*s.others))
 	}
 	return max(1, int(reads))
 }
 
-// shareDevice bounds what the prefetcher keeps in flight beside the pass. e.mu is held.
+// shareDevice limits the prefetcher's reads in flight while the scan reads. e.mu is held.
 func (e *Engine) shareDevice(v *view) {
 	s := sharing{inWindow: e.anyInWindow(), moving: v.tgt.exists && !v.inWindow(), measuring: e.beginning.measuring, others: e.others(), mean: int64(e.cache.Manifest.Bytes()) / int64(max(1, e.cache.Manifest.Len()))}
 	if s.moving {
 		_, left := e.epochBytes(v.readEpoch)
-		s.sorting, s.sweeping, s.begun = v.sorting, v.unswept >= 0, v.readEpoch == v.tgt.epoch
-		s.moved, s.read = float64(v.unswept)/float64(max(1, len(e.segs))), 1-float64(left)/float64(max(1, e.beginning.left))
+		s.sorting, s.sweeping, s.begun = v.sorting, v.unscanned >= 0, v.readEpoch == v.tgt.epoch
+		s.moved, s.read = float64(v.unscanned)/float64(max(1, len(e.segs))), 1-float64(left)/float64(max(1, e.beginning.left))
 	}
 	if depth := s.depth(); depth != e.beginning.depth {
 		e.beginning.depth = depth
 		e.prefetcher.SetDepth(depth)
 	}
 	patient := -1
-	if s.sorting && s.others > 0 { // the window will make up for it
+	if s.sorting && s.others > 0 { // the window will make up for the delay
 		patient = e.owner.number
 	}
 	e.prefetcher.SetPatient(patient)
 }
 
-// others returns how many samples an epoch the largest other job reads that has asked lately, as a part of the owner's. The mover asks this at each step. e.mu is held.
+// others returns how many samples the largest other job that read recently has in an epoch, as a share of the owner's. The mover calls it at each step.
+// e.mu is held.
 func (e *Engine) others() float64 {
 	most := 0
 	for _, j := range e.jobs {
@@ -91,7 +92,7 @@ func (e *Engine) others() float64 {
 	return float64(most) / float64(max(1, e.owner.schedule.Samples(e.owner.latestEpoch())))
 }
 
-// hasAsked reports whether a rank of a job has asked for something in the last while. Engine.mu is held.
+// hasAsked reports whether a rank of a job has requested something within a duration. Engine.mu is held.
 func (j *job) hasAsked(now time.Time, within time.Duration) bool {
 	for _, r := range j.ranks {
 		if !r.asked.IsZero() && now.Sub(r.asked) < within {

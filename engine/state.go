@@ -11,71 +11,70 @@ import (
 	"lcache/reorder"
 )
 
-// A layout is the line of a later epoch, laid out before its Logfile is begun.
+// A layout is the epoch layout of a later epoch, made before its Logfile is begun.
 type layout struct {
 	epoch int
 	order *schedule.Order
 	line  *chunker.Line
-	stale bool // the epoch's order was changed while its Logfile was begun
+	stale bool // the epoch's order changed while its Logfile was begun
 }
 
 type segState uint8
 
 const (
-	segAbsent segState = iota // not loaded in this pass
+	segAbsent segState = iota // not loaded in this scan
 	segLoading
 	segMoving // loaded, and no request will find its samples in the slot
-	segDone   // loaded and, with a target, written on
+	segDone   // loaded and, if there is a target, written to it
 )
 
-// machine is the epoch state machine: rule 1 of docs/architecture.md. cur is the older Logfile, which the pass goes over; tgt is being filled, and
-// never changes while cur holds blocks. tgt is nil when nothing is to be written on: in the last epoch, or while the next order is not known;
-// then cur stays as it is.
+// machine is the epoch state machine: rule 1 of docs/architecture.md. cur is the older Logfile, which is scanned. tgt is being filled, and never changes
+// while cur holds blocks. tgt is nil in the last epoch, or while the next order is not known; then cur stays as it is.
 type machine struct {
 	cur, tgt     *reorder.EpochLog
-	unidentified *reorder.EpochLog // the newer Logfile that was recovered, while there is no tgt: it was being filled for an order that is not known yet
+	unidentified *reorder.EpochLog // the newer recovered Logfile, while there is no tgt: it was being filled in an order that is not known yet
 	segs         []segState        // of cur
 	loading      int               // segments
-	reloading    int               // of them, those that lie in slots already
-	emptying     map[int]bool      // packages that were loaded for tgt
-	drained      bool              // the pass goes on undelivered
+	reloading    int               // number of those segments that are in slots already
+	emptying     map[int]bool      // packages being loaded for tgt
+	drained      bool              // the scan continues without delivering
 
-	requested bool                         // a request has come: before, the wanted epoch is not known
+	requested bool                         // a request has come; before, the wanted epoch is not known
 	readEpoch int                          // the epoch that is read
-	outlook   outlook                      // the last that the mover or a request counted on
-	logs      map[uint64]*reorder.EpochLog // by ID: those that a slot may hold
+	outlook   outlook                      // the last one that the mover or a request relied on
+	logs      map[uint64]*reorder.EpochLog // by ID: the logs whose segments a slot may hold
 	lastID    uint64
-	layouts   map[int]*layout           // by epoch, made ahead
-	layingOut map[int]*reorder.EpochLog // by epoch: the log that it goes on with, which is kept meanwhile; nil: none
-	starting  *layout                   // on its way from layouts to tgt
+	layouts   map[int]*layout           // by epoch: made ahead
+	layingOut map[int]*reorder.EpochLog // by epoch: the log whose unused segments it carries, which is kept meanwhile; nil: none
+	starting  *layout                   // being moved from layouts to tgt
 	compared  map[*logfile.Logfile]int  // the order version that a Logfile in an unknown order was last compared with
-	broken    error                     // the next epoch could not be laid out
+	broken    error                     // why the next epoch could not be laid out
 	brokenAt  time.Time
-	begun     bool // a Logfile, since the server started
+	begun     bool // a Logfile was begun since the server started
 
 	relayout      relayout
-	beginning     beginning // of an epoch over a log in another order
+	beginning     beginning // an epoch over a log in another order
 	grace         grace     // for companions
-	windowHitRate float64   // share of about the last 1,000 samples that lay in the window
-	paused        bool      // loading ahead is of no use
+	windowHitRate float64   // share of about the last 1,000 samples that were in the window
+	paused        bool      // loading ahead does not help
 	consumerWait  count.ConsumerWait
-	evicted       int64 // segments
-	sortBytes     int64 // written by sorts into the epoch that is read
+	evicted       int64 // number of segments
+	sortBytes     int64 // bytes that sorts wrote into the epoch that is read
 }
 
 func newMachine() machine {
 	return machine{logs: map[uint64]*reorder.EpochLog{}, layouts: map[int]*layout{}, layingOut: map[int]*reorder.EpochLog{}, emptying: map[int]bool{},
-		compared: map[*logfile.Logfile]int{}, windowHitRate: 1, relayout: relayout{tookUp: -1}}
+		compared: map[*logfile.Logfile]int{}, windowHitRate: 1, relayout: relayout{switched: -1}}
 }
 
-// number gives a log, or a pass that begins again, a number of its own. Engine.mu is held, unless the engine is being opened.
+// number gives a log a new number, also when a scan starts again. Engine.mu is held, unless the engine is being opened.
 func (s *machine) number(l *reorder.EpochLog) {
 	s.lastID++
 	l.ID = s.lastID
 	s.logs[l.ID] = l
 }
 
-// firstUnloaded is the first segment with samples to deliver that is not loaded, from the one that the hindmost rank is at; -1: none.
+// firstUnloaded returns the first segment with samples to deliver that is not loaded, from the hindmost rank's segment on; -1: none.
 func (s *machine) firstUnloaded(from int) int {
 	for k := from; k < len(s.segs) && s.cur.Line.Starts[k] < uint64(s.cur.Line.Used); k++ {
 		if s.segs[k] == segAbsent {
@@ -85,8 +84,8 @@ func (s *machine) firstUnloaded(from int) int {
 	return -1
 }
 
-// firstUnswept is the first segment that this pass has not gone over; -1: none.
-func (s *machine) firstUnswept() int { return slices.Index(s.segs, segAbsent) }
+// firstUnscanned returns the first segment that is not scanned; -1: none.
+func (s *machine) firstUnscanned() int { return slices.Index(s.segs, segAbsent) }
 
 // progress is how many of some segments the scan has passed.
 type progress struct {
@@ -105,12 +104,13 @@ func (p *progress) add(seg int, state segState) {
 	}
 }
 
-// isBehind reports whether a smaller share of these segments is scanned than of others. Then there is a next one.
+// isBehind reports whether a smaller share of these segments is scanned than of others. If so, not all of these are scanned.
 func (p *progress) isBehind(others progress) bool { return p.over*others.all < others.over*p.all }
 
-// lateRest returns the first of cur's unused segments that is not scanned, if a smaller share of them is scanned than of the delivered segments; -1: the share is not smaller. Carried segments take
+// lateUnused returns the first unused segment of cur that is not scanned, if a smaller share of the unused segments is scanned than of the delivered ones;
+// else -1. Carried segments need no disk time, so their share counts on its own. cur has an epoch layout.
 // the disk no time, so their share counts on its own. cur has an epoch layout.
-func (s *machine) lateRest() int {
+func (s *machine) lateUnused() int {
 	carries := make([]bool, len(s.segs))
 	if s.tgt != nil && s.tgt.Line != nil && s.tgt.Line.Before == s.cur.Line {
 		for _, c := range s.tgt.Line.Carried {
@@ -136,12 +136,12 @@ func (s *machine) lateRest() int {
 	return -1
 }
 
-// isActive reports whether a rank has asked lately, or holds something; held is by process.
+// isActive reports whether a rank has requested something lately, or holds a lease. held is by process.
 func (r *rank) isActive(now time.Time, late time.Duration, held map[int]int64) bool {
 	return !r.asked.IsZero() && (now.Sub(r.asked) < late || held[r.pid] > 0)
 }
 
-// updateReadEpoch decides which epoch is read, and keeps the orders that the ranks are in. e.mu is held.
+// updateReadEpoch decides which epoch is read, and keeps the orders of the ranks' epochs. e.mu is held.
 func (e *Engine) updateReadEpoch() {
 	held, now := e.deliver.Held(), e.now()
 	v := readView{cur: -1, tgt: viewOf(e.tgt), before: e.readEpoch}
@@ -164,7 +164,8 @@ func (e *Engine) updateReadEpoch() {
 	e.owner.schedule.SetNeeded(v.needed(e.readEpoch))
 }
 
-// heldInOrder is how many bytes the blocks have that a sort moves to the next Logfile. Packages are among them, unless they stay because the owner packs. e.mu is held.
+// heldInOrder returns the size of the blocks that a sort moves to the next Logfile. Packages count, unless they stay because the owner packs. e.mu is
+// held.
 func (e *Engine) heldInOrder() uint64 {
 	held := e.cur.Log.Held()
 	if e.unidentified != nil {
@@ -176,8 +177,8 @@ func (e *Engine) heldInOrder() uint64 {
 	return held
 }
 
-// isSparse reports whether the samples that a sort would move are less than half of what the log is to keep: then the epoch that is read is laid out for itself, and
-// read from the source in its order, instead of by index. e.mu is held.
+// isSparse reports whether a sort would move less than half of the samples that the log should keep. Then the current epoch is laid out as it is, and
+// read from the source in its order instead of by index. e.mu is held.
 func (e *Engine) isSparse() bool {
 	kept := e.cache.Record.KeptBytes
 	if bytes := e.cache.Manifest.Bytes(); e.cache.Record.IsPacked() && bytes > 0 {
@@ -186,13 +187,13 @@ func (e *Engine) isSparse() bool {
 	return e.heldInOrder() < kept/2
 }
 
-// reordered: an epoch of a job has another order than it had. That concerns the owner's lines. A line that has no Logfile yet is laid out again. Where a rank has replaced its own
-// order, a Logfile in the old order belongs to no epoch, and is sorted again; where one more rank has pushed an order the Logfile is still good for
-// the others.
+// reordered handles a changed order of an epoch. It matters for the owner's layouts. A layout without a Logfile is made again. If a rank has replaced
+// its own order, a Logfile in the old order belongs to no epoch, and is sorted again. If one more rank has pushed an order, the Logfile is still good
+// for the others.
 func (e *Engine) reordered(j *job, epoch int, replaced bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.forgetLikeness(j, epoch)
+	e.forgetComparison(j, epoch)
 	if j != e.owner {
 		return
 	}

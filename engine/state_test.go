@@ -43,7 +43,7 @@ func TestRestKeepsStep(t *testing.T) {
 				s.tgt.Line.Carried = append(s.tgt.Line.Carried, chunker.Carried{From: k, To: k})
 			}
 		}
-		if got := s.lateRest(); got != tt.want {
+		if got := s.lateUnused(); got != tt.want {
 			t.Errorf("%v and %v of the rest, of which %v are carried: segment %d, want %d", tt.delivered, tt.rest, tt.carried, got, tt.want)
 		}
 	}

@@ -21,7 +21,7 @@ func position(epoch, rank, batch int) deliver.Position {
 // digestPatience is how long the status document waits for the digests of epochs that have just ended.
 const digestPatience = time.Second
 
-// Status is the state and the counters now.
+// Status returns the state and the counters now.
 func (e *Engine) Status() status.Document {
 	e.digests.Wait(digestPatience)
 	held := heldBytes{}
@@ -34,7 +34,7 @@ func (e *Engine) Status() status.Document {
 	}
 	e.fillTotals(&totals) // after the jobs, so that the totals are at least their sum
 	if jobs = append(jobs, e.ended...); len(jobs) == 1 {
-		jobs[0].SkippedSamples = totals.SkippedSamples // at once, not only with the batch that they are left out of
+		jobs[0].SkippedSamples = totals.SkippedSamples // at once, not only when a batch without them is delivered
 	}
 	totals.CopyTo(&jobs[0])
 	wear := e.wear(totals.LogWriteBytes)
@@ -46,7 +46,7 @@ func (e *Engine) Status() status.Document {
 		trouble = e.cache.Lengths.Broken()
 	}
 	if e.broken != nil {
-		trouble = fmt.Errorf("the next epoch's log can't be begun: %w", e.broken)
+		trouble = fmt.Errorf("cannot begin the next epoch's log: %w", e.broken)
 	}
 	state := cacheState(devices, trouble)
 	e.mu.Unlock()
@@ -58,7 +58,7 @@ func (e *Engine) Status() status.Document {
 		Jobs: jobs, Totals: totals}
 }
 
-// ready is how many batches lie loaded before the hindmost rank. e.mu is held.
+// ready returns how many batches are loaded for the hindmost rank. e.mu is held.
 func (e *Engine) ready() int {
 	if !e.anyInWindow() {
 		return e.readyByPrefetcher(e.owner)
@@ -81,7 +81,8 @@ type heldBytes struct {
 	unplaced map[int]int64
 }
 
-// listed returns the jobs of the document, except the ended ones. If there is another job, it leaves out the job of the server's own recipe while no client has used it. e.mu is held.
+// listed returns the current jobs for the document. If there is another job, it leaves out the job of the server's own recipe while no client has used
+// it. e.mu is held.
 func (e *Engine) listed() (jobs []*job) {
 	for _, j := range e.sorted() {
 		switch {
@@ -101,14 +102,14 @@ func (e *Engine) isUsed(j *job) bool {
 	return s.Chunks.Load() > 0 || s.Stall.Total() > 0 || j.counts.IsUsed()
 }
 
-// lastStatusOf is the part of the document about a job that is over. e.mu is held.
+// lastStatusOf returns the entry of a job that is over. e.mu is held.
 func (e *Engine) lastStatusOf(of *job) status.Job {
 	j := e.statusOf(of, heldBytes{})
 	j.Ended, j.OnDemand, j.ReadyBatches, j.Pids = true, false, 0, []int{}
 	return j
 }
 
-// share is a part of a whole; nil: of nothing.
+// share returns part / whole; nil if whole is 0.
 func share(part, whole int64) *float64 {
 	if whole == 0 {
 		return nil
@@ -117,7 +118,7 @@ func share(part, whole int64) *float64 {
 	return &s
 }
 
-// statusOf is the part of the document about a job. e.mu is held.
+// statusOf returns the entry of a job. e.mu is held.
 func (e *Engine) statusOf(of *job, held heldBytes) status.Job {
 	c := e.deliver.StatsOf(of.number)
 	source := &c.Reads[sample.FromSource]
@@ -138,7 +139,7 @@ func (e *Engine) statusOf(of *job, held heldBytes) status.Job {
 	return j
 }
 
-// fillRanks fills in how far a job's ranks are. e.mu is held.
+// fillRanks fills in the progress of a job's ranks. e.mu is held.
 func (e *Engine) fillRanks(of *job, j *status.Job, held heldBytes) {
 	for n, r := range of.ranks {
 		pid := e.consumer(of, n, r)
@@ -157,7 +158,7 @@ func (e *Engine) fillRanks(of *job, j *status.Job, held heldBytes) {
 	slices.SortFunc(j.Ranks, func(a, b status.Rank) int { return a.Rank - b.Rank })
 }
 
-// consumer is the process that consumes a rank's batches: the one that reported for it, unless that process has gone and another one asks now.
+// consumer returns the process that consumes a rank's batches: the one that reported for it, or the one that requests now if that process has exited.
 // e.mu is held.
 func (e *Engine) consumer(j *job, n int, r *rank) int {
 	pid := j.counts.LoopPid(n)
@@ -184,7 +185,7 @@ func (e *Engine) fillTotals(t *status.Totals) {
 	t.Segments, t.SegmentBytes = len(e.segs), int64(e.cache.Sizing.Segment)
 }
 
-// wear is how much the drives are written a day. e.mu is held.
+// wear returns the write volume per day. e.mu is held.
 func (e *Engine) wear(written int64) (w status.Wear) {
 	d := e.cache.Disk()
 	w.EndurancePerDay, w.DriveBytes = int64(min(d.WearPerDay, 1e18)), d.DriveBytes
@@ -200,7 +201,7 @@ func (e *Engine) devices() (list []status.Device) {
 	return list
 }
 
-// cacheState summarizes the state of the cache in a few words: its devices, and other trouble.
+// cacheState summarizes the state of the cache in a few words: its devices, and other problems.
 func cacheState(devices []status.Device, other error) string {
 	var trouble []string
 	aside := 0

@@ -13,14 +13,14 @@ import (
 	"lcache/sample"
 )
 
-// window is the engine as deliver sees it: the ordered list of producers, and the progress of the ranks.
+// window implements deliver.Window: the ordered list of producers, and the progress of the ranks.
 type window struct {
 	*Engine
 	producers []producer // the first that expects a sample answers for it
 	ahead     prefetchProducer
 }
 
-// begun is a request on its way (deliver.Plan).
+// begun is a request in progress (deliver.Plan).
 type begun struct {
 	*window
 	at        *deliver.Position // nil: none that counts
@@ -57,7 +57,7 @@ func (w *window) Begin(ctx context.Context, q *deliver.Request) (deliver.Plan, e
 	return b, nil
 }
 
-// resolve sets the samples of a request by position. scheduled reports whether they are what the job's schedule has there.
+// resolve sets the samples of a request by position. scheduled reports whether they match the job's schedule.
 func (b *begun) resolve(ctx context.Context, q *deliver.Request) (scheduled bool, err error) {
 	if b.j == nil {
 		return false, errJobOver
@@ -72,7 +72,7 @@ func (b *begun) resolve(ctx context.Context, q *deliver.Request) (scheduled bool
 	switch {
 	case err != nil:
 		return false, forClient(err)
-	case two != b.important.requestedIn(q.At.Epoch): // the order was taken back meanwhile, or is planned again
+	case two != b.important.requestedIn(q.At.Epoch): // the order was retracted meanwhile, or is planned again
 		return b.resolve(ctx, q)
 	case !m.Exists:
 		return false, io.EOF
@@ -81,7 +81,7 @@ func (b *begun) resolve(ctx context.Context, q *deliver.Request) (scheduled bool
 	return m.Scheduled, nil
 }
 
-// substitute replaces the samples that a client names by those that the plan of the epoch serves for them.
+// substitute replaces the samples in a request by their substitutes in the plan of the epoch.
 func (b *begun) substitute(ctx context.Context, q *deliver.Request) {
 	if b.j == nil || q.At.Rank < 0 {
 		return
@@ -95,9 +95,9 @@ func (b *begun) substitute(ctx context.Context, q *deliver.Request) {
 	}
 }
 
-var errJobOver = &deliver.ArgumentError{Reason: "the job that asks is over: connect again"}
+var errJobOver = &deliver.ArgumentError{Reason: "the job of this connection is over: connect again"}
 
-// forClient turns what the schedule refuses into what deliver answers clients with.
+// forClient turns errors of the schedule into errors that deliver sends to clients.
 func forClient(err error) error {
 	switch refused := new(schedule.Error); {
 	case errors.As(err, &refused):
@@ -108,10 +108,10 @@ func forClient(err error) error {
 	return err
 }
 
-// note records where a rank is. A position that the schedule does not have is counted, and nothing else follows from it.
+// note records the position of a rank. A position that the schedule does not have is only counted.
 func (b *begun) note(ctx context.Context, q *deliver.Request, scheduled bool) {
 	e, j, at := b.Engine, b.j, q.At
-	if b.important != nil && !q.ByPosition { // else Await has noted the rank
+	if b.important != nil && !q.ByPosition { // otherwise Await has noted the rank
 		b.important.Seen(at.Rank, at.Epoch)
 	}
 	if !scheduled {
@@ -133,7 +133,7 @@ func (b *begun) note(ctx context.Context, q *deliver.Request, scheduled bool) {
 		r.outOfWindow, r.gaveUpWaiting, r.gaveUpMemory = false, false, false
 		j.schedule.AddNeeded(at.Epoch)
 	}
-	r.outOfWindow = r.outOfWindow && !e.relayout.lent // there no rank holds up another one
+	r.outOfWindow = r.outOfWindow && !e.relayout.lent // then no rank holds up another one
 	r.diverged = false
 	r.ask(at.Epoch, at.Batch, q.Indices)
 	r.pid, r.asked, r.seen = q.Pid, e.now(), at.Epoch
@@ -144,9 +144,9 @@ func (b *begun) note(ctx context.Context, q *deliver.Request, scheduled bool) {
 	e.nudge()
 }
 
-// diverged notes a request that differs from the schedule. That costs speed only: the rank is served by index and does not move the window.
-// Divergences are counted, and the first one is kept for the user. Where no order is known nothing differs. A position that the schedule does not
-// have is not believed: false is returned.
+// diverged notes a request that differs from the schedule. That costs only speed: the rank is served by index and does not move the window. diverged
+// counts divergences, and keeps the first one for the user. If no order is known, nothing differs. It returns false for a position that the schedule
+// does not have.
 func (e *Engine) diverged(j *job, at *deliver.Position, place schedule.Finding, want, indices []sample.Index, pid int) bool {
 	known := place == schedule.Scheduled || place == schedule.Nowhere && j.schedule.IsKnown(at.Epoch)
 	e.mu.Lock()
@@ -168,7 +168,7 @@ func (e *Engine) diverged(j *job, at *deliver.Position, place schedule.Finding, 
 	return true
 }
 
-// Expect tells a request which absent samples are on their way (deliver.Plan).
+// Expect reports which absent samples of a request will arrive without a read (deliver.Plan).
 func (b *begun) Expect(indices []sample.Index, have []bool, expect []deliver.Availability) {
 	e := b.Engine
 	e.mu.Lock()
@@ -197,7 +197,7 @@ func (b *begun) Expect(indices []sample.Index, have []bool, expect []deliver.Ava
 		if have[i] || expect[i] != deliver.Gone {
 			continue
 		}
-		if look == nil { // most often all are expected
+		if look == nil { // in most requests all are expected
 			look = b.look(q)
 		}
 		if look(index) == deliver.Loading { // a read has begun since the first look
@@ -206,7 +206,7 @@ func (b *begun) Expect(indices []sample.Index, have []bool, expect []deliver.Ava
 	}
 }
 
-// look asks the producers in their order. e.mu is held.
+// look asks the producers in order. e.mu is held.
 func (w *window) look(q query) func(sample.Index) deliver.Availability {
 	looks := make([]func(sample.Index) deliver.Availability, len(w.producers))
 	for k, p := range w.producers {
@@ -222,7 +222,7 @@ func (w *window) look(q query) func(sample.Index) deliver.Availability {
 	}
 }
 
-// LostPatience makes room for a scheduled request whose patience is over (deliver.Plan, rule 2). It notifies the producer that the request waits for.
+// LostPatience makes room for a scheduled request whose patience is over (deliver.Plan, rule 2). It calls the producer that the request waits for.
 func (b *begun) LostPatience(indices []sample.Index, have []bool) {
 	if b.at == nil {
 		return
@@ -244,7 +244,7 @@ func (b *begun) LostPatience(indices []sample.Index, have []bool) {
 	b.nudge()
 }
 
-// lacking returns the samples that are not there.
+// lacking returns the missing samples.
 func lacking(indices []sample.Index, have []bool) (lack []sample.Index) {
 	for i, index := range indices {
 		if !have[i] {
@@ -254,14 +254,14 @@ func lacking(indices []sample.Index, have []bool) (lack []sample.Index) {
 	return lack
 }
 
-// query is a request as producers see it.
+// query is a request as the producers get it.
 type query struct {
 	at   *deliver.Position // nil: none
 	job  *job              // nil: unknown
 	rank *rank             // nil: unknown
 }
 
-// query is the request as producers see it. The job may be over by now. e.mu is held.
+// query returns the request for the producers. The job may be over by now. e.mu is held.
 func (b *begun) query() query {
 	if b.at == nil || b.j == nil || b.jobs[b.j.number] != b.j {
 		return query{at: b.at}
@@ -269,20 +269,20 @@ func (b *begun) query() query {
 	return query{b.at, b.j, b.j.ranks[b.at.Rank]}
 }
 
-// isScheduled reports whether the request is what the schedule has at its position. Nothing is on its way to another one.
+// isScheduled reports whether the request matches the schedule at its position. Producers load nothing for other requests.
 func (q query) isScheduled() bool { return q.rank != nil && !q.rank.diverged }
 
-// mayWait reports whether a request waits for a slot. e.mu is held.
+// mayWait reports whether a request may wait for a slot. e.mu is held.
 func (q query) mayWait() bool { return q.rank != nil && !q.rank.outOfWindow && !q.rank.gaveUpWaiting }
 
-// mayPrefetch reports whether a request waits until it is read ahead. e.mu is held.
+// mayPrefetch reports whether a request may wait until its samples are read ahead. e.mu is held.
 func (q query) mayPrefetch() bool { return q.isScheduled() && !q.rank.gaveUpMemory }
 
 // Done notes a delivery (deliver.Plan).
 func (b *begun) Done(d deliver.Delivery) {
 	e, at := b.Engine, b.at
 	e.mu.Lock()
-	// The share of about the last 1,000 samples that were there: under half of them, loading ahead is of no use.
+	// If under half of about the last 1,000 samples were in the window, loading ahead does not help.
 	weight := min(1, float64(d.Samples)/1000)
 	if d.Samples > 0 && (at == nil || b.j == e.owner) {
 		e.windowHitRate += weight * (float64(d.Ahead)/float64(d.Samples) - e.windowHitRate)
@@ -303,7 +303,7 @@ func (b *begun) Done(d deliver.Delivery) {
 	e.nudge()
 }
 
-// deliveredAt moves a rank on, and returns the epochs that are over with it. e.mu is held.
+// deliveredAt moves a rank past a delivery, and returns the epochs that ended with it. e.mu is held.
 func (e *Engine) deliveredAt(j *job, at *deliver.Position, d deliver.Delivery) []count.Ended {
 	r := j.ranks[at.Rank]
 	if r == nil {
@@ -328,7 +328,7 @@ func (e *Engine) deliveredAt(j *job, at *deliver.Position, d deliver.Delivery) [
 	ep, over := j.counts.Epoch(at.Epoch, at.Rank)
 	ep.Hits += int64(d.Samples - d.Misses())
 	ep.Misses += int64(d.Misses())
-	ep.Diverged = ep.Diverged || d.Skipped > 0 // what was delivered is not the schedule's: it has no digest
+	ep.Diverged = ep.Diverged || d.Skipped > 0 // the delivery differs from the schedule, so the epoch has no digest
 	batches := j.schedule.Batches(at.Epoch, at.Rank)
 	ep.Deliver(at.Rank, at.Batch, batches)
 	if r.epoch == at.Epoch {

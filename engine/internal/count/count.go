@@ -1,9 +1,9 @@
-// Package count counts what the engine has delivered of a job: in the epochs that are read, and in each epoch that is over. It decides when an epoch is over, and judges by the
-// counters, and by what training loops report of their time, what limits the job.
+// Package count counts what the engine delivers to a job, in the current epochs and in each finished epoch. It decides when an epoch is over. From the
+// counters, and from what training loops report about their time, it determines the job's bottleneck.
 //
-// A [Job] has the counters of one job, an [Epoch] those of an epoch that is read. A [ConsumerWait] measures a server's waits. None has a lock: the caller's lock guards them
-// (Engine.mu), a Job together with its Epochs. An [Ended] is a copy, and needs none. A [Digester] hashes orders in the background, under its own lock. The package reads no counter
-// itself: the caller passes a job's [Totals].
+// A [Job] has the counters of one job, an [Epoch] those of a current epoch. A [ConsumerWait] measures a server's waits. They have no locks: the caller's
+// lock (Engine.mu) guards them, a Job together with its Epochs. An [Ended] is a copy, and needs no lock. A [Digester] hashes orders in the background,
+// under its own lock. The package reads no counter itself: the caller passes a job's [Totals].
 package count
 
 import (
@@ -21,24 +21,24 @@ type Job struct {
 	firstDivergence *status.Divergence
 	asked           int64 // requests with a position
 	open            map[int]*Epoch
-	closed          map[int]*Epoch // the last ones over: a late rank still belongs to them
+	closed          map[int]*Epoch // the last closed ones: a late rank still belongs to them
 	done            []status.Epoch
 	last, before    Totals // when the last epoch was closed, and the one before it
 	reports         reports
 }
 
 const (
-	mostOpen   = 8    // epochs are counted at once: ranks are in two or three, but clients choose their numbers
-	keepClosed = 4    // is for how many epochs a late rank still counts
-	keepDone   = 1000 // finished epochs are in the status document
+	mostOpen   = 8    // open epochs at most: ranks are in two or three, but clients choose the numbers
+	keepClosed = 4    // a late rank still counts in this many closed epochs
+	keepDone   = 1000 // finished epochs in the status document at most
 )
 
-// New counts for a job that begins with these totals: what the server did before is not part of the job's first epoch.
+// New creates the counters of a job that begins with these totals, so that earlier work of the server does not count for its first epoch.
 func New(clock func() time.Time, begin Totals) *Job {
 	return &Job{clock: clock, open: map[int]*Epoch{}, closed: map[int]*Epoch{}, last: begin, before: begin}
 }
 
-// Diverge counts a request that differs from the schedule, and keeps the first one for the user: at is where, want and got are the samples.
+// Diverge counts a request that differs from the schedule, and keeps the first one for the user. at is the position; want and got are the samples.
 func (c *Job) Diverge(at status.Divergence, want, got []sample.Index) {
 	c.divergences++
 	if c.firstDivergence != nil {
@@ -50,8 +50,8 @@ func (c *Job) Diverge(at status.Divergence, want, got []sample.Index) {
 	c.firstDivergence = &at
 }
 
-// Epoch returns the epoch that a rank is in. An epoch that is over is opened again for a rank that was not in it.
-// over are the epochs that are closed to make room: the ones whose last request is the oldest.
+// Epoch returns the epoch that a rank is in. It opens a closed epoch again for a rank that was not in it. over are epochs that it closed to make room:
+// the ones whose last request is the oldest.
 func (c *Job) Epoch(epoch, rank int) (ep *Epoch, over []Ended) {
 	ep = c.open[epoch]
 	if ep == nil {
@@ -76,15 +76,15 @@ func (c *Job) Epoch(epoch, rank int) (ep *Epoch, over []Ended) {
 	return ep, over
 }
 
-// A Rank is how far a rank has come, as far as the end of an epoch depends on it.
+// A Rank is the progress of a rank, as far as the end of an epoch depends on it.
 type Rank struct {
 	Rank  int
 	Asked bool // it has requested a batch
-	Epoch int  // of its last request
-	Late  bool // it is not waited for, and served by index
+	Epoch int  // the epoch of its last request
+	Late  bool // the epoch does not wait for it, and it is served by index
 }
 
-// Over takes out the epochs that no rank is expected to go on with. batches returns how many batches a rank has in an epoch.
+// Over removes and returns the epochs that no rank is expected to continue. batches returns how many batches a rank has in an epoch.
 func (c *Job) Over(ranks []Rank, batches func(epoch, rank int) int) (over []Ended) {
 	for _, ep := range c.open {
 		expected := func(r Rank) bool { return c.isExpected(ep, r, batches) }
@@ -96,7 +96,8 @@ func (c *Job) Over(ranks []Rank, batches func(epoch, rank int) int) (over []Ende
 	return over
 }
 
-// isExpected reports whether a rank is in an epoch and has not finished it, or has not begun it yet. A rank that never requested anything is not waited for.
+// isExpected reports whether a rank is in an epoch and has not finished it, or has not begun it yet. A rank that never requested anything is not
+// expected.
 func (c *Job) isExpected(ep *Epoch, r Rank, batches func(epoch, rank int) int) bool {
 	switch {
 	case !r.Asked || r.Epoch > ep.number:
@@ -107,21 +108,21 @@ func (c *Job) isExpected(ep *Epoch, r Rank, batches func(epoch, rank int) int) b
 	return !r.Late && !c.hasGoneBack(ep, r)
 }
 
-// hasGoneBack reports whether a rank has left an epoch for an earlier one that it has begun since. A late request of several workers belongs to an earlier epoch that was
-// begun before.
+// hasGoneBack reports whether a rank has left an epoch for an earlier one that it began later. A late request of one of several workers belongs to an
+// earlier epoch that began before.
 func (c *Job) hasGoneBack(ep *Epoch, r Rank) bool {
 	now := c.open[r.Epoch]
 	return ep.has(r.Rank) && now != nil && now.began.After(ep.began)
 }
 
-// end takes an epoch out of the open ones.
+// end removes an epoch from the open ones.
 func (c *Job) end(ep *Epoch) Ended {
 	delete(c.open, ep.number)
 	return ep.end(c.clock().Sub(ep.began))
 }
 
-// Close adds an epoch to the finished ones of the status document, with what the totals have risen by since the last one, and returns its entry. The figures of the log are
-// the owner's.
+// Close adds an epoch to the finished ones in the status document, with the increase of the totals since the last one, and returns its entry. Only the
+// owner's entry has figures of the log.
 func (c *Job) Close(end Ended, now Totals, isOwner bool) status.Epoch {
 	d := status.Epoch{Epoch: end.Number, Seconds: end.seconds, Hits: end.hits, Misses: end.misses}
 	now.loop = c.reports.totals()
@@ -136,7 +137,7 @@ func (c *Job) Close(end Ended, now Totals, isOwner bool) status.Epoch {
 	return d
 }
 
-// list lists an epoch that is over, or adds what a late rank did to an epoch that is listed.
+// list adds an entry for a finished epoch, or adds a late rank's counters to an entry that exists.
 func (c *Job) list(ep *Epoch, d status.Epoch) {
 	if c.closed[ep.number] == ep {
 		if was := c.listed(ep.number); was != nil {
@@ -160,7 +161,7 @@ func (c *Job) list(ep *Epoch, d status.Epoch) {
 	}
 }
 
-// listed returns the last entry of an epoch in the status document; nil: it has none.
+// listed returns the last entry of an epoch in the status document; nil: there is none.
 func (c *Job) listed(epoch int) *status.Epoch {
 	for i := range slices.Backward(c.done) {
 		if c.done[i].Epoch == epoch {
@@ -170,7 +171,7 @@ func (c *Job) listed(epoch int) *status.Epoch {
 	return nil
 }
 
-// furthest is the epoch that is the furthest from another one.
+// furthest returns the epoch with the greatest distance from another one.
 func furthest[V any](epochs map[int]V, from int) int {
 	furthest := from
 	for epoch := range epochs {

@@ -10,18 +10,18 @@ import (
 	"lcache/sample"
 )
 
-// A Digester hashes the orders of finished epochs in the background, one after the other. No request waits for it, because SHA-256 over millions of indices takes tenths of a
-// second. The zero value is ready for use. Its methods may be called concurrently; its lock is held for a moment only.
+// A Digester hashes the orders of finished epochs in the background, one after the other. No request waits for it, because SHA-256 over millions of
+// indices takes tenths of a second. The zero value is ready for use. Its methods may be called concurrently.
 type Digester struct {
 	mu    sync.Mutex // guards the fields that follow
 	queue []func()
-	idle  chan struct{} // closed when the queue has run; nil: nothing is queued
+	idle  chan struct{} // closed when the queue is empty again; nil: nothing is queued
 }
 
-// mostDigests bounds the queue, because clients choose the epochs that they read. An epoch beyond it has no digest.
+// mostDigests bounds the queue, because clients choose the epochs that they read. An epoch for which there is no room has no digest.
 const mostDigests = 64
 
-// Add queues work. start starts a goroutine, which the caller joins. Add reports whether there was room.
+// Add queues work, unless the queue is full, and reports whether it did. start starts a goroutine that the caller joins.
 func (d *Digester) Add(start func(func()), work func()) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()

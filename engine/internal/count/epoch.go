@@ -5,20 +5,20 @@ import (
 	"time"
 )
 
-// An Epoch has the counters of an epoch that is read. The caller adds to the exported ones.
+// An Epoch has the counters of a current epoch. The caller adds to the exported ones.
 type Epoch struct {
 	Hits, Misses int64 // samples
-	Diverged     bool  // samples were delivered that the schedule does not have there: the epoch has no digest
+	Diverged     bool  // delivered samples differ from the schedule: the epoch has no digest
 
 	number   int
 	began    time.Time
 	received map[int][]uint64 // by rank: a bit for each batch delivered
 	parts    map[int]part     // by rank
-	asked    int64            // the job's last request in it
-	endings  int              // how often it was over: a late rank opens it again
+	asked    int64            // value of the job's request counter at the last request in this epoch
+	endings  int              // how often it ended: a late rank opens it again
 }
 
-// part is how much of its epoch a rank has received.
+// part is how many batches of an epoch a rank has received.
 type part struct{ first, count int }
 
 // has reports whether a rank has received a batch of the epoch.
@@ -52,14 +52,14 @@ func (ep *Epoch) Deliver(rank, batch, batches int) {
 	ep.received[rank] = bits
 }
 
-// IsWhole reports whether a rank has received all its batches from the first one on that it requested. Workers of one rank do not receive them in order, so the last batch alone
-// does not show it.
+// IsWhole reports whether a rank has received all its batches, from the first one that it requested. It counts them, because workers of one rank do not
+// receive batches in order.
 func (ep *Epoch) IsWhole(rank, batches int) bool {
 	p := ep.parts[rank]
 	return p.count > 0 && p.count == batches-p.first
 }
 
-// An Ended is an epoch that is over, as it was then. A late rank may open the epoch again before it is closed.
+// An Ended is a copy of an epoch at the time when it ended. A late rank may open the epoch again before it is closed.
 type Ended struct {
 	Number   int
 	Received map[int][]uint64 // by rank: bit i is set if batch i was delivered

@@ -5,37 +5,38 @@ import (
 	"lcache/internal/serve/status"
 )
 
-// A Report is what a training process reports of its own time, which the server can't see. Durations are in seconds since that process's last report.
+// A Report is what a training process reports about its own time, which the server can't measure. Durations are in seconds since that process's last
+// report.
 type Report struct {
-	Epoch, Rank int     // of the loop; Epoch is negative in a worker's report, which has decoding alone
+	Epoch, Rank int     // of the loop; Epoch is negative in the report of a worker, which has only Decode
 	LoopWait    float64 // the loop was blocked in next: the GPU waited
-	Loop        float64 // the loop ran, waiting included
-	Decode      float64 // samples were decoded in this process
+	Loop        float64 // duration of the loop, waits included
+	Decode      float64 // this process decoded samples
 	Workers     int     // processes that decode for this loop; 0: the loop itself does
 	Pid         int     // of that process
-	Job         int     // its number
+	Job         int     // the job's number
 	First, Had  int     // batches First to First+Had-1 of the epoch were requested by index, before the loop reported their positions
 }
 
-// mostRanks bounds the ranks that are kept, because clients choose their numbers.
+// mostRanks bounds the number of ranks that are tracked, because clients choose their numbers.
 const mostRanks = schedule.MostRanks
 
-// reports are the sums of what was reported. The ranks' loops run at the same time, so over the ranks the longest counts; decoding is work, and adds up.
+// reports sums up the reports. The ranks' loops run at the same time, so the longest rank counts; decoding is work, and adds up.
 type reports struct {
 	ranks  map[int]*loop
-	epochs map[int]map[int]loopTotals // by epoch that is open or was closed lately, by rank
+	epochs map[int]map[int]loopTotals // by epoch that is open or was closed recently, then by rank
 	decode float64
-	some   bool // decoding was reported
+	some   bool // a process has reported decoding
 }
 
-// loop is the training loop of a rank.
+// loop describes the training loop of a rank.
 type loop struct {
 	pid        int
 	wait, loop float64
 	workers    int
 }
 
-// loopTotals are the reported times of all ranks together; zero where nothing was reported.
+// loopTotals are the reported times of all ranks together; zero if nothing was reported.
 type loopTotals struct {
 	wait, loop, decode float64
 	workers            int
@@ -51,7 +52,7 @@ func (c *Job) Report(r Report) {
 		return
 	}
 	c.reports.add(r)
-	// The epoch may be over already, because the loop goes on after the server has delivered the last batch.
+	// The epoch may be closed already, because the loop continues after the server has delivered the last batch.
 	if d := c.listed(r.Epoch); d != nil {
 		c.reports.fillEpoch(d)
 	}
@@ -91,7 +92,7 @@ func (s *reports) add(r Report) {
 	epoch[r.Rank] = loopTotals{wait: epoch[r.Rank].wait + r.LoopWait, loop: epoch[r.Rank].loop + r.Loop}
 }
 
-// fillEpoch fills in what was reported for an epoch.
+// fillEpoch adds the reported times to an epoch's entry.
 func (s *reports) fillEpoch(d *status.Epoch) {
 	ranks := s.epochs[d.Epoch]
 	if ranks == nil {
@@ -113,7 +114,7 @@ func (s *reports) totals() (t loopTotals) {
 	return t
 }
 
-// fill fills in what was reported for a job and its ranks.
+// fill adds the reported times to the entries of a job and its ranks.
 func (s *reports) fill(j *status.Job) {
 	t := s.totals()
 	if len(s.ranks) > 0 {

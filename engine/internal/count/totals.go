@@ -7,18 +7,18 @@ import (
 	"lcache/internal/verdict"
 )
 
-// Totals are a job's counters at a time. An epoch's share is the difference of two.
+// Totals are a job's counters at one time. The difference of two is what an epoch used.
 type Totals struct {
 	At                        time.Time
 	LogRead, LogWrite, Source int64 // bytes
 	ReadOps                   int64
 	Samples, Misses           int64
-	Stall                     time.Duration // a rank was short of its batch
-	Idle                      time.Duration // nothing more could be read before a client had consumed
+	Stall                     time.Duration // a rank waited for its batch
+	Idle                      time.Duration // nothing more could be read before a client had consumed batches
 	loop                      loopTotals
 }
 
-// period is what the counters rose by in the time that is judged.
+// period is the increase of the counters over a time.
 type period struct {
 	seconds         float64
 	samples, misses int64
@@ -26,17 +26,18 @@ type period struct {
 	loop            loopTotals
 }
 
-// since is the period from then to now.
+// since returns the period from then to t.
 func (t Totals) since(then Totals) period {
 	return period{seconds: t.At.Sub(then.At).Seconds(), samples: t.Samples - then.Samples, misses: t.Misses - then.Misses,
 		stall: (t.Stall - then.Stall).Seconds(), idle: (t.Idle - then.Idle).Seconds(),
 		loop: loopTotals{wait: t.loop.wait - then.loop.wait, loop: t.loop.loop - then.loop.loop, decode: t.loop.decode - then.loop.decode}}
 }
 
-// boundBy names the bottleneck of the job, in a word of the status document.
+// boundBy returns the bottleneck of the job, as a value of the status document.
 func (p period) boundBy() string { return verdict.Judge(p.facts()).BoundBy() }
 
-// facts are what is known of a period. The speed of the disk is not known, so the disk is suspected where nothing else explains that the job waits.
+// facts returns what is known of a period. The disk's speed is not known, so the disk is assumed to be the bottleneck if nothing else explains the job's
+// waits.
 func (p period) facts() verdict.Facts {
 	return verdict.Facts{Delivered: p.samples, Seconds: p.seconds, Samples: p.samples, Misses: p.misses, Stall: p.stall, Idle: p.idle,
 		LoopSeconds: p.loop.loop, LoopWait: p.loop.wait}
@@ -45,18 +46,18 @@ func (p period) facts() verdict.Facts {
 // IsUsed reports whether a client has requested batches of the job, or reported its time.
 func (c *Job) IsUsed() bool { return c.asked > 0 || c.divergences > 0 || len(c.reports.ranks) > 0 }
 
-// Fill fills in the job's entry in the status document. The entry lists the ranks already.
+// Fill fills in the job's entry in the status document. The entry must list the ranks already.
 func (c *Job) Fill(j *status.Job, now Totals) {
 	j.Divergences, j.FirstDivergence = c.divergences, c.firstDivergence
 	j.EpochsDone = append(j.EpochsDone, c.done...)
 	c.fillEpoch(j, now)
 	c.reports.fill(j)
-	// The bottleneck is judged by the epoch that is read and the one before it, because what limited the first epoch says nothing about the tenth.
+	// The current epoch and the one before it determine the bottleneck, because the bottleneck of the first epoch says nothing about the tenth.
 	now.loop = c.reports.totals()
 	j.BoundBy = now.since(c.before).boundBy()
 }
 
-// fillEpoch fills in the figures of the epoch that is read: the open one with the latest request, or else the one that was over last.
+// fillEpoch fills in the figures of the current epoch: the open one with the latest request, or else the last one that ended.
 func (c *Job) fillEpoch(j *status.Job, now Totals) {
 	var open *Epoch
 	for _, ep := range c.open {
@@ -74,7 +75,7 @@ func (c *Job) fillEpoch(j *status.Job, now Totals) {
 	}
 }
 
-// FillWear fills in how much is written a day, by what was written in the epoch that is read and the one before it. written is the log's total in bytes.
+// FillWear fills in the write volume per day, from the current epoch and the one before it. written is the log's total in bytes.
 func (c *Job) FillWear(w *status.Wear, written int64) {
 	w.PerDay(written-c.before.LogWrite, c.clock().Sub(c.before.At).Seconds())
 }
