@@ -6,7 +6,7 @@ import (
 	"math/rand/v2"
 	"sync"
 	"testing"
-	"time"
+	"testing/synctest"
 )
 
 // take fails unless a share takes n bytes, or does not, as want says.
@@ -42,47 +42,50 @@ func TestSharesHaveLimits(t *testing.T) {
 
 // What waits gets memory in the order in which it came, and nobody passes it.
 func TestWaitInTurn(t *testing.T) {
-	s := New(0).Share(10, 10)
-	take(t, s, 8, true)
-	large, small := make(chan error, 1), make(chan error, 1)
-	waiting := func(n int) {
-		for s.waitingNow() != n {
-			time.Sleep(time.Millisecond)
+	synctest.Test(t, func(t *testing.T) {
+		s := New(0).Share(10, 10)
+		take(t, s, 8, true)
+		large, small := make(chan error, 1), make(chan error, 1)
+		go func() { large <- s.Wait(t.Context(), 9) }()
+		synctest.Wait() // until it waits
+		go func() { small <- s.Wait(t.Context(), 1) }()
+		synctest.Wait()
+		take(t, s, 1, false)
+		s.Give(1)
+		synctest.Wait()
+		if len(small) > 0 {
+			t.Error("a request passed one that had come before it")
 		}
-	}
-	go func() { large <- s.Wait(t.Context(), 9) }()
-	waiting(1)
-	go func() { small <- s.Wait(t.Context(), 1) }()
-	waiting(2)
-	take(t, s, 1, false)
-	s.Give(8)
-	if err := errors.Join(<-large, <-small); err != nil {
-		t.Fatal(err)
-	}
-	take(t, s, 1, false)
+		s.Give(7)
+		if err := errors.Join(<-large, <-small); err != nil {
+			t.Fatal(err)
+		}
+		take(t, s, 1, false)
+	})
 }
 
-// Who gives up waiting lets those behind it pass.
+// If a waiting request gives up, the ones behind it go on.
 func TestGiveUp(t *testing.T) {
-	s := New(0).Share(10, 10)
-	take(t, s, 8, true)
-	ctx, giveUp := context.WithCancel(t.Context())
-	large, small := make(chan error, 1), make(chan error, 1)
-	go func() { large <- s.Wait(ctx, 9) }()
-	for s.waitingNow() != 1 {
-		time.Sleep(time.Millisecond)
-	}
-	go func() { small <- s.Wait(t.Context(), 2) }()
-	for s.waitingNow() != 2 {
-		time.Sleep(time.Millisecond)
-	}
-	giveUp()
-	if err := <-large; !errors.Is(err, context.Canceled) {
-		t.Errorf("got %v, want the error of the context", err)
-	}
-	if err := <-small; err != nil {
-		t.Error(err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		s := New(0).Share(10, 10)
+		take(t, s, 8, true)
+		ctx, giveUp := context.WithCancel(t.Context())
+		large, small := make(chan error, 1), make(chan error, 1)
+		go func() { large <- s.Wait(ctx, 9) }()
+		synctest.Wait()
+		go func() { small <- s.Wait(t.Context(), 2) }()
+		synctest.Wait()
+		if len(small) > 0 {
+			t.Error("a request passed one that had come before it")
+		}
+		giveUp()
+		if err := <-large; !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v, want the error of the context", err)
+		}
+		if err := <-small; err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // A change of one share's limit counts for the others.
@@ -126,10 +129,4 @@ func TestAtOnce(t *testing.T) {
 	if a.Left() != 1000 {
 		t.Errorf("%d bytes are left, want 1000", a.Left())
 	}
-}
-
-func (s *Share) waitingNow() int {
-	s.account.mu.Lock()
-	defer s.account.mu.Unlock()
-	return len(s.waiting)
 }
