@@ -13,7 +13,7 @@ import (
 
 func TestIdle(t *testing.T) {
 	e := testEngine(t, nil)
-	s, err := Listen(e, Options{Path: t.TempDir() + "/s.sock", Idle: time.Hour})
+	s, err := Listen(e, Options{Path: t.TempDir() + "/s.sock", Idle: time.Millisecond, First: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -26,9 +26,6 @@ func TestIdle(t *testing.T) {
 		t.Fatal("idle beside a client")
 	default:
 	}
-	s.mu.Lock()
-	s.opts.Idle = time.Millisecond // what the timer is set to when the client goes
-	s.mu.Unlock()
 	c.c.Close()
 	<-s.Idle() // the test's own limit is the deadline
 	if err := s.Shutdown(context.Background()); err != nil {
@@ -57,24 +54,26 @@ func TestIdleWithoutAnyClient(t *testing.T) {
 
 // A server that ends with its last client does not end before the first one: connections that do not attach are no clients.
 func TestIdleWaitsForTheFirstClient(t *testing.T) {
-	s, err := Listen(testEngine(t, nil), Options{Path: t.TempDir() + "/s.sock", Idle: 1, First: time.Hour})
+	ends := make(chan time.Time, 10)
+	s, err := Listen(testEngine(t, nil), Options{Path: t.TempDir() + "/s.sock", Idle: 1, First: time.Hour, Ends: func(at time.Time) { ends <- at }})
 	if err != nil {
 		t.Fatal(err)
 	}
 	served := make(chan error, 1)
 	go func() { served <- s.Serve() }()
-	wait := func() time.Duration {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		return s.idleAfter()
+	if at := <-ends; time.Until(at) < 50*time.Minute { // the test's own limit is the deadline
+		t.Errorf("without a client so far it ends in %v", time.Until(at))
 	}
-	for started := false; !started; time.Sleep(time.Millisecond) {
-		s.mu.Lock()
-		started = s.alone != nil
-		s.mu.Unlock()
+	stranger, err := net.Dial("unix", s.Path())
+	if err != nil {
+		t.Fatal(err)
 	}
-	if got := wait(); got < 50*time.Minute { // also what the timer is set to when a connection goes that did not attach
-		t.Errorf("without a client so far it ends in %v", got)
+	if at := <-ends; !at.IsZero() {
+		t.Errorf("it ends in %v while somebody is connected", time.Until(at))
+	}
+	stranger.Close()
+	if at := <-ends; time.Until(at) < 50*time.Minute {
+		t.Errorf("after a connection that did not attach it ends in %v", time.Until(at))
 	}
 	c := attach(t, s, "")
 	select {

@@ -29,9 +29,10 @@ func TestQuickConnects(t *testing.T) {
 	if n, err := strconv.Atoi(os.Getenv("LCACHE_CONNECTS")); err == nil {
 		connects = n
 	}
-	s := start(t, testEngine(t, nil), nil)
+	var waitAlone func(*testing.T)
+	s := start(t, testEngine(t, nil), func(s *Server) { waitAlone = reportAlone(s) })
 	works(t, s)
-	waitAlone(t, s)
+	waitAlone(t)
 	fds, goroutines := descriptors(t), runtime.NumGoroutine()
 	hello := finish(append(begin(nil, typeHello, 1), `{"protocol":1,"client":"quick"}`...), 0)
 	said := [][]byte{nil, hello[:3], hello, []byte("GET / HTTP/1.1\r\nHost: x\r\n\r\n")}
@@ -48,8 +49,8 @@ func TestQuickConnects(t *testing.T) {
 		c.Write(said[i%len(said)]) // may fail, once the server has seen enough
 		c.Close()
 	}
-	works(t, s) // accepted after all of them
-	waitAlone(t, s)
+	works(t, s)
+	waitAlone(t)
 	took := time.Since(began)
 	if now := descriptors(t); len(now) > len(fds) {
 		t.Errorf("%d descriptors, %d before: %q, %q before", len(now), len(fds), now, fds)
@@ -61,18 +62,32 @@ func TestQuickConnects(t *testing.T) {
 		connects, took, full, len(descriptors(t)), len(fds), runtime.NumGoroutine(), goroutines)
 }
 
-// waitAlone waits until the server has no connection.
-func waitAlone(t *testing.T, s *Server) {
-	t.Helper()
-	for until := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
-		s.mu.Lock()
-		n := len(s.conns)
-		s.mu.Unlock()
-		if n == 0 {
-			return
+// reportAlone makes a server report when its last connection ends. The returned function connects once more, after all others, leaves, and waits for the report.
+func reportAlone(s *Server) (waitAlone func(*testing.T)) {
+	const idle = time.Hour
+	ends := make(chan time.Time, 1) // the latest report
+	s.opts.Idle, s.opts.Ends = idle, func(at time.Time) {
+		select {
+		case <-ends:
+		default:
 		}
-		if time.Now().After(until) {
-			t.Fatalf("%d connections whose clients are gone", n)
+		ends <- at
+	}
+	return func(t *testing.T) {
+		t.Helper()
+		c := attach(t, s, "")
+		connected := time.Now()
+		c.c.Close()
+		c.memory.Close()
+		for late := time.After(20 * time.Second); ; {
+			select {
+			case at := <-ends:
+				if at.Add(-idle).After(connected) {
+					return
+				}
+			case <-late:
+				t.Fatal("the clients are gone, and a connection is not")
+			}
 		}
 	}
 }
