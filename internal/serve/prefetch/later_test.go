@@ -4,7 +4,6 @@ import (
 	"slices"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"lcache/chunker"
 	"lcache/internal/serve/fetch"
@@ -32,11 +31,7 @@ func (b *leftBed) begins(ahead int) {
 	b.t.Helper()
 	b.ask(0, 0)
 	b.until(func() bool { return b.r.Ready(chunker.JobRank{}) >= ahead })
-	for until := time.Now().Add(20 * time.Second); b.passing && len(b.passes(59)) == 0; time.Sleep(time.Millisecond) {
-		if time.Now().After(until) {
-			b.t.Fatal("the last chunk is never noted")
-		}
-	}
+	b.waitFor("the last chunk is noted", func() bool { return !b.passing || len(b.passes(59)) > 0 })
 }
 
 // passes lets samples lie in the slot, and then uses the slot for others. It returns which of them have been copied.

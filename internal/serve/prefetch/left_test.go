@@ -160,15 +160,15 @@ func TestMissesThatNobodyWants(t *testing.T) {
 func TestMissesAreReadOnce(t *testing.T) {
 	b := newLeftBed(t, slices.Repeat([]uint32{3000}, 3), fetch.Options{Jobs: 4}, staging.Options{MissBytes: 8 * room}, prefetch.Options{},
 		map[int][][]sample.Index{0: {{0, 0}, {1}, {0}, {1}}, 1: {{1, 0}}})
-	asked := make(chan struct{})
-	b.Source.Before(func(context.Context, sample.Entry, []byte) error { <-asked; return nil })
+	begun, asked := make(chan struct{}, 10), make(chan struct{})
+	b.Source.Before(func(context.Context, sample.Entry, []byte) error { begun <- struct{}{}; <-asked; return nil })
 	b.r.Asked(chunker.Position{})
 	b.r.Asked(chunker.Position{Rank: 1})
+	<-begun
+	<-begun
 	isReading := func(i sample.Index) bool { reading, _ := b.r.Look(chunker.Position{Rank: -1}, i); return reading }
-	for until := time.Now().Add(20 * time.Second); !isReading(0) || !isReading(1); time.Sleep(time.Millisecond) {
-		if time.Now().After(until) {
-			t.Fatal("both samples are never read")
-		}
+	if !isReading(0) || !isReading(1) {
+		t.Error("two reads have begun, and not one of each sample")
 	}
 	if isReading(2) {
 		t.Error("sample 2, which nobody wants, is being read")
@@ -238,11 +238,7 @@ func TestMissesBroughtByIndexBeforeTheyBegin(t *testing.T) {
 	b.until(func() bool { return b.present(0, 1) })
 	at := chunker.Position{Batch: ring}
 	b.r.Asked(at) // the memory is full of what the rank has left behind
-	for until := time.Now().Add(20 * time.Second); !b.r.Taken(ring); time.Sleep(time.Millisecond) {
-		if time.Now().After(until) {
-			t.Fatal("its read is never about to begin")
-		}
-	}
+	b.waitFor("its read is about to begin", func() bool { return b.r.Taken(ring) })
 	b.r.Skip(at)
 	if reading, queued := b.r.Look(at, ring); reading || queued {
 		t.Errorf("reading %v, queued %v: want neither", reading, queued)
@@ -263,40 +259,31 @@ func TestRefreshInBothDirections(t *testing.T) {
 	window := func(sample.Index) bool { return false }
 	b.leave(window)
 	b.r.Asked(chunker.Position{})
-	for until := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) { // until all is listed
-		if _, queued := b.r.Look(chunker.Position{Batch: n - 1}, n-1); !queued {
-			break
-		}
-		if time.Now().After(until) {
-			t.Fatal("what the window brings is called coming for ever")
-		}
+	isListed := func() bool {
+		_, queued := b.r.Look(chunker.Position{Batch: n - 1}, n-1)
+		return !queued
 	}
+	b.waitFor("the window's last sample is listed as the window's", isListed)
 	if got := b.Source.Order(); len(got) != 0 {
 		t.Errorf("%v were read though the window brings all", got)
 	}
 
-	let := map[string]chan struct{}{}
+	begun, let := make(chan string, n), map[string]chan struct{}{}
 	for i := range sample.Index(n) {
 		let[b.Name(i)] = make(chan struct{})
 	}
-	b.Source.Before(func(_ context.Context, e sample.Entry, _ []byte) error { <-let[e.Name]; return nil })
+	b.Source.Before(func(_ context.Context, e sample.Entry, _ []byte) error { begun <- e.Name; <-let[e.Name]; return nil })
 	b.leave(func(sample.Index) bool { return true })
 	b.r.Refresh(chunker.Position{})
 	close(let[b.Name(0)])
 	close(let[b.Name(1)])
 	b.until(func() bool { return b.present(0, 1) })
-	for until := time.Now().Add(20 * time.Second); len(b.Source.Order()) < 4 && time.Now().Before(until); time.Sleep(time.Millisecond) {
+	for range 4 {
+		<-begun
 	}
 	b.leave(window)
 	b.r.Refresh(chunker.Position{})
-	for until := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
-		if _, queued := b.r.Look(chunker.Position{Batch: n - 1}, n-1); !queued {
-			break
-		}
-		if time.Now().After(until) {
-			t.Fatal("what the window brings again is still called coming")
-		}
-	}
+	b.waitFor("the window's last sample is listed as the window's again", isListed)
 	close(let[b.Name(2)])
 	close(let[b.Name(3)])
 	b.until(func() bool { return b.present(0, 1, 2, 3) }) // what is read stays, and what has begun comes

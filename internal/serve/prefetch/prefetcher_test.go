@@ -44,6 +44,16 @@ func (b *bed) until(what func() bool) {
 	}
 }
 
+// waitFor waits for something that staging does not notify of.
+func (b *readerBed) waitFor(what string, done func() bool) {
+	b.t.Helper()
+	for end := time.Now().Add(20 * time.Second); !done(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			b.t.Fatal(what + ": it does not")
+		}
+	}
+}
+
 func newReaderBed(t *testing.T, n, logged, ring int, o fetch.Options, orders map[int][][]sample.Index) *readerBed {
 	t.Helper()
 	return newReaderBedOn(t, n, logged, ring, fetchtest.Options{Fetch: o}, orders)
@@ -226,9 +236,9 @@ func TestReaderKeepsForEveryChunk(t *testing.T) {
 	b := newReaderBed(t, 8, 8, 1<<20, fetch.Options{}, map[int][][]sample.Index{0: order, 1: {{2, 3}, {1}}})
 	b.r.Asked(chunker.Position{Rank: 1})
 	b.r.Asked(chunker.Position{})
-	for b.r.Ready(chunker.JobRank{}) < len(order)-1 || b.r.Ready(chunker.JobRank{Rank: 1}) < 1 {
-		time.Sleep(time.Millisecond)
-	}
+	b.until(func() bool {
+		return b.r.Ready(chunker.JobRank{}) == len(order)-1 && b.r.Ready(chunker.JobRank{Rank: 1}) == 1
+	})
 	for batch := range order {
 		b.ask(0, batch)
 	}

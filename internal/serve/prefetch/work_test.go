@@ -2,7 +2,6 @@ package prefetch_test
 
 import (
 	"testing"
-	"time"
 
 	"lcache/chunker"
 	"lcache/internal/serve/fetch"
@@ -43,9 +42,7 @@ func TestReaderAdvances(t *testing.T) {
 		t.Error("a rank that has not asked advances")
 	}
 	b.ask(0, 0)
-	for b.r.Ready(chunker.JobRank{}) < n/5-1 {
-		time.Sleep(time.Millisecond)
-	}
+	b.until(func() bool { return b.r.Ready(chunker.JobRank{}) == n/5-1 })
 	if !b.r.Advances(chunker.JobRank{}) {
 		t.Error("a rank that got a batch did not advance")
 	}
