@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -12,6 +13,7 @@ import (
 
 	"lcache/internal/serve/deliver"
 	"lcache/internal/serve/schedule"
+	"lcache/internal/serve/status"
 	"lcache/internal/store/cache"
 	"lcache/internal/store/ingest"
 	"lcache/reorder"
@@ -59,11 +61,7 @@ func TestJobsFollow(t *testing.T) {
 				}
 			}
 			if epoch == 0 { // it began over a log in another order
-				waitFor(t, "the log is in the order of epoch 1", func() bool { // else a busy machine begins it by place, each job for itself
-					e.mu.Lock()
-					defer e.mu.Unlock()
-					return e.cur != nil && e.cur.Epoch == 1
-				})
+				becomes(t, e, "the log is in the order of epoch 1", func() bool { return e.cur != nil && e.cur.Epoch == 1 }) // else a busy machine begins it by place, each job for itself
 				before = e.cache.Store.Stats().ReadBytes
 			}
 		}
@@ -115,11 +113,32 @@ func (s *seat) batch(t *testing.T, epoch, batch int) {
 	}
 }
 
-// rankOf returns what the engine knows of a job's only rank.
-func (s *seat) rankOf() rank {
-	s.e.mu.Lock()
-	defer s.e.mu.Unlock()
-	return *s.e.jobs[s.number].ranks[0]
+// rank returns what the status document says of a job's only rank.
+func (s *seat) rank(t *testing.T) status.Rank {
+	t.Helper()
+	return statusOfJob(t, s.e, s.token).Ranks[0]
+}
+
+// logEpochs returns the epoch of the Logfile that is read, and of the one that is filled; -1: none.
+func (e *Engine) logEpochs() (cur, tgt int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	cur, tgt = -1, -1
+	if e.cur != nil {
+		cur = e.cur.Epoch
+	}
+	if e.tgt != nil {
+		tgt = e.tgt.Epoch
+	}
+	return cur, tgt
+}
+
+// areServed waits until the window serves companions in epoch 0.
+func areServed(t *testing.T, e *Engine, companions ...*seat) {
+	t.Helper()
+	becomes(t, e, "the window serves the companions", func() bool {
+		return !slices.ContainsFunc(companions, func(s *seat) bool { return e.jobs[s.number].ranks[0].broughtTo != 0 })
+	})
 }
 
 // Jobs with one order that begin one after the other read the disk as one job does in later epochs.
@@ -186,15 +205,13 @@ func TestStoppedCompanionIsLeft(t *testing.T) {
 	last := len(owner.orders[0]) - 1
 	owner.batch(t, 0, 0)
 	stops.batch(t, 0, 0)
-	waitFor(t, "the log is in the order of epoch 0, and the companion is served by the window", func() bool {
-		e.nudge()
-		return e.Status().Jobs[0].Layout == cache.LayoutLog && stops.rankOf().broughtTo == 0
-	})
+	waitFor(t, "the log is read", func() bool { return e.Status().Jobs[0].Layout == cache.LayoutLog })
+	areServed(t, e, stops)
 	if err := owner.read(0, 1); err != nil {
 		t.Fatal(err)
 	}
-	if r := stops.rankOf(); !r.outOfWindow || r.batch != 1 {
-		t.Errorf("the companion is at batch %d of %d, and late: %v; want 1, and true: else nothing has shown that it is left", r.batch, last, r.outOfWindow)
+	if r := stops.rank(t); !r.Late || r.Position != 1 {
+		t.Errorf("the companion is at batch %d of %d, and late: %v; want 1, and true: else nothing has shown that it is left", r.Position, last, r.Late)
 	}
 	if err := owner.read(1, 0); err != nil {
 		t.Fatal(err)
@@ -215,10 +232,7 @@ func TestCompanionWithProgressIsWaitedFor(t *testing.T) {
 	owner, slow := seats[0], seats[1]
 	owner.batch(t, 0, 0)
 	slow.batch(t, 0, 0)
-	waitFor(t, "the companion is served by the window", func() bool {
-		e.nudge()
-		return slow.rankOf().broughtTo == 0
-	})
+	areServed(t, e, slow)
 	const begins = 6
 	for batch := 1; batch < begins; batch++ { // they take 45 s
 		later.Add(int64(9 * time.Second))
@@ -352,20 +366,17 @@ func TestLateCompanionStaysLate(t *testing.T) {
 	owner, slow := seats[0], seats[1]
 	owner.batch(t, 0, 0)
 	slow.batch(t, 0, 0)
-	waitFor(t, "the companion is served by the window", func() bool {
-		e.nudge()
-		return slow.rankOf().broughtTo == 0
-	})
+	areServed(t, e, slow)
 	for batch := 1; batch < len(owner.orders[0])-1; batch++ {
 		owner.batch(t, 0, batch)
 	}
-	if !slow.rankOf().outOfWindow {
+	if !slow.rank(t).Late {
 		t.Fatal("the companion is not late, so nothing is shown")
 	}
 	for batch := 1; batch < 20; batch++ {
 		slow.batch(t, 0, batch)
-		if !slow.rankOf().outOfWindow {
-			t.Fatalf("the companion is at batch %d, the owner at %d, and the window waits for it", batch, owner.rankOf().batch)
+		if !slow.rank(t).Late {
+			t.Fatalf("the companion is at batch %d, the owner at %d, and the window waits for it", batch, owner.rank(t).Position)
 		}
 	}
 	noSource(t, e)
@@ -386,10 +397,7 @@ func TestCompanionWithoutNextOrder(t *testing.T) {
 	}
 	owner.batch(t, 0, 0)
 	stops.batch(t, 0, 0)
-	waitFor(t, "the companion is served by the window", func() bool {
-		e.nudge()
-		return stops.rankOf().broughtTo == 0
-	})
+	areServed(t, e, stops)
 	n := len(owner.orders[0])
 	for batch := 1; batch < n; batch++ {
 		owner.batch(t, 0, batch)
@@ -402,10 +410,8 @@ func TestCompanionWithoutNextOrder(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	e.mu.Lock()
-	at := e.cur.Epoch
-	e.mu.Unlock()
-	if late := stops.rankOf().outOfWindow; !late || at != last {
+	at, _ := e.logEpochs()
+	if late := stops.rank(t).Late; !late || at != last {
 		t.Errorf("the owner has read epoch %d, the log is in the order of epoch %d, and the companion is late: %v", last, at, late)
 	}
 	noSource(t, e)
@@ -416,16 +422,9 @@ func TestNothingIsReadAfterTheLastEpoch(t *testing.T) {
 	d, o := secondRun(t, ingest.Options{})
 	o.sortAtOnce = true
 	e, seats := companions(t, o, d, 1, "alone")
-	e.mu.Lock()
-	e.jobs[seats[0].number].schedule.SetEpochs(1)
-	e.mu.Unlock()
+	e.lookUp(seats[0].number).schedule.SetEpochs(1)
 	seats[0].batch(t, 0, 0)
-	waitFor(t, "the log is in the order of epoch 0", func() bool {
-		e.nudge()
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		return e.cur != nil && e.cur.Epoch == 0
-	})
+	becomes(t, e, "the log is in the order of epoch 0", func() bool { return e.cur != nil && e.cur.Epoch == 0 })
 	if err := seats[0].read(0, 1); err != nil {
 		t.Fatal(err)
 	}
@@ -474,17 +473,14 @@ func TestCompanionLeavesTheOwnerInTime(t *testing.T) {
 	for _, s := range seats {
 		s.batch(t, 0, 0)
 	}
-	waitFor(t, "the companion is served by the window", func() bool {
-		e.nudge()
-		return faster.rankOf().broughtTo == 0 && mate.rankOf().broughtTo == 0
-	})
+	areServed(t, e, faster, mate)
 	if err := faster.read(0, 1); err != nil {
 		t.Fatal(err)
 	}
-	if r := owner.rankOf(); r.outOfWindow {
+	if owner.rank(t).Late {
 		t.Error("the owner is late, because a companion was faster")
 	}
-	if r := mate.rankOf(); r.outOfWindow {
+	if mate.rank(t).Late {
 		t.Error("a companion that keeps up with the owner is late, because another one was faster")
 	}
 	if err := owner.read(0, 1); err != nil {

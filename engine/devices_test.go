@@ -92,7 +92,7 @@ func (d *dataset) withAiling(t *testing.T, a *ailing, which int, hangs bool) boo
 // A device that is put aside is asked no more, its samples become misses, and the status says so.
 func TestDeviceIsPutAside(t *testing.T) {
 	d := makeDataset(t, 1200, func(r *rand.Rand, _ int) int { return 4096 + r.IntN(50_000) }) // more than memory
-	j := samplerJob(4, 16, 1, false)
+	j := samplerJob(5, 16, 1, false)
 	dirs := twoDirs(t)
 	o, _ := ingested(t, d, ingest.Options{Job: j, Dirs: dirs, Block: 128 << 10, Memory: 28 << 20})
 	a := &ailing{dir: dirs[1], fault: func(*blockio.Op) blockio.Fault { return blockio.Fault{Err: syscall.EIO} }, from: forever, to: forever}
@@ -122,12 +122,9 @@ func TestDeviceIsPutAside(t *testing.T) {
 	if s.Jobs[0].Misses == 0 || s.Jobs[0].CorruptSamples != 0 {
 		t.Errorf("%d misses, %d corrupt", s.Jobs[0].Misses, s.Jobs[0].CorruptSamples)
 	}
-	asked := int64(-1)
-	for n := a.ops.Load(); n != asked; n = a.ops.Load() { // what was under way when the device was put aside ends
-		asked = n
-		time.Sleep(200 * time.Millisecond)
-	}
-	d.readOne(t, e, c, j, 3, 0, 0)
+	d.readOne(t, e, c, j, 3, 0, 0) // what was under way when the device was put aside has ended by then
+	asked := a.ops.Load()
+	d.readOne(t, e, c, j, 4, 0, 0)
 	if n := a.ops.Load() - asked; n != 0 {
 		t.Errorf("the device was asked %d times while it is aside", n)
 	}
@@ -152,13 +149,7 @@ func TestAllDevicesAside(t *testing.T) {
 		t.Errorf("state %q, %d misses", s.Cache.State, s.Jobs[0].Misses)
 	}
 	a.end()
-	until := time.Now().Add(20 * time.Second)
-	for e.Status().Cache.State != "normal" {
-		if time.Now().After(until) {
-			t.Fatalf("never taken back: %+v", e.Status().Cache)
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
+	waitFor(t, "the devices are taken back", func() bool { return e.Status().Cache.State == "normal" })
 	d.readEpochs(t, e, j, 2, 6)
 	if before := s.Jobs[0].Hits; e.Status().Jobs[0].Hits == before {
 		t.Error("no hit after the device was taken back")

@@ -34,26 +34,19 @@ func TestGoneBack(t *testing.T) {
 		}
 	}
 	batches := e.cache.Schedule.Batches(0, 0)
-	segments := func() (loaded, absent int) {
-		e.mu.Lock()
-		defer e.mu.Unlock()
+	read(batches / 4)
+	if segments := e.Status().Totals.Segments; segments <= e.cache.Sizing.Slots {
+		t.Fatalf("%d slots are enough for %d segments: nothing is tested", e.cache.Sizing.Slots, segments)
+	}
+	becomes(t, e, "slots are full", func() bool {
+		loaded := 0
 		for _, s := range e.segs {
-			switch s {
-			case segDone:
+			if s == segDone {
 				loaded++
-			case segAbsent:
-				absent++
 			}
 		}
-		return loaded, absent
-	}
-	read(batches / 4)
-	for loaded, absent := segments(); loaded < e.cache.Sizing.Slots-1; loaded, absent = segments() {
-		if absent == 0 {
-			t.Fatalf("%d slots are enough for all segments: nothing is tested", e.cache.Sizing.Slots)
-		}
-		time.Sleep(time.Millisecond)
-	}
+		return loaded >= e.cache.Sizing.Slots-1
+	})
 	for batch := range batches {
 		read(batch)
 	}

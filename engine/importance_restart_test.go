@@ -38,7 +38,7 @@ func observing(t *testing.T, e *Engine, c *deliver.Client, epoch, from, to int) 
 		}
 		e.Observe(0, o)
 		order = append(order, o.Index...)
-		time.Sleep(2 * time.Millisecond)
+		time.Sleep(2 * time.Millisecond) // the model computes
 	}
 	return order
 }
@@ -61,12 +61,10 @@ func TestDrawnLogIsRecognised(t *testing.T) {
 	const middle = 22
 	root := t.TempDir()
 	copied := func(name string) string {
-		waitFor(t, "the pass comes to rest", func() bool {
-			e.mu.Lock()
-			defer e.mu.Unlock()
-			return e.cur != nil && e.cur.Epoch == 5 && e.loading == 0
-		})
-		time.Sleep(200 * time.Millisecond) // so do its writes
+		becomes(t, e, "the pass comes to rest", func() bool { return e.cur != nil && e.cur.Epoch == 5 && e.loading == 0 })
+		if err := e.cur.Log.Seal(t.Context()); err != nil { // so do its writes
+			t.Fatal(err)
+		}
 		to := filepath.Join(root, name)
 		copyCache(t, e.cache.Dirs[0], to)
 		return to

@@ -149,9 +149,9 @@ func (l losing) begin(t testing.TB, epoch int) (order [][]sample.Index) {
 	for range l.world {
 		order = append(order, <-byRank)
 	}
-	for l.e.lookUp(l.job).importanceStatus().Epoch < epoch { // with lag 1 its order was known before
-		time.Sleep(time.Millisecond)
-	}
+	waitFor(t, fmt.Sprintf("epoch %d begins", epoch), func() bool { // with lag 1 its order was known before
+		return l.e.lookUp(l.job).importanceStatus().Epoch >= epoch
+	})
 	return order
 }
 

@@ -55,7 +55,7 @@ func (l losing) observed(t *testing.T, c *deliver.Client, epoch int, each func(b
 			o.Loss = append(o.Loss, l.loss(i, epoch))
 		}
 		l.e.Observe(l.job, o)
-		time.Sleep(2 * time.Millisecond)
+		time.Sleep(2 * time.Millisecond) // the model computes
 	}
 	return order
 }

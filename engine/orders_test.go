@@ -5,12 +5,14 @@ import (
 	"errors"
 	"io"
 	"runtime"
+	"slices"
 	"sync"
 	"testing"
 	"time"
 
 	"lcache/internal/serve/deliver"
 	"lcache/internal/serve/schedule"
+	"lcache/internal/serve/status"
 	"lcache/sample"
 )
 
@@ -128,10 +130,9 @@ func testOrderInTheMaking(t *testing.T, layout string) {
 	}
 	close(block)
 	soon(t, "the chunk whose order is made", func() { <-waits })
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if r := e.owner.ranks[1]; r.epoch != 0 || r.batch != 3 {
-		t.Errorf("rank 1 is at batch %d of epoch %d, want batch 3 of epoch 0", r.batch, r.epoch)
+	ranks := e.Status().Jobs[0].Ranks
+	if r := ranks[slices.IndexFunc(ranks, func(r status.Rank) bool { return r.Rank == 1 })]; r.Epoch != 0 || r.Position != 3 {
+		t.Errorf("rank 1 is at batch %d of epoch %d, want batch 3 of epoch 0", r.Position, r.Epoch)
 	}
 }
 
@@ -195,9 +196,7 @@ func TestFarHint(t *testing.T) {
 		defer close(done)
 		hint(schedule.MostDrawn/len(d.bytes) - 1) // hours
 	}()
-	for busy := false; !busy; time.Sleep(time.Millisecond) {
-		busy = e.cache.Schedule.IsMakingAside()
-	}
+	waitFor(t, "the order is being made", e.cache.Schedule.IsMakingAside)
 	for epoch := range 3 {
 		d.readChunk(t, e, c, epoch, 0, 0)
 	}

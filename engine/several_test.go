@@ -29,6 +29,7 @@ import (
 type seat struct {
 	d      *dataset
 	e      *Engine
+	token  string
 	number int
 	c      *deliver.Client
 	orders map[int][][]sample.Index // by epoch: what was pushed
@@ -40,7 +41,7 @@ func (d *dataset) join(t testing.TB, e *Engine, token string) *seat {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &seat{d: d, e: e, number: n, c: attach(t, e), orders: map[int][][]sample.Index{}}
+	return &seat{d: d, e: e, token: token, number: n, c: attach(t, e), orders: map[int][][]sample.Index{}}
 }
 
 func (s *seat) leave() {
@@ -176,12 +177,13 @@ func testJobsComeAndGo(t *testing.T, layout string) {
 		r := rand.New(rand.NewPCG(seed, uint64(k)))
 		readers.Go(func() {
 			for life := range lives {
-				n, err := e.Join(fmt.Sprintf("job-%d-%d", k, life))
+				token := fmt.Sprintf("job-%d-%d", k, life)
+				n, err := e.Join(token)
 				if err != nil {
 					t.Error(err)
 					return
 				}
-				s := &seat{d: d, e: e, number: n, c: attach(t, e), orders: map[int][][]sample.Index{}}
+				s := &seat{d: d, e: e, token: token, number: n, c: attach(t, e), orders: map[int][][]sample.Index{}}
 				for range 4 {
 					epoch := r.IntN(3)
 					if s.orders[epoch] == nil || r.IntN(2) == 0 {
@@ -195,7 +197,7 @@ func testJobsComeAndGo(t *testing.T, layout string) {
 						break
 					}
 					if r.IntN(3) == 0 {
-						time.Sleep(2 * o.LateEpoch)
+						time.Sleep(2 * o.LateEpoch) // the job sleeps until others may own the log
 					}
 				}
 				s.leave()
@@ -204,17 +206,11 @@ func testJobsComeAndGo(t *testing.T, layout string) {
 	}
 	readers.Wait()
 	noSource(t, e)
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		e.mu.Lock()
-		live, ended := len(e.jobs), len(e.ended)
-		e.mu.Unlock()
-		if live == 1 && ended == 4*lives { // one lives: the recipe's
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatalf("%d jobs live and %d are over, long after all have left", live, ended)
-		}
-	}
+	waitFor(t, "all jobs are over, except the recipe's", func() bool {
+		jobs := e.Status().Jobs
+		over := slices.DeleteFunc(slices.Clone(jobs), func(j status.Job) bool { return !j.Ended })
+		return len(jobs) == len(over)+1 && len(over) == 4*lives
+	})
 }
 
 // The job that reads most owns the log, whichever came first, and reads it in place.
@@ -230,11 +226,7 @@ func TestLargestJobOwns(t *testing.T) {
 	if err := errors.Join(check.push(r, 0, 160), check.read(0, 0)); err != nil {
 		t.Fatal(err)
 	}
-	for end := time.Now().Add(10 * time.Second); !statusOfJob(t, e, "sanity check").Owner; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("the only job that reads does not own the log")
-		}
-	}
+	waitFor(t, "the only job that reads owns the log", func() bool { return statusOfJob(t, e, "sanity check").Owner })
 	for epoch := range 8 {
 		if train.orders[epoch] == nil {
 			if err := train.push(r, epoch, len(d.bytes)); err != nil {
@@ -311,11 +303,7 @@ func TestJobsMax(t *testing.T) {
 		t.Errorf("on demand: %v, %v (%d samples)", f.OnDemand, s.OnDemand, s.SamplesDelivered)
 	}
 	first.leave()
-	for end := time.Now().Add(10 * time.Second); statusOfJob(t, e, "second").OnDemand; time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("nothing is read ahead although the other job is over")
-		}
-	}
+	waitFor(t, "a job is read ahead for when the other one is over", func() bool { return !statusOfJob(t, e, "second").OnDemand })
 	if err := errors.Join(second.push(r, 1, 300), second.read(1, 0)); err != nil {
 		t.Fatal(err)
 	}
@@ -365,7 +353,7 @@ func TestOwnsAfterRestart(t *testing.T) {
 	} else {
 		again.c.Release(b.Lease)
 	}
-	becomes(t, e, "the job that is there owns the log", func() bool { return e.owner.token == "search" })
+	waitFor(t, "the job that is there owns the log", func() bool { return statusOfJob(t, e, "search").Owner })
 	late := d.join(t, e, "train")
 	defer late.leave()
 	late.orders[2] = train.orders[2]
@@ -377,7 +365,8 @@ func TestOwnsAfterRestart(t *testing.T) {
 	} else {
 		late.c.Release(b.Lease)
 	}
-	becomes(t, e, "the job whose order the log is in owns it", func() bool { return e.owner.token == "train" && e.cur.Epoch == 2 })
+	waitFor(t, "the job whose order the log is in owns it", func() bool { return statusOfJob(t, e, "train").Owner })
+	becomes(t, e, "the log is in the order of epoch 2", func() bool { return e.cur.Epoch == 2 })
 	if err := late.read(2, 1); err != nil {
 		t.Fatal(err)
 	}
@@ -473,12 +462,12 @@ func TestOwnerLeaves(t *testing.T) {
 		t.Fatal(err)
 	}
 	before.take(t, 0)
-	becomes(t, e, "the only job that reads owns the log", func() bool { return e.owner.token == "before" })
+	waitFor(t, "the only job that reads owns the log", func() bool { return statusOfJob(t, e, "before").Owner })
 	if err := after.push(r, 0, len(d.bytes)); err != nil {
 		t.Fatal(err)
 	}
 	after.take(t, 0)
 	before.leave()
 	after.take(t, 1)
-	becomes(t, e, "the job that is left owns the log", func() bool { return e.owner.token == "after" })
+	waitFor(t, "the job that is left owns the log", func() bool { return statusOfJob(t, e, "after").Owner })
 }

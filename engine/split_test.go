@@ -32,13 +32,7 @@ func TestSplitIsLaidOut(t *testing.T) {
 				began := e.Status().Jobs[0]
 				orders[epoch] = l.watched(t, c, epoch)
 				now := e.Status().Jobs[0]
-				e.mu.Lock()
-				cur := e.cur.Epoch
-				tgt := -1
-				if e.tgt != nil {
-					tgt = e.tgt.Epoch
-				}
-				e.mu.Unlock()
+				cur, tgt := e.logEpochs()
 				t.Logf("epoch %d: %d samples, %d high hits, %d lay in memory; the logs are of epochs %d and %d", epoch, len(orders[epoch]),
 					now.Importance.HHits-began.Importance.HHits, now.PrefetchedSamples-began.PrefetchedSamples, cur, tgt)
 				if epoch < 3 {
@@ -65,9 +59,7 @@ func TestSplitIsLaidOut(t *testing.T) {
 			if order := l.watched(t, c, 6); !slices.Equal(order, orders[6]) {
 				t.Errorf("after a restart epoch 6 has another order")
 			}
-			e.mu.Lock()
-			known := e.cur.Epoch
-			e.mu.Unlock()
+			known, _ := e.logEpochs()
 			if s := e.Status().Jobs[0]; s.Divergences != 0 || known != 6 && known != 7 {
 				t.Errorf("after a restart: %d divergences, and the log is of epoch %d", s.Divergences, known)
 			}
@@ -80,9 +72,7 @@ func TestSplitIsLaidOut(t *testing.T) {
 // slow machine, too.
 func (l losing) watched(t *testing.T, c *deliver.Client, epoch int) (order []sample.Index) {
 	t.Helper()
-	l.e.mu.Lock()
-	s := l.e.jobs[l.job].schedule
-	l.e.mu.Unlock()
+	s := l.e.lookUp(l.job).schedule
 	absent := func(index sample.Index) bool { return len(l.d.bytes[index]) > 0 && !l.e.staging.Present(index) }
 	for b := 0; ; b++ {
 		got, err := c.ChunkAt(context.Background(), deliver.Position{Job: l.job, Epoch: epoch, Batch: b})
@@ -102,7 +92,7 @@ func (l losing) watched(t *testing.T, c *deliver.Client, epoch int) (order []sam
 		}
 		l.e.Observe(l.job, seen)
 		order = append(order, seen.Index...)
-		time.Sleep(5 * time.Millisecond)
+		time.Sleep(5 * time.Millisecond) // the model computes
 		next, _, err := s.Chunk(context.Background(), deliver.Position{Epoch: epoch, Batch: b + 1})
 		if err != nil {
 			t.Fatalf("epoch %d batch %d: %v", epoch, b+1, err)

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -64,9 +65,10 @@ func TestStatusInTheEpoch(t *testing.T) {
 	if s.HitsEpoch != 60 || s.MissesEpoch != 0 || s.Hits != 260 {
 		t.Errorf("%d hits and %d misses in the epoch, %d hits in all; want 60, 0 and 260", s.HitsEpoch, s.MissesEpoch, s.Hits)
 	}
-	for deadline := time.Now().Add(10 * time.Second); s.Epoch != 1 && time.Now().Before(deadline); s = e.Status().Jobs[0] {
-		time.Sleep(time.Millisecond) // the mover has still to note that the ranks are in it
-	}
+	waitFor(t, "the mover notes that the rank is in epoch 1", func() bool {
+		s = e.Status().Jobs[0]
+		return s.Epoch == 1
+	})
 	if r := s.Ranks[0]; r.Finished || r.Epoch != 1 || r.Position != 3 || r.LeasedBytes < 3*20*10_000 {
 		t.Errorf("the rank is %+v; want batch 3 of epoch 1, and what its leases hold", r)
 	}
@@ -229,11 +231,7 @@ func TestReadiness(t *testing.T) {
 			t.Fatal(err)
 		}
 		c.Release(b.Lease)
-		for end := time.Now().Add(10 * time.Second); batch < 9 && e.Status().Jobs[0].ReadyBatches == 0; time.Sleep(time.Millisecond) {
-			if time.Now().After(end) {
-				t.Fatalf("batch %d is not read ahead", batch+1)
-			}
-		}
+		waitFor(t, fmt.Sprintf("batch %d is read ahead", batch+1), func() bool { return batch == 9 || e.Status().Jobs[0].ReadyBatches > 0 })
 	}
 	s := e.Status().Jobs[0]
 	if s.Readiness == nil || *s.Readiness < 0.9 || *s.Ranks[0].Readiness != *s.Readiness || s.PrefetchedSamples < 180 || s.PrefetchedSamples > 200 {

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -23,11 +24,14 @@ import (
 )
 
 // unprefilled is a cache without a recipe and without a sample, served: what a client finds that did not ingest.
-func unprefilled(t *testing.T, layout string, world int) (*dataset, *Engine) {
+func unprefilled(t *testing.T, layout string, world int, knobs ...func(*Options)) (*dataset, *Engine) {
 	t.Helper()
 	d := makeDataset(t, 1200, func(r *rand.Rand, _ int) int { return 1 + r.IntN(30_000) })
 	o, _ := ingested(t, d, ingest.Options{Job: schedule.Job{World: world}, Block: 128 << 10, Memory: 24 << 20, NoPrefill: true})
 	o.Layout, o.Patience = layout, 20*time.Second // what is read twice because the machine is slow is not what is counted here
+	for _, set := range knobs {
+		set(&o)
+	}
 	e := open(t, o)
 	t.Cleanup(func() { closeEngine(t, e) })
 	return d, e
@@ -227,7 +231,10 @@ func TestPushedAsTheRecipeSays(t *testing.T) {
 
 // While one process reads a rank in its order another one's is refused, until the first has been silent for as long as a late rank.
 func TestFirstJobOwnsTheOrder(t *testing.T) {
-	d, e := unprefilled(t, cache.LayoutLog, 1)
+	var later atomic.Int64 // nanoseconds that the clock is ahead
+	d, e := unprefilled(t, cache.LayoutLog, 1, func(o *Options) {
+		o.Now = func() time.Time { return time.Now().Add(time.Duration(later.Load())) }
+	})
 	other := exec.Command("sleep", "60")
 	if err := other.Start(); err != nil {
 		t.Fatal(err)
@@ -254,9 +261,7 @@ func TestFirstJobOwnsTheOrder(t *testing.T) {
 	if s := e.Status().Jobs[0]; s.Divergences != 0 || s.EpochsDone[0].Misses > int64(len(d.bytes)) {
 		t.Errorf("%d divergences", s.Divergences)
 	}
-	e.mu.Lock()
-	e.owner.ranks[0].asked = time.Now().Add(-time.Minute)
-	e.mu.Unlock()
+	later.Store(int64(time.Minute))
 	if err := e.Push(schedule.Pusher{Pid: other.Process.Pid}, 1, 0, theirs); err != nil {
 		t.Errorf("another order when nobody reads: %v", err)
 	}
@@ -320,9 +325,7 @@ func testFirstEpochIsAllMisses(t *testing.T, layout string) {
 	if err := s.push(r, 1, len(d.bytes)); err != nil { // the log is begun when the next order is known: what was read ahead before comes from there
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(5 * time.Second); layout == cache.LayoutLog && e.Status().Totals.LogReadBytes < 2<<20 && time.Now().Before(deadline); {
-		time.Sleep(10 * time.Millisecond)
-	}
+	waitFor(t, "the log is read", func() bool { return layout != cache.LayoutLog || e.Status().Totals.LogReadBytes >= 2<<20 })
 	if err := errors.Join(s.read(0, 1), s.read(1, 0)); err != nil {
 		t.Fatal(err)
 	}
