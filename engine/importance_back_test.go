@@ -2,17 +2,22 @@ package engine
 
 import (
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"lcache/internal/importance/score"
 	"lcache/internal/serve/schedule"
+	"lcache/sample"
 )
 
 // TestJoinedAndLate: a training that begins again goes back to its first epoch, also while one of its ranks has joined and asks for nothing yet. That rank does not count as one that asks for the epoch of the
 // training before.
 func TestJoinedAndLate(t *testing.T) {
 	d, o := small(t, schedule.Job{World: 2})
+	var later atomic.Int64 // nanoseconds that the clock is ahead
 	o.Patience, o.LateEpoch = 20*time.Second, 50*time.Millisecond
+	o.Now = func() time.Time { return time.Now().Add(time.Duration(later.Load())) }
 	e := open(t, o)
 	defer closeEngine(t, e)
 	l := losing{d: d, e: e, world: 2}
@@ -37,7 +42,11 @@ func TestJoinedAndLate(t *testing.T) {
 		return fmt.Sprint(page)
 	}
 	first := order(0)
-	for end := time.Now().Add(10 * o.LateEpoch); time.Now().Before(end); time.Sleep(o.LateEpoch) {
+	for turn := range uint32(2) {
+		later.Add(int64(time.Minute))
+		observed := e.Status().Jobs[0].Importance.Observations
+		e.Observe(0, score.Observation{Kind: score.Losses, Batch: turn, Index: []sample.Index{1}, Loss: []float32{1}})
+		waitFor(t, "the worker takes its turn at the later time", func() bool { return e.Status().Jobs[0].Importance.Observations > observed })
 		if s := e.Status().Jobs[0].Importance; s.Epoch != 0 {
 			t.Fatalf("the state is in epoch %d; one rank reads epoch 0, the other one has asked for nothing", s.Epoch)
 		}
