@@ -31,6 +31,7 @@ const (
 	block    = 4096
 	capacity = 12 * block // of a segment
 	slack    = 32         // blocks: the least that an arena has beyond its samples
+	spare    = 4          // write buffers of a Logfile beyond one a segment
 	soon     = 20 * time.Millisecond
 )
 
@@ -75,7 +76,7 @@ func newBed(t *testing.T, s spec) *bed {
 		s.slots = 2
 	}
 	b := &bed{t: t, io: io, Bed: fetchtest.New(t, fetchtest.Options{Sizes: s.sizes, Block: block, Places: s.blocks() + slack, Packed: s.packed, MostPacked: s.most, Fetch: s.fetch,
-		Log:     logfile.Options{IO: io, Spare: 4, AsideErrors: 1 << 30, Deadline: time.Hour},
+		Log:     logfile.Options{IO: io, Spare: spare, AsideErrors: 1 << 30, Deadline: time.Hour},
 		Staging: staging.Options{Slots: s.slots, SlotBytes: capacity + block + s.room, SideBytes: 1 << 20}})}
 	o := s.pass
 	o.Store, o.Staging, o.Fetcher, o.Locations, o.Sums, o.Sizes, o.Logger = b.Store, b.Staging, b.Fetcher, b.Locations, b.Sums, s.sizes, b.Logger
@@ -123,10 +124,24 @@ func (s spec) leastScratch() int {
 	return max(3, int(largest+block-1)/block+1)
 }
 
-func (b *bed) closePass() {
+func (b *bed) closePass() { b.closePassWaiting(func() {}) }
+
+// waiting is a context that reports when somebody waits for its end.
+type waiting struct {
+	context.Context
+	report func()
+}
+
+func (c waiting) Done() <-chan struct{} {
+	c.report()
+	return c.Context.Done()
+}
+
+// closePassWaiting closes the pass. It calls a function when Close has begun and waits for samples.
+func (b *bed) closePassWaiting(waits func()) {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
-	if err := b.pass.Close(ctx); err != nil {
+	if err := b.pass.Close(waiting{ctx, waits}); err != nil {
 		b.t.Errorf("close the pass: %v", err)
 	}
 }

@@ -19,17 +19,18 @@ func TestCloseFinishesSamples(t *testing.T) {
 	b := newBed(t, spec{sizes: slices.Repeat([]uint32{block + block/2}, n), workers: 4})
 	l, next, target := b.twoLines(31)
 	held, release := gate(t)
-	b.inject(true, func(int64, *blockio.Op) blockio.Fault { return blockio.Fault{Hold: held} })
+	writes := make(chan struct{}, 2*n)
+	b.inject(true, func(int64, *blockio.Op) blockio.Fault { writes <- struct{}{}; return blockio.Fault{Hold: held} })
 	for seg := range 2 {
 		b.load(l, seg, target, reorder.Deliver)
 	}
-	free := -1
-	for b.pass.Stats.Verified.Load() < 2 || free != b.Store.Free() { // until all is stuck
-		free = b.Store.Free()
-		time.Sleep(soon)
+	for range spare {
+		<-writes
 	}
-	time.AfterFunc(soon, release)
-	b.closePass()
+	for free := -1; free != b.Store.Free(); time.Sleep(soon) { // until appends wait for buffers, which nothing notifies of
+		free = b.Store.Free()
+	}
+	b.closePassWaiting(release)
 	moved := 0
 	for seg := range int(next.Log.Header().Segments) {
 		end := uint64(0)
@@ -57,13 +58,11 @@ func TestCloseKeepsWhatComesFromTheSource(t *testing.T) {
 	l, _ := b.line(0, permutation(n, 32))
 	next, segment := b.line(1, permutation(n, 33))
 	held, release := gate(t)
-	b.Source.Before(func(context.Context, sample.Entry, []byte) error { <-held; return nil })
+	reads := make(chan struct{}, n)
+	b.Source.Before(func(context.Context, sample.Entry, []byte) error { reads <- struct{}{}; <-held; return nil })
 	_, done := b.load(l, 0, b.aim(next, segment), reorder.Deliver)
-	for len(b.Source.Reads()) == 0 {
-		time.Sleep(time.Millisecond)
-	}
-	time.AfterFunc(soon, release)
-	b.closePass()
+	<-reads
+	b.closePassWaiting(release)
 	b.wait(done)
 	for name, times := range b.Source.Reads() {
 		i := slices.IndexFunc(l.Line.Order, func(i sample.Index) bool { return b.Name(i) == name })
