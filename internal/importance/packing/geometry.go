@@ -12,6 +12,7 @@ type geometry struct {
 	blocks   int   // in a package
 	packages int   // at most
 	room     int   // samples in a package, at most
+	largest  int   // bytes of the largest sample that is packed
 	ring     int   // bytes of samples on their way from deliveries
 	buffer   int   // bytes of the longest read from a victim
 	memory   int64 // bytes of --memory that the cache's sizing does not count
@@ -50,6 +51,7 @@ func chooseGeometry(f facts, memory int64) (g geometry, ok bool) {
 	mean, largest := f.kept/max(int64(f.samples), 1), min(f.largest, mostPacked)
 	g.blocks = int(max(1, (max(packageSamples*mean, largest)+f.block-1)/f.block))
 	g.blocks = min(g.blocks, max(1, int(f.segment/f.block)))
+	g.largest = int(largest)
 	g.room = 2*int(int64(g.blocks)*f.block/max(mean, 1)) + 16
 	g.buffer = int(max(2*runBytes, largest+2*4096)+4095) &^ 4095
 	g.ring = int(max(1<<20, 2*largest))

@@ -78,6 +78,19 @@ func TestPackerWithALargeSample(t *testing.T) {
 	}
 }
 
+// TestPackerMakesRoomForALargeSample: pieces are emptied until a large sample finds a place, too.
+func TestPackerMakesRoomForALargeSample(t *testing.T) {
+	for _, free := range []int{17, 25} {
+		t.Run(fmt.Sprint(free), func(t *testing.T) {
+			b := newBedWith(t, 1300, "", 1<<20)
+			b.spread(free)
+			p := b.packer()
+			p.Begin(b.high())
+			b.until(p, "all L-samples come to lie in packages", func() bool { low, _, _ := b.packed(); return low == 1170 })
+		})
+	}
+}
+
 // TestPackerFreesWhatIsEmpty: a segment in which nothing lives is freed, however few places are free. Then there are places for the samples of others.
 func TestPackerFreesWhatIsEmpty(t *testing.T) {
 	b := newBed(t, 1300, "")

@@ -133,7 +133,7 @@ func (w *worker) fits(bytes int64, places int) bool {
 // nextVictim is the piece to empty next. Left out are pieces for which too few places are free, and packages that are not finished. A package is freed as a whole, so there must be places for everything that
 // lives in it. A segment is freed block by block, so there must be places for a sample.
 func (w *worker) nextVictim() (piece, bool) {
-	space := w.space(0)
+	space := w.space(w.p.geometry.largest) // else a large sample would find no place, and nothing would be emptied for it
 	if !space.Tight() {
 		return piece{}, false
 	}
