@@ -150,7 +150,7 @@ func (v *beginningView) weigh(f plan.Beginning) beginningAction {
 	case !known:
 		return beginningAction{why: why}
 	case place <= nearlyEqual*sort:
-		return beginningAction{act: beginChoose, choice: plan.Place, why: why}
+		return beginningAction{act: beginChoose, choice: plan.InPlace, why: why}
 	}
 	return beginningAction{act: beginLater, after: plan.ReconsiderAfter(place), why: why}
 }

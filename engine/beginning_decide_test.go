@@ -31,7 +31,7 @@ func TestDecideBeginning(t *testing.T) {
 			case "of":
 				field.read(&v.last.epoch, &v.last.log)
 			case "chose":
-				v.last.choice = map[string]plan.Choice{"sort": plan.Sort, "place": plan.Place}[field.value]
+				v.last.choice = map[string]plan.Choice{"sort": plan.Sort, "place": plan.InPlace}[field.value]
 			case "batches":
 				v.chunks = int64(field.int())
 			case "left":

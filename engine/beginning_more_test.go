@@ -184,7 +184,7 @@ func TestBeginsAnyhow(t *testing.T) {
 				c.in.Dirs[k] = filepath.Join(root, dir)
 			}
 			d, o := secondRun(t, c.in)
-			for _, choice := range testenv.One([]plan.Choice{plan.Sort, plan.Place, plan.Wait}, i) {
+			for _, choice := range testenv.One([]plan.Choice{plan.Sort, plan.InPlace, plan.Wait}, i) {
 				seed := uint64(2 + choice)
 				o := o
 				o.Dirs = slices.Clone(o.Dirs)
@@ -241,7 +241,7 @@ func TestBeginsTooLate(t *testing.T) {
 // TestBeginsLastEpoch: in a job's last epoch a log in another order is sorted, or read by place, and nothing is written for an epoch that never comes.
 // drop_last leaves samples out of each epoch, and the log keeps them.
 func TestBeginsLastEpoch(t *testing.T) {
-	for _, choice := range []plan.Choice{plan.Sort, plan.Place, plan.Wait} {
+	for _, choice := range []plan.Choice{plan.Sort, plan.InPlace, plan.Wait} {
 		t.Run(choice.String(), func(t *testing.T) {
 			j := samplerJob(3, 16, 2, true)
 			d, o := small(t, j)

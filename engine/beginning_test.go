@@ -253,7 +253,7 @@ func TestBeginsAndSorts(t *testing.T) {
 // TestBeginsByPlace: where a sort does not pay the first epoch is read by place to its end, and the next one's log is laid out meanwhile.
 func TestBeginsByPlace(t *testing.T) {
 	d, o := secondRun(t, ingest.Options{})
-	e := open(t, o.chosen(plan.Place))
+	e := open(t, o.chosen(plan.InPlace))
 	defer closeEngine(t, e)
 	orders := shuffled(2, len(d.bytes), 3, 1, 0)
 	d.push(t, e, 0, 0, 3, orders)

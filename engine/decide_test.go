@@ -21,7 +21,7 @@ import (
 // cur and tgt are not there, and -1 is a Logfile in the order of no epoch that is known. A full log in another order stays where it is; "open" and "sort" say otherwise.
 func TestDecide(t *testing.T) {
 	datadriven.RunTest(t, "testdata/decide.txt", func(t *testing.T, d *datadriven.TestData) string {
-		v := view{requested: true, inTime: true, mayBegin: true, choice: plan.Place, unloaded: -1, unscanned: -1, unused: -1, pack: -1}
+		v := view{requested: true, inTime: true, mayBegin: true, choice: plan.InPlace, unloaded: -1, unscanned: -1, unused: -1, pack: -1}
 		var known, laidOut []int
 		sparse := false
 		for _, field := range storyFields(t, d) {
@@ -61,7 +61,7 @@ func TestDecide(t *testing.T) {
 			case "paused":
 				v.paused = true
 			case "open", "sort", "place":
-				v.choice = map[string]plan.Choice{"open": plan.Wait, "sort": plan.Sort, "place": plan.Place}[field.name]
+				v.choice = map[string]plan.Choice{"open": plan.Wait, "sort": plan.Sort, "place": plan.InPlace}[field.name]
 			case "sorting":
 				v.sorting = true
 			case "failed":

@@ -69,7 +69,7 @@ func TestHintsKeepNothing(t *testing.T) {
 			job := tt.job
 			d, o := small(t, job)
 			o.Layout = tt.layout
-			e := open(t, o.chosen(plan.Place)) // a sort that begins meanwhile takes write buffers
+			e := open(t, o.chosen(plan.InPlace)) // a sort that begins meanwhile takes write buffers
 			defer closeEngine(t, e)
 			c := attach(t, e)
 			defer c.Disconnected()

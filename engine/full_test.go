@@ -137,7 +137,7 @@ func TestPackagesOfALogfileNeedNoMemory(t *testing.T) {
 // leavesTwo reads an epoch and a half, and leaves two Logfiles: one that was read, and the next epoch's.
 func (d *dataset) leavesTwo(t *testing.T, o Options) {
 	t.Helper()
-	o.Begin = func(plan.Beginning) plan.Choice { return plan.Place } // the next epoch is begun at once
+	o.Begin = func(plan.Beginning) plan.Choice { return plan.InPlace } // the next epoch is begun at once
 	e := open(t, o)
 	for epoch := range 4 {
 		push(t, e, epoch, 0, d.drawn(uint64(epoch), 1)[0])

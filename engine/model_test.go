@@ -130,7 +130,7 @@ func newModel(t *testing.T, seed uint64) *model {
 	m.opts.Timeout = 20 * time.Second
 	choices := rand.New(rand.NewPCG(seed, 2)) // of its own: how often the question comes is a matter of time
 	m.opts.Begin = func(plan.Beginning) plan.Choice {
-		return []plan.Choice{plan.Wait, plan.Sort, plan.Place}[choices.IntN(3)]
+		return []plan.Choice{plan.Wait, plan.Sort, plan.InPlace}[choices.IntN(3)]
 	}
 	m.reseed()
 	m.at = make([]deliver.Position, world)

@@ -130,9 +130,9 @@ func TestWaitersAreWoken(t *testing.T) {
 	default:
 		t.Error("nobody is woken")
 	}
-	b := beginning{began: true, epoch: 2, log: e.cur.ID, choice: plan.Place}
-	if got := b.choiceFor(2, e.cur); got != plan.Place {
-		t.Errorf("the choice for this epoch and log is %v, want %v", got, plan.Place)
+	b := beginning{began: true, epoch: 2, log: e.cur.ID, choice: plan.InPlace}
+	if got := b.choiceFor(2, e.cur); got != plan.InPlace {
+		t.Errorf("the choice for this epoch and log is %v, want %v", got, plan.InPlace)
 	}
 	b.log++
 	if got := b.choiceFor(2, e.cur); got != plan.Wait {

@@ -13,10 +13,10 @@ import (
 // errCancelled is the error of a request that a CANCEL named.
 var errCancelled = errors.New("the client cancelled this request")
 
-// errLate is the error of a COPIED that comes after its loan has ended.
-var errLate = errors.New("the loan had ended before its bytes were copied: ask for them again")
+// errLate is the error of a COPIED that comes after its temporary lease has ended.
+var errLate = errors.New("the temporary lease ended before its bytes were copied: request them again")
 
-// handle answers one request, and gives its lease back if the answer can't be sent.
+// handle answers one request, and releases its lease if the answer can't be sent.
 func (c *conn) handle(ctx context.Context, q *request) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -52,22 +52,22 @@ func (c *conn) handle(ctx context.Context, q *request) {
 		c.out = appendFailure(c.out[:0], q.request, f)
 	}
 	if c.send(c.out) != nil && lease != 0 {
-		// The client can't have read all of it, so it has nothing to release.
+		// The client can't have read the whole answer, so it has nothing to release.
 		c.mu.Lock()
 		c.forget(lease)
 		c.mu.Unlock()
 		c.client.Release(lease)
 	}
 	if c.asks {
-		c.s.askToStop(c.client.Pid) // the answer is on its way
+		c.s.askToStop(c.client.Pid) // the answer is sent
 	}
 	if cap(c.out) > ownBytes {
-		c.out = nil // large answers are rare, connections may be many
+		c.out = nil // large answers are rare, and there may be many connections
 	}
 }
 
-// answered removes a request from the open ones, and notes the lease of its answer for CANCEL and BYE. It returns false if the request was
-// cancelled, and its lease is to be released.
+// answered removes a request from the open ones, and notes the lease of its answer for CANCEL and BYE. It returns false if the request was cancelled;
+// then the caller releases the lease.
 func (c *conn) answered(q *request, lease uint64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -134,13 +134,13 @@ func (c *conn) answer(ctx context.Context, q *request) (lease uint64, err error)
 	case typeWeights:
 		err = c.weights(ctx, q)
 	default:
-		err = broken("type %d is no request of protocol %d", q.kind, protocolVersion)
+		err = broken("type %d is not a request of protocol %d", q.kind, protocolVersion)
 	}
 	return 0, err
 }
 
-// stop checks a STOP. Only the server's own user and root may stop it, not the members of a group that may connect. The body names the server, so that neither a frame with a damaged type
-// nor a client that meant the server before this one stops it.
+// stop checks a STOP. Only the server's own user and root may stop it, not the members of a group that may connect. The body names the server. So a
+// damaged frame does not stop it, and neither does a client that meant an earlier server.
 func (c *conn) stop(body []byte) error {
 	switch {
 	case !c.owner:
@@ -148,14 +148,14 @@ func (c *conn) stop(body []byte) error {
 	case !c.s.opts.Stoppable:
 		return argument("this server is a part of the program that started it: end that program")
 	case len(body) == 0:
-		return argument("STOP names no server: its body is \"server\" of the answer to HELLO, as lcache stop of this version sends it")
+		return argument("STOP has no body: send the value of \"server\" from the answer to HELLO, as lcache stop of this version does")
 	case string(body) != c.server:
-		return argument("STOP names another run of the server, which is gone: connect again, and name the server that answers HELLO")
+		return argument("STOP names an earlier run of the server: connect again, and send the value of \"server\" from the new answer to HELLO")
 	}
 	return nil
 }
 
-// chunk answers CHUNK: with the batch at a position of the schedule, or with END behind the last batch.
+// chunk answers CHUNK with the batch at a position of the schedule, or with END after the last batch.
 func (c *conn) chunk(ctx context.Context, q *request) (lease uint64, err error) {
 	p, err := decodeChunk(q.body)
 	if err != nil {
@@ -163,7 +163,7 @@ func (c *conn) chunk(ctx context.Context, q *request) (lease uint64, err error) 
 	}
 	at := position(q.job, p.epoch, p.rank, p.batch)
 	batch, err := c.client.ChunkAt(ctx, at)
-	if err == nil && !c.hasRoom(c.batchBytes(len(batch.Indices))) { // it is given back while this connection waits
+	if err == nil && !c.hasRoom(c.batchBytes(len(batch.Indices))) { // the batch is released while this connection waits for room
 		c.client.Release(batch.Lease)
 		if err = c.roomFor(ctx, c.batchBytes(len(batch.Indices))); err == nil {
 			batch, err = c.client.ChunkAt(ctx, at)
@@ -261,7 +261,7 @@ func (c *conn) labels(ctx context.Context, q *request) error {
 	return nil
 }
 
-// lend answers LEND: with a part of the samples of a CHUNK or GET.
+// lend answers LEND with some of the samples of a CHUNK or GET.
 func (c *conn) lend(ctx context.Context, q *request) error {
 	p, err := decodeLend(q.body)
 	if err != nil {
@@ -277,7 +277,7 @@ func (c *conn) lend(ctx context.Context, q *request) error {
 	if p.kind == typeChunk {
 		at := position(q.job, p.chunk.epoch, p.chunk.rank, p.chunk.batch)
 		loan, err = c.client.LendAt(ctx, at, p.from)
-		if err == nil && !c.hasRoom(c.batchBytes(len(loan.Indices))) { // the spare part is for others while this connection waits
+		if err == nil && !c.hasRoom(c.batchBytes(len(loan.Indices))) { // other connections may use the reserve while this one waits
 			c.client.Copied(loan.Lease)
 			if err = c.roomFor(ctx, c.batchBytes(len(loan.Indices))); err == nil {
 				loan, err = c.client.LendAt(ctx, at, p.from)
@@ -299,12 +299,12 @@ func (c *conn) lend(ctx context.Context, q *request) error {
 	return nil
 }
 
-// batch puts a batch into c.out, or releases it if it does not fit a frame.
+// batch appends a batch to c.out, or releases it if it does not fit a frame.
 func (c *conn) batch(q *request, batch *deliver.Batch, err error) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	if n := len(batch.Indices); n > maxBatch { // score.MaxSamples bounds the batches of a job that allows substitutes
+	if n := len(batch.Indices); n > maxBatch { // score.MaxSamples bounds the batches of a job with substitutes
 		c.client.Release(batch.Lease)
 		return 0, tooLarge("the batch has %d samples: at most %d fit an answer", n, maxBatch)
 	}
@@ -323,7 +323,7 @@ func (c *conn) batch(q *request, batch *deliver.Batch, err error) (uint64, error
 	return batch.Lease, nil
 }
 
-// pushed takes a piece of an order, and pushes the order to the engine when it is complete.
+// pushed adds a piece to an order, and pushes the order to the engine when it is complete.
 func (c *conn) pushed(job int, body []byte) error {
 	p, err := decodePush(body)
 	if err != nil {
@@ -335,7 +335,7 @@ func (c *conn) pushed(job int, body []byte) error {
 		o.job, o.epoch, o.rank = job, p.epoch, p.rank
 	}
 	if p.first != len(o.order.Ends) || job != o.job || p.epoch != o.epoch || p.rank != o.rank {
-		return argument("piece of an order for epoch %d rank %d from batch %d on: the one before ended at batch %d of epoch %d rank %d; begin again with batch 0",
+		return argument("the piece is for epoch %d rank %d from batch %d on, and the previous piece ended at batch %d of epoch %d rank %d: begin again with batch 0",
 			p.epoch, p.rank, p.first, len(o.order.Ends), o.epoch, o.rank)
 	}
 	if len(o.order.Indices)+p.indices.len() > maxPushed || len(o.order.Ends)+p.sizes.len() > maxPushed {
@@ -352,11 +352,11 @@ func (c *conn) pushed(job int, body []byte) error {
 		return nil
 	}
 	order := o.order
-	c.dropPush() // from here on the order counts for itself
+	c.dropPush() // the pushed order has its own account
 	return c.s.engine.PushOf(job, schedule.Pusher{Pid: c.client.Pid, Session: c.client.Token}, p.epoch, p.rank, order)
 }
 
-// dropPush drops the partly received order, and its count of memory.
+// dropPush drops the partly received order, and releases its memory.
 func (c *conn) dropPush() {
 	c.s.engine.GiveOrders(c.push.bytes)
 	c.push = halfPushed{}

@@ -19,8 +19,7 @@ import (
 	"lcache/internal/surrogate"
 )
 
-// conn is one connection. Its reader reads frames, carries out the requests that have no answer, and queues the other requests. serve
-// answers these.
+// conn is one connection. Its reader reads frames, carries out the requests that have no answer, and queues the other requests. serve answers those.
 type conn struct {
 	s      *Server
 	c      *net.UnixConn
@@ -28,28 +27,28 @@ type conn struct {
 	client *deliver.Client
 	owner  bool   // the client is of the server's user, or of root
 	server string // name of this run of the server, from the answer to HELLO
-	others bool   // the client takes other samples than it names, and is told for which ones
-	along  bool   // the samples have parts, and the client takes them with a batch
+	others bool   // the client accepts substitutes, and is told which samples they are
+	along  bool   // the samples have parts, and the client accepts them with a batch
 	queue  chan *request
 
 	// The fields that follow belong to the answering goroutine.
-	out  []byte     // the answer; its memory is used again
+	out  []byte     // the answer; its memory is reused
 	mute bool       // a write has failed
-	asks bool       // the client has asked the server to stop
-	push halfPushed // the order that is being pushed
-	room int64      // taken for the answer
+	asks bool       // the client has requested a stop
+	push halfPushed // the partly received order
+	room int64      // bytes reserved for the answer
 
 	mu      sync.Mutex          // guards the fields that follow
 	open    map[uint32]*request // unanswered requests, by number
-	bytes   int                 // of the bodies of open
+	bytes   int                 // in the bodies of open
 	leases  map[uint64]uint32   // unreleased leases of this connection, each with its request
 	answers map[uint32]uint64   // the inverse of leases, for CANCEL
 	prune   int                 // number of leases above which answered looks for released ones
 	bye     bool                // the client has said BYE
-	jobs    []named             // by the connection's number less 1; only the answering goroutine appends
+	jobs    []named             // by the connection's number minus 1; only the answering goroutine appends
 }
 
-// halfPushed is an order that is being pushed in pieces.
+// halfPushed is an order of which some pieces were received.
 type halfPushed struct {
 	job         int
 	epoch, rank int
@@ -59,10 +58,10 @@ type halfPushed struct {
 
 type request struct {
 	frame
-	taken     int64              // room for the frame
+	taken     int64              // bytes reserved for the frame
 	cancelled bool               // by a CANCEL
 	stop      context.CancelFunc // while it is being answered
-	copied    bool               // of a COPIED: the loan had not ended before
+	copied    bool               // for COPIED: the temporary lease had not ended before
 }
 
 func newConn(s *Server, c *net.UnixConn) *conn {
@@ -70,7 +69,7 @@ func newConn(s *Server, c *net.UnixConn) *conn {
 		open: map[uint32]*request{}, leases: map[uint64]uint32{}, answers: map[uint32]uint64{}}
 }
 
-// serve runs the connection from its first frame to its end. ctx ends requests, and reading the wait for room for a frame.
+// serve runs the connection from its first frame to its end. ctx cancels requests, and reading cancels the wait for memory for a frame.
 func (c *conn) serve(ctx, reading context.Context) {
 	defer c.c.Close()
 	if err := c.welcome(); err != nil {
@@ -88,8 +87,8 @@ func (c *conn) serve(ctx, reading context.Context) {
 	go func() {
 		defer close(read)
 		end = c.read(reading)
-		if !c.s.isClosing() || !gone(end) && !errors.Is(end, context.Canceled) { // it waited for room
-			giveUp() // the client reads no more answers
+		if !c.s.isClosing() || !gone(end) && !errors.Is(end, context.Canceled) { // otherwise the reader waited for memory
+			giveUp() // the client reads no further answers
 		}
 		close(c.queue)
 	}()
@@ -108,12 +107,12 @@ func (c *conn) serve(ctx, reading context.Context) {
 	}
 }
 
-// gone reports whether the client or Shutdown closed a connection: that is no fault.
+// gone reports whether the client or Shutdown closed a connection, which is not an error.
 func gone(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, unix.EPIPE) || errors.Is(err, net.ErrClosed)
 }
 
-// leave ends the connection's part in the session.
+// leave ends the connection's use of the session.
 func (c *conn) leave() {
 	c.mu.Lock()
 	var leases []uint64
@@ -128,7 +127,7 @@ func (c *conn) leave() {
 	c.leaveJobs()
 }
 
-// welcome checks the client's credentials, reads HELLO, and answers it with the facts of the job and the shared memory.
+// welcome checks the client's credentials, reads HELLO, and answers it with the description of the job and the shared memory.
 func (c *conn) welcome() error {
 	pid, owner, err := peer(c.c, c.s.opts.AllowGroup)
 	if err != nil {
@@ -182,7 +181,7 @@ func (c *conn) welcome() error {
 	return nil
 }
 
-// late turns a passed deadline into the protocol's error, which names the frame, and a stream that broke off into io.EOF.
+// late replaces a passed deadline by the protocol's error, which names the frame, and an interrupted stream by io.EOF.
 func late(err error, frame string, limit time.Duration) error {
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
@@ -193,7 +192,7 @@ func late(err error, frame string, limit time.Duration) error {
 	return err
 }
 
-// read reads until the end of the stream, a frame that breaks the rules, or BYE.
+// read reads frames until the stream ends, a frame breaks the protocol, or BYE comes.
 func (c *conn) read(ctx context.Context) error {
 	for {
 		c.c.SetReadDeadline(time.Time{})
@@ -267,10 +266,10 @@ func (c *conn) enqueue(q *request) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.open[q.request] != nil {
-		return broken("request %d is sent again before it is answered", q.request)
+		return broken("request %d was sent again before its answer", q.request)
 	}
 	if len(c.open) >= c.s.limits.waiting || c.bytes+len(q.body) > c.s.limits.bytes {
-		return broken("%d requests of %d bytes wait to be answered, another one of %d bytes is too much", len(c.open), c.bytes, len(q.body))
+		return broken("too many unanswered requests: %d of %d bytes, and another one of %d bytes", len(c.open), c.bytes, len(q.body))
 	}
 	c.open[q.request] = q
 	c.bytes += len(q.body)
@@ -278,7 +277,7 @@ func (c *conn) enqueue(q *request) error {
 	return nil
 }
 
-// copied ends a loan at once, because the request in flight may wait for its memory. The answer to COPIED is queued.
+// copied ends a temporary lease at once, because the request in flight may wait for its memory. The answer to COPIED is queued.
 func (c *conn) copied(q *request) error {
 	loan, err := decodeCopied(q.body)
 	if err != nil {
@@ -303,7 +302,7 @@ func (c *conn) release(body []byte) error {
 	return nil
 }
 
-// forget removes the note of a lease. The caller holds c.mu.
+// forget removes a lease from the notes. The caller holds c.mu.
 func (c *conn) forget(lease uint64) {
 	if q, ok := c.leases[lease]; ok {
 		delete(c.leases, lease)
@@ -337,7 +336,7 @@ func (c *conn) cancel(body []byte) error {
 	return nil
 }
 
-// report passes the client's report of its times to the engine. A report of a rank that is not served here does not end the connection.
+// report passes the client's report of its times to the engine. A report for a rank that another server serves does not end the connection.
 func (c *conn) report(job int, body []byte) error {
 	r, err := decodeReport(body)
 	if err != nil {
@@ -350,8 +349,8 @@ func (c *conn) report(job int, body []byte) error {
 	return nil
 }
 
-// send writes one or more frames. After a write that fails nothing more is written. Frames that have arrived are still read, because they
-// may release leases.
+// send writes one or more frames. After a failed write it writes nothing more. The reader continues to read frames that have arrived, because they may
+// release leases.
 func (c *conn) send(b []byte) error {
 	if c.mute {
 		return net.ErrClosed
@@ -365,7 +364,7 @@ func (c *conn) send(b []byte) error {
 	return err
 }
 
-// sendMemory writes a frame, and passes a descriptor with its first byte.
+// sendMemory writes a frame, and sends a file descriptor with its first byte.
 func (c *conn) sendMemory(b []byte, memory *os.File) error {
 	raw, err := memory.SyscallConn() // Fd() would make the file blocking
 	if err != nil {
@@ -377,7 +376,7 @@ func (c *conn) sendMemory(b []byte, memory *os.File) error {
 		n, _, err = c.c.WriteMsgUnix(b, unix.UnixRights(int(fd)), nil)
 	})
 	if err := firstOf(controlErr, err); err != nil || n == len(b) {
-		return err // no empty write: it is an error if the client has closed since
+		return err // an empty write would fail if the client has closed since
 	}
 	_, err = c.c.Write(b[n:])
 	return err

@@ -10,12 +10,12 @@ import (
 	"lcache/internal/serve/deliver"
 )
 
-// argument returns the error of a request that asks for something impossible.
+// argument returns the error of a request with invalid arguments.
 func argument(format string, args ...any) error {
 	return &deliver.ArgumentError{Reason: fmt.Sprintf(format, args...)}
 }
 
-// tooLarge returns the error of a request whose answer does not fit: the client may ask for fewer samples at once.
+// tooLarge returns the error of a request whose answer does not fit a frame: the client may request fewer samples at once.
 func tooLarge(format string, args ...any) error {
 	return &deliver.ArgumentError{Reason: fmt.Sprintf(format, args...), TooLarge: true}
 }
@@ -30,7 +30,7 @@ func failureOf(err error) failure {
 		late  *deliver.TimeoutError
 		full  *deliver.RoomError
 		crowd *crowdedError
-		named interface{ SampleName() string } // source.SampleError: which sample it was
+		named interface{ SampleName() string } // source.SampleError: the name of the sample
 	)
 	switch {
 	case errors.As(err, &rule):
@@ -59,7 +59,7 @@ func failureOf(err error) failure {
 	return f
 }
 
-// sampleCode returns the code of a sample that can't be read, and ERROR's reason; "": for another reason.
+// sampleCode returns the code of a sample that can't be read, and ERROR's reason; "" for other reasons.
 func sampleCode(err error) (code errcode.Code, reason string) {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):

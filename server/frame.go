@@ -22,7 +22,7 @@ import (
 //	│  u32   │ u8 │ u8 │  u16  │   u32    │ length−8 B   │
 //	└────────┴────┴────┴───────┴──────────┴──────────────┘
 //
-// The length comes first, and alone decides how many bytes are read: a frame of an unknown type or version can be skipped, and ERROR is
+// The length comes first, and it alone determines how many bytes are read. So a frame of an unknown type or version can be skipped, and ERROR is
 // readable in all versions.
 const (
 	protocolVersion = 1
@@ -33,8 +33,8 @@ const (
 	loanHead        = 20                             // of a LOAN body: loan, count, next, total
 	maxBatch        = (maxFrame - 8 - loanHead) / 20 // samples: 20 bytes in a BATCH's columns for each
 	maxPushed       = 64 << 20                       // indices in one order, over all its pieces
-	readStep        = 256 << 10                      // bytes allocated before any has arrived
-	nowhere         = 0xffffffff                     // each of the three numbers of "no position"
+	readStep        = 256 << 10                      // bytes that are allocated before any of a body have arrived
+	nowhere         = 0xffffffff                     // value of the three numbers of a missing position
 )
 
 // Types of requests and answers.
@@ -70,7 +70,7 @@ const (
 	typeError      = 255
 )
 
-// A protocolError says which rule of docs/protocol.md the client broke. It ends the connection.
+// A protocolError names the rule of docs/protocol.md that the client broke. It ends the connection.
 type protocolError struct{ reason string }
 
 func (e *protocolError) Error() string { return e.reason }
@@ -80,7 +80,7 @@ func broken(format string, args ...any) error { return &protocolError{fmt.Sprint
 type frame struct {
 	version uint8
 	kind    uint8
-	job     int // flags: 0, or a number that JOB was answered with
+	job     int // flags: 0, or a number from an answer to JOB
 	request uint32
 	body    []byte
 }
@@ -111,7 +111,7 @@ func readHead(r *bufio.Reader, limit int) (f frame, rest int, err error) {
 	return f, int(length) - 8, nil
 }
 
-// readBody reads n bytes. Memory for a long body is allocated once its first bytes are here.
+// readBody reads n bytes. It allocates memory for a long body only after its first bytes have arrived.
 func readBody(r *bufio.Reader, n int) ([]byte, error) {
 	b := make([]byte, min(n, readStep))
 	if _, err := io.ReadFull(r, b); err != nil {
@@ -134,7 +134,7 @@ func noEOF(err error) error {
 	return err
 }
 
-// begin appends the header of a frame to b; finish puts in its length.
+// begin appends the header of a frame to b; finish fills in its length.
 func begin(b []byte, kind uint8, request uint32) []byte {
 	b = append(b, 0, 0, 0, 0, protocolVersion, kind, 0, 0)
 	return binary.LittleEndian.AppendUint32(b, request)
@@ -169,20 +169,20 @@ func appendJSON(b []byte, kind uint8, request uint32, v any) ([]byte, error) {
 		return b, err
 	}
 	if len(body)+8 > maxFrame {
-		return b, fmt.Errorf("answer of %d bytes does not fit a frame", len(body))
+		return b, fmt.Errorf("an answer of %d bytes does not fit a frame", len(body))
 	}
 	at := len(b)
 	return finish(append(begin(b, kind, request), body...), at), nil
 }
 
 func appendFailure(b []byte, request uint32, f failure) []byte {
-	f.Message = usage.UTF8(f.Message[:min(len(f.Message), 64<<10)]) // a message holds names, which may be long, and any bytes
+	f.Message = usage.UTF8(f.Message[:min(len(f.Message), 64<<10)]) // a message contains names, which may be long, and have any bytes
 	f.Sample = f.Sample[:min(len(f.Sample), 64<<10)]
 	b, _ = appendJSON(b, typeError, request, f) // can't fail: five strings that fit
 	return b
 }
 
-// appendBatch appends BATCH; with told, SERVED where samples are served in place of others.
+// appendBatch appends BATCH. If told is true and the batch has substitutes, it appends SERVED.
 func appendBatch(b []byte, request uint32, batch *deliver.Batch, told bool) []byte {
 	at := len(b)
 	told = told && isServed(batch)
@@ -201,12 +201,12 @@ func appendBatch(b []byte, request uint32, batch *deliver.Batch, told bool) []by
 	return finish(b, at)
 }
 
-// isServed reports whether some samples of a batch are served in place of others.
+// isServed reports whether a batch has substitutes.
 func isServed(batch *deliver.Batch) bool {
 	return batch.Requested != nil && !slices.Equal(batch.Requested, batch.Indices)
 }
 
-// appendLoan appends LOAN; with told, SERVEDLOAN where samples are served in place of others.
+// appendLoan appends LOAN. If told is true and the loan has substitutes, it appends SERVEDLOAN.
 func appendLoan(b []byte, request uint32, loan *deliver.Loan, told bool) []byte {
 	at := len(b)
 	told = told && isServed(loan.Batch)
@@ -236,7 +236,7 @@ func appendColumns(b []byte, batch *deliver.Batch) []byte {
 	return b
 }
 
-// pinned returns the shared memory that a batch's lease keeps, in KiB rounded up.
+// pinned returns the shared memory that a batch's lease pins, in KiB rounded up.
 func pinned(batch *deliver.Batch) uint32 { return uint32(min((batch.Pinned+1023)>>10, 1<<32-1)) }
 
 // appendNames appends NAMES with as many names as fit a frame, at least one. A name that does not fit a frame is an error.

@@ -11,7 +11,7 @@ import (
 	"lcache/sample"
 )
 
-// Requests and answers of importance (docs/protocol.md). OBSERVE and EPOCHEND have no answer.
+// Requests and answers of importance (docs/protocol.md). OBSERVE and EPOCHEND are not answered.
 const (
 	typeImportance = 17
 	typeObserve    = 18
@@ -24,10 +24,10 @@ const (
 	typeWeightsAre = 139
 )
 
-// mostIndices is how many indices an INDICES or WEIGHTS answer holds: those that fit a frame.
+// mostIndices is how many indices fit an INDICES or WEIGHTS answer.
 const mostIndices = (maxFrame - 8 - 8) / 4
 
-// u16s reads n numbers of two bytes. Like column it compares n with the bytes that are left first.
+// u16s reads n numbers of two bytes. Like column, it first compares n with the remaining bytes.
 func (r *body) u16s(n int) []uint16 {
 	if n > len(r.b)/2 {
 		r.bad, r.b = true, nil
@@ -41,7 +41,7 @@ func (r *body) u16s(n int) []uint16 {
 	return column
 }
 
-// floats reads n numbers of four bytes as u16s does.
+// floats reads n numbers of four bytes, like u16s.
 func (r *body) floats(n int) []float32 {
 	if n > len(r.b)/4 {
 		r.bad, r.b = true, nil
@@ -56,19 +56,19 @@ func (r *body) floats(n int) []float32 {
 	return column
 }
 
-// decodeObserve decodes OBSERVE. A number of samples that no observation may have is kept as an observation without any, which is refused and counted; a frame that does not
-// hold what it announces breaks the protocol.
+// decodeObserve decodes OBSERVE. A number of samples out of range gives an observation without samples, which is refused and counted later. A frame that
+// is shorter than its counts breaks the protocol.
 func decodeObserve(b []byte) (o score.Observation, err error) {
 	r := body{b: b}
 	head := r.u32()
 	o = score.Observation{Kind: uint8(head), Rank: uint16(head >> 16), Epoch: r.u32(), Batch: r.u32(), Node: sample.None}
 	n := uint64(r.u32())
 	if head>>8&0xff != 0 {
-		return o, broken("OBSERVE with %#x where 0 belongs", head>>8&0xff)
+		return o, broken("OBSERVE has %#x in a field that must be 0", head>>8&0xff)
 	}
 	each := uint64(8) // bytes of a sample: index and loss, or index and two counts
 	if r.bad || uint64(len(r.b)) < n*each {
-		return o, broken("OBSERVE does not hold as many numbers as it announces")
+		return o, broken("OBSERVE is shorter than its counts")
 	}
 	if n > score.MaxSamples {
 		return o, nil
@@ -86,7 +86,7 @@ func decodeObserve(b []byte) (o score.Observation, err error) {
 		}
 		o.Neighbours = r.column(k)
 	default:
-		return o, broken("OBSERVE of kind %d: there are 1, 2 and 3", o.Kind)
+		return o, broken("OBSERVE has kind %d: use 1, 2 or 3", o.Kind)
 	}
 	return o, r.end("OBSERVE")
 }
@@ -100,7 +100,8 @@ func (c *conn) observe(job int, b []byte) error {
 	return err
 }
 
-// observeRead carries out the OBSERVE frames that have been read whole, up to the first other frame: they come many at once, and need neither memory nor a deadline of their own.
+// observeRead carries out complete OBSERVE frames in the read buffer, up to the first other frame. They arrive many at once, and need neither memory nor
+// a deadline of their own.
 func (c *conn) observeRead() error {
 	for {
 		b, err := c.r.Peek(c.r.Buffered())
@@ -112,7 +113,7 @@ func (c *conn) observeRead() error {
 			n = 4 + uint64(binary.LittleEndian.Uint32(b))
 		}
 		if n < headerBytes || n > uint64(len(b)) || b[4] != protocolVersion || b[5] != typeObserve {
-			return nil // readFrame judges
+			return nil // readFrame reports the error
 		}
 		f := frame{kind: typeObserve, job: int(binary.LittleEndian.Uint16(b[6:]))}
 		if err := c.resolve(&f); err != nil {
@@ -167,7 +168,7 @@ func (c *conn) importance(ctx context.Context, q *request) error {
 		Run  string `json:"run"`
 	}{}
 	if len(q.body) > maxHello {
-		return argument("IMPORTANCE of %d bytes", len(q.body))
+		return argument("IMPORTANCE has %d bytes", len(q.body))
 	}
 	if err := surrogate.Unmarshal(q.body, &said); err != nil {
 		return broken("IMPORTANCE: %v", err)
@@ -179,7 +180,7 @@ func (c *conn) importance(ctx context.Context, q *request) error {
 	return err
 }
 
-// pageRequest asks for a part of a list of indices.
+// pageRequest requests a part of a list of indices.
 type pageRequest struct{ epoch, rank, first, count uint32 }
 
 func decodePage(b []byte, request string) (pageRequest, error) {
@@ -188,7 +189,7 @@ func decodePage(b []byte, request string) (pageRequest, error) {
 	return q, r.end(request)
 }
 
-// order answers ORDER: with a part of what a rank reads in an epoch.
+// order answers ORDER with a part of a rank's order in an epoch.
 func (c *conn) order(ctx context.Context, q *request) error {
 	p, err := decodePage(q.body, "ORDER")
 	if err != nil {
@@ -204,7 +205,7 @@ func (c *conn) order(ctx context.Context, q *request) error {
 	return err
 }
 
-// reevaluate answers REEVALUATE: with a part of the samples that a rank is to look at again.
+// reevaluate answers REEVALUATE with a part of the samples that a rank evaluates again.
 func (c *conn) reevaluate(ctx context.Context, q *request) error {
 	p, err := decodePage(q.body, "REEVALUATE")
 	if err != nil {
@@ -221,7 +222,7 @@ func (c *conn) reevaluate(ctx context.Context, q *request) error {
 	return err
 }
 
-// weightsRequest asks for weights of samples in an epoch.
+// weightsRequest requests weights of samples in an epoch.
 type weightsRequest struct {
 	epoch   uint32
 	indices []sample.Index
@@ -262,7 +263,7 @@ func appendWeights(b []byte, request uint32, weights []float32) []byte {
 	return finish(b, at)
 }
 
-// appendIndices appends INDICES: how many there are in all, how many follow, and those.
+// appendIndices appends INDICES: the total count, the count of this page, and the indices.
 func appendIndices(b []byte, request uint32, indices []uint32, total int) []byte {
 	at := len(b)
 	b = appendColumn(begin(b, typeIndicesAre, request), []uint32{uint32(total), uint32(len(indices))})

@@ -8,8 +8,8 @@ import (
 // mostJobs is how many jobs one connection may name.
 const mostJobs = 64
 
-// A client names the jobs that its requests belong to: JOB gives the server a token, and is answered with a number of this connection's, which stands in the flags of later
-// requests. 0 is the job of the server's own recipe.
+// A client's requests name a job. JOB sends the server a token; the answer is a number, valid on this connection, for the flags of later requests. 0 is
+// the job of the server's own recipe.
 
 // jobRequest is the body of JOB. Unknown keys are ignored.
 type jobRequest struct {
@@ -24,10 +24,10 @@ func decodeJob(b []byte) (jobRequest, error) {
 	return q, nil
 }
 
-// named is a job as one connection names it.
+// named is a job that a connection has joined.
 type named struct {
 	token  string
-	number int // of the engine
+	number int // the engine's number
 }
 
 // join answers JOB. The same token has the same number.
@@ -44,7 +44,7 @@ func (c *conn) join(q *request) error {
 	return err
 }
 
-// numberOf is the connection's number of a token's job.
+// numberOf returns the connection's number for a token's job.
 func (c *conn) numberOf(token string) (int, error) {
 	for i, j := range c.jobs { // only this goroutine changes the list
 		if j.token == token {
@@ -64,15 +64,15 @@ func (c *conn) numberOf(token string) (int, error) {
 	return len(c.jobs), nil
 }
 
-// leaveJobs ends the connection's part in its jobs.
+// leaveJobs leaves the connection's jobs.
 func (c *conn) leaveJobs() {
 	for _, j := range c.jobs {
 		c.s.engine.Leave(j.number)
 	}
 }
 
-// resolve puts the engine's number of a frame's job in the place of the connection's. It refuses a number that no JOB was answered with, and one that stands in a frame which
-// belongs to no job.
+// resolve replaces the connection's job number in a frame by the engine's. It refuses a number that no JOB was answered with, and a job number in a
+// frame that has none.
 func (c *conn) resolve(f *frame) error {
 	if f.job == 0 {
 		return nil
@@ -95,7 +95,7 @@ func position(job, epoch, rank, batch int) deliver.Position {
 	return deliver.Position{Job: job, Epoch: epoch, Rank: rank, Batch: batch}
 }
 
-// at is the position that a GET of a job names. Without one the job is named alone.
+// at returns the position in a GET of a job, or the job alone if the GET has no position.
 func (f *frame) at(said *deliver.Position) *deliver.Position {
 	switch {
 	case f.job == 0:

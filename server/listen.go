@@ -14,18 +14,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const sunPath = 107 // bytes of a path that sockaddr_un has room for, without the final NUL
+const sunPath = 107 // bytes for a path in sockaddr_un, without the final NUL
 
-// place is the location of the socket: a name in a directory that stays open. So the socket stays the same when the path is renamed, and the
-// path may be longer than sockaddr_un allows.
+// place is the location of the socket: a name in a directory that stays open. So the socket stays the same if the path is renamed, and the path may be
+// longer than sockaddr_un allows.
 type place struct {
 	path string // absolute
 	name string
 	dir  *os.File // O_PATH
-	ino  uint64   // of the socket file once it is ours
+	ino  uint64   // of our socket file, after listen
 }
 
-// openPlace opens the socket's directory. It makes the directory, but no parents of it: for its owner, and for the group to pass.
+// openPlace opens the socket's directory. If it is missing, openPlace creates it, but no parents. The owner may use it, and the group may pass it.
 func openPlace(path string, group int) (*place, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -33,7 +33,7 @@ func openPlace(path string, group int) (*place, error) {
 	}
 	parent := filepath.Dir(path)
 	if err := makeDir(parent, group); err != nil {
-		return nil, fmt.Errorf("make the socket's directory: %w", err)
+		return nil, fmt.Errorf("create the socket's directory: %w", err)
 	}
 	fd, err := unix.Open(parent, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -42,7 +42,7 @@ func openPlace(path string, group int) (*place, error) {
 	p := &place{path: path, name: filepath.Base(path), dir: os.NewFile(uintptr(fd), parent)}
 	if len(p.address()) > sunPath {
 		p.dir.Close()
-		return nil, fmt.Errorf("socket %s: its last name is longer than a socket's may be; choose another --socket", path)
+		return nil, fmt.Errorf("socket %s: its last element is too long for a socket; choose another --socket", path)
 	}
 	return p, nil
 }
@@ -57,22 +57,21 @@ func makeDir(dir string, group int) error {
 			err = os.Chmod(dir, 0o710)
 		}
 		if err != nil {
-			os.Remove(dir) // else the next attempt would find a directory that is for its owner alone
+			os.Remove(dir) // otherwise the next attempt would find a directory that only its owner may pass
 		}
 	}
 	return err
 }
 
-// advised adds to an error of chown which users may give the group to a file.
+// advised adds to an error of chown the users that may give the file to the group.
 func advised(err error, group int) error {
 	if errors.Is(err, unix.EPERM) {
-		return fmt.Errorf("%w: only a member of group %d, or root, can let it in", err, group)
+		return fmt.Errorf("%w: only root or a member of group %d may start a server for it", err, group)
 	}
 	return err
 }
 
-// closedTo returns the first directory on the way to the socket that members of a group may not pass; "": none. It does not look at access
-// control lists.
+// closedTo returns the first directory on the path to the socket that members of a group may not pass; "": none. It ignores access control lists.
 func (p *place) closedTo(group int) string {
 	var up []string
 	for dir := filepath.Dir(p.path); ; dir = filepath.Dir(dir) {
@@ -91,7 +90,7 @@ func (p *place) closedTo(group int) string {
 	return ""
 }
 
-// address returns the path for bind and connect, which is short.
+// address returns a short path for bind and connect.
 func (p *place) address() string {
 	if len(p.path) <= sunPath {
 		return p.path
@@ -99,8 +98,8 @@ func (p *place) address() string {
 	return fmt.Sprintf("/proc/self/fd/%d/%s", p.dir.Fd(), p.name)
 }
 
-// clear removes the socket file of a server that has died. A socket on which a process listens, or a file that is no socket, is an error. The
-// caller holds the cache's lock, so no other server clears this socket at the same time.
+// clear removes the socket file of a server that has died. It fails if a process listens on the socket, or if the file is not a socket. The caller holds
+// the cache's lock, so no other server clears this socket at the same time.
 func (p *place) clear() error {
 	var st unix.Stat_t
 	err := unix.Fstatat(int(p.dir.Fd()), p.name, &st, unix.AT_SYMLINK_NOFOLLOW)
@@ -111,7 +110,7 @@ func (p *place) clear() error {
 		return fmt.Errorf("look at socket %s: %w", p.path, err)
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFSOCK {
-		return fmt.Errorf("%s is there and is not a socket: remove it, or choose another --socket", p.path)
+		return fmt.Errorf("%s exists and is not a socket: remove it, or choose another --socket", p.path)
 	}
 	c, err := net.DialTimeout("unix", p.address(), time.Second)
 	if err == nil {
@@ -119,7 +118,7 @@ func (p *place) clear() error {
 		return fmt.Errorf("socket %s is in use%s: stop that server, or choose another --socket", p.path, listener(c))
 	}
 	if !errors.Is(err, syscall.ECONNREFUSED) {
-		return fmt.Errorf("socket %s is there, and whether a server uses it can't be told: %w", p.path, err)
+		return fmt.Errorf("cannot find out whether a server uses socket %s: %w", p.path, err)
 	}
 	if err := unix.Unlinkat(int(p.dir.Fd()), p.name, 0); err != nil {
 		return fmt.Errorf("remove the leftover socket %s: %w", p.path, err)
@@ -127,8 +126,7 @@ func (p *place) clear() error {
 	return nil
 }
 
-// listener names the process that listens at the other end of a connection; "": not known. The kernel noted it when the process began to
-// listen.
+// listener names the process that listens at the other end of a connection; "": unknown. The kernel records it when the process begins to listen.
 func listener(c net.Conn) string {
 	raw, err := c.(*net.UnixConn).SyscallConn()
 	if err != nil {
@@ -143,13 +141,13 @@ func listener(c net.Conn) string {
 	return said
 }
 
-// listen makes the socket. For a moment the socket has the mode that the umask leaves; peer checks a client that connects then, too.
+// listen creates the socket. For a moment the socket has the mode that the umask leaves, but peer also checks a client that connects then.
 func (p *place) listen(mode fs.FileMode, group int) (*net.UnixListener, error) {
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: p.address(), Net: "unix"})
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", p.path, err)
 	}
-	l.SetUnlinkOnClose(false) // remove does it, and only to our own
+	l.SetUnlinkOnClose(false) // remove deletes it, and only if it is ours
 	dir := int(p.dir.Fd())
 	if group > 0 {
 		err = advised(unix.Fchownat(dir, p.name, -1, group, unix.AT_SYMLINK_NOFOLLOW), group)

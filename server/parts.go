@@ -7,7 +7,7 @@ import (
 	"lcache/sample"
 )
 
-// appendParts appends PARTS, with as many samples as fit a frame, at least one.
+// appendParts appends PARTS with as many samples as fit a frame, at least one.
 func appendParts(b []byte, request uint32, samples [][]sample.Part) ([]byte, error) {
 	at := len(b)
 	b, fit := appendPartColumns(begin(b, typePartsAre, request), samples, maxFrame-8)
@@ -17,8 +17,8 @@ func appendParts(b []byte, request uint32, samples [][]sample.Part) ([]byte, err
 	return finish(b, at), nil
 }
 
-// appendPartColumns appends the body of PARTS, with as many samples as fit some bytes, and returns how many these are. Each extension is written once, in the order of its
-// first use.
+// appendPartColumns appends the body of PARTS with as many samples as fit into room bytes, and returns their number. Each extension is written once, in
+// the order of its first use.
 func appendPartColumns(b []byte, samples [][]sample.Part, room int) (_ []byte, fit int) {
 	place := map[string]uint32{}
 	var exts []string
@@ -34,7 +34,7 @@ func appendPartColumns(b []byte, samples [][]sample.Part, room int) (_ []byte, f
 			}
 		}
 		if size+more > room {
-			exts = exts[:fresh] // those of a sample that is left out
+			exts = exts[:fresh] // drops the extensions of the sample that did not fit
 			break
 		}
 		size += more
@@ -56,7 +56,8 @@ func appendPartColumns(b []byte, samples [][]sample.Part, room int) (_ []byte, f
 	return b, len(counts)
 }
 
-// appendBatchParts appends the parts of a batch's samples to its frame, which begins at a place and is the last one in b, if they fit. PARTS answers for those that don't.
+// appendBatchParts appends the parts of a batch's samples to its frame, if they fit. The frame begins at the given offset, and is the last one in b. A
+// client requests missing parts by PARTS.
 func appendBatchParts(b []byte, at int, samples [][]sample.Part) []byte {
 	longer, fit := appendPartColumns(b, samples, maxFrame-(len(b)-at-4))
 	if fit < len(samples) {

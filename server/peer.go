@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// peer returns the process that connected, and an error if its user may not connect. The server's user and root, who are its owners, may, and members
-// of the allowed group (0: none). A process that inherited the connection is not seen.
+// peer returns the process that connected, and an error if its user may not connect. The server's user and root may, and they are owners; so may members
+// of the allowed group (0: none). peer does not see a process that inherited the connection.
 func peer(c *net.UnixConn, group int) (pid int, owner bool, err error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -37,13 +37,13 @@ func peer(c *net.UnixConn, group int) (pid int, owner bool, err error) {
 		return 0, false, &deniedError{fmt.Sprintf("user %d may not use this server of user %d", cred.Uid, os.Geteuid())}
 	}
 	if cred.Pid <= 0 {
-		// Its leases could never end.
-		return 0, false, &deniedError{"the server can't see the client's process: they are in different pid namespaces"}
+		// Its leases would never end.
+		return 0, false, &deniedError{"the server can't see the client's process, because they are in different pid namespaces"}
 	}
 	return int(cred.Pid), owner, nil
 }
 
-// A deniedError refuses a client that may not be served.
+// A deniedError refuses a client that may not connect.
 type deniedError struct{ reason string }
 
 func (e *deniedError) Error() string { return e.reason }

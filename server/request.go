@@ -11,7 +11,7 @@ import (
 	"lcache/sample"
 )
 
-// body reads the numbers and columns of a request's body in turn. It remembers that one was missing, and end reports that, or bytes left.
+// body reads the numbers and columns of a request's body in turn. It remembers a missing one; end reports that, or leftover bytes.
 type body struct {
 	b   []byte
 	bad bool
@@ -37,7 +37,7 @@ func (n numbers) each(yield func(uint32) bool) {
 	}
 }
 
-// numbers reads n numbers. The client chose n, which may be more than there are bytes left.
+// numbers reads n numbers. The client chose n, so there may be fewer bytes left.
 func (r *body) numbers(n uint64) numbers {
 	if n > uint64(len(r.b))/4 {
 		r.bad, r.b = true, nil
@@ -61,10 +61,10 @@ func (r *body) column(n uint64) []uint32 {
 	return column
 }
 
-// end is an error that names the request, unless all of its body was read.
+// end returns an error that names the request, unless its whole body was read.
 func (r *body) end(request string) error {
 	if r.bad || len(r.b) > 0 {
-		return broken("%s does not hold as many numbers as it announces", request)
+		return broken("%s is shorter than its counts", request)
 	}
 	return nil
 }
@@ -109,7 +109,7 @@ func decodeList(b []byte, request string) ([]uint32, error) {
 	return list, r.end(request)
 }
 
-// labelsRequest asks for the labels of consecutive samples.
+// labelsRequest requests the labels of consecutive samples.
 type labelsRequest struct{ first, count uint32 }
 
 func decodeLabels(b []byte) (labelsRequest, error) {
@@ -118,18 +118,18 @@ func decodeLabels(b []byte) (labelsRequest, error) {
 	return q, r.end("LABELS")
 }
 
-// pushRequest is one piece of an order. Its numbers stay in the frame until there is memory for them.
+// pushRequest is one piece of an order. Its numbers stay in the frame until memory is reserved for them.
 type pushRequest struct {
 	epoch, rank    int
-	first          int  // batches in the pieces before
+	first          int  // number of batches in earlier pieces
 	more           bool // another piece follows
 	sizes, indices numbers
 }
 
-// bytes returns the memory that the piece takes.
+// bytes returns the memory that the piece needs.
 func (q *pushRequest) bytes() int64 { return int64(len(q.sizes) + len(q.indices)) }
 
-// addTo adds the piece to those before it.
+// addTo appends the piece to the earlier ones.
 func (q *pushRequest) addTo(o *schedule.Batches) {
 	end := uint32(len(o.Indices))
 	o.Ends, o.Indices = slices.Grow(o.Ends, q.sizes.len()), slices.Grow(o.Indices, q.indices.len())
@@ -156,13 +156,13 @@ func decodePush(b []byte) (pushRequest, error) {
 		return q, err
 	}
 	if more > 1 {
-		return q, broken("PUSH has %d as more", more)
+		return q, broken("PUSH has %d in its field more", more)
 	}
 	q.more = more == 1
 	return q, nil
 }
 
-// lendRequest asks for the samples of a CHUNK or GET from one of them on.
+// lendRequest requests the samples of a CHUNK or GET, beginning with one of them.
 type lendRequest struct {
 	kind  uint8 // typeChunk or typeGet
 	from  int   // number of the first sample in the batch
@@ -177,7 +177,7 @@ func decodeLend(b []byte) (lendRequest, error) {
 	var err error
 	switch {
 	case r.bad:
-		err = broken("LEND does not hold as many numbers as it announces")
+		err = broken("LEND is shorter than its counts")
 	case kind == typeChunk:
 		q.kind = typeChunk
 		q.chunk, err = decodeChunk(r.b)
@@ -185,7 +185,7 @@ func decodeLend(b []byte) (lendRequest, error) {
 		q.kind = typeGet
 		q.get, err = decodeGet(r.b)
 	default:
-		err = broken("LEND for a request of type %d: it is for CHUNK and GET", kind)
+		err = broken("LEND names a request of type %d: it must be a CHUNK or GET", kind)
 	}
 	return q, err
 }

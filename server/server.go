@@ -22,25 +22,25 @@ import (
 	"lcache/internal/quota"
 )
 
-// Options of Listen.
+// Options configure Listen.
 type Options struct {
-	Path       string      // of the socket; may be longer than 107 bytes. Listen makes its directory (0700, or 0710 for AllowGroup), but no parents
+	Path       string      // path of the socket; may be longer than 107 bytes. Listen creates its directory (0700, or 0710 for AllowGroup), but no parents
 	Mode       fs.FileMode // of the socket file; 0: 0600
 	AllowGroup int         // group that owns the socket file and whose members may connect; 0: none
 	Logger     *slog.Logger
 	Version    string // of this program, for the log
 
-	// Idle is how long the server may be without a client before the channel of Idle() is closed; 0: it is never closed. A client counts
-	// while its connection is open. The connection is open while the client refers to the shared memory.
+	// Idle is how long the server may be without a client before the channel Idle() is closed; 0: it is never closed. A client counts while its connection
+	// is open, which it is while the client maps the shared memory.
 	Idle time.Duration
-	// First is the least time from Serve until Idle() is closed, if no client has attached yet; 0: Idle.
+	// First is the minimum time from Serve until Idle() is closed, if no client has connected yet; 0: Idle.
 	First time.Duration
-	// Ends is told when the server will be without a client for too long: the time at which Idle() is closed unless a client comes. The zero time
-	// says that a client is there. Nil: nobody is told.
+	// Ends is called with the time at which Idle() will be closed unless a client comes. It is called with the zero time when a client is connected. It may
+	// be nil.
 	Ends func(at time.Time)
-	// Stoppable lets clients of the same user ask the server to stop, which closes the channel of Asked(). Without it they are refused.
+	// Stoppable lets clients of the same user request a stop, which closes the channel Asked(). Without it such requests are refused.
 	Stoppable bool
-	// Embedded is in the answer to HELLO: a training started the server for itself.
+	// Embedded is part of the answer to HELLO: a training process started the server for its own use.
 	Embedded bool
 }
 
@@ -64,29 +64,30 @@ type Server struct {
 	listener *net.UnixListener
 	closed   chan struct{}  // closed when Shutdown begins
 	idle     chan struct{}  // closed when the server was without a client for opts.Idle
-	asked    chan struct{}  // closed when a client asks the server to stop
+	asked    chan struct{}  // closed when a client requests a stop
 	asking   sync.Once      // closes asked
 	removed  sync.Once      // removes the socket file
 	running  sync.WaitGroup // connections, and Serve
-	received *quota.Share   // frames that are being received, and requests that are not answered
-	answers  *quota.Share   // answers that are not read
+	received *quota.Share   // frames that are being received, and unanswered requests
+	answers  *quota.Share   // unread answers
 	document atomic.Int64   // bytes of the last status document
 
-	telling sync.Mutex // held while opts.Ends is called, which gets the newest time last; mu is taken under it
+	telling sync.Mutex // held while opts.Ends is called, so that the newest time comes last; mu is taken under it
 
 	mu      sync.Mutex // guards the fields that follow
 	conns   map[*conn]struct{}
 	closing bool
 	giveUp  context.CancelFunc // cancels every request
-	noMore  context.CancelFunc // ends the wait for room for frames
+	noMore  context.CancelFunc // ends waits for memory for frames
 	alone   *time.Timer        // runs while no connection is open; nil without opts.Idle
 	isIdle  bool               // idle is closed
 	began   time.Time          // start of Serve
 	met     bool               // a client has attached
-	ends    time.Time          // when alone fires; zero: a client is there, or there is no opts.Idle
+	ends    time.Time          // when alone fires; zero: a client is connected, or opts.Idle is 0
 }
 
-// Listen makes the socket, and first removes the socket file of a server that has died. The caller holds the cache's lock. If a process
+// Listen creates the socket, and first removes the socket file of a server that has died. The caller holds the cache's lock. If another process listens
+// on the socket, the error names it.
 // listens on the socket already, the error names that process.
 func Listen(e *engine.Engine, o Options) (*Server, error) {
 	if o.Logger == nil {
@@ -109,7 +110,7 @@ func Listen(e *engine.Engine, o Options) (*Server, error) {
 		return nil, err
 	}
 	if dir := p.closedTo(o.AllowGroup); o.AllowGroup > 0 && dir != "" {
-		o.Logger.Warn("members of the group can't come to the socket: let them pass this directory, or choose another --socket", "group", o.AllowGroup, "directory", dir)
+		o.Logger.Warn("members of the group can't reach the socket: give them execute permission for this directory, or choose another --socket", "group", o.AllowGroup, "directory", dir)
 	}
 	each := max(leastFrames, e.MemoryLimit()/shareFrames) / 2
 	return &Server{engine: e, opts: o, received: e.Account().Share(maxFrame, each), answers: e.Account().Share(maxFrame, each), limits: defaultLimits, place: p, listener: l,
@@ -119,11 +120,11 @@ func Listen(e *engine.Engine, o Options) (*Server, error) {
 // Path returns the absolute path of the socket.
 func (s *Server) Path() string { return s.place.path }
 
-// Idle returns a channel that is closed when the server was without a client for Options.Idle. The time counts from Serve on. The caller
-// then calls Shutdown. A client that connects between the two gets the error that the server closes.
+// Idle returns a channel that is closed when the server was without a client for Options.Idle, counted from Serve on. The caller then calls Shutdown. A
+// client that connects in between gets the error that the server closes.
 func (s *Server) Idle() <-chan struct{} { return s.idle }
 
-// Asked returns a channel that is closed when a client asks the server to stop. The caller then calls Shutdown.
+// Asked returns a channel that is closed when a client requests a stop. The caller then calls Shutdown.
 func (s *Server) Asked() <-chan struct{} { return s.asked }
 
 func (s *Server) askToStop(pid int) {
@@ -133,14 +134,14 @@ func (s *Server) askToStop(pid int) {
 	})
 }
 
-// wait begins the time without a client. The caller holds mu, and calls tell when it does not.
+// wait starts the timer of a server without clients. The caller holds mu, and calls tell after it has released it.
 func (s *Server) wait(timer func(time.Duration)) {
 	after := s.idleAfter()
 	s.ends = time.Now().Add(after)
 	timer(after)
 }
 
-// tell says when the server ends, or that it does not. The caller does not hold mu.
+// tell reports to opts.Ends when the server ends, or that it does not. The caller does not hold mu.
 func (s *Server) tell() {
 	if s.opts.Ends == nil {
 		return
@@ -209,8 +210,8 @@ func (s *Server) Serve() error {
 		case errors.Is(err, net.ErrClosed):
 			return fmt.Errorf("accept on %s: %w", s.place.path, err)
 		default:
-			// Most likely there are no descriptors or no memory: clients in the backlog are served when there are some again.
-			s.opts.Logger.Warn("accept a client", "err", err)
+			// Most likely descriptors or memory are exhausted: clients in the backlog are served when some are free again.
+			s.opts.Logger.Warn("cannot accept a client", "err", err)
 			pause := time.NewTimer(50 * time.Millisecond)
 			select {
 			case <-pause.C:
@@ -262,9 +263,9 @@ func (s *Server) isClosing() bool {
 	return s.closing
 }
 
-// Shutdown stops accepting, lets each connection finish the request in flight, tells the clients that the server closes, and returns when
-// all goroutines have ended. A request that is still in flight after a third of ctx's time is cancelled: it may wait for memory that a client holds. When ctx
-// ends first, Shutdown closes the connections, and its error is the error of ctx.
+// Shutdown stops accepting, lets each connection finish the request in flight, notifies the clients that the server closes, and returns when all
+// goroutines have ended. It cancels a request that is still in flight after a third of ctx's time, because it may wait for memory that a client holds.
+// If ctx ends first, Shutdown closes the connections, and returns the error of ctx.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.mu.Lock()
 	first := !s.closing
@@ -284,7 +285,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 		s.listener.Close()
 		noMore()
 		for _, c := range conns {
-			c.c.CloseRead() // its reader reads the frames that have arrived, and then finds the server closing
+			c.c.CloseRead() // its reader reads the frames that have arrived, and then sees that the server closes
 		}
 	}
 	joined := make(chan struct{})

@@ -153,7 +153,7 @@ func TestSocketFile(t *testing.T) {
 		{"a plain file", plain, "is not a socket"},
 		{"a link", link, "is not a socket"},
 		{"no directory", filepath.Join(dir, "a", "b", "s.sock"), "directory"},
-		{"long name", filepath.Join(dir, strings.Repeat("n", 120)), "last name"},
+		{"long name", filepath.Join(dir, strings.Repeat("n", 120)), "too long"},
 	} {
 		s, err := Listen(e, Options{Path: tt.path})
 		if tt.refused != "" {

@@ -42,9 +42,9 @@ func TestStopNamesTheServer(t *testing.T) {
 	s := start(t, testEngine(t, nil), func(s *Server) { s.opts.Stoppable = true })
 	c := attach(t, s, "")
 	for body, want := range map[string]string{
-		"":                  "STOP names no server",
-		"0123456789abcdef":  "STOP names another run of the server",
-		c.info.Server + " ": "STOP names another run of the server",
+		"":                  "STOP has no body",
+		"0123456789abcdef":  "STOP names an earlier run",
+		c.info.Server + " ": "STOP names an earlier run",
 	} {
 		f := c.ask(typeStop, []byte(body))
 		if f.kind != typeError || !strings.Contains(string(f.body), `"argument"`) || !strings.Contains(string(f.body), want) {

@@ -1,11 +1,10 @@
 package plan
 
-// halvings is how often a bisection halves its interval: beyond it floats have no more digits.
+// halvings is how often a bisection halves its interval: after that many, floats have no more digits.
 const halvings = 100
 
-// BestAdmission returns the share of the dataset with which an epoch of a policy is shortest, and that epoch. Holding less
-// than fits can be faster: disk and source work side by side, and a disk that is the slower of both may leave more to the
-// source.
+// BestAdmission returns the share of the dataset with which an epoch of a policy is shortest, and that epoch. It can be less than what fits, because
+// disk and source work at the same time, and a slow disk may leave more to the source.
 func (m *Model) BestAdmission(p Policy) (admit float64, e Epoch) {
 	e = m.epochAt(p, m.f.Admit)
 	if e.Seconds.Disk <= e.Seconds.others() {
@@ -26,8 +25,8 @@ func (m *Model) BestAdmission(p Policy) (admit float64, e Epoch) {
 	return e.Hit, e
 }
 
-// SmallestCache returns the least budget with which the best epoch of a policy is within 2 % of the best that any budget
-// gives; 0 if the policy gains nothing by a cache.
+// SmallestCache returns the smallest budget with which the best epoch of a policy is within 2 % of the best with any budget; 0 if the policy gains
+// nothing by a cache.
 func (m *Model) SmallestCache(p Policy) float64 {
 	best := func(budget float64) float64 {
 		_, e := m.with(func(f *Facts) { f.CacheBytes = budget }).BestAdmission(p)

@@ -5,26 +5,26 @@ import (
 	"math"
 )
 
-// Two constants of the choice between layouts.
+// Constants of the choice between layouts.
 const (
-	worthReordering = 1.05 // static is kept up to this many times the log's epoch: it writes nothing
-	mostLeftOut     = 0.05 // of the samples of an epoch, for a log to make sense
+	worthReordering = 1.05 // static is kept if its epoch is at most this many times the log's, because static writes nothing
+	mostLeftOut     = 0.05 // largest share of samples that an epoch may leave out with a log
 )
 
-// Advice is the layout that a cache should have, and why.
+// Advice is the layout that a cache should have, and the reason.
 type Advice struct {
 	Layout        Policy  `json:"layout"` // Log or Static
 	Reason        string  `json:"reason"` // one sentence
-	Remark        string  `json:"-"`      // why it is not what the times alone say; "": it is
+	Remark        string  `json:"-"`      // why the layout is not the one that the times alone favour; "": it is
 	Log           Epoch   `json:"-"`      // at its best admission
 	Static        Epoch   `json:"-"`      // at its best admission
 	LogEpochS     float64 `json:"log_epoch_s"`
-	StaticEpochS  float64 `json:"static_epoch_s"` // both while holding all that fits
+	StaticEpochS  float64 `json:"static_epoch_s"` // both while the cache holds all samples that fit
 	SmallestCache float64 `json:"smallest_cache_bytes"`
 	WritesPerDay  float64 `json:"written_per_day"`
 }
 
-// Chosen is the epoch of the chosen layout at its best admission.
+// Chosen returns the epoch of the chosen layout at its best admission.
 func (a Advice) Chosen() Epoch {
 	if a.Layout == Log {
 		return a.Log
@@ -32,9 +32,9 @@ func (a Advice) Chosen() Epoch {
 	return a.Static
 }
 
-// MemoryError says that no layout fits into the memory.
+// MemoryError reports that no layout fits into the memory.
 type MemoryError struct {
-	Needs float64 // bytes, of the layout that needs less
+	Needs float64 // bytes, for the layout that needs less
 	Limit float64
 }
 
@@ -42,8 +42,8 @@ func (e *MemoryError) Error() string {
 	return fmt.Sprintf("no layout fits into %.0f MB of memory: the smaller one needs %.0f MB", e.Limit/1e6, math.Ceil(e.Needs/1e6))
 }
 
-// Auto chooses between log and static: by what the job allows, then by the epoch's time, then by memory, then by wear. Over
-// several nodes with peers both are spread over them. The error is a *MemoryError if neither fits.
+// Auto chooses between log and static: by the job's constraints, then by the time of an epoch, then by memory, then by write volume. With several nodes
+// that are peers, both layouts are spread over them. The error is a *MemoryError if neither fits.
 func (m *Model) Auto() (Advice, error) {
 	log, static := m.layouts()
 	a := Advice{LogEpochS: m.Epoch(log).EpochS, StaticEpochS: m.Epoch(static).EpochS}
@@ -68,7 +68,7 @@ func (m *Model) Auto() (Advice, error) {
 	return a, nil
 }
 
-// layouts are the two candidates.
+// layouts returns the two candidates.
 func (m *Model) layouts() (log, static Policy) {
 	if m.f.Nodes > 1 && !m.f.WithoutPeers {
 		return PeerLog, PeerStatic
@@ -76,15 +76,15 @@ func (m *Model) layouts() (log, static Policy) {
 	return Log, Static
 }
 
-// byJob is what the job decides by itself, if it does.
+// byJob returns the layout that the job's constraints determine, if they do.
 func (m *Model) byJob(a Advice) (Policy, string) {
 	switch {
 	case m.f.Nodes > 1 && m.f.WithoutPeers:
-		return Static, "only a part of the world's ranks read here, and without peers a log would read and write everything to deliver a part"
+		return Static, "only some of the job's ranks read here, and without peers a log would read and write all samples to deliver some"
 	case m.f.LeftOut > mostLeftOut:
 		return Static, fmt.Sprintf("an epoch leaves out %.0f %% of the samples, and a log would read and write them too", 100*m.f.LeftOut)
 	case m.f.Epochs == 1:
-		return Log, "there is one epoch: its order is read, and nothing is written for a next one"
+		return Log, "there is only one epoch: it is read in order, and nothing is written for a next one"
 	}
 	return "", ""
 }
@@ -103,7 +103,7 @@ func (m *Model) byTime(a Advice) (Policy, string) {
 		seconds(log), a.Log.BoundBy, seconds(static), a.Static.BoundBy, gigabytes(a.Log.WritesPerDay()))
 }
 
-// byMemory turns to the other layout where the chosen one does not fit.
+// byMemory switches to the other layout if the chosen one does not fit.
 func (m *Model) byMemory(a *Advice, log Policy) error {
 	z, _, logFits := m.arena(log, a.Log.Hit < 1)
 	need := map[Policy]float64{Log: z.MemoryBytes, Static: a.Static.MemoryBytes}
@@ -115,13 +115,12 @@ func (m *Model) byMemory(a *Advice, log Policy) error {
 	case !fits[other]:
 		return &MemoryError{Needs: min(need[Log], need[Static]), Limit: m.f.MemoryBytes}
 	}
-	a.Reason = fmt.Sprintf("%s, but %s needs %s of memory and may take %s", a.Reason, a.Layout, gigabytes(need[a.Layout]), gigabytes(m.f.MemoryBytes))
+	a.Reason = fmt.Sprintf("%s, but %s needs %s of memory and the limit is %s", a.Reason, a.Layout, gigabytes(need[a.Layout]), gigabytes(m.f.MemoryBytes))
 	a.Layout = other
 	return nil
 }
 
-// byWear holds less where a log would write more than the drives are meant for, and turns to static where that is no
-// faster.
+// byWear reduces the admitted share if a log would write more than the drives are rated for. If that is no faster than static, it switches to static.
 func (m *Model) byWear(a *Advice, log Policy) {
 	limit := m.f.WearPerDay
 	if a.Layout != Log || limit == 0 || m.f.Epochs == 1 || a.Log.WritesPerDay() <= limit {
@@ -140,12 +139,12 @@ func (m *Model) byWear(a *Advice, log Policy) {
 	less := m.epochAt(log, lo)
 	if a.Static.Fits && (m.f.AsHeld || a.Static.EpochS <= worthReordering*less.EpochS) {
 		a.Layout = Static
-		a.Remark = fmt.Sprintf("that is more than the drives are meant for, %s a day", gigabytes(limit))
-		a.Reason = fmt.Sprintf("%s, but the drives are meant for %s a day; in place an epoch takes %s and writes nothing", a.Reason, gigabytes(limit), seconds(a.Static.EpochS))
+		a.Remark = fmt.Sprintf("that is more than the drives are rated for, %s a day", gigabytes(limit))
+		a.Reason = fmt.Sprintf("%s, but the drives are rated for %s a day; in place an epoch takes %s and writes nothing", a.Reason, gigabytes(limit), seconds(a.Static.EpochS))
 		return
 	}
 	a.Log = less
-	a.Reason = fmt.Sprintf("reordered an epoch takes %s while only %.0f %% are held: all that fits would write %s a day, and the drives are meant for %s",
+	a.Reason = fmt.Sprintf("reordered an epoch takes %s with %.0f %% of the samples held: holding all that fits would write %s a day, and the drives are rated for %s",
 		seconds(less.EpochS), 100*less.Hit, too, gigabytes(limit))
 }
 

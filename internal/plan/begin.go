@@ -6,86 +6,85 @@ import (
 	"time"
 )
 
-// WaitedEnough is how long consumers must have waited, in sum, before the prefetcher counts as too slow.
+// WaitedEnough is how long the training loops must have waited, in sum, before the prefetcher counts as too slow.
 const WaitedEnough = 300 * time.Millisecond
 
-// TooLate is the share of the epoch after which nothing is sorted into it any more.
+// TooLate is the share of an epoch after which the log is no longer sorted into it.
 const TooLate = 0.25
 
 // The third constant of the rule of a beginning.
 const (
-	worthSorting = 1.25 // a sort must win by this factor: it costs a write of all the log holds
+	worthSorting = 1.25 // a sort must be faster by this factor, because it rewrites the whole log
 )
 
-// ReconsiderEvery is the longest time after an answer of Wait until the question is worth asking again.
+// ReconsiderEvery is the longest time until the choice should be made again after Wait.
 const ReconsiderEvery = 5 * time.Second
 
-// ReconsiderAfter is when the question is worth asking again, after an answer of Wait to an epoch whose rest is expected to take some seconds: often enough that it
-// is not TooLate by then. At 5 s an epoch of 20 s would have one answer only.
+// ReconsiderAfter returns the time until the choice should be made again after Wait, for an epoch that is expected to take restSeconds more. It is short
+// enough for several choices before TooLate: with 5 s, an epoch of 20 s would have only one.
 func ReconsiderAfter(restSeconds float64) time.Duration {
-	if !(restSeconds >= 0) { // not known
+	if !(restSeconds >= 0) { // unknown
 		return ReconsiderEvery
 	}
 	return time.Duration(min(ReconsiderEvery.Seconds(), restSeconds/20) * float64(time.Second))
 }
 
-// Choice is what a job does that begins over a full log in another order.
+// Choice is what a job should do that begins over a full log in another order.
 type Choice int
 
-// The choices. Whatever is chosen, the prefetcher reads by place until a sort delivers.
+// The choices. In each case the prefetcher uses random reads until a sort delivers.
 const (
-	Wait  Choice = iota // read by place; ask again after ReconsiderEvery
-	Sort                // sort the log into the epoch that is being read, beside the prefetcher
-	Place               // read by place to the end of this epoch; do not ask again
+	Wait    Choice = iota // use random reads; choose again after ReconsiderEvery
+	Sort                  // sort the log into the current epoch, while the prefetcher reads
+	InPlace               // use random reads to the end of this epoch; do not choose again
 )
 
-// String returns the choice's name, as log messages say it.
+// String returns the choice's name for log messages.
 func (c Choice) String() string {
 	switch c {
 	case Wait:
 		return "wait"
 	case Sort:
 		return "sort"
-	case Place:
-		return "place"
+	case InPlace:
+		return "in place"
 	}
 	return fmt.Sprintf("Choice(%d)", int(c))
 }
 
-// Beginning describes a job whose log is full, but laid out in another order than the one the job reads: the everyday
-// second run. The engine fills it with rates it measured, a plan with rates from the device line. Rates are bytes/s; one
-// of 0 (or below, or not a number) is not known yet.
+// Beginning describes a job whose log is full, but in another order than the job's, as in every second run with another seed. The engine fills it with
+// measured rates, a plan with rates of the device. Rates are in bytes/s; a rate of 0, a negative one or NaN is not known yet.
 type Beginning struct {
 	Left      uint64        // R: bytes that this epoch still delivers from the log
 	Held      uint64        // S: bytes that the log holds
-	Waited    time.Duration // how long consumers have waited for the prefetcher, in sum
-	Delivered float64       // the share of the epoch that is delivered, 0 to 1
-	Last      bool          // the job ends with this epoch: nothing is written on for a next one
+	Waited    time.Duration // how long the training loops have waited for the prefetcher, in sum
+	Delivered float64       // the delivered share of the epoch, 0 to 1
+	Last      bool          // the job ends with this epoch: no next epoch is written
 
-	Place float64 // the prefetcher's rate, reading by place
-	Sort  float64 // the pass's rate when it sorts: each byte read and written counts once
-	Read  float64 // the pass's rate when it only reads, in order
+	Place float64 // the prefetcher's rate with random reads
+	Sort  float64 // the scan's rate during a sort: each byte counts once, although it is read and written
+	Read  float64 // the scan's rate when it only reads
 
-	Source    float64 // what the source delivers
-	MissBytes uint64  // what the source still has to deliver in this epoch
+	Source    float64 // the source's rate
+	MissBytes uint64  // bytes that the source still has to deliver in this epoch
 
-	Device     DiskLine // the disk's limits; the zero value limits nothing, and the rates decide alone
-	BlockBytes float64  // the pass's requests; 0 means 1 MiB
+	Device     DiskLine // the disk's limits; with the zero value the rates decide alone
+	BlockBytes float64  // size of the scan's requests; 0 means 1 MiB
 }
 
-// Decide returns what the job should do now, the seconds that the rest of the epoch takes by place and with a sort
-// (NaN while unknown), and a sentence that says why. It sorts if consumers have waited for the prefetcher for 0.3 s in
-// sum and reading by place takes more than 1.25 times as long as sorting, until a quarter of the epoch is delivered.
+// Decide returns what the job should do now, the seconds that the rest of the epoch takes with random reads and with a sort (NaN if unknown), and a
+// sentence with the reason. It chooses a sort if the training loops have waited for the prefetcher for 0.3 s in sum, random reads take more than 1.25
+// times as long as a sort, and less than a quarter of the epoch is delivered.
 func (b Beginning) Decide() (choice Choice, placeSeconds, sortSeconds float64, why string) {
 	placeSeconds, sortSeconds = b.placeSeconds(), b.sortSeconds()
-	times := fmt.Sprintf("the rest of the epoch takes %.3g s by place, %.3g s with a sort", placeSeconds, sortSeconds)
+	times := fmt.Sprintf("the rest of the epoch takes %.3g s with random reads, %.3g s with a sort", placeSeconds, sortSeconds)
 	switch {
 	case b.Left == 0 || b.Held == 0:
-		return Place, placeSeconds, sortSeconds, "the log holds nothing that this epoch still needs"
-	case !(b.Delivered < TooLate): // a share that is not a number is too late as well
-		return Place, placeSeconds, sortSeconds, fmt.Sprintf("a sort pays only before a quarter of the epoch is delivered, and %.0f %% is", 100*b.Delivered)
+		return InPlace, placeSeconds, sortSeconds, "the log holds nothing that this epoch still needs"
+	case !(b.Delivered < TooLate): // NaN counts as too late
+		return InPlace, placeSeconds, sortSeconds, fmt.Sprintf("a sort pays only before a quarter of the epoch is delivered, and %.0f %% is", 100*b.Delivered)
 	case b.Waited < WaitedEnough:
-		return Wait, placeSeconds, sortSeconds, fmt.Sprintf("consumers have waited only %.1f s for reads by place", b.Waited.Seconds())
+		return Wait, placeSeconds, sortSeconds, fmt.Sprintf("the training loops have waited only %.1f s for random reads", b.Waited.Seconds())
 	case math.IsNaN(placeSeconds) || math.IsNaN(sortSeconds):
 		return Wait, placeSeconds, sortSeconds, b.unknown() + " is not known yet"
 	case placeSeconds > worthSorting*sortSeconds:
@@ -94,8 +93,8 @@ func (b Beginning) Decide() (choice Choice, placeSeconds, sortSeconds float64, w
 	return Wait, placeSeconds, sortSeconds, times + ": not enough to pay for a sort"
 }
 
-// placeSeconds is max(R/r_place, T_disk(read R+S, write S)): the prefetcher serves this epoch, and the pass lays out the
-// next one beside it. In the last epoch there is no pass.
+// placeSeconds returns max(R/r_place, T_disk(read R+S, write S)): the prefetcher serves this epoch, and the scan lays out the next one at the same time.
+// In the last epoch there is no scan.
 func (b Beginning) placeSeconds() float64 {
 	left, held := float64(b.Left), float64(b.Held)
 	seconds := at(left, b.Place)
@@ -105,8 +104,8 @@ func (b Beginning) placeSeconds() float64 {
 	return max(seconds, at(float64(b.MissBytes), b.Source))
 }
 
-// sortSeconds is S/b_sort + T_disk(read R, write S): the pass sorts all that the log holds, then reads the rest of this
-// epoch in order and writes it on. In the last epoch it only reads: S/b_sort + R/b_read.
+// sortSeconds returns S/b_sort + T_disk(read R, write S): the scan sorts the whole log, then reads the rest of this epoch in order and writes it to the
+// next log. In the last epoch it only reads: S/b_sort + R/b_read.
 func (b Beginning) sortSeconds() float64 {
 	left, held := float64(b.Left), float64(b.Held)
 	then := at(left, b.Read)
@@ -124,22 +123,22 @@ func (b Beginning) disk(read, write float64) float64 {
 	return b.Device.Seconds(Transfer{read, request}, Transfer{write, request})
 }
 
-// unknown names the first rate that a decision lacks.
+// unknown names the first rate that a decision needs and that is unknown.
 func (b Beginning) unknown() string {
 	switch {
 	case !known(b.Place):
-		return "the rate of reads by place"
+		return "the rate of random reads"
 	case !known(b.Sort):
 		return "the rate of a sort"
 	case !known(b.Read):
-		return "the rate of reads in order"
+		return "the rate of sequential reads"
 	case b.MissBytes > 0 && !known(b.Source):
 		return "the source's rate"
 	}
 	return "the device's rate"
 }
 
-// at is the time that an amount takes at a measured rate: NaN while the rate is not known, 0 for nothing.
+// at returns the time that an amount takes at a measured rate: NaN if the rate is unknown, 0 for an amount of 0.
 func at(amount, rate float64) float64 {
 	switch {
 	case amount == 0:

@@ -32,21 +32,21 @@ func TestBeginningDecides(t *testing.T) {
 		{"nobody waits, so nothing is written", func(b *Beginning) { b.Waited = 299 * time.Millisecond }, 16e3, Wait, "waited only"},
 		{"0.3 s of waiting is enough", func(b *Beginning) { b.Waited = 300 * time.Millisecond }, 16e3, Sort, ""},
 		{"just before a quarter is delivered", func(b *Beginning) { b.Delivered = 0.2499 }, 16e3, Sort, ""},
-		{"a quarter is delivered", func(b *Beginning) { b.Delivered = 0.25 }, 16e3, Place, "quarter"},
-		{"the share is not a number", func(b *Beginning) { b.Delivered = math.NaN() }, 16e3, Place, "quarter"},
+		{"a quarter is delivered", func(b *Beginning) { b.Delivered = 0.25 }, 16e3, InPlace, "quarter"},
+		{"the share is not a number", func(b *Beginning) { b.Delivered = math.NaN() }, 16e3, InPlace, "quarter"},
 		{"the last epoch, 16 KB: one write beats reading by place", func(b *Beginning) { b.Last = true }, 16e3, Sort, ""},
 		{"the last epoch, 400 KB: it does not", func(b *Beginning) { b.Last = true }, 400e3, Wait, "not enough"},
 		{"the last epoch has little left: sorting everything does not pay", func(b *Beginning) { b.Last, b.Left = true, 5e8 }, 16e3, Wait, "not enough"},
 		{"the source binds both", func(b *Beginning) { b.MissBytes, b.Source = 10e9, 30e6 }, 16e3, Wait, "not enough"},
 		{"the source is fast enough to leave it to the disk", func(b *Beginning) { b.MissBytes, b.Source = 10e9, 300e6 }, 16e3, Sort, ""},
 		{"the source's rate is not known", func(b *Beginning) { b.MissBytes = 1 }, 16e3, Wait, "source's rate"},
-		{"reads by place are not measured yet", func(b *Beginning) { b.Place = 0 }, 16e3, Wait, "by place is not known"},
+		{"reads by place are not measured yet", func(b *Beginning) { b.Place = 0 }, 16e3, Wait, "random reads is not known"},
 		{"the sort is not measured yet", func(b *Beginning) { b.Sort = math.NaN() }, 16e3, Wait, "sort is not known"},
-		{"the pass is not measured yet", func(b *Beginning) { b.Read = -1 }, 16e3, Wait, "in order is not known"},
+		{"the pass is not measured yet", func(b *Beginning) { b.Read = -1 }, 16e3, Wait, "sequential reads is not known"},
 		{"a rate is infinite", func(b *Beginning) { b.Place = math.Inf(1) }, 16e3, Wait, ""},
 		{"measured rates alone decide without a device line", func(b *Beginning) { b.Device = DiskLine{} }, 16e3, Sort, ""},
-		{"the log holds nothing", func(b *Beginning) { b.Held = 0 }, 16e3, Place, "nothing"},
-		{"everything is delivered", func(b *Beginning) { b.Left = 0 }, 16e3, Place, "nothing"},
+		{"the log holds nothing", func(b *Beginning) { b.Held = 0 }, 16e3, InPlace, "nothing"},
+		{"everything is delivered", func(b *Beginning) { b.Left = 0 }, 16e3, InPlace, "nothing"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			b := secondRun(tc.sample)
@@ -90,7 +90,7 @@ func FuzzBeginning(f *testing.F) {
 	f.Fuzz(func(t *testing.T, left, held uint64, waited int64, delivered float64, last bool, place, sort, read, source float64, miss uint64, bps, iops, block float64) {
 		b := Beginning{left, held, time.Duration(waited), delivered, last, place, sort, read, source, miss, DiskLine{ReadBPS: bps, CombinedIOPS: iops}, block}
 		got, p, s, why := b.Decide()
-		if got != Wait && got != Sort && got != Place || why == "" {
+		if got != Wait && got != Sort && got != InPlace || why == "" {
 			t.Fatalf("%v %q", got, why)
 		}
 		if got == Sort && !(p > s && b.Waited >= WaitedEnough && delivered < TooLate) {

@@ -2,7 +2,7 @@ package plan
 
 import "math"
 
-// Crossover is where reordering stops to pay on a disk, for large blocks.
+// Crossover is the sample size above which reordering no longer pays on a disk, with large blocks.
 type Crossover struct {
 	SampleBytes float64 `json:"sample_bytes"` // reordering pays below this size; 0 if nothing limits reads
 }
@@ -12,14 +12,14 @@ func (d DiskLine) Crossover() Crossover {
 	return Crossover{SampleBytes: per(1, d.tauLog()*d.randomIOPS())}
 }
 
-// IOPSCrossover returns the operations/s above which samples of a size are as fast in place.
+// IOPSCrossover returns the operations/s above which reading samples of a size in place is as fast as reordering.
 func (d DiskLine) IOPSCrossover(sample float64) float64 { return per(1, d.tauLog()*sample) }
 
-// CombinedCrossover returns the combined bandwidth below which samples of a size are as fast in place, on a disk with
-// combined caps.
+// CombinedCrossover returns the combined bandwidth below which reading samples of a size in place is as fast as reordering, on a disk with combined
+// limits.
 func (d DiskLine) CombinedCrossover(sample float64) float64 { return 2 * d.randomIOPS() * sample }
 
-// MixCrossover returns φ above which samples of a size are as fast in place; not clipped to 0 and 1.
+// MixCrossover returns φ above which reading samples of a size in place is as fast as reordering. It is not clipped to 0 and 1.
 func (d DiskLine) MixCrossover(sample float64) float64 {
 	x, y := per(1, d.ReadBPS), per(1, d.WriteBPS)
 	if min(x, y) == 0 {
@@ -28,18 +28,18 @@ func (d DiskLine) MixCrossover(sample float64) float64 {
 	return (d.tauStatic(sample, 0) - max(x, y)) / min(x, y)
 }
 
-// tauStatic is the disk seconds per byte of samples read in place, each in 1+x reads.
+// tauStatic returns the disk seconds per byte of samples read in place, each in 1+x reads.
 func (d DiskLine) tauStatic(sample, x float64) float64 {
 	return d.Seconds(Transfer{1 + pageBytes/sample, (sample + pageBytes) / (1 + x)}, Transfer{})
 }
 
-// Mixed is the third layout: a share of each epoch's samples is kept in order, the rest in place. It is not built.
+// Mixed is a third layout, which lcache does not implement: a share of each epoch's samples is kept in order, the rest in place.
 type Mixed struct {
 	ShareInOrder float64 `json:"share_in_order"`
 	BytesPerS    float64 `json:"bytes_per_s"`
 }
 
-// BestMix returns the best mixed layout for a disk with combined caps on bytes and operations: 0 of both if it has none.
+// BestMix returns the best mixed layout for a disk with combined limits of bytes and operations; zero if it has none.
 func (d DiskLine) BestMix(sample float64) Mixed {
 	b, i, u := d.CombinedBPS, d.CombinedIOPS, d.OpBytes
 	if u == 0 {

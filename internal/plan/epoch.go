@@ -1,6 +1,6 @@
 package plan
 
-// Seconds are how long each resource is busy in an epoch. They work side by side.
+// Seconds are how long each resource is busy in an epoch. They work at the same time.
 type Seconds struct {
 	Disk     float64 `json:"disk"`
 	Source   float64 `json:"source"`
@@ -9,10 +9,10 @@ type Seconds struct {
 	Consumer float64 `json:"consumer"`
 }
 
-// others is the slowest beside the disk.
+// others returns the time of the slowest resource other than the disk.
 func (s Seconds) others() float64 { return max(s.Source, s.Network, s.Decode, s.Consumer) }
 
-// slowest is the time of the epoch and the resource that makes it so; the consumer where several do.
+// slowest returns the time of the epoch and the bottleneck. If several are equal, it is the consumer.
 func (s Seconds) slowest() (float64, string) {
 	most, name := s.Consumer, "consumer"
 	for _, other := range []struct {
@@ -26,29 +26,29 @@ func (s Seconds) slowest() (float64, string) {
 	return most, name
 }
 
-// Epoch is one steady epoch of one policy. Bytes and seconds are per node.
+// Epoch is one steady epoch of a policy. Bytes and seconds are per node.
 type Epoch struct {
 	Policy       Policy  `json:"policy"`
 	Hit          float64 `json:"hit"`
-	ReadBytes    float64 `json:"read_bytes"`    // from disk, with what reads by place take in vain
+	ReadBytes    float64 `json:"read_bytes"`    // from disk, including the gaps that random reads read
 	WriteBytes   float64 `json:"write_bytes"`   // to disk
 	SourceBytes  float64 `json:"source_bytes"`  // from the source
-	NetworkBytes float64 `json:"network_bytes"` // from peers, and as much to them
+	NetworkBytes float64 `json:"network_bytes"` // received from peers; as many are sent to them
 	Seconds      Seconds `json:"seconds"`
 	EpochS       float64 `json:"epoch_s"`
-	RestedS      float64 `json:"rested_s,omitempty"` // an epoch that begins on a rested disk, as one alone does; 0: no Burst is known
-	StallS       float64 `json:"stall_s"`            // how long the consumer waits
+	RestedS      float64 `json:"rested_s,omitempty"` // an epoch that begins on a rested disk, like a single one; 0: no Burst is known
+	StallS       float64 `json:"stall_s"`            // how long the training loop waits
 	BoundBy      string  `json:"bound_by"`
 	Sizes
 	SlackBytes float64 `json:"slack_bytes"`
-	Fits       bool    `json:"fits"`  // in memory; else MemoryBytes is what it needs
+	Fits       bool    `json:"fits"`  // in memory; if false, MemoryBytes is the required memory
 	Admit      float64 `json:"admit"` // the share that is admitted
 }
 
-// WritesPerDay is how much the disk is written a day, if epochs follow each other.
+// WritesPerDay returns the write volume per day, if epochs follow each other without a pause.
 func (e Epoch) WritesPerDay() float64 { return per(e.WriteBytes*86400, e.EpochS) }
 
-// Epoch returns a steady epoch of a policy that holds all that fits, or what Facts.Admit leaves of it.
+// Epoch returns a steady epoch of a policy that holds all samples that fit, at most Facts.Admit.
 func (m *Model) Epoch(p Policy) Epoch {
 	return m.epochAt(p, m.f.Admit)
 }
@@ -71,8 +71,7 @@ func (m *Model) epochAt(p Policy, admit float64) Epoch {
 	return e
 }
 
-// traffic is what a policy reads from the disk and writes to it in an epoch, and the disk as the policy uses it. The last
-// epoch is not written on.
+// traffic returns the bytes that a policy reads and writes in an epoch, and the disk as the policy uses it. The last epoch writes nothing.
 func (m *Model) traffic(p Policy, hit, block float64, writes bool) (read, write Transfer, disk DiskLine) {
 	disk = m.f.Device
 	bytes := hit * m.node * m.f.StoredRatio
@@ -85,7 +84,7 @@ func (m *Model) traffic(p Policy, hit, block float64, writes bool) (read, write 
 	case p.inPlace():
 		read = Transfer{bytes * (1 + pageBytes/m.stored), (m.stored + pageBytes) / (1 + m.borders(block))}
 	case p.reorders():
-		if p == Log { // the whole set goes over, whichever part of it this node delivers
+		if p == Log { // the whole log is scanned, even if this node delivers a part of it
 			bytes *= m.f.Nodes
 		}
 		read, write = Transfer{bytes, block}, Transfer{bytes, block}
@@ -96,7 +95,7 @@ func (m *Model) traffic(p Policy, hit, block float64, writes bool) (read, write 
 	return read, write, disk
 }
 
-// borders is x: how many reads a sample costs beyond the first, where neighbouring blocks are not adjacent.
+// borders returns x, the number of additional reads per sample that crosses a border of blocks that are not adjacent.
 func (m *Model) borders(block float64) float64 {
 	if (m.f.FromLog || m.f.Devices > 1) && block > 0 {
 		return m.stored / block
@@ -104,7 +103,7 @@ func (m *Model) borders(block float64) float64 {
 	return 0
 }
 
-// fromPeers is what a node takes from peers.
+// fromPeers returns the bytes that a node gets from peers.
 func (m *Model) fromPeers(p Policy, hit float64) float64 {
 	if !p.peers() {
 		return 0
@@ -112,7 +111,7 @@ func (m *Model) fromPeers(p Policy, hit float64) float64 {
 	return hit * m.node * (m.f.Nodes - 1) / m.f.Nodes
 }
 
-// others are the times of all but the disk.
+// others returns the times of all resources except the disk.
 func (m *Model) others(p Policy, hit float64) Seconds {
 	miss := 1 - hit
 	return Seconds{

@@ -7,56 +7,56 @@ import (
 	"strings"
 )
 
-// Facts are what a plan is made from. Bytes and bytes/s, samples, seconds; a rate of 0 limits nothing, and other fields of
-// 0 take the default that is written beside them. Everything but the dataset and the source is per node.
+// Facts are the inputs of a plan, in bytes and bytes/s, samples, and seconds. A rate of 0 is unlimited, and other fields that are 0 take the default in
+// their comment. All except the dataset and the source are per node.
 type Facts struct {
 	DatasetBytes float64 `json:"dataset_bytes"`            // S
 	Samples      float64 `json:"samples"`                  // F
 	LargestBytes float64 `json:"largest_bytes,omitempty"`  // the largest sample; 0 means the mean
-	StoredRatio  float64 `json:"stored_ratio,omitempty"`   // stored bytes ÷ plain bytes, with lz4; 0 means 1
+	StoredRatio  float64 `json:"stored_ratio,omitempty"`   // compressed ÷ uncompressed bytes, with lz4; 0 means 1
 	Batch        float64 `json:"batch"`                    // samples of one rank's mini-batch
 	Epochs       float64 `json:"epochs"`                   // E
-	LeftOut      float64 `json:"left_out,omitempty"`       // the share of the samples that an epoch does not use
+	LeftOut      float64 `json:"left_out,omitempty"`       // the share of the samples that an epoch leaves out
 	Nodes        float64 `json:"nodes,omitempty"`          // n; 0 means 1
 	Ranks        float64 `json:"ranks,omitempty"`          // on this node; 0 means 1
 	WithoutPeers bool    `json:"without_peers,omitempty"`  // nodes can't read from each other
 	Devices      float64 `json:"devices,omitempty"`        // 0 means 1
 	CacheBytes   float64 `json:"cache_bytes"`              // D: the budget
 	MemoryBytes  float64 `json:"memory_bytes,omitempty"`   // the limit; 0 means 2 GiB
-	BlockBytes   float64 `json:"block_bytes,omitempty"`    // W to start from; 0 means 1 MiB
+	BlockBytes   float64 `json:"block_bytes,omitempty"`    // W to begin with; 0 means 1 MiB
 	SideBytes    float64 `json:"side_bytes,omitempty"`     // X: memory for requests by index
 	PeerBytes    float64 `json:"peer_bytes,omitempty"`     // memory for peers; 0 means 2 MiB a node
 	FromLog      bool    `json:"from_log,omitempty"`       // the static layout reads a Logfile that was left in place
 	Prefill      bool    `json:"prefill,omitempty"`        // the log is filled before training begins
-	Admit        float64 `json:"admit,omitempty"`          // the most that is admitted, as a share; 0 means all that fits
-	AsHeld       bool    `json:"as_held,omitempty"`        // the choice between layouts holds what is admitted: no smaller share is considered
-	ConsumerBPS  float64 `json:"consumer_bps,omitempty"`   // what the training consumes, as stored bytes
-	DecodeBPS    float64 `json:"decode_bps,omitempty"`     // what the CPU workers prepare, as stored bytes
-	NetworkBPS   float64 `json:"network_bps,omitempty"`    // each way
+	Admit        float64 `json:"admit,omitempty"`          // the largest admitted share; 0 means all that fits
+	AsHeld       bool    `json:"as_held,omitempty"`        // the choice between layouts uses the admitted share, and considers no smaller one
+	ConsumerBPS  float64 `json:"consumer_bps,omitempty"`   // speed of the training loop, in compressed bytes/s
+	DecodeBPS    float64 `json:"decode_bps,omitempty"`     // decoding speed of the CPU workers, in compressed bytes/s
+	NetworkBPS   float64 `json:"network_bps,omitempty"`    // in each direction
 	Workers      float64 `json:"loader_workers,omitempty"` // of a loader that reads files; 0 means 8
 	FileOpen     float64 `json:"file_open_s,omitempty"`    // seconds to open and read one file
-	WearPerDay   float64 `json:"wear_per_day,omitempty"`   // bytes a day that the drives may be written; 0 means no limit
+	WearPerDay   float64 `json:"wear_per_day,omitempty"`   // bytes that the drives are rated for per day; 0 means no limit
 
-	Sizer Sizer `json:"-"` // the program's own sizing of Log and Static on one node; nil: the formulas of this package
+	Sizer Sizer `json:"-"` // sizes Log and Static on one node as lcache does; nil: the formulas of this package
 
 	Device DiskLine `json:"device"`
 	Source Source   `json:"source"`
 }
 
-// Sizer sizes a log, or the static layout, for facts: what it takes of memory and of disk. If fits is false the sizes say what memory is needed.
+// Sizer returns the memory and disk space of a log, or of the static layout, for facts. If fits is false, the sizes are the required memory.
 type Sizer func(f Facts, inPlace bool) (z Sizes, sp Space, fits bool)
 
-// Source is what the place of the original data gives.
+// Source describes the speed of the source.
 type Source struct {
 	BPS     float64 `json:"bps,omitempty"`      // to all nodes together
 	NodeBPS float64 `json:"node_bps,omitempty"` // to one node
 	Ops     float64 `json:"ops,omitempty"`      // samples/s, to all nodes together
 }
 
-// largest is the largest number that makes sense anywhere: beyond it sums lose their meaning.
+// largest is the largest accepted number: sums of larger ones lose their meaning.
 const largest = 1e24
 
-// check refuses facts that make no sense, and names the first of them as JSON spells it.
+// check returns an error for the first invalid fact, with its JSON name.
 func (f Facts) check() error {
 	if err := checkNumbers(reflect.ValueOf(f), ""); err != nil {
 		return err
@@ -87,7 +87,7 @@ func (f Facts) check() error {
 	return nil
 }
 
-// checkNumbers refuses what is negative, infinite, absurdly large, or not a number, in a struct of floats.
+// checkNumbers returns an error if a float of a struct is negative, infinite, above largest, or NaN.
 func checkNumbers(v reflect.Value, prefix string) error {
 	for i := range v.NumField() {
 		name, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
@@ -105,7 +105,7 @@ func checkNumbers(v reflect.Value, prefix string) error {
 	return nil
 }
 
-// withDefaults fills what was left at 0.
+// withDefaults replaces zeros by their defaults.
 func (f Facts) withDefaults() Facts {
 	set := func(field *float64, to float64) {
 		if *field == 0 {

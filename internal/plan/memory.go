@@ -2,9 +2,9 @@ package plan
 
 import "math"
 
-// Memory is what decides how much memory a reordered log needs. All are bytes or counts.
+// Memory is the input for the memory need of a reordered log. All are bytes or counts.
 type Memory struct {
-	KeptBytes    float64 // S_k: what the log holds, plain, padded as in the arena
+	KeptBytes    float64 // S_k: what the log holds, uncompressed, with the padding of the arena
 	LargestBytes float64 // the largest sample
 	BlockBytes   float64 // W
 	Devices      float64
@@ -13,10 +13,10 @@ type Memory struct {
 	SideBytes    float64 // X: for requests by index
 	MissBytes    float64 // for samples that are not admitted
 	Samples      float64 // F, for the MetaIndex
-	Spill        bool    // tails go to disk as short blocks, instead of waiting in memory
+	Spill        bool    // tails are written to disk as short blocks, instead of waiting in memory
 }
 
-// Sizes are the parts that follow: segments of whole blocks, slots that hold one each, and the sum.
+// Sizes are the resulting parts: segments of whole blocks, slots that hold one each, and the sum.
 type Sizes struct {
 	BlockBytes   float64 `json:"block_bytes"`
 	SegmentBytes float64 `json:"segment_bytes"`
@@ -26,8 +26,8 @@ type Sizes struct {
 	MemoryBytes  float64 `json:"memory_bytes"`
 }
 
-// Sizes returns the parts. A segment of √(S·W) bytes needs the least memory, half of it in slots and half in the buffers
-// of the epoch that is written and the tails of the one that is read.
+// Sizes returns the sizes. A segment of √(S·W) bytes needs the least memory: half of it in slots, and half in the write buffers of the next epoch and
+// the tails of the current one.
 func (m Memory) Sizes() Sizes {
 	w, tails := m.BlockBytes, 2.0
 	root := math.Sqrt(m.KeptBytes * w)
@@ -46,9 +46,9 @@ func (m Memory) Sizes() Sizes {
 	return z
 }
 
-// Fit returns the largest block, from m.BlockBytes down by halves, with which the need fits into limit bytes of memory and
-// the slack into budget bytes of disk. Blocks stay above least; after that tails are spilled. If that is not enough, fits
-// is false and the sizes say what is needed. missBytes, if given, says what misses take at a block size.
+// Fit returns the sizes with the largest block for which the need fits into limit bytes of memory and the slack into budget bytes of disk. It halves
+// m.BlockBytes down to least; then it spills tails. If that is not enough, fits is false and the sizes are the need. missBytes, if given, returns the
+// memory for misses.
 func (m Memory) Fit(limit, budget, least float64, missBytes func(Sizes) float64) (z Sizes, fits bool) {
 	at := func(w float64) Sizes {
 		m.BlockBytes = w

@@ -2,15 +2,15 @@ package plan
 
 import "math"
 
-// Model answers for one set of facts.
+// Model computes plans from one set of facts.
 type Model struct {
 	f      Facts
 	mean   float64 // s: bytes of a sample
-	stored float64 // ρ·s: its bytes on disk
-	node   float64 // V: what one node consumes an epoch
+	stored float64 // ρ·s: bytes of a sample on disk
+	node   float64 // V: bytes that one node consumes in an epoch
 }
 
-// New checks facts, and fills what was left out. Its error names the fact that makes no sense.
+// New checks facts, and fills in defaults. Its error names the invalid fact.
 func New(f Facts) (*Model, error) {
 	if err := f.check(); err != nil {
 		return nil, err
@@ -20,20 +20,20 @@ func New(f Facts) (*Model, error) {
 	return &Model{f: f, mean: mean, stored: mean * f.StoredRatio, node: f.DatasetBytes / f.Nodes}, nil
 }
 
-// Facts returns the facts with what was left out filled in.
+// Facts returns the facts with defaults filled in.
 func (m *Model) Facts() Facts { return m.f }
 
-// with answers for other facts, which are known to be right.
+// with returns a Model of changed facts, which must be valid.
 func (m *Model) with(change func(*Facts)) *Model {
 	other := *m
 	change(&other.f)
 	return &other
 }
 
-// sized reports whether the program's own sizing stands for the formulas.
+// sized reports whether Facts.Sizer replaces the formulas.
 func (m *Model) sized(p Policy) bool { return m.f.Sizer != nil && (p == Log || p == Static) }
 
-// homes is over how many nodes one copy of the dataset is spread.
+// homes returns over how many nodes one copy of the dataset is spread.
 func (m *Model) homes(p Policy) float64 {
 	if p.peers() {
 		return m.f.Nodes
@@ -41,8 +41,8 @@ func (m *Model) homes(p Policy) float64 {
 	return 1
 }
 
-// arena returns block and segment as ingest fixes them, and what the budget then holds. With misses says whether the
-// memory has to hold samples that are not admitted, even if all of them fit.
+// arena returns block and segment as ingest fixes them, and what the budget then holds. withMisses says that memory is needed for samples that are not
+// admitted, even if all of them fit.
 func (m *Model) arena(p Policy, withMisses bool) (z Sizes, sp Space, fits bool) {
 	if m.sized(p) {
 		return m.f.Sizer(m.f, p.inPlace())
@@ -60,8 +60,7 @@ func (m *Model) arena(p Policy, withMisses bool) (z Sizes, sp Space, fits bool) 
 	return z, NewSpace(padded, m.f.CacheBytes, z), fits
 }
 
-// memory describes the need of a log that keeps a share of the dataset, with the least that clients may hold and without
-// misses.
+// memory describes the need of a log that keeps a share of the dataset, with the minimum that clients may hold and without misses.
 func (m *Model) memory(p Policy, share float64) Memory {
 	homes := m.homes(p)
 	need := Memory{
@@ -72,13 +71,13 @@ func (m *Model) memory(p Policy, share float64) Memory {
 	return need
 }
 
-// batches is one batch of every rank of this node.
+// batches returns the bytes of one batch of each rank on this node.
 func (m *Model) batches() float64 { return m.f.Ranks * m.f.Batch * m.mean }
 
-// mostHeld is what clients are given if memory allows.
+// mostHeld returns the bytes that clients may hold if memory allows it.
 func (m *Model) mostHeld() float64 { return m.f.Ranks * max(2*m.f.Batch*m.mean, leastCredit) }
 
-// unpacking is what compressed samples need while they are unpacked.
+// unpacking returns the memory for decompression.
 func (m *Model) unpacking() float64 {
 	if m.f.StoredRatio == 1 {
 		return 0
@@ -86,7 +85,7 @@ func (m *Model) unpacking() float64 {
 	return 2*blocksAhead*defaultBlock*m.f.Devices + m.f.LargestBytes
 }
 
-// peerMemory is two orders of the whole world, and what connections take.
+// peerMemory returns the memory for two orders of all ranks, and for connections.
 func (m *Model) peerMemory(p Policy) float64 {
 	if !p.peers() {
 		return 0
@@ -94,7 +93,7 @@ func (m *Model) peerMemory(p Policy) float64 {
 	return 8*m.f.Samples + m.f.PeerBytes
 }
 
-// missBytes is the ring for samples that are not admitted: a second of the source, and never under two steps.
+// missBytes returns the size of the miss ring: one second of the source's rate, and at least two steps.
 func (m *Model) missBytes() float64 {
 	rate := math.Inf(1)
 	for _, r := range []float64{m.f.Source.BPS / m.f.Nodes, m.f.Source.NodeBPS, m.f.Source.Ops * m.mean / m.f.Nodes} {
@@ -108,7 +107,7 @@ func (m *Model) missBytes() float64 {
 	return max(leastMisses, 2*m.batches(), rate)
 }
 
-// top is the largest hit ratio that the budget gives to a policy, and the arena behind it.
+// top returns the largest hit ratio that a policy reaches with the budget, and its arena.
 func (m *Model) top(p Policy) (hit float64, z Sizes, sp Space, fits bool) {
 	switch {
 	case p == MinIO:
@@ -126,8 +125,7 @@ func (m *Model) top(p Policy) (hit float64, z Sizes, sp Space, fits bool) {
 	return 0, Sizes{}, Space{}, true
 }
 
-// need is the memory that a policy takes at a hit ratio: as much as the limit allows if that is enough, else the least
-// that it needs.
+// need returns the memory that a policy uses at a hit ratio: as much as the limit allows if that is enough, else its minimum.
 func (m *Model) need(p Policy, hit float64, z Sizes, sp Space, fits bool) (Sizes, bool) {
 	switch {
 	case m.sized(p):
@@ -155,7 +153,7 @@ func (m *Model) need(p Policy, hit float64, z Sizes, sp Space, fits bool) (Sizes
 	return z, true
 }
 
-// inPlaceMemory is what reads by place take: what clients hold, a batch ahead of it, and the reads in flight.
+// inPlaceMemory returns the memory for random reads: what clients hold, a batch ahead of it, and the reads in flight.
 func (m *Model) inPlaceMemory(p Policy, hit float64) (bytes float64, fits bool) {
 	rest := m.batches() + m.readAhead(m.stored) + m.f.SideBytes + indexBytes*m.f.Samples/m.homes(p) + m.unpacking() + m.peerMemory(p)
 	if hit < 1 {
@@ -167,7 +165,7 @@ func (m *Model) inPlaceMemory(p Policy, hit float64) (bytes float64, fits bool) 
 	return min(m.f.MemoryBytes, rest+m.mostHeld()), true
 }
 
-// readAhead is a queue full of samples, each rounded out to pages.
+// readAhead returns the memory for a full queue of samples, each rounded out to pages.
 func (m *Model) readAhead(sample float64) float64 {
 	return m.f.Device.QueueDepth * (sample + pageBytes)
 }

@@ -166,12 +166,12 @@ func TestAutoMindsWear(t *testing.T) {
 	}
 	f.WearPerDay = 0.9 * free.WritesPerDay
 	some, err := mustModel(t, f).Auto()
-	if err != nil || some.Layout != Log || some.WritesPerDay > f.WearPerDay*1.001 || some.Log.Hit >= free.Log.Hit || !strings.Contains(some.Reason, "meant for") {
+	if err != nil || some.Layout != Log || some.WritesPerDay > f.WearPerDay*1.001 || some.Log.Hit >= free.Log.Hit || !strings.Contains(some.Reason, "rated for") {
 		t.Errorf("with nine tenths of the wear: %s, %.3g a day, holds %.3f: %s, %v", some.Layout, some.WritesPerDay, some.Log.Hit, some.Reason, err)
 	}
 	f.WearPerDay = free.WritesPerDay / 1000
 	none, err := mustModel(t, f).Auto()
-	if err != nil || none.Layout != Static || none.WritesPerDay != 0 || !strings.Contains(none.Reason, "meant for") {
+	if err != nil || none.Layout != Static || none.WritesPerDay != 0 || !strings.Contains(none.Reason, "rated for") {
 		t.Errorf("with hardly any wear: %s: %s, %v", none.Layout, none.Reason, err)
 	}
 }

@@ -5,8 +5,8 @@ import (
 	"math"
 )
 
-// NextUse returns what a node without peers gains that keeps only what it will read again within g epochs: the hit ratio,
-// and the share of the dataset that the cache must hold for it. Each epoch a sample falls to a node with probability 1/n.
+// NextUse returns what a node without peers gains if it keeps only samples that it will read again within g epochs: the hit ratio, and the share of the
+// dataset that the cache must hold. In each epoch a sample falls to a node with probability 1/n.
 func NextUse(nodes, epochsAhead float64) (hit, share float64, err error) {
 	if !(nodes >= 1 && nodes <= 1e12) || !(epochsAhead >= 0 && epochsAhead <= 1e15) {
 		return 0, 0, fmt.Errorf("%g nodes looking %g epochs ahead: nodes must be at least 1, and epochs not negative", nodes, epochsAhead)
@@ -24,8 +24,7 @@ func nextUse(nodes, g float64) (hit, share float64) {
 	return hit, max(0, hit-g*q*(1-hit))
 }
 
-// NextUseAt returns the hit ratio of a next-use cache that holds a share of the dataset, between two whole numbers of
-// epochs as a mixture of both.
+// NextUseAt returns the hit ratio of a next-use cache that holds a share of the dataset. It interpolates between whole numbers of epochs.
 func NextUseAt(nodes, share float64) (hit float64, err error) {
 	if !(nodes >= 1 && nodes <= 1e12) || !(share >= 0) {
 		return 0, fmt.Errorf("%g nodes that hold the share %g: nodes must be at least 1, and the share not negative", nodes, share)

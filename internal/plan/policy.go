@@ -1,22 +1,21 @@
 package plan
 
-// Policy says how an epoch gets its samples: where they live between epochs, and how they are read.
+// Policy says how an epoch gets its samples: where they are between epochs, and how they are read.
 type Policy string
 
-// The policies. The first three are what others do, for comparison; lcache builds Log, Static and, over several nodes,
-// PeerLog and PeerStatic.
+// The policies. lcache implements Log and Static, and over several nodes PeerLog and PeerStatic. The first three are other systems, for comparison.
 const (
-	SourceOnly Policy = "source"      // nothing is kept
-	MinIO      Policy = "minio"       // CoorDL: a fixed set of files, read as files
-	TwoLogfile Policy = "two_logfile" // LCache §III: two Logfiles of half the budget each, written sample by sample
+	SourceOnly Policy = "source"      // no cache
+	MinIO      Policy = "minio"       // CoorDL: a fixed set of files is kept, and read as files
+	TwoLogfile Policy = "two_logfile" // LCache §III: two Logfiles with half of the budget each, written sample by sample
 	Log        Policy = "log"         // reordered every epoch, read and written in blocks
-	Static     Policy = "static"      // samples stay where they were packed, read by place
-	OwnLog     Policy = "own_log"     // each of n nodes keeps what it will read next; not built: it shows what peers are worth
-	PeerLog    Policy = "peer_log"    // a sample has one home; homes push to the node that consumes it
+	Static     Policy = "static"      // samples stay where they were packed, and are read with random reads
+	OwnLog     Policy = "own_log"     // each of n nodes keeps what it will read next; not implemented: it shows what peers are worth
+	PeerLog    Policy = "peer_log"    // each sample has one home node, which sends it to the node that consumes it
 	PeerStatic Policy = "peer_static" // the same homes, read in place
 )
 
-// Policies are those that make sense on so many nodes, in the order of a table.
+// Policies returns the policies that make sense on a number of nodes, in the order of a table.
 func Policies(nodes float64) []Policy {
 	if nodes > 1 {
 		return []Policy{SourceOnly, MinIO, TwoLogfile, Log, Static, OwnLog, PeerLog, PeerStatic}
@@ -29,5 +28,5 @@ func (p Policy) inPlace() bool  { return p == Static || p == PeerStatic }
 func (p Policy) reorders() bool { return p == Log || p == OwnLog || p == PeerLog }
 func (p Policy) arena() bool    { return p.inPlace() || p.reorders() }
 
-// everywhere says that every node keeps the same set, whichever part of it an epoch has for that node.
+// everywhere reports whether every node keeps the same set, whichever part of it an epoch has for that node.
 func (p Policy) everywhere() bool { return p == Log || p == Static || p == MinIO }

@@ -2,19 +2,19 @@ package plan
 
 import "fmt"
 
-// hysteresis is how much more than the rule asks a log must save, for a cache that is static to become one. A measured
-// epoch varies by some per cent, and each change of mind costs a pass over all that is held.
+// hysteresis is how much more than the rule requires a log must save to replace the static layout. Measured epochs vary by some per cent, and each
+// change scans everything that is held.
 const hysteresis = 0.10
 
-// waits is the share of an epoch that ranks must have waited for data, for the epoch to say how fast the disk is.
+// waits is the share of an epoch that ranks must have waited for data, so that the epoch shows how fast the disk is.
 const waits = 0.05
 
-// Served is an epoch that a server has delivered, by which the layout is chosen again.
+// Served is a delivered epoch, from which the layout is chosen again.
 type Served struct {
 	Layout  Policy  // Log or Static: how the epoch was read
 	Seconds float64 // how long it took
-	Stall   float64 // of them, in which a rank waited for data
-	Left    float64 // epochs that are still to come; 0: not known
+	Stall   float64 // seconds of it in which a rank waited for data
+	Left    float64 // epochs to come; 0: unknown
 }
 
 func (s Served) check() error {
@@ -31,10 +31,10 @@ func (s Served) check() error {
 	return nil
 }
 
-// Reconsider chooses the layout again, by an epoch that was served. It says what the training consumes by itself, which is
-// its time without the waiting; and, where the disk bound it, how fast the disk really is: both layouts are held to that.
-// The rule is that of Auto, with 10 % hysteresis for what is in place. Samples in place are brought into an order only if
-// enough epochs are left to pay for it. f are the facts that the layout was chosen by; those of the log that samples lie in are among them.
+// Reconsider chooses the layout again after an epoch was served. The epoch's time without its waits shows the speed of the training loop. If the disk
+// was the bottleneck, it also shows how fast the disk really is, and both layouts are computed with that. The rule is that of Auto, with 10 % hysteresis
+// for the current layout. Samples in place are reordered only if enough epochs are left to pay for it. f are the facts that the layout was chosen by,
+// including those of the log.
 func Reconsider(f Facts, s Served) (Advice, error) {
 	if err := s.check(); err != nil {
 		return Advice{}, err
@@ -73,7 +73,7 @@ func Reconsider(f Facts, s Served) (Advice, error) {
 	return a, nil
 }
 
-// slower is how much longer the disk took than the facts say: 1 where the epoch does not tell.
+// slower returns how much longer the disk took than the facts predict; 1 if the epoch does not show it.
 func (s Served) slower(by Seconds) float64 {
 	waited := s.Stall > waits*s.Seconds && by.Disk >= by.Source
 	if by.Disk <= 0 || !waited && by.Disk <= s.Seconds {
@@ -82,17 +82,17 @@ func (s Served) slower(by Seconds) float64 {
 	return s.Seconds / by.Disk
 }
 
-// slowDisk makes the disk's part of an epoch longer.
+// slowDisk multiplies the disk's time in an epoch.
 func (e *Epoch) slowDisk(times float64) {
 	e.Seconds.Disk *= times
 	e.EpochS, e.BoundBy = e.Seconds.slowest()
 	e.StallS = e.EpochS - e.Seconds.Consumer
 }
 
-// tooLittle says why samples in place stay there although the log's epochs are shorter; "": they do not.
+// tooLittle returns why samples stay in place although the log's epochs are shorter; "": they are reordered.
 func (m *Model) tooLittle(a Advice, s Served) string {
 	if a.Static.EpochS <= worthReordering*(1+hysteresis)*a.Log.EpochS {
-		return "that is too little to begin with it"
+		return "that is too little to change the layout"
 	}
 	if k := m.EpochsToReorder(); s.Left > 0 && s.Left < k {
 		return fmt.Sprintf("that pays only with %.0f epochs left or more", k)
@@ -100,7 +100,7 @@ func (m *Model) tooLittle(a Advice, s Served) string {
 	return ""
 }
 
-// EpochsLeft is how many epochs of a job come after one; 0 where the job does not say how many it has.
+// EpochsLeft returns how many epochs of a job follow one; 0 if the job's number of epochs is unknown.
 func EpochsLeft(epochs, after int) float64 {
 	return max(0, float64(epochs-after-1))
 }

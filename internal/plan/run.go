@@ -1,6 +1,6 @@
 package plan
 
-// Run is a whole training: E epochs, and what they write.
+// Run is a whole training: E epochs, and their write volume.
 type Run struct {
 	IngestS      float64 `json:"ingest_s"` // before the training, if the log is filled then
 	FirstS       float64 `json:"first_s"`
@@ -10,8 +10,8 @@ type Run struct {
 	WrittenBytes float64 `json:"written_bytes"` // per node
 }
 
-// Run returns the training of a policy. The first epoch brings everything from the source and writes what is kept; the
-// last one writes nothing.
+// Run returns the training of a policy. The first epoch reads everything from the source and writes the samples that are kept; the last one writes
+// nothing.
 func (m *Model) Run(p Policy) Run { return m.runAt(p, m.f.Admit) }
 
 func (m *Model) runAt(p Policy, admit float64) Run {
@@ -42,13 +42,13 @@ func (m *Model) runAt(p Policy, admit float64) Run {
 	return r
 }
 
-// loadSeconds is how long the source takes for everything.
+// loadSeconds returns how long the source takes for the whole dataset.
 func (m *Model) loadSeconds() float64 {
 	return max(per(m.f.DatasetBytes, m.f.Source.BPS), per(m.node, m.f.Source.NodeBPS), per(m.f.Samples, m.f.Source.Ops),
 		per(m.node, m.f.NetworkBPS))
 }
 
-// fillSeconds is how long the disk takes to write what is kept for the first time.
+// fillSeconds returns how long the disk takes to write the kept samples for the first time.
 func (m *Model) fillSeconds(p Policy, e Epoch) float64 {
 	request := e.BlockBytes
 	if !p.arena() {
@@ -57,13 +57,13 @@ func (m *Model) fillSeconds(p Policy, e Epoch) float64 {
 	return m.f.Device.Seconds(Transfer{}, Transfer{e.Hit * m.node * m.f.StoredRatio, request})
 }
 
-// lastEpoch is an epoch that is not written on.
+// lastEpoch returns the time of an epoch that writes no next one.
 func (m *Model) lastEpoch(p Policy, e Epoch) float64 {
 	read, write, disk := m.traffic(p, e.Hit, e.BlockBytes, false)
 	return max(disk.Seconds(read, write), e.Seconds.others())
 }
 
-// written is what the drives of one node get over the whole training.
+// written returns the write volume of one node's drives over the whole training.
 func (m *Model) written(p Policy, hit float64, prefill bool) float64 {
 	kept := hit * m.node * m.f.StoredRatio
 	if p.everywhere() {

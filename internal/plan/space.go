@@ -2,12 +2,12 @@ package plan
 
 // Space is what a budget of disk space holds.
 type Space struct {
-	PaddedBytes float64 `json:"padded_bytes"` // S_p: the whole dataset as the arena holds it
-	SlackBytes  float64 `json:"slack_bytes"`  // what the arena needs beyond it, to turn over
+	PaddedBytes float64 `json:"padded_bytes"` // S_p: size of the whole dataset in the arena
+	SlackBytes  float64 `json:"slack_bytes"`  // additional space that the arena needs to reorder samples
 	Hit         float64 `json:"hit"`          // c_D: the share of the dataset that fits
 }
 
-// Padded returns how many bytes of the arena a dataset takes: samples are aligned to 64 bytes, small ones to 8.
+// Padded returns the bytes of a dataset in the arena: samples are aligned to 64 bytes, small ones to 8.
 func Padded(datasetBytes, samples float64) float64 {
 	align := 64.0
 	if datasetBytes/samples < 4096 {
@@ -16,7 +16,7 @@ func Padded(datasetBytes, samples float64) float64 {
 	return datasetBytes + samples*(align-1)/2
 }
 
-// NewSpace returns what a budget holds of padded bytes, with segments and blocks of the given sizes.
+// NewSpace returns how much of the padded bytes a budget holds, with segments and blocks of the given sizes.
 func NewSpace(padded, budget float64, z Sizes) Space {
 	least, turn := z.slack()
 	sp := Space{PaddedBytes: padded, SlackBytes: max(least, min(turn, budget/100))}
@@ -24,14 +24,13 @@ func NewSpace(padded, budget float64, z Sizes) Space {
 	return sp
 }
 
-// FullBudget returns the budget that holds padded bytes whole, with the sizes of a log that keeps all of them.
+// FullBudget returns the budget that holds all padded bytes, with the sizes of a log that keeps all samples.
 func FullBudget(padded float64, z Sizes) float64 {
 	least, turn := z.slack()
 	return padded + max(least, min(turn, padded/99))
 }
 
-// slack is what both Logfiles need while they change places: as many bytes as turn, but at most 1 % of the budget, and
-// never below 32 blocks.
+// slack returns the space that both Logfiles need while samples move between them: at most 1 % of the budget, and at least 32 blocks.
 func (z Sizes) slack() (least, turn float64) {
 	least = 32 * z.BlockBytes
 	return least, 2*max(z.SegmentBytes, z.Segments*z.BlockBytes) + least

@@ -2,8 +2,8 @@ package plan
 
 import "math"
 
-// Beginning describes a job that begins over a full log in another order, with the rates that the device line promises:
-// the whole epoch is still to come, and the log holds what fits. A server fills a Beginning with rates that it measured.
+// Beginning describes a job that begins over a full log in another order, with the rates of the device: the whole epoch is still to come, and the log
+// holds what fits. A server fills a Beginning with measured rates instead.
 func (m *Model) Beginning() Beginning {
 	e := m.Epoch(Log)
 	held := e.Hit * m.f.DatasetBytes * m.f.StoredRatio
@@ -17,7 +17,7 @@ func (m *Model) Beginning() Beginning {
 	return b
 }
 
-// rateOf is what a cost in seconds a byte allows in bytes/s: without a cost there is no limit.
+// rateOf returns the rate in bytes/s for a cost in seconds per byte; no limit if the cost is 0.
 func rateOf(tau float64) float64 {
 	if tau <= 0 {
 		return math.Inf(1)
@@ -25,9 +25,8 @@ func rateOf(tau float64) float64 {
 	return 1 / tau
 }
 
-// EpochsToReorder returns how many epochs a job must have left so that samples that lie in place are worth bringing into
-// the order of a log. It is +Inf if the log's epochs are not shorter. One epoch is never enough: it would write an order that
-// nobody reads.
+// EpochsToReorder returns how many epochs a job must have left so that reordering samples that are in place pays. It is +Inf if the log's epochs are not
+// shorter. One epoch is never enough: it would write an order that is never read.
 func (m *Model) EpochsToReorder() float64 {
 	log, static := m.Epoch(Log), m.Epoch(Static)
 	if static.EpochS <= log.EpochS {

@@ -1,7 +1,7 @@
-// Package plantest compares the formulas of plans and simulations with golden cases: what a program that is not ours computed for an input. It is for tests alone.
+// Package plantest compares the formulas of plans and simulations with golden cases, which an independent program computed. It is only for tests.
 //
-// [Run] reads the cases of testdata/cases.json, or of the file that PLAN_CASES names, and makes a subtest of each. That file may have cases of all
-// kinds: each package computes its own, and leaves out those of the other.
+// [Run] reads the cases of testdata/cases.json, or of the file that PLAN_CASES names, and runs a subtest for each. The file may have cases of several
+// kinds: each package computes its own, and skips the others.
 package plantest
 
 import (
@@ -14,11 +14,11 @@ import (
 	"testing"
 )
 
-// kinds are all that are computed, by package plan or by package simulate.
+// kinds are all kinds that package plan or package simulate computes.
 var kinds = []string{"frequency", "lemma1", "placement", "next_use", "next_use_at", "layout", "run", "best_admission", "auto", "crossover", "mixed", "memory", "fit", "space", "mix",
 	"consume", "simulate"}
 
-// goldenCase is what the formulas give for an input.
+// goldenCase is an input and the expected result.
 type goldenCase struct {
 	Kind   string          `json:"kind"`
 	Input  json.RawMessage `json:"input"`
@@ -26,7 +26,7 @@ type goldenCase struct {
 	RelTol float64         `json:"rel_tol"`
 }
 
-// Run compares the cases with what compute makes of their inputs, by kind. The answer's names are those of the wanted ones.
+// Run compares the cases with the results of compute for their inputs, by kind. The result's names must be those of the expected ones.
 func Run(t *testing.T, compute map[string]func(t *testing.T, input json.RawMessage) any) {
 	t.Helper()
 	path := os.Getenv("PLAN_CASES")
@@ -60,7 +60,7 @@ func Run(t *testing.T, compute map[string]func(t *testing.T, input json.RawMessa
 	}
 }
 
-// compareCase compares all that a case wants. Numbers are relative, words exact.
+// compareCase compares everything that a case expects: numbers by relative error, words exactly.
 func compareCase(t *testing.T, c goldenCase, got map[string]any) {
 	t.Helper()
 	if len(c.Want) == 0 {
@@ -103,7 +103,7 @@ func differs(have, want any, tol float64) string {
 	return ""
 }
 
-// AsMap is an answer as JSON has it.
+// AsMap returns an answer as decoded JSON.
 func AsMap(t *testing.T, answer any) (m map[string]any) {
 	t.Helper()
 	text, err := json.Marshal(answer)
@@ -116,7 +116,7 @@ func AsMap(t *testing.T, answer any) (m map[string]any) {
 	return m
 }
 
-// Decode reads an input, and refuses keys that nobody would look at.
+// Decode decodes an input, and fails for unknown keys.
 func Decode(t *testing.T, input json.RawMessage, into any) {
 	t.Helper()
 	d := json.NewDecoder(bytes.NewReader(input))
