@@ -35,36 +35,12 @@ SELDOM := GOGC=400
 # The race detector needs a C compiler; lcache itself does not. lz4 is compiled without the detector, which would take a fifth of its time over it. What lz4 reads and writes, stored tells the detector.
 RACE := $(if $(shell command -v gcc || command -v clang || command -v cc),-race -gcflags=github.com/pierrec/lz4/v4/...=-race=false,)
 
-# Packages whose tests choose their I/O by environment: they run once more without io_uring and without O_DIRECT.
-IO_PACKAGES := $(patsubst %,./%/...,$(wildcard internal/disk/blockio logfile internal/serve/fetch internal/serve/prefetch reorder internal/serve/deliver engine server cmd))
-
-# Of these, packages whose tests run lcache as a user does, which refuses a cache that lies in memory.
-ON_DISK := $(filter ./cmd/%,$(IO_PACKAGES))
-
-# What the others write through the page cache lies in memory, where it has room. Programs that lie there may not be allowed to run, so Go links elsewhere.
+# On pread, what tests write lies in memory, where it has room. Programs that lie there may not be allowed to run, so Go links elsewhere.
 IN_MEMORY := $(if $(shell test "$$(df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 {print $$4}')" -gt 6000000 2>/dev/null && test -w /dev/shm && echo yes),GOTMPDIR=$${TMPDIR:-/tmp} TMPDIR=/dev/shm)
 
-# Packages that compute and start no goroutine: their tests run once, without the race detector, which would take ten times as long over them.
-SEQUENTIAL := $(addprefix ./,chunker internal/figures cmd/lcache/internal/hitratio internal/importance/draw internal/importance/numeric internal/importance/policy internal/importance/score internal/importance/substitute cmd/lcache/internal/chart cmd/lcache/internal/planner cmd/lcache/internal/scenario internal/plan internal/usage internal/verdict internal/importance/losses)
-
-# Halves of the engine's tests, by the first letter of their names. Each test is in one of them: names begin with a capital.
-HALVES := A-K L-Z
-
-# lint vets all of it, so tests need not once more. They are linked without what only a debugger reads.
-GO_TEST := $(SELDOM) $(GO) test -vet=off -ldflags=-w -timeout 60m
-
-# The engine's tests open millions of files. Go would note each and look at all of them again, to know when it may reuse a result: in a fresh clone never. -count=1 spares that.
-ENGINE := -count=1 ./engine/...
-
-# Tests that run once, without the race detector and on one kind of I/O. Most compute or damage files in one goroutine, only read this repository, or count memory. TestMethodsAgree and TestMoreStorageIsNotSlower compute as others do under the detector.
-# TestKeepsWhatIsDrawn and TestRestStaysInPlace count what epochs read and write, which run as those of TestReadsAlong. Behind them the packages that they are in.
-WITHOUT_RACE := TestCrashIngest TestDroppedEpochsAreRemembered TestExactStaysWithinItsMemory TestFlagsNamed TestFrequencyAgainstDraws TestFunctionsNamed TestGlossary TestHeadersFlipped TestImportancePicture TestKeepsWhatIsDrawn TestLittleCacheKeeps TestLocksOfARequest TestMemoryOfImportance TestMemoryOfPieces TestMethodsAgree TestMoreStorageIsNotSlower \
-	TestNoVariableIsTaken TestOrderVectors TestPackedIsSmall TestPackedRoundTrip TestPlainRequestsAllocateNothingForImportance TestPlanningPicture TestPushedOrdersHaveALimit TestRestStaysInPlace TestSimulateHits TestTestsNamed TestTinyOrdersHaveALimit TestTrial TestVectors TestExamples/simulate
-WITHOUT_RACE_PACKAGES := $(addprefix ./,cmd/lcache cmd/lcache/internal/simulate engine internal/store/ingest sample internal/serve/schedule shuffle internal/compress)
-
-# Tests that no kind of I/O makes different, and that have all of their cases under the race detector: they run once.
-ANY_IO := TestJobsOfTheStatus TestOutageInAnEpoch \
-	TestEverySourceIsListed TestEverySourceIsVerified TestExamples TestHints TestKilledIngestOfABucket TestKilledIngestWithoutRanges TestKilledServerOfABucket TestListOverHTTPS TestPages TestRunSaysWhenItWasListed TestSessionTokenIsNowhere TestSourcesPage
+# lint vets all of it, so tests need not once more. They are linked without what only a debugger reads. The engine's tests take longest and begin first.
+GO_TEST := LCACHE_TEST_TOOLS=need $(SELDOM) $(GO) test -vet=off -ldflags=-w -timeout 60m
+ALL     := ./engine/... ./...
 
 # What Python compiles is kept, also where a container says otherwise: tests begin hundreds of processes that import torch, and each would compile all of it.
 unexport PYTHONDONTWRITEBYTECODE
@@ -73,28 +49,12 @@ PYTEST       := LCACHE_BIN=$(BIN) $(VENV)/bin/python -m pytest -q -rs
 # PYTEST_BY_2 runs two tests at a time: each waits for processes and disks much of the time. Threads of numpy and torch would only take the CPU from the other test.
 PYTEST_BY_2  := OMP_NUM_THREADS=1 $(PYTEST) -n 2 --dist loadgroup
 CLIENT_TESTS := python/tests --ignore=python/tests/live --ignore=python/tests/e2e --ignore=python/tests/test_end_to_end.py --ignore=python/tests/pytorch
-END_TO_END   := $(wildcard python/tests/test_end_to_end.py python/tests/e2e) --ignore=python/tests/e2e/test_verdicts.py
-
-# Tests of END_TO_END that run once, by their names for pytest, whose root is python/. test_epochs chooses its I/O by itself, all kinds of it. In the others what counts is the source, the socket, memory or a command.
-ANY_IO_PYTHON := e2e/test_exact.py::test_epochs e2e/test_exact.py::test_the_oracle_is_torch e2e/test_intruders.py e2e/test_room.py e2e/test_shards.py \
-	e2e/test_restarts.py::test_a_second_server e2e/test_rules.py::test_a_client_that_hoards test_end_to_end.py::test_demo test_end_to_end.py::test_torch_refuses_a_server_that_skips
+END_TO_END   := python/tests/test_end_to_end.py python/tests/e2e
 
 PY_REQUIREMENTS := $(wildcard python/tests/requirements.txt python/tests/live/requirements.txt python/tests/pytorch/requirements.txt)
 PY_COMPILED     := python/tests/requirements-compiled.txt# what needs a C++ compiler here and there: its tests are left out without one
 
-# Tests that take more than 1.3 s each on two busy CPUs. make check leaves them out, make test runs them.
-LONG_TESTS := TestBegunAnew TestBoundaryMemory TestByIndexFillsTheLog TestChangedSource TestCloseWithAHungFile TestCrashClones TestCrashCreate TestKillClones TestKilledWhilePacking TestFilesTruncated \
-	TestHeadersFlipped TestHintsKeepNothing TestHitRatios TestImportancePicture TestIngestedAfterBrokenOff TestJournalCutAtEveryByte TestJournalFlippedAtEveryByte TestLittleCacheKeeps \
-	TestKilledWhileAdapting TestLocksOfARequest TestManyChanges TestManySmallFiles TestMatrix TestModel TestModelWithPackages TestNoPrefillReadsSourceOnce TestNobodyWaits \
-	TestNthFaultWithPackages TestPackagesDamaged TestPackedCrash TestPackedManifest TestPackedManifestOfAGrowingSource TestPackedMany TestPackedRefused TestPassInATightArena TestPowerCut TestPowerCutsWithPackages TestPushedAgain TestPushedAnew \
-	TestPushedOrders TestPushedOrdersHaveALimit TestRankPushesLater TestReaderOfAnEpochKeepsItsWindow TestRelist TestResumed \
-	TestStopWhileReordering TestVerifyOnlyReads
-EMPTY :=
-SPACE := $(EMPTY) $(EMPTY)
-# tests is a pattern of the tests in a list. Behind a slash stands how the names of subtests begin.
-tests = $(subst $(SPACE),|,$(foreach name,$(1),^$(subst /,$$/^,$(name))$(if $(findstring /,$(name)),,$$)))
-
-.PHONY: build demo check test test-needs test-tools test-go test-go-race test-go-race-engine test-go-race-others test-go-plain test-go-pread test-python test-live test-times test-faults bench docs importance-study lint lint-go lint-python clean
+.PHONY: build demo check test test-needs test-tools test-go test-go-race test-go-pread test-python test-live test-faults bench docs importance-study lint lint-go lint-python clean
 
 build:
 	$(SELDOM) $(GO) build -ldflags "-s -w -X main.version=$(VERSION)" -o $(BIN) ./cmd/lcache
@@ -106,7 +66,7 @@ demo:
 
 check: build lint
 	@echo "== Go tests: the fast ones, without the race detector"
-	$(SELDOM) $(GO) test -short -skip '^($(subst $(SPACE),|,$(strip $(LONG_TESTS))))$$' ./...
+	$(SELDOM) $(GO) test -short ./...
 ifneq ($(wildcard $(VENV)/installed),)
 	@echo "== Python tests: the client beside servers that are not real"
 	$(PYTEST) $(CLIENT_TESTS)
@@ -114,80 +74,42 @@ else
 	@echo "== Python tests: left out, make test installs what they need"
 endif
 
-# Three of these run at a time: each waits for processes and disks much of the time. The longest come first. What a matter of time decides runs alone, at the end.
-PREAD  := $(addprefix test-pread-engine-,$(HALVES)) test-pread-others
-BESIDE := test-python test-go-race-engine test-go-race-others $(PREAD) test-live test-go-plain
-
 # What the tests need, apart from themselves.
 test-needs: build test-tools $(VENV)/installed
 
+# Two of these run at a time: each waits for processes and disks much of the time. The longest come first.
 test: test-needs
-	@$(MAKE) --no-print-directory -j3 --output-sync=target $(addprefix beside-,$(BESIDE))
-	@$(MAKE) --no-print-directory test-times
-
-beside-%:
-	@$(MAKE) --no-print-directory $*
+	@$(MAKE) --no-print-directory -j2 --output-sync=target test-go-race test-python test-go-pread test-live
 
 # The servers of the tests: a gateway that speaks S3, and a proxy that makes a bad network. They are built once, outside of this folder.
 test-tools:
 	@echo "== servers for the tests of buckets"
 	$(SELDOM) $(GO) run ./source/s3test/build
 
-test-go: test-go-race test-go-plain
+test-go: test-go-race test-go-pread
 
-test-go-race: test-go-race-engine test-go-race-others
+# Tests that call testenv.WithoutRace run only in test-go-pread, tests that call testenv.AnyIO only in test-go-race.
+test-go-race:
+	@echo "== Go tests: io_uring and O_DIRECT where they can be had$(if $(RACE),, (no C compiler here: without the race detector))"
+	CGO_ENABLED=$(if $(RACE),1,0) $(GO_TEST) $(RACE) $(ALL)
 
-# race runs tests on io_uring and O_DIRECT, where they can be had, under the race detector. Its arguments are packages, with what go test is to know, and whose tests they are.
-define race
-	@echo "== Go tests: $(2), io_uring and O_DIRECT where they can be had$(if $(RACE),, (no C compiler here: without the race detector))"
-	CGO_ENABLED=$(if $(RACE),1,0) LCACHE_TEST_TOOLS=need $(GO_TEST) $(RACE) -skip '$(call tests,$(WITHOUT_RACE))' $(1)
-endef
-
-test-go-race-engine:
-	$(call race,$(ENGINE),the engine's)
-
-# One package at a time, as the engine's tests run beside them.
-test-go-race-others:
-	$(call race,-p 1 $$($(GO) list ./... | grep -vxF "$$($(GO) list ./engine/... $(addsuffix /...,$(SEQUENTIAL)))"),the others')
-
-test-go-plain:
-	@echo "== Go tests: what starts no goroutine, without the race detector"
-	$(GO_TEST) $(addsuffix /...,$(SEQUENTIAL))
-	$(GO_TEST) -run '$(call tests,$(WITHOUT_RACE))' $(WITHOUT_RACE_PACKAGES)
-
-# pread runs tests on pread and buffered files. Its arguments are packages, with what go test is to know, and variables.
-pread = LCACHE_IO=pread LCACHE_DIRECT=0 $(2) $(GO_TEST) -skip '$(call tests,$(WITHOUT_RACE) $(ANY_IO))' $(1)
-
-test-go-pread: $(PREAD)
-
-test-pread-others:
-	@echo "== Go tests: pread, buffered"
-	$(call pread,$(filter-out ./engine/% $(ON_DISK),$(IO_PACKAGES)),$(IN_MEMORY))
-	$(call pread,$(ON_DISK))
-
-# Tests of the engine whose names begin so. They wait for most of their time.
-test-pread-engine-%:
-	@echo "== Go tests: pread, buffered: the engine's, $*"
-	$(call pread,-run '^Test[$*]' $(ENGINE),$(IN_MEMORY))
+test-go-pread:
+	@echo "== Go tests: pread, buffered, without the race detector"
+	LCACHE_IO=pread LCACHE_DIRECT=0 $(IN_MEMORY) $(GO_TEST) $(ALL)
 
 test-python: build $(VENV)/installed
 	@echo "== Python tests: the client beside servers that are not real"
 	$(PYTEST_BY_2) $(CLIENT_TESTS)
 	@echo "== Python tests: PyTorch and what is built on it"
-	$(PYTEST_BY_2) python/tests/pytorch --ignore=python/tests/pytorch/test_times.py
+	$(PYTEST_BY_2) python/tests/pytorch
 	@echo "== Python tests: real servers, end to end"
 	$(PYTEST_BY_2) $(END_TO_END)
 	@echo "== Python tests: real servers, end to end, on pread and buffered files"
-	LCACHE_IO=pread LCACHE_DIRECT=0 $(PYTEST_BY_2) $(END_TO_END) $(foreach name,$(ANY_IO_PYTHON),--deselect tests/$(name))
+	LCACHE_IO=pread LCACHE_DIRECT=0 $(PYTEST_BY_2) $(END_TO_END) -m 'not any_io'
 
 test-live: build $(VENV)/installed
 	@echo "== Python tests: lcache order beside the frameworks themselves"
 	$(PYTEST) python/tests/live
-
-test-times: build $(VENV)/installed
-	@echo "== Python tests: what bound a run, alone"
-	$(PYTEST) python/tests/pytorch/test_times.py
-	$(PYTEST) python/tests/e2e/test_verdicts.py
 
 # Durations are variables, named in the script: make test-faults FUZZ_TIME=10m KILLS=500
 test-faults: build $(VENV)/installed

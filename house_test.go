@@ -203,6 +203,16 @@ func TestTableHasNoCycle(t *testing.T) {
 var rooms = []string{"cmd/lcache", "server", "engine", "internal/importance", "internal/store", "reorder", "internal/serve", "source", "logfile", "metaindex", "chunker", "sample",
 	"internal/disk", "iouring", "shuffle"}
 
+// above returns the folder of a list that a package lies in; "": none of them.
+func above(name string, folders []string) string {
+	for _, folder := range folders {
+		if name == folder || strings.HasPrefix(name, folder+"/") {
+			return folder
+		}
+	}
+	return ""
+}
+
 // roomOf is the room that a package lies in, or the leaf that it is; "": neither.
 func roomOf(name string) string {
 	if room := above(name, rooms); room != "" {

@@ -5,136 +5,47 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 )
 
-// listOf is the words of a variable of the Makefile.
-func listOf(t *testing.T, pattern string) []string {
-	t.Helper()
-	text, err := os.ReadFile("Makefile")
+// TestMakefileRunsAll: make test runs the Go tests of all packages on io_uring under the race detector, and on pread without it, and leaves none out by name.
+func TestMakefileRunsAll(t *testing.T) {
+	needMake(t)
+	for target, want := range map[string]string{"test-go-race": `CGO_ENABLED=[01] .* go test .* \./\.\.\.`, "test-go-pread": `LCACHE_IO=pread LCACHE_DIRECT=0 .* go test .* \./\.\.\.`} {
+		out, err := exec.Command("make", "-n", "GO=go", target).CombinedOutput()
+		if err != nil || !regexp.MustCompile(want).Match(out) || regexp.MustCompile(` -(skip|run|short)\b`).Match(out) {
+			t.Errorf("make %s, %v:\n%s\nwant all packages, as in %s", target, err, out, want)
+		}
+	}
+}
+
+// TestEachTestRuns: no test is left out of both runs of make test: of the one under the race detector, and of the one on pread. scripts/test-faults names those that assert times.
+func TestEachTestRuns(t *testing.T) {
+	faults, err := os.ReadFile("scripts/test-faults")
 	if err != nil {
 		t.Fatal(err)
 	}
-	found := regexp.MustCompile(pattern).FindStringSubmatch(strings.ReplaceAll(string(text), "\\\n", " "))
-	if found == nil {
-		t.Fatalf("the Makefile has no %s", pattern)
-	}
-	return strings.Fields(found[1])
-}
-
-// testFiles calls f with every test file of the module.
-func testFiles(t *testing.T, f func(folder, text string)) {
-	t.Helper()
+	test := regexp.MustCompile(`(?ms)^func (Test\w+)\(.*?^}`)
 	for _, p := range packages(t) {
 		files, err := filepath.Glob(filepath.Join(p.Dir, "*_test.go"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		name, _ := local(p.ImportPath)
 		for _, file := range files {
 			text, err := os.ReadFile(file)
 			if err != nil {
 				t.Fatal(err)
 			}
-			f(name, string(text))
-		}
-	}
-}
-
-// above returns the folder of a list that a package lies in; "": none of them.
-func above(name string, folders []string) string {
-	for _, folder := range folders {
-		if name == folder || strings.HasPrefix(name, folder+"/") {
-			return folder
-		}
-	}
-	return ""
-}
-
-// TestMakefileIOPackages: a package whose tests choose their I/O by environment runs with pread and buffered files, too.
-func TestMakefileIOPackages(t *testing.T) {
-	listed := listOf(t, `\nIO_PACKAGES := .*\$\(wildcard ([^)]*)\)`)
-	for _, name := range listed {
-		if _, err := os.Stat(name); err != nil {
-			t.Errorf("IO_PACKAGES has %s: %v", name, err)
-		}
-	}
-	testFiles(t, func(folder, text string) {
-		if strings.Contains(text, `os.Getenv("LCACHE_IO")`) && above(folder, listed) == "" {
-			t.Errorf("IO_PACKAGES lacks %s", folder)
-			listed = append(listed, folder)
-		}
-	})
-}
-
-// TestMakefileSequential: a package that is left out where races are looked for starts no goroutine and has no lock.
-func TestMakefileSequential(t *testing.T) {
-	listed := listOf(t, `\nSEQUENTIAL := \$\(addprefix \./,([^)]*)\)`)
-	seen := map[string]bool{}
-	parallel := regexp.MustCompile(`(?m)"sync(/atomic)?"|^\s*(go|defer go) |\.Go\(|"golang.org/x/sync`)
-	for _, p := range packages(t) {
-		name, _ := local(p.ImportPath)
-		top := above(name, listed)
-		if top == "" {
-			continue
-		}
-		seen[top] = true
-		for _, file := range p.GoFiles {
-			text, err := os.ReadFile(filepath.Join(p.Dir, file))
-			if err != nil {
-				t.Fatal(err)
+			notUnderRace := strings.HasPrefix(string(text), "//go:build !race")
+			for _, found := range test.FindAllStringSubmatch(string(text), -1) {
+				if strings.Contains(found[0], "\n\ttestenv.AnyIO(t)") && (notUnderRace || strings.Contains(found[0], "\n\ttestenv.WithoutRace(t)")) {
+					t.Errorf("%s: %s is left out under the race detector and on pread: it never runs", file, found[1])
+				}
+				if strings.Contains(found[0], "testenv.Timed()") && !strings.Contains(string(faults), found[1]) {
+					t.Errorf("%s: %s asserts times, and the part times of scripts/test-faults does not name it", file, found[1])
+				}
 			}
-			if found := parallel.Find(text); found != nil {
-				t.Errorf("%s/%s has %q: take %s out of SEQUENTIAL", name, file, found, top)
-			}
-		}
-	}
-	for _, name := range listed {
-		if !seen[name] {
-			t.Errorf("SEQUENTIAL has %s, which is no package", name)
-		}
-	}
-}
-
-// TestMakefileTests: each test that make check leaves out, or make test runs without the race detector or on one kind of I/O, is there. One that got another name would be run otherwise.
-func TestMakefileTests(t *testing.T) {
-	there := map[string]bool{}
-	folders := map[string][]string{}
-	name := regexp.MustCompile(`(?m)^func (Test\w+)\(`)
-	testFiles(t, func(folder, text string) {
-		for _, found := range name.FindAllStringSubmatch(text, -1) {
-			there[found[1]] = true
-			folders[found[1]] = append(folders[found[1]], folder)
-		}
-	})
-	run := listOf(t, `\nWITHOUT_RACE_PACKAGES := \$\(addprefix \./,([^)]*)\)`)
-	for _, test := range listOf(t, `\nWITHOUT_RACE := ([^\n]*)`) {
-		name, _, _ := strings.Cut(test, "/")
-		for _, folder := range folders[name] {
-			if !slices.Contains(run, folder) {
-				t.Errorf("WITHOUT_RACE has %s, and %s, which also has it, is not in WITHOUT_RACE_PACKAGES: there it would not run", test, folder)
-			}
-		}
-	}
-	for _, test := range listOf(t, `\nLONG_TESTS := ([^\n]*)`) {
-		if !there[test] {
-			t.Errorf("LONG_TESTS has %s, which is no test", test)
-		}
-	}
-	for _, list := range []string{"WITHOUT_RACE", "ANY_IO"} {
-		for _, test := range listOf(t, `\n`+list+` := ([^\n]*)`) {
-			if name, _, _ := strings.Cut(test, "/"); !there[name] {
-				t.Errorf("%s has %s, which is no test", list, test)
-			}
-		}
-	}
-	for _, test := range listOf(t, `\nANY_IO_PYTHON := ([^\n]*)`) {
-		file, name, one := strings.Cut(test, "::")
-		text, err := os.ReadFile(filepath.Join("python/tests", file))
-		if err != nil || one && !strings.Contains(string(text), "\ndef "+name+"(") {
-			t.Errorf("ANY_IO_PYTHON has %s, which is no test: %v", test, err)
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"lcache/chunker"
+	"lcache/internal/testenv"
 	"lcache/sample"
 )
 
@@ -38,6 +39,7 @@ func total(sizes []uint32, keep func(i int) bool) (sum uint64) {
 func all(int) bool { return true }
 
 func TestAdmitFillsTheRoom(t *testing.T) {
+	testenv.WithoutRace(t)
 	const n = 100_000
 	hashes, sizes := names(n), randomSizes(n, 1)
 	everything := total(sizes, all)
@@ -60,6 +62,7 @@ func TestAdmitFillsTheRoom(t *testing.T) {
 
 // What is kept is spread evenly over any order: the share of misses in a segment of 2,500 samples hardly varies.
 func TestAdmitSpreadsMisses(t *testing.T) {
+	testenv.WithoutRace(t)
 	const n, segment = 100_000, 2_500
 	hashes, sizes := names(n), slices.Repeat([]uint32{1000}, n)
 	for _, c := range []float64{0.25, 0.5, 0.8} {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"lcache/chunker"
+	"lcache/internal/testenv"
 	"lcache/sample"
 )
 
@@ -105,6 +106,7 @@ func TestSizePacked(t *testing.T) {
 
 // K is an estimate from means; lines of usual sizes must not have more segments than memory was planned for.
 func TestSizeCoversTheCut(t *testing.T) {
+	testenv.WithoutRace(t)
 	for seed := range uint64(8) {
 		const n = 60_000
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -185,6 +187,7 @@ func raised(t *testing.T, f chunker.Facts, refusal error) chunker.Facts {
 
 // Whatever the facts: limits hold, and a refusal names a number that then works.
 func TestSizeKeepsLimits(t *testing.T) {
+	testenv.WithoutRace(t)
 	refused := map[string]int{}
 	for seed := range uint64(20_000) {
 		f := randomFacts(rand.New(rand.NewPCG(seed, 2)))

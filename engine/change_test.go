@@ -65,6 +65,7 @@ func pseudo(seed, n int) []byte {
 
 // TestChangedSource: only what is new is read, every byte is the present file's, and the old manifest goes.
 func TestChangedSource(t *testing.T) {
+	testenv.Long(t)
 	type counts struct{ added, removed, changed int }
 	tests := []struct {
 		name   string
@@ -201,6 +202,7 @@ func TestChangedWithBudget(t *testing.T) {
 
 // TestManyChanges keeps changing the source under one cache, at random, and reads it now and then.
 func TestManyChanges(t *testing.T) {
+	testenv.Long(t)
 	r := rand.New(rand.NewPCG(4, 4))
 	j := samplerJob(3, 8, 1, false)
 	d := makeDataset(t, 200, mixedSizes)

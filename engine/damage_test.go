@@ -255,6 +255,8 @@ func flips(header, length int) (list []flip) {
 // TestHeadersFlipped flips bytes of FORMAT, job.json, the record of the listing, and of manifests, journals, sums and stored lengths, one
 // at a time: a single bit, or all of them. By default a draw of them; LCACHE_FAULTS=all takes every bit of every byte of their headers.
 func TestHeadersFlipped(t *testing.T) {
+	testenv.Long(t)
+	testenv.WithoutRace(t)
 	t.Run("ingested", func(t *testing.T) {
 		b := damageBedOf(t, 60, ingest.Options{})
 		b.settle(t) // else the record of the listing is not believed
@@ -315,6 +317,7 @@ func (b *damageBed) sweep(t *testing.T, kinds ...string) {
 // TestFilesTruncated cuts every file at multiples of 512 bytes, and once more where nothing is left. By default a draw of the lengths;
 // LCACHE_FAULTS=all takes them all.
 func TestFilesTruncated(t *testing.T) {
+	testenv.Long(t)
 	b := newDamageBed(t)
 	root := filepath.Join(t.TempDir(), "copy")
 	for name, whole := range b.files {

@@ -43,6 +43,7 @@ const floodLimit = 256 << 10
 
 // A position is a hint: whatever it says, nothing is kept for it that the schedule does not have. One that is right still counts.
 func TestHintsKeepNothing(t *testing.T) {
+	testenv.Long(t)
 	const n = 500
 	positions := map[string]func(i int) deliver.Position{
 		"batches without end":           func(i int) deliver.Position { return position(0, 0, i<<20) },

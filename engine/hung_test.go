@@ -19,6 +19,7 @@ import (
 // A disk that hangs below a journal, or below the sums, does not keep a server from stopping: it says what hangs, leaves what may still be
 // written to, and keeps the cache from others until its process ends.
 func TestCloseWithAHungFile(t *testing.T) {
+	testenv.Long(t)
 	for _, c := range []struct {
 		step, file string
 		byClose    time.Duration // it is Close that comes there, if what it does before does not take so long

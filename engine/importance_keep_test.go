@@ -12,6 +12,7 @@ import (
 
 // TestKeepsWhatIsDrawn: a log with room for half of the data keeps what the next epoch delivers. The budget admits half of the samples by their names, and so half of what is delivered and not in memory would come from the source.
 func TestKeepsWhatIsDrawn(t *testing.T) {
+	testenv.WithoutRace(t)
 	givesBack(t)
 	d := photos(t, 4000)
 	for _, job := range testenv.Some([]struct {

@@ -34,6 +34,7 @@ func (l losing) steady(t *testing.T, c *deliver.Client, epoch int) (samples int,
 // TestRestStaysInPlace: segments of which an epoch wants little are not moved, and what memory holds is not read; the device reads and writes much less than all of the set, once the rest lies
 // in the order of its values. Nothing is read from the source, whatever stays where it is.
 func TestRestStaysInPlace(t *testing.T) {
+	testenv.WithoutRace(t)
 	d := photos(t, 6000)
 	for _, job := range testenv.Some([]struct {
 		text string

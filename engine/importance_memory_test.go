@@ -17,6 +17,7 @@ import (
 
 // TestMemoryOfImportance: under each policy bytes are right, the counts add up, and no more is kept than was asked for.
 func TestMemoryOfImportance(t *testing.T) {
+	testenv.WithoutRace(t)
 	for k, policy := range []string{"next-use", "paper", "lru", "minio"} {
 		for _, method := range testenv.One([]string{"impact", "shade"}, k) {
 			t.Run(policy+" "+method, func(t *testing.T) {

@@ -14,10 +14,14 @@ import (
 	"lcache/internal/serve/schedule"
 	"lcache/internal/store/cache"
 	"lcache/internal/store/ingest"
+	"lcache/internal/testenv"
 	"lcache/sample"
 )
 
-func TestPushedOrders(t *testing.T) { inLayouts(t, testPushedOrders) }
+func TestPushedOrders(t *testing.T) {
+	testenv.Long(t)
+	inLayouts(t, testPushedOrders)
+}
 
 func testPushedOrders(t *testing.T, layout string) {
 	d := makeDataset(t, 900, func(r *rand.Rand, _ int) int { return r.IntN(30_000) })

@@ -74,6 +74,7 @@ func killedIngest(t *testing.T, o childOptions, after time.Duration) (done bool)
 // can be served, with the bytes of the files as they are now or were listed before, or an error for a sample that changed. At the end nothing
 // but what is new had to be read, give or take what died with the process.
 func TestKilledWhileAdapting(t *testing.T) {
+	testenv.Long(t)
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 2))

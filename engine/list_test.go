@@ -11,6 +11,7 @@ import (
 
 	"lcache/internal/store/cache"
 	"lcache/internal/store/ingest"
+	"lcache/internal/testenv"
 	"lcache/sample"
 	"lcache/source"
 )
@@ -35,6 +36,7 @@ func (d *dataset) settle(t *testing.T) {
 
 // TestRelist: an ingest again looks only into folders that changed, unless it is told otherwise or a sample was found to be another one.
 func TestRelist(t *testing.T) {
+	testenv.Long(t)
 	d := makeDataset(t, 30, mixedSizes)
 	d.settle(t)
 	dirs := []string{filepath.Join(t.TempDir(), "cache")}

@@ -42,6 +42,8 @@ func sparse(t *testing.T, n int, size func(r *rand.Rand, i int) int64) (d *datas
 
 // TestLittleCacheKeeps: what slack and metadata leave of a little budget. No policy keeps more than c = budget ÷ dataset.
 func TestLittleCacheKeeps(t *testing.T) {
+	testenv.Long(t)
+	testenv.WithoutRace(t)
 	skewed := func(mean int64) func(*rand.Rand, int) int64 { // as files of source code: a few have megabytes
 		return func(r *rand.Rand, i int) int64 {
 			if i%500 == 7 {

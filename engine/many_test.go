@@ -12,6 +12,7 @@ import (
 
 // TestManySmallFiles keeps what a million of them showed: an ingest takes few allocations for a sample, and the defaults are enough.
 func TestManySmallFiles(t *testing.T) {
+	testenv.Long(t)
 	n := testenv.Pick(20_000, 5_000)
 	d := makeDataset(t, n, func(r *rand.Rand, _ int) int { return 20 + r.IntN(200) })
 	j := samplerJob(2, 256, 1, false)

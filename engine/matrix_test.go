@@ -116,6 +116,7 @@ func (c matrixCase) String() string {
 // in a draw of them (LCACHE_SEED): bytes, parts, labels and orders exact, the source read once, no misses but what the budget can't hold, never
 // more on disk than it, and every figure of the status as it follows from that.
 func TestMatrix(t *testing.T) {
+	testenv.Long(t)
 	plain := makeDatasetOf(t, 1500, mixedSizes, mostlyWords) // of fewer, a tenth may compress less than the budget counts with
 	parts := plain.inParts(t)
 	for _, c := range matrixCases(t) {

@@ -35,12 +35,14 @@ import (
 // that leave, other jobs beside the first, changes of the layout, restarts in another one, and damage to the arena.
 // LCACHE_SEED replays one run, LCACHE_MODEL_OPS makes runs longer, LCACHE_MODEL_RUNS makes more of them.
 func TestModel(t *testing.T) {
+	testenv.Long(t)
 	eachModel(t, 400, testenv.Pick(6, 2), (*model).run)
 }
 
 // TestNobodyWaits: where ranks go in step and hold nothing back, no request waits until it has lost its patience, whatever came before: jumps to
 // other epochs and back, orders pushed anew, restarts in another layout.
 func TestNobodyWaits(t *testing.T) {
+	testenv.Long(t)
 	eachModel(t, 150, testenv.Pick(3, 1), (*model).runInStep)
 }
 

@@ -14,6 +14,7 @@ import (
 	"lcache/internal/disk/durable/durabletest"
 	"lcache/internal/serve/deliver"
 	"lcache/internal/store/ingest"
+	"lcache/internal/testenv"
 	"lcache/sample"
 )
 
@@ -64,6 +65,7 @@ func (p *powerCuts) cut() {
 // TestPowerCutsWithPackages cuts the power at random steps while a job fills packages and Logfiles are emptied: what no sync has covered is there, lost or torn. A server that starts over what is left gives the
 // right bytes in the same order, packs on, and stays in its budget. LCACHE_CRASH_CLONES is how many are started (8), LCACHE_SEED replays one life, but for the timing of the I/O.
 func TestPowerCutsWithPackages(t *testing.T) {
+	testenv.Long(t)
 	most := 8
 	if n, err := strconv.Atoi(os.Getenv("LCACHE_CRASH_CLONES")); err == nil {
 		most = n

@@ -13,6 +13,7 @@ import (
 
 	"lcache/internal/serve/deliver"
 	"lcache/internal/store/ingest"
+	"lcache/internal/testenv"
 	"lcache/sample"
 )
 
@@ -110,6 +111,7 @@ func (b *packedBed) damages(r *rand.Rand) map[string]func() (name string, data [
 // TestPackagesDamaged: wherever the arena, or the journal of packages, is damaged, a server that starts over packages that a job has filled gives the right bytes in the same order. By default a draw of the places;
 // LCACHE_FAULTS=all takes each block.
 func TestPackagesDamaged(t *testing.T) {
+	testenv.Long(t)
 	seed, _ := drawSeed(t)
 	t.Logf("LCACHE_SEED=%d", seed)
 	r := rand.New(rand.NewPCG(seed, 3))

@@ -13,6 +13,7 @@ import (
 	"lcache/internal/disk/durable/durabletest"
 	"lcache/internal/store/cache"
 	"lcache/internal/store/ingest"
+	"lcache/internal/testenv"
 	"lcache/logfile"
 	"lcache/metaindex"
 	"lcache/sample"
@@ -68,6 +69,7 @@ func (k *kills) step() {
 // TestKilledWhilePacking kills a server at random steps while a job fills packages, and Logfiles and packages are emptied and begun again. A check of what is left finds no damage: each sample is right, or in no log. One
 // whose newest copy lies in a package is found in packages, whatever older records say, or in the last block of a segment, which is written again as it grows. A server that is started over it, killed in the same way, and so on, leaves no more. LCACHE_SEED replays a chain of lives, but for the timing of the I/O.
 func TestKilledWhilePacking(t *testing.T) {
+	testenv.Long(t)
 	seed, _ := drawSeed(t)
 	for _, dirs := range []int{1, 2} {
 		t.Run(fmt.Sprintf("directories=%d,LCACHE_SEED=%d", dirs, seed), func(t *testing.T) {

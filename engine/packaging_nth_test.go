@@ -15,6 +15,7 @@ import (
 	"lcache/internal/importance/state"
 	"lcache/internal/serve/deliver"
 	"lcache/internal/store/ingest"
+	"lcache/internal/testenv"
 	"lcache/sample"
 )
 
@@ -22,6 +23,7 @@ import (
 // emptied, and through a clean stop. A server that starts over the result, on a disk that is well, gives the epoch again. Whatever happens on the disk, every byte delivered is right, nothing fails and
 // nothing hangs. By default a few of each kind; LCACHE_FAULTS=all takes every n.
 func TestNthFaultWithPackages(t *testing.T) {
+	testenv.Long(t)
 	d, o, text := lowBed(t, 300, ingest.Options{})
 	o.Logger, o.BlockTimeout = nil, time.Second
 	b := &damageBed{dataset: d, opts: o}

@@ -90,6 +90,7 @@ func (b *littleBed) change(t *testing.T, seed int) (fresh int64) {
 
 // TestPackedManifest: a cache whose manifest is packed is made, read, restarted and adapted to a changing source within its budget; every byte is the source's, and only what is new is read.
 func TestPackedManifest(t *testing.T) {
+	testenv.Long(t)
 	inLayouts(t, func(t *testing.T, layout string) {
 		b := littleBedOf(t, layout)
 		rep := b.run(t)
@@ -125,6 +126,7 @@ func TestPackedManifest(t *testing.T) {
 
 // TestPackedManifestOfAGrowingSource: the budget holds also where the source grows by more than there is room for beside the log, and where it shrinks so that the log may grow. Then the cache may be made again.
 func TestPackedManifestOfAGrowingSource(t *testing.T) {
+	testenv.Long(t)
 	b := littleBedOf(t, "")
 	b.run(t)
 	b.in.Relist = true

@@ -181,6 +181,7 @@ func copyFile(from, to string) error {
 // TestPackedCrash takes a copy of the cache in the middle of an ingest, damages the stored lengths in different ways, and goes on
 // from there: whatever is lost, everything is right, and ingest completes it.
 func TestPackedCrash(t *testing.T) {
+	testenv.Long(t)
 	d := makeDatasetOf(t, 300, packedSizes, mostlyWords)
 	j := samplerJob(3, 8, 1, false)
 	in := ingest.Options{Job: j, Source: d.dir, Block: 128 << 10, Memory: 100 << 20, IO: testIO(), Compress: "lz4"}
@@ -260,6 +261,7 @@ func TestPackedCrash(t *testing.T) {
 
 // TestPackedRefused draws samples that compress well while the others don't: what exceeds the room is refused, and served from the source.
 func TestPackedRefused(t *testing.T) {
+	testenv.Long(t)
 	const n = 4000
 	tried := map[int]bool{}
 	for _, index := range ingest.TrialSamples(make([]uint32, n), 0, n) {

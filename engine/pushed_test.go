@@ -10,6 +10,7 @@ import (
 	"lcache/internal/serve/deliver"
 	"lcache/internal/serve/schedule"
 	"lcache/internal/store/cache"
+	"lcache/internal/testenv"
 	"lcache/sample"
 )
 
@@ -36,6 +37,8 @@ func refused(t *testing.T, err error, why string) {
 
 // Orders of as many epochs as a client likes are kept up to a limit; what does not fit is refused, and what is kept stays as it was pushed.
 func TestPushedOrdersHaveALimit(t *testing.T) {
+	testenv.Long(t)
+	testenv.WithoutRace(t)
 	d, e := unprefilled(t, cache.LayoutLog, 1)
 	const limit = 4 << 20
 	e.orders.SetLimit(limit)
@@ -62,6 +65,7 @@ func TestPushedOrdersHaveALimit(t *testing.T) {
 
 // Orders of no length take their place, too, and so do ranks that nobody has heard of.
 func TestTinyOrdersHaveALimit(t *testing.T) {
+	testenv.WithoutRace(t)
 	_, e := unprefilled(t, cache.LayoutLog, 1)
 	e.orders.SetLimit(1 << 20)
 	attach(t, e)

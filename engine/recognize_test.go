@@ -48,6 +48,7 @@ const brokenOffSamples = 2000
 // is not read, and hardly anything by index. Regression: the ingest before it sorted the whole log into the source's own order, and what only the
 // newer Logfile held was read from the source again.
 func TestResumed(t *testing.T) {
+	testenv.Long(t)
 	orders := shuffled(1, brokenOffSamples, 5, 1, 0)
 	d, in, o := brokenOff(t, "", orders, noisy)
 	in.NoPrefill = true
@@ -81,6 +82,7 @@ func TestResumed(t *testing.T) {
 // TestBegunAnew: a job that begins again from epoch 0, in other orders, after another was broken off in the middle of an epoch, finds all that the two
 // Logfiles hold, and has its order laid out before long.
 func TestBegunAnew(t *testing.T) {
+	testenv.Long(t)
 	for _, compress := range testenv.Some([]string{"lz4", ""}, 1) {
 		t.Run("compress="+compress, func(t *testing.T) {
 			d, in, o := brokenOff(t, compress, shuffled(1, brokenOffSamples, 4, 1, 0), mostlyWords)
@@ -109,6 +111,7 @@ func TestBegunAnew(t *testing.T) {
 
 // TestIngestedAfterBrokenOff: an ingest that knows the order sorts what both Logfiles hold into it, and reads next to nothing.
 func TestIngestedAfterBrokenOff(t *testing.T) {
+	testenv.Long(t)
 	d, in, o := brokenOff(t, "", shuffled(1, brokenOffSamples, 4, 1, 0), noisy)
 	in.Job = samplerJob(2, 16, 1, false)
 	_, rep := ingested(t, d, in)

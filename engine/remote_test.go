@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"lcache/internal/store/ingest"
+	"lcache/internal/testenv"
 	"lcache/sample"
 	"lcache/source"
 	"lcache/source/s3test"
@@ -53,6 +54,7 @@ func (s *counting) Requests() (source.Requests, bool) { return source.RequestsOf
 
 // A bucket that can't be reached in the middle of an epoch delays it, and fails none of it. LCACHE_OUTAGE is how long it is away at least.
 func TestOutageInAnEpoch(t *testing.T) {
+	testenv.AnyIO(t)
 	least, err := time.ParseDuration(os.Getenv("LCACHE_OUTAGE") + "0s")
 	if err != nil {
 		t.Fatal(err)

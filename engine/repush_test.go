@@ -10,6 +10,7 @@ import (
 	"lcache/internal/serve/deliver"
 	"lcache/internal/store/cache"
 	"lcache/internal/store/ingest"
+	"lcache/internal/testenv"
 	"lcache/sample"
 )
 
@@ -89,6 +90,7 @@ func (e *Engine) reaches(is func() bool) bool {
 // TestPushedAgain: a client that begins anew, with orders of its own for epochs that another has read or announced (a loader that was made
 // again in a notebook), has its order laid out from its second epoch on.
 func TestPushedAgain(t *testing.T) {
+	testenv.Long(t)
 	for _, c := range []struct {
 		name, layout string
 		epochs, part int // that are read in the first orders: whole ones, and batches of the next
@@ -137,6 +139,7 @@ func TestPushedAgain(t *testing.T) {
 
 // TestRankPushesLater: what is laid out for the ranks that have spoken is laid out anew with one more, as long as it is not begun.
 func TestRankPushesLater(t *testing.T) {
+	testenv.Long(t)
 	d, o := unordered(t, cache.LayoutLog, 4000) // half of it is more than the window: epoch 2 is not begun while epoch 0 is read
 	e := open(t, o)
 	defer closeEngine(t, e)

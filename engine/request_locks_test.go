@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	"lcache/internal/store/ingest"
+	"lcache/internal/testenv"
 )
 
 // lockTaken is a line of the source that takes a lock, and how often it did.
@@ -80,6 +81,8 @@ func locksOf(t *testing.T, which string, requests int) (taken []lockTaken) {
 
 // TestLocksOfARequest: a request takes Engine.mu twice, when it begins and when it is done, and once more each time that it waits; a job without importance takes no lock of importance. -v lists the locks.
 func TestLocksOfARequest(t *testing.T) {
+	testenv.Long(t)
+	testenv.WithoutRace(t)
 	if _, err := exec.LookPath("go"); err != nil {
 		t.Skip("needs the go command")
 	}
@@ -112,6 +115,7 @@ func TestLocksOfARequest(t *testing.T) {
 
 // TestPlainRequestsAllocateNothingForImportance looks at all allocations of an epoch of a job without importance.
 func TestPlainRequestsAllocateNothingForImportance(t *testing.T) {
+	testenv.WithoutRace(t)
 	d := makeDataset(t, 2000, func(r *rand.Rand, _ int) int { return 100 + r.IntN(900) })
 	j := samplerJob(2, 50, 1, false)
 	o, _ := ingested(t, d, ingest.Options{Job: j})

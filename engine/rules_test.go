@@ -323,6 +323,7 @@ func TestBackAndOn(t *testing.T) {
 
 // Without prefill the first epoch fills the log where nothing was read before.
 func TestNoPrefillReadsSourceOnce(t *testing.T) {
+	testenv.Long(t)
 	d := makeDatasetOf(t, 1200, func(r *rand.Rand, _ int) int { return r.IntN(30_000) }, mostlyWords)
 	for _, compress := range []string{"none", cache.LZ4} {
 		t.Run(compress, func(t *testing.T) {
@@ -460,6 +461,7 @@ func testWorkersFinishOutOfOrder(t *testing.T, layout string) {
 // TestReaderOfAnEpochKeepsItsWindow: a log that fits in memory is passed over faster than it is read. The pass once went on to the
 // epochs after the next; the rank then counted as late, and what had been read ahead for it was given up and read again.
 func TestReaderOfAnEpochKeepsItsWindow(t *testing.T) {
+	testenv.Long(t)
 	d := makeDataset(t, 1200, func(r *rand.Rand, _ int) int { return 1 + r.IntN(30_000) })
 	inLayouts(t, d.readerOfAnEpochKeepsItsWindow)
 }

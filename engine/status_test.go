@@ -14,6 +14,7 @@ import (
 	"lcache/internal/serve/schedule"
 	"lcache/internal/serve/status"
 	"lcache/internal/store/ingest"
+	"lcache/internal/testenv"
 	"lcache/sample"
 )
 
@@ -138,6 +139,7 @@ func waitForJobs(t *testing.T, e *Engine, want ...string) {
 
 // TestJobsOfTheStatus follows the list of jobs while two of them come and one goes. What the server does is told once, and nothing that was delivered is forgotten.
 func TestJobsOfTheStatus(t *testing.T) {
+	testenv.AnyIO(t)
 	d, o := small(t, samplerJob(3, 16, 1, false))
 	o.LateEpoch = 400 * time.Millisecond // a job sleeps after that time, and the owner is chosen of those that don't
 	e := open(t, o)

@@ -100,7 +100,10 @@ func testFirstPushedEpoch(t *testing.T, layout string) {
 }
 
 // Where no order is known what was read from the source is kept, and what is kept is taken into the order that comes at last.
-func TestByIndexFillsTheLog(t *testing.T) { inLayouts(t, testByIndexFillsTheLog) }
+func TestByIndexFillsTheLog(t *testing.T) {
+	testenv.Long(t)
+	inLayouts(t, testByIndexFillsTheLog)
+}
 
 func testByIndexFillsTheLog(t *testing.T, layout string) {
 	for _, part := range testenv.Some([]float64{0.7, 0.1, 1}, 1) {
@@ -149,7 +152,10 @@ func testByIndexFillsTheLog(t *testing.T, layout string) {
 }
 
 // A client that begins again with another order is read for as it says now. What was laid out for its first word is moved.
-func TestPushedAnew(t *testing.T) { inLayouts(t, testPushedAnew) }
+func TestPushedAnew(t *testing.T) {
+	testenv.Long(t)
+	inLayouts(t, testPushedAnew)
+}
 
 func testPushedAnew(t *testing.T, layout string) {
 	for _, broken := range testenv.Some([]int{40, 0}, 1) { // batches of the epoch that was read of the first order

@@ -89,6 +89,7 @@ func stopped(t *testing.T) *damageBed {
 
 // A check that changes what it checks finds something else the second time, and what was found can't be looked at.
 func TestVerifyOnlyReads(t *testing.T) {
+	testenv.Long(t)
 	for _, c := range []struct {
 		name  string
 		make  func(t *testing.T) *damageBed

@@ -25,6 +25,7 @@ import (
 // has promised must be found with its bytes, whatever else is lost. The last clone of a life is the start of the next one.
 // LCACHE_CRASH_CLONES is how many clones are recovered (150), LCACHE_SEED replays one chain of lives, but for the timing of the I/O.
 func TestCrashClones(t *testing.T) {
+	testenv.Long(t)
 	clones := testenv.Pick(150, 60)
 	if n, err := strconv.Atoi(os.Getenv("LCACHE_CRASH_CLONES")); err == nil {
 		clones = n
@@ -45,6 +46,7 @@ func TestCrashClones(t *testing.T) {
 
 // TestKillClones is TestCrashClones for a process that is killed, over and over, while the machine goes on: every sample that is listed after that is right, because a place is noted before it is written over.
 func TestKillClones(t *testing.T) {
+	testenv.Long(t)
 	first := uint64(time.Now().UnixNano())
 	clones := testenv.Pick(100, 40)
 	if n, err := strconv.ParseUint(os.Getenv("LCACHE_SEED"), 10, 64); err == nil {
@@ -365,6 +367,7 @@ func maxOf(sizes []uint32) (n uint32) {
 // TestCrashCreate cuts the power at every step of a Create. Either the cache can be opened then, or made once more, or the refusal names
 // the directory that holds half of it.
 func TestCrashCreate(t *testing.T) {
+	testenv.Long(t)
 	for _, dirs := range []int{1, 3} {
 		b := newBed(t, dirs, 4096, 12, []uint32{1})
 		for _, dir := range b.dirs {

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"lcache/internal/testenv"
 	"lcache/sample"
 )
 
@@ -87,6 +88,7 @@ func (b *bed) recordEnds(journal []byte, head int) (ends []int) {
 
 // Cut anywhere, a journal gives the records that are complete, and later ones are appended behind them.
 func TestJournalCutAtEveryByte(t *testing.T) {
+	testenv.Long(t)
 	b, whole := small(t)
 	head := headerSize(2)
 	ends := b.recordEnds(whole, head)
@@ -122,6 +124,7 @@ func TestJournalCutAtEveryByte(t *testing.T) {
 
 // A flipped byte costs the header's Logfile, or one record, and never gives a wrong byte.
 func TestJournalFlippedAtEveryByte(t *testing.T) {
+	testenv.Long(t)
 	b, whole := small(t)
 	all, _ := b.withJournal(whole)
 	head := headerSize(2)

@@ -38,6 +38,7 @@ func (m *model) want(b *bed, seg int) (out []entry) {
 
 // Random operations on two Logfiles, clean restarts among them, against the model.
 func TestModel(t *testing.T) {
+	testenv.Long(t)
 	for seed := range testenv.Pick[uint64](6, 3) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) { runModel(t, seed) })
 	}
@@ -147,6 +148,7 @@ func (b *bed) compareModels(models *[2]*model) {
 
 // After a power cut any page that was not made durable may be zero. What is found then is right, or lies on such a page and fails its sum.
 func TestPowerCut(t *testing.T) {
+	testenv.Long(t)
 	const n = 3000
 	b := newBed(t, 2, 4096, 400, randomSizes(n, 700, 700, 21))
 	b.open()

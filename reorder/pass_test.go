@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"lcache/chunker"
+	"lcache/internal/testenv"
 	"lcache/reorder"
 	"lcache/sample"
 )
@@ -19,6 +20,7 @@ import (
 // are freed as it goes, and no load hangs. Stored bytes are moved as they are, and no more scratch than the largest sample needs is
 // enough.
 func TestPassInATightArena(t *testing.T) {
+	testenv.Long(t)
 	for seed := range uint64(16) {
 		s := spec{sizes: randomSizes(150, seed), workers: 1 + int(seed)%8, slots: 1 + int(seed)%2}
 		s.passes(t, seed, blocksOf(s.sizes))

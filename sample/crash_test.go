@@ -12,6 +12,7 @@ import (
 
 	"lcache/internal/disk/durable"
 	"lcache/internal/disk/durable/durabletest"
+	"lcache/internal/testenv"
 )
 
 // crashBed is a cache directory whose files outside the log are written as an ingest does, on a disk that loses power at every step.
@@ -35,6 +36,7 @@ type crashImage struct {
 // TestCrashIngest cuts the power at every step of an ingest and of a second one, after files were added and removed, over manifest, inodes, sums,
 // listing and job.json. Each file must then be the one of the first ingest or of the second, whole, and no older than the last that was complete.
 func TestCrashIngest(t *testing.T) {
+	testenv.WithoutRace(t)
 	for _, packed := range []bool{false, true} {
 		t.Run(fmt.Sprintf("packed %v", packed), func(t *testing.T) { crashIngest(t, packed) })
 	}

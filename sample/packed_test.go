@@ -16,6 +16,7 @@ import (
 	"lcache/internal/disk/durable"
 	"lcache/internal/disk/durable/durabletest"
 	"lcache/internal/disk/offheap"
+	"lcache/internal/testenv"
 )
 
 // packedTemp writes a listing packed, and returns the path and the plain form that is written of the same listing.
@@ -54,6 +55,7 @@ func grouped(n int) []Entry {
 
 // TestPackedRoundTrip: a packed manifest says what its listing says, unpacks to the bytes of the plain one, and is no larger.
 func TestPackedRoundTrip(t *testing.T) {
+	testenv.WithoutRace(t)
 	for _, tt := range roundTrips {
 		t.Run(tt.name, func(t *testing.T) {
 			path, plain := packedTemp(t, tt.classes, tt.entries)
@@ -81,6 +83,7 @@ func TestPackedRoundTrip(t *testing.T) {
 
 // TestPackedIsSmall: what the packed form is for. Names are numbered, or random digits; times of change are random within a second of each other.
 func TestPackedIsSmall(t *testing.T) {
+	testenv.WithoutRace(t)
 	const n = 20_000
 	r := rand.New(rand.NewPCG(7, 7))
 	for _, tt := range []struct {

@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"lcache/internal/testenv"
 )
 
 // vectorFile is a file of testdata/vectors: orders that the frameworks themselves gave.
@@ -145,6 +147,7 @@ func formulaWeights(t testing.TB, n int, formula string) string {
 }
 
 func TestVectors(t *testing.T) {
+	testenv.WithoutRace(t)
 	files := 0
 	for _, f := range readVectors(t) {
 		files++

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"lcache/internal/testenv"
 	"lcache/sample"
 	"lcache/source"
 )
@@ -25,6 +26,7 @@ func (tr *tree) renew(t *testing.T, folder string) {
 
 // TestRelist: after any change a listing that looks only into changed folders is the same as one of everything.
 func TestRelist(t *testing.T) {
+	testenv.Long(t)
 	old := source.SetSettled(-time.Hour)
 	defer source.SetSettled(old)
 	type step struct {

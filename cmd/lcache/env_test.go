@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"lcache/internal/testenv"
 )
 
 func TestMisspeltVariables(t *testing.T) {
@@ -26,6 +28,7 @@ func TestMisspeltVariables(t *testing.T) {
 
 // TestNoVariableIsTaken: no variable that the project itself names, its tests' knobs among them, is taken for another one.
 func TestNoVariableIsTaken(t *testing.T) {
+	testenv.WithoutRace(t)
 	root := newRootCommand(&globals{progress: "auto"})
 	named, deliberate := regexp.MustCompile(`\bLCACHE_[A-Z_]*[A-Z]\b`), []string{"LCACHE_MEMROY", "LCACHE_BATCHSIZE", "LCACHE_LINGR"}
 	found := 0

@@ -20,6 +20,7 @@ import (
 	"lcache/cmd/lcache/internal/planner"
 	"lcache/internal/store/cache"
 	"lcache/internal/store/ingest"
+	"lcache/internal/testenv"
 	"lcache/source/s3test"
 )
 
@@ -101,6 +102,7 @@ func (s *everySource) document(t *testing.T, line string, into any) (errs string
 
 // TestEverySourceIsListed: lcache ls names the source of each cache as it was given; run takes each kind, and doctor reads it; a share of each is a part of it, and the next share is the rest.
 func TestEverySourceIsListed(t *testing.T) {
+	testenv.AnyIO(t)
 	s := newEverySource(t)
 	want := map[string]string{}
 	for i, k := range s.kinds {
@@ -140,6 +142,7 @@ func TestEverySourceIsListed(t *testing.T) {
 
 // TestEverySourceIsVerified: every kind of source is held against its cache, byte for byte; what has changed there is found; and lcache plan counts it.
 func TestEverySourceIsVerified(t *testing.T) {
+	testenv.AnyIO(t)
 	s := newEverySource(t)
 	kinds := s.kinds
 	for i, k := range kinds {

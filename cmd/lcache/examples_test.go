@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+
+	"lcache/internal/testenv"
 )
 
 // everyCommand is the root and all below it, help included.
@@ -31,6 +33,11 @@ func TestExamples(t *testing.T) {
 		}
 		for i, line := range lines {
 			t.Run(fmt.Sprint(cmd.Name(), i), func(t *testing.T) {
+				if cmd.Name() == "simulate" {
+					testenv.WithoutRace(t) // it only computes
+				} else {
+					testenv.AnyIO(t)
+				}
 				t.Parallel()
 				newStage(t).run(line)
 			})

@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"lcache/internal/testenv"
 )
 
 const glossary = "docs/glossary.md"
@@ -47,6 +49,7 @@ func TestGlossaryLinks(t *testing.T) {
 
 // TestGlossary: each term is explained once, and is used on another page or in the code.
 func TestGlossary(t *testing.T) {
+	testenv.WithoutRace(t)
 	read := func(path string) string {
 		text, err := os.ReadFile(path)
 		if err != nil {

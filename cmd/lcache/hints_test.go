@@ -16,6 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"lcache/internal/testenv"
 	"lcache/internal/usage"
 )
 
@@ -207,6 +208,7 @@ func checkFlags(cmd *cobra.Command, words []string) (wrong []string) {
 
 // TestHints: a command that an error, a log line, a help text or a page names is there, and has the flags that are named.
 func TestHints(t *testing.T) {
+	testenv.AnyIO(t)
 	for _, c := range []struct {
 		name  string
 		hints []hint
@@ -228,6 +230,7 @@ func TestHints(t *testing.T) {
 
 // TestFlagsNamed: a flag that a Go text names is one of some command.
 func TestFlagsNamed(t *testing.T) {
+	testenv.WithoutRace(t)
 	total := 0
 	for _, h := range hintsOfGo(t) {
 		for _, m := range flagHint.FindAllStringSubmatch(h.text, -1) {

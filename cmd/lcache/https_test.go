@@ -12,10 +12,12 @@ import (
 
 	"lcache/internal/store/cache"
 	"lcache/internal/store/ingest"
+	"lcache/internal/testenv"
 )
 
 // TestListOverHTTPS reads a list by HTTP/2 from a server whose certificate is trusted. It tells no version of anything: the bytes that were read first decide what has changed. A redirect to http is not followed.
 func TestListOverHTTPS(t *testing.T) {
+	testenv.AnyIO(t)
 	plain := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("a redirect from https to http is followed") }))
 	defer plain.Close()
 	var changed, old atomic.Bool

@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"lcache/internal/testenv"
 )
 
 // forDevelopers are the pages that name files and functions of the code.
@@ -68,6 +70,7 @@ var (
 
 // TestFunctionsNamed: `Type.method` (`pkg/file.go`) on a page for developers names a function or a type that is declared in that file.
 func TestFunctionsNamed(t *testing.T) {
+	testenv.WithoutRace(t)
 	found := 0
 	for _, page := range forDevelopers {
 		for _, m := range functionIn.FindAllStringSubmatch(readPage(t, page), -1) {
@@ -111,6 +114,7 @@ func declares(code, name, ext string) bool {
 
 // TestTestsNamed: a test that a page names is there.
 func TestTestsNamed(t *testing.T) {
+	testenv.WithoutRace(t)
 	declared := map[string]bool{}
 	walk(t, "_test.go", func(path string) {
 		code, err := os.ReadFile(path)

@@ -13,10 +13,12 @@ import (
 	"time"
 
 	"lcache/internal/store/cache"
+	"lcache/internal/testenv"
 )
 
 // TestRunSaysWhenItWasListed: a run that uses a complete cache without listing its source says when that was listed. One that lists says nothing of the kind.
 func TestRunSaysWhenItWasListed(t *testing.T) {
+	testenv.AnyIO(t)
 	var listings atomic.Int64
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		text := strings.Repeat(r.URL.Path, 20)

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"testing"
 
+	"lcache/internal/testenv"
 	"lcache/shuffle"
 )
 
@@ -112,6 +113,7 @@ func TestOrderList(t *testing.T) {
 
 // The command line gives what the frameworks gave: the vectors' parameters, passed on as the flags' help says.
 func TestOrderVectors(t *testing.T) {
+	testenv.WithoutRace(t)
 	dir := os.Getenv("SHUFFLE_VECTORS")
 	if dir == "" {
 		dir = filepath.Join("..", "..", "testdata", "vectors")

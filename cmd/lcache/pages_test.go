@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"lcache/internal/testenv"
 )
 
 // block is a fenced block of a page.
@@ -87,6 +89,7 @@ const blocksNotRun = 6
 
 // TestPages: what the pages show is run, or marked with the reason why it is not.
 func TestPages(t *testing.T) {
+	testenv.AnyIO(t)
 	notRun := 0
 	var used []string
 	for _, page := range pages(t) {

@@ -7,6 +7,8 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	"lcache/internal/testenv"
 )
 
 // TestPlanningExamples: each plan of docs/planning.md prints what the page shows below it.
@@ -53,6 +55,7 @@ func TestPlanningScenario(t *testing.T) {
 
 // TestPlanningPicture: the picture of the page is what its command draws.
 func TestPlanningPicture(t *testing.T) {
+	testenv.WithoutRace(t)
 	if runtime.GOARCH != "amd64" {
 		t.Skip("the picture was drawn on amd64: the last digits of floats differ elsewhere")
 	}

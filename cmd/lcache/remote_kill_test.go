@@ -20,6 +20,7 @@ import (
 
 	"lcache/internal/store/cache"
 	"lcache/internal/store/ingest"
+	"lcache/internal/testenv"
 	"lcache/source/s3test"
 )
 
@@ -150,6 +151,7 @@ func fillSet(t *testing.T, g *s3test.Gateway, samples int) {
 
 // An ingest of a bucket that is killed, or ended by Ctrl-C, goes on where it was: what its log has is not asked for again. Neither files, nor status or the log of a server have a secret.
 func TestKilledIngestOfABucket(t *testing.T) {
+	testenv.AnyIO(t)
 	g := s3test.Start(t)
 	const samples, through, size, jobs = 300, 150, 40_000, 4
 	fillSet(t, g, samples)
@@ -188,6 +190,7 @@ func TestKilledIngestOfABucket(t *testing.T) {
 
 // A server that is killed in the middle of an epoch comes again: the reader goes on, with the bytes of the bucket, and what the log has is not asked for again.
 func TestKilledServerOfABucket(t *testing.T) {
+	testenv.AnyIO(t)
 	g := s3test.Start(t)
 	const samples, through = 300, 150
 	fillSet(t, g, samples)

@@ -9,11 +9,13 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"lcache/internal/testenv"
 	"lcache/source/s3test"
 )
 
 // A session token is sent with each request, and stands nowhere: not in what ingest and a server say, in the status, in the metrics, or in a file of the cache or its name.
 func TestSessionTokenIsNowhere(t *testing.T) {
+	testenv.AnyIO(t)
 	s3test.Environment(t)
 	t.Setenv("AWS_SESSION_TOKEN", s3test.Token)
 	var refuse atomic.Value // a path

@@ -11,10 +11,12 @@ import (
 	"testing"
 
 	"lcache/cmd/lcache/internal/hitratio"
+	"lcache/internal/testenv"
 )
 
 // TestSimulateHits: a table for each method, a row for each size of memory; the same as JSON; a picture.
 func TestSimulateHits(t *testing.T) {
+	testenv.WithoutRace(t)
 	dir := t.TempDir()
 	trace, drawn := filepath.Join(dir, "losses.f32"), filepath.Join(dir, "hits.svg")
 	var losses []byte
@@ -56,6 +58,8 @@ func TestSimulateHits(t *testing.T) {
 
 // TestImportancePicture: the picture of docs/importance.md is what the command of that page draws.
 func TestImportancePicture(t *testing.T) {
+	testenv.Long(t)
+	testenv.WithoutRace(t)
 	if runtime.GOARCH != "amd64" {
 		t.Skip("the picture was drawn on amd64: the last digits of floats differ elsewhere")
 	}

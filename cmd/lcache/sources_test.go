@@ -13,11 +13,13 @@ import (
 	"time"
 
 	"lcache/internal/store/cachedir"
+	"lcache/internal/testenv"
 	"lcache/source/s3test"
 )
 
 // TestSourcesPage runs what docs/sources.md shows, with a gateway and a web server in the place of those that it names.
 func TestSourcesPage(t *testing.T) {
+	testenv.AnyIO(t)
 	g := s3test.Start(t)
 	files, list := map[string][]byte{}, ""
 	for i := range 40 {

@@ -12,6 +12,7 @@ import (
 
 	"lcache/internal/store/cache"
 	"lcache/internal/store/ingest"
+	"lcache/internal/testenv"
 )
 
 // pythonServer serves a folder by Python's own server, which gives no ranges.
@@ -39,6 +40,7 @@ func pythonServer(t *testing.T, folder string) (url string) {
 
 // An ingest of shards on a server without ranges that is killed goes on where it was: no shard is asked for again that the log has whole, and the cache is the source, byte for byte.
 func TestKilledIngestWithoutRanges(t *testing.T) {
+	testenv.AnyIO(t)
 	folder, shards, each := t.TempDir(), 40, 5
 	for i := range shards {
 		var b bytes.Buffer

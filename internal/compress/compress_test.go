@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"lcache/internal/testenv"
 	"lcache/sample"
 )
 
@@ -212,6 +213,7 @@ func TestHuge(t *testing.T) {
 }
 
 func TestTrial(t *testing.T) {
+	testenv.WithoutRace(t)
 	r := rand.New(rand.NewPCG(7, 8))
 	for _, c := range []struct {
 		name   string

@@ -15,6 +15,7 @@ import (
 	"lcache/internal/importance/importancetest"
 	"lcache/internal/importance/policy"
 	"lcache/internal/importance/score"
+	"lcache/internal/testenv"
 )
 
 // resident is the process's memory in bytes, without what files back.
@@ -102,6 +103,7 @@ func BenchmarkObserve(b *testing.B) {
 // TestBoundaryMemory: 14.2 million samples that several ranks observe take at most half a gigabyte at the boundary's peak, in the warm-up and after it, with a fifth of them in memory. The peak is
 // computed from what is mapped when each part is at its largest; how much is really there at rest is looked at, too.
 func TestBoundaryMemory(t *testing.T) {
+	testenv.Long(t)
 	const part = 40
 	const n, most = importancetest.ImageNet / part, 500_000_000 / part
 	before := offheap.Mapped()

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/cockroachdb/datadriven"
+
+	"lcache/internal/testenv"
 )
 
 // TestReconsider reads testdata/reconsider.txt as stories: a paragraph is a dataset of 100 GB, a disk and an epoch that was
@@ -49,6 +51,7 @@ func TestReconsider(t *testing.T) {
 
 // TestReconsiderKeepsItsMind: where both layouts are served as they were predicted, one change of mind is the last.
 func TestReconsiderKeepsItsMind(t *testing.T) {
+	testenv.WithoutRace(t)
 	for sample := 4e3; sample < 1e6; sample *= 1.07 {
 		f := Facts{DatasetBytes: 100e9, Samples: 100e9 / sample, Batch: 256, Epochs: 90, CacheBytes: 1 << 60, MemoryBytes: 1 << 60,
 			Device: DiskLine{ReadBPS: 500e6, WriteBPS: 500e6, ReadIOPS: 3000, WriteIOPS: 3000}}

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// Short reports whether tests run few of their cases: under go test -short, and under the race detector, which makes everything five to ten times as slow. What
-// the detector looks for is the same in each case of a test: goroutines that work at the same time. A run without both has all cases.
+// Short reports whether tests run few of their cases: with -short, and under the race detector, which makes everything five to ten times as slow. The detector
+// looks for goroutines that work at the same time, and these are the same in each case of a test.
 func Short() bool { return Race || testing.Short() }
 
 // Pick returns short where tests run few of their cases, else full.
@@ -29,7 +29,7 @@ func Some[T any](cases []T, n int) []T {
 	return list
 }
 
-// One returns one of the cases, the k-th in turn, where tests run few of their cases, else all. A loop over k so combines its own cases with all of these.
+// One returns one of the cases, the k-th in turn, where tests run few of their cases, else all. A loop over k combines each of its own cases with one of these.
 func One[T any](cases []T, k int) []T {
 	if !Short() {
 		return cases
@@ -37,11 +37,15 @@ func One[T any](cases []T, k int) []T {
 	return cases[k%len(cases):][:1]
 }
 
+// Timed reports whether tests also assert what depends on the speed of the machine. make test-faults PARTS=times sets LCACHE_IDLE for that. make test does not, because its tests keep the
+// CPUs busy.
+func Timed() bool { return os.Getenv("LCACHE_IDLE") != "" }
+
 // Long skips t under go test -short. It is for tests that take more than a second.
 func Long(t testing.TB) {
 	t.Helper()
 	if testing.Short() {
-		t.Skip("takes more than a second: left out by -short")
+		t.Skip("skipped with -short: takes more than a second")
 	}
 }
 
@@ -49,14 +53,14 @@ func Long(t testing.TB) {
 func WithoutRace(t testing.TB) {
 	t.Helper()
 	if Race {
-		t.Skip("left out under the race detector, which has nothing to find here")
+		t.Skip("skipped under the race detector, which has nothing to find here")
 	}
 }
 
-// AnyIO skips t where LCACHE_IO=pread. It is for tests that no kind of I/O makes different and that have all of their cases under the race detector.
+// AnyIO skips t if LCACHE_IO=pread. It is for tests that behave the same with every kind of I/O, and that run all of their cases under the race detector.
 func AnyIO(t testing.TB) {
 	t.Helper()
 	if os.Getenv("LCACHE_IO") == "pread" {
-		t.Skip("left out on pread: no kind of I/O makes it different")
+		t.Skip("skipped on pread: behaves the same with every kind of I/O")
 	}
 }

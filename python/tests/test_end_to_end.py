@@ -75,6 +75,7 @@ def test_a_sample_that_cannot_be_read(serve, source_dir, policy):
     assert server.job()["skipped_samples"] == 4
 
 
+@pytest.mark.any_io
 def test_torch_refuses_a_server_that_skips(serve, small):
     """A map-style dataset owes as many samples as it was asked for."""
     pytest.importorskip("torch")
@@ -93,6 +94,7 @@ def test_verify_agrees(serve, small):
     assert (report["samples"], report["corrupt"], report["different"]) == (len(small), 0, 0)
 
 
+@pytest.mark.any_io
 def test_demo(tmp_path):
     """lcache demo on a few files: it ends with 0, cleans up, and its figures add up."""
     folder = Folder(tmp_path / "data", [20_000] * 1000, classes=4)
@@ -106,6 +108,7 @@ def test_demo(tmp_path):
     assert os.listdir(tmp_path) == ["data"]
 
 
+@pytest.mark.any_io
 def test_demo_reads_what_is_in_memory(serve, small, monkeypatch):
     """A cold reading of demo ends in the middle on a slow disk. Its reading of files in memory ends there, too: the other files are not in memory."""
     server = serve(small, epochs=2)

@@ -55,6 +55,7 @@ func TestSystematic(t *testing.T) {
 
 // TestMultinomial compares with a draw that is written as the definition is.
 func TestMultinomial(t *testing.T) {
+	testenv.WithoutRace(t)
 	r := rand.New(rand.NewPCG(5, 6))
 	for trial := range 200 {
 		n := 1 + r.IntN(60)

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"lcache/internal/disk/offheap"
+	"lcache/internal/testenv"
 	"lcache/sample"
 )
 
@@ -38,6 +39,7 @@ func descending(values []float64) []sample.Index {
 }
 
 func TestAscending(t *testing.T) {
+	testenv.WithoutRace(t)
 	r := rand.New(rand.NewPCG(1, 2))
 	for _, n := range []int{1, 2, 49, 1000, 3*someIndices + 7, 1 << 16} {
 		for name, values := range kindsOfValues(n, r) {

@@ -94,6 +94,7 @@ func requests(r *rand.Rand, n, count int) []sample.Index {
 }
 
 func TestLRUModel(t *testing.T) {
+	testenv.WithoutRace(t)
 	for trial := range uint64(20) {
 		r := rand.New(rand.NewPCG(trial, 1))
 		n, last := 60, map[sample.Index]int{}
@@ -163,6 +164,7 @@ func most(order []sample.Index, at int, kept []sample.Index, capacity int, known
 
 // TestNextUseModel compares with a search through the rest of the order, with samples of several sizes and over several epochs.
 func TestNextUseModel(t *testing.T) {
+	testenv.WithoutRace(t)
 	for trial := range uint64(20) {
 		r := rand.New(rand.NewPCG(trial, 3))
 		n := 50
@@ -260,6 +262,7 @@ func TestHCacheModel(t *testing.T) {
 
 // TestAPPModel: the same with scores that change, and uses that decide between equal ones.
 func TestAPPModel(t *testing.T) {
+	testenv.WithoutRace(t)
 	for trial := range uint64(40) {
 		r := rand.New(rand.NewPCG(trial, 5))
 		n, strict := 40, trial%2 == 0

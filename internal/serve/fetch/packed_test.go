@@ -11,6 +11,7 @@ import (
 	"lcache/internal/serve/fetch"
 	"lcache/internal/serve/fetch/fetchtest"
 	"lcache/internal/serve/staging"
+	"lcache/internal/testenv"
 	"lcache/logfile"
 	"lcache/sample"
 )
@@ -34,6 +35,7 @@ func newPackedBed(t *testing.T, sizes []uint32, o fetch.Options) *bed {
 
 // Many requests at once, with memory for one of the largest samples only: each gets its turn, and its own bytes.
 func TestPackedMany(t *testing.T) {
+	testenv.Long(t)
 	r := rand.New(rand.NewPCG(1, 1))
 	sizes := make([]uint32, 200)
 	for i := range sizes {

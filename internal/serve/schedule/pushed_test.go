@@ -9,6 +9,7 @@ import (
 
 	"lcache/chunker"
 	"lcache/internal/quota"
+	"lcache/internal/testenv"
 	"lcache/sample"
 )
 
@@ -54,6 +55,7 @@ func TestTwoPushersAtOnce(t *testing.T) {
 
 // TestDroppedEpochsAreRemembered: an epoch whose pushed orders were dropped differs from one that never had any, also after many drops.
 func TestDroppedEpochsAreRemembered(t *testing.T) {
+	testenv.WithoutRace(t)
 	s, err := New(Job{Recipe: "torch.distributed_sampler", Seed: "7", BatchSize: 4, World: 1}, 8)
 	if err != nil {
 		t.Fatal(err)

@@ -14,10 +14,12 @@ import (
 
 	"lcache/internal/store/cache"
 	"lcache/internal/store/ingest"
+	"lcache/internal/testenv"
 )
 
 // Samples of a few bytes, far apart in their shards: each reader has a piece of 4 MiB for them. What all readers have together is bounded, however small the samples are.
 func TestMemoryOfPieces(t *testing.T) {
+	testenv.WithoutRace(t)
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
 	gap := make([]byte, 200<<10)

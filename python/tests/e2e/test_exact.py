@@ -26,6 +26,7 @@ CASES = [
 STATIC = [(2, False, None, "uring", "1", "static"), (8, True, 0.5, "pread", "0", "static")]
 
 
+@pytest.mark.any_io
 def test_the_oracle_is_torch():
     """The restatement of DistributedSampler gives what torch itself gave when the vectors were recorded."""
     with open(os.path.join(realserver.ROOT, "testdata", "vectors", "torch.distributed_sampler.json")) as f:
@@ -51,6 +52,7 @@ def digest(cache, epoch):
     return h.hexdigest()
 
 
+@pytest.mark.any_io  # its cases are all kinds of I/O
 @pytest.mark.parametrize("world, drop_last, part, io, direct, layout", [(*c, "log") for c in CASES] + STATIC)
 def test_epochs(prepare, reader, tree, monkeypatch, world, drop_last, part, io, direct, layout):
     monkeypatch.setenv("LCACHE_IO", io)

@@ -20,6 +20,7 @@ import pytest
 from wire import CHUNK, ERROR, GET, HEADER, HELLO, NAMES, PUSH, RELEASE, STATUS, Wire, frame
 
 
+pytestmark = pytest.mark.any_io
 NOBODY = 65534
 
 

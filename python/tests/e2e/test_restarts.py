@@ -61,6 +61,7 @@ def test_stops_in_five_seconds(serve, reader, small):
     assert holding.ask("check_kept") == 5
 
 
+@pytest.mark.any_io
 def test_a_second_server(serve, small):
     """It ends with 1 and says who is there; so do other commands that need the cache for themselves. The first one notices nothing."""
     cache = serve(small, epochs=1)

@@ -7,6 +7,8 @@ import time
 import pytest
 from realserver import Folder, together
 
+pytestmark = pytest.mark.any_io
+
 
 @pytest.fixture(scope="module")
 def pictures(trees):

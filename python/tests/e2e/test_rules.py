@@ -41,6 +41,7 @@ def test_a_rank_that_never_attaches(serve, reader, small):
     assert job["random_reads"] < job["samples_delivered"] / 2, "the absent rank holds up the window"
 
 
+@pytest.mark.any_io
 def test_a_client_that_hoards(serve, reader, small, caplog):
     """Beyond its credits it gets private copies, with one warning; all that it keeps stays as it was, and others read on."""
     cache = serve(small, world=2, epochs=3, batch_size=8, memory="24MiB")

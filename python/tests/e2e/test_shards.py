@@ -17,7 +17,7 @@ from test_datasets import started  # noqa: F401 - a fixture
 
 import lcache
 
-pytestmark = needs_binary
+pytestmark = [needs_binary, pytest.mark.any_io]
 JOB = ["--recipe", "torch.distributed_sampler", "--epochs", "2", "--batch-size", "16"]
 LESSER = ("cls", "json", "txt")
 

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"lcache/cmd/lcache/internal/scenario"
+	"lcache/internal/testenv"
 	"lcache/internal/usage"
 )
 
@@ -96,6 +97,7 @@ func TestSVG(t *testing.T) {
 }
 
 func TestPNG(t *testing.T) {
+	testenv.WithoutRace(t)
 	r := sampleReport(t)
 	for len(r.Scenarios) < 5 {
 		r.Scenarios = append(r.Scenarios, r.Scenarios[0])

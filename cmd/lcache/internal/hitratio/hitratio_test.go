@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"lcache/internal/testenv"
 	"lcache/internal/usage"
 )
 
@@ -37,6 +38,8 @@ func at(t *testing.T, r *Report, method string, rep float64, policy string, cach
 
 // TestHitRatios compares hit ratios with those of a reference in another language, within 2 points.
 func TestHitRatios(t *testing.T) {
+	testenv.Long(t)
+	testenv.WithoutRace(t)
 	r, err := Run(context.Background(), Options{Trace: trace(t, AR1, 4000), Seed: 1, Policies: []string{"lru", "minio", "paper", "next-use", "min"}, Caches: []float64{0.1, 0.2, 0.4, 0.5, 0.6, 0.8}})
 	if err != nil {
 		t.Fatal(err)
@@ -104,6 +107,7 @@ func TestHitRatios(t *testing.T) {
 // TestSubstitutes: SpiderCache that serves other samples, as in the paper, has what a reference in another language has, within 7 points each. What a server plans
 // between two epochs, under the law, has as many hits and fewer substitutes, and by next use more of both together; few substitutes have left memory when their turn comes.
 func TestSubstitutes(t *testing.T) {
+	testenv.WithoutRace(t)
 	o := Options{Trace: trace(t, AR1, 1500)}
 	if err := o.complete(); err != nil {
 		t.Fatal(err)
@@ -133,6 +137,7 @@ func TestSubstitutes(t *testing.T) {
 
 // TestRatios: of each policy that serves other samples the report has hits and substitutes by the ratio; with all memory for importance there are no substitutes.
 func TestRatios(t *testing.T) {
+	testenv.WithoutRace(t)
 	r, err := Run(context.Background(), Options{Trace: trace(t, AR1, 300), Seed: 1, Policies: []string{"paper", "planned"}, Caches: []float64{0.2}})
 	if err != nil || len(r.Ratios) != len(ratios) {
 		t.Fatal(err, r)
@@ -168,6 +173,7 @@ func TestOptions(t *testing.T) {
 
 // TestPackages: beside packages, which have a tenth of the memory, ImPACT's H-cache has nearly as many hits as alone; nearly all other requests are served by what is loaded. No more is loaded at once than has room.
 func TestPackages(t *testing.T) {
+	testenv.WithoutRace(t)
 	o := Options{Trace: trace(t, AR1, 4000)}
 	if err := o.complete(); err != nil {
 		t.Fatal(err)

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"lcache/cmd/lcache/internal/simulate"
+	"lcache/internal/testenv"
 	"lcache/internal/usage"
 )
 
@@ -49,6 +50,7 @@ func TestRun(t *testing.T) {
 
 // TestScale: a job that is scaled down says nearly the same of the whole job.
 func TestScale(t *testing.T) {
+	testenv.WithoutRace(t)
 	whole, err := Run(t.Context(), Options{Scenarios: load(t, "imagenet1k-tight"), Method: simulate.Sampled, Policies: []simulate.Contender{simulate.NoPFS, simulate.Naive, simulate.LocalityAware}})
 	if err != nil {
 		t.Fatal(err)

@@ -8,10 +8,12 @@ import (
 	"testing"
 
 	"lcache/cmd/lcache/internal/simulate"
+	"lcache/internal/testenv"
 )
 
 // TestExample reads the example, as docs/planning.md shows it.
 func TestExample(t *testing.T) {
+	testenv.WithoutRace(t)
 	all, err := Load("testdata/example.txt")
 	if err != nil || len(all) != 2 {
 		t.Fatalf("%d scenarios, %v", len(all), err)
@@ -110,6 +112,7 @@ var seen = map[string]float64{
 
 // TestAcceptance replays Fig. 8, with datasets and storage scaled down where they are large.
 func TestAcceptance(t *testing.T) {
+	testenv.WithoutRace(t)
 	for _, s := range Builtin() {
 		want, ok := accepted[s.Name]
 		if !ok {

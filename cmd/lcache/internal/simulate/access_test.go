@@ -4,11 +4,14 @@ import (
 	"math"
 	"math/rand/v2"
 	"testing"
+
+	"lcache/internal/testenv"
 )
 
 // TestFrequencyAgainstDraws: 300 drawn workers read as many samples more than 7 times as the formula says, and scatter as
 // much.
 func TestFrequencyAgainstDraws(t *testing.T) {
+	testenv.WithoutRace(t)
 	const samples, epochs, workers, above, runs = 4096, 40, 8, 7, 300
 	r := rand.New(rand.NewPCG(1, 2))
 	sum, squares := 0.0, 0.0

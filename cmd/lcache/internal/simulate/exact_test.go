@@ -5,11 +5,14 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"lcache/internal/testenv"
 )
 
 // TestExactStaysWithinItsMemory: all that a replay ever asks the runtime for, whether it is still used or not, is no more
 // than it says before it begins; and with a byte less allowed, it says so.
 func TestExactStaysWithinItsMemory(t *testing.T) {
+	testenv.WithoutRace(t)
 	for _, p := range Contenders() {
 		for _, workers := range []int{1, 16, 300} {
 			s := Simulation{Machine: smallMachine(), Workload: Workload{Samples: 100_000, MeanMB: 0.001, SigmaMB: 0.001, Batch: 8, Epochs: 4}, Policy: p, Method: Exact, Seed: 1}

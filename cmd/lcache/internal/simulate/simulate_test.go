@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"lcache/internal/testenv"
 )
 
 // smallMachine is a cluster of four with classes that hold a part of 20,000 samples of 0.1 MB: 0.2 and 0.4 GB a worker.
@@ -41,6 +43,7 @@ func mustSimulate(t *testing.T, s Simulation) Outcome {
 
 // TestMethodsAgree: on 20,000 samples the three methods give the same hit ratios within 0.01, and times within 2 %.
 func TestMethodsAgree(t *testing.T) {
+	testenv.WithoutRace(t)
 	machines := map[string]Machine{"wide": smallMachine(), "tight": tight(smallMachine())}
 	roomy := tight(smallMachine())
 	roomy.Capacity[1] = 600 // all of 2 GB in memory, so that the policies that need it do not refuse
@@ -120,6 +123,7 @@ func TestPerfectIsLeast(t *testing.T) {
 
 // TestMoreStorageIsNotSlower: more memory or SSD never makes an epoch of NoPFS or lcache slower.
 func TestMoreStorageIsNotSlower(t *testing.T) {
+	testenv.WithoutRace(t)
 	for _, p := range []Contender{NoPFS, StaticAlone, StaticPeers} {
 		for class := 1; class < Classes; class++ {
 			before := math.Inf(1)
