@@ -250,12 +250,13 @@ func TestBeginsLastEpoch(t *testing.T) {
 				switch {
 				case batch == 1:
 					e.looksAtBeginning(t)
-				case batch == 2*fewBatches && choice == plan.Sort: // the epoch may be shorter than what a sort takes to begin
+				case batch == 2*fewBatches && choice == plan.Sort && testenv.Timed(): // on a busy machine the epoch may be over before the sort begins
 					becomes(t, e, "the log is sorted into the last epoch", func() bool { return e.cur.Epoch == 2 })
 				}
 			})
 			s := noSource(t, e)
-			if wrote := s.LogWriteBytes > 0; wrote != (choice == plan.Sort) || s.SortBytes != s.LogWriteBytes {
+			wrote, mayWrite, mustWrite := s.LogWriteBytes > 0, choice == plan.Sort, choice == plan.Sort && testenv.Timed()
+			if wrote && !mayWrite || !wrote && mustWrite || s.SortBytes != s.LogWriteBytes {
 				t.Errorf("%d bytes written, %d of them for a sort", s.LogWriteBytes, s.SortBytes)
 			}
 			closeEngine(t, e)

@@ -106,8 +106,8 @@ func testLayoutChanges(t *testing.T, disk cache.Disk, said []string, read string
 	if was := strings.Join(c.read[:len(want)], " "); was != read {
 		t.Fatalf("%d epochs were read in the layouts %s", epoch.Load(), was)
 	}
-	for i := 1; i < len(want); i++ {
-		if want[i-1] == "static" && want[i] == "static" && c.written[i]-c.written[i-1] > uint64(d.total)/10 { // on busy CPUs what was moved before is still being written
+	for i := 1; i < len(want) && testenv.Timed(); i++ { // on busy CPUs what was moved before is still being written
+		if want[i-1] == "static" && want[i] == "static" && c.written[i]-c.written[i-1] > uint64(d.total)/10 {
 			t.Errorf("bytes written until the ends of epochs: %d", c.written)
 		}
 	}

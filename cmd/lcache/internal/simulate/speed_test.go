@@ -3,6 +3,8 @@ package simulate
 import (
 	"testing"
 	"time"
+
+	"lcache/internal/testenv"
 )
 
 // imageNet22k is the largest job that the simulator is made for: 14.2 million samples, 100 epochs, 256 workers.
@@ -31,6 +33,9 @@ func benchmarkScale(b *testing.B, m Method) {
 
 // TestAnalyticIsQuick: the closed forms answer at once at any scale. The bound is loose, because machines are busy.
 func TestAnalyticIsQuick(t *testing.T) {
+	if !testenv.Timed() {
+		t.Skip("asserts a time: make test-faults PARTS=times")
+	}
 	begin := time.Now()
 	for _, p := range Contenders() {
 		if _, err := Simulate(t.Context(), imageNet22k(p, Analytic)); err != nil {
