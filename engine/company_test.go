@@ -421,6 +421,8 @@ func TestCompanionWithoutNextOrder(t *testing.T) {
 func TestNothingIsReadAfterTheLastEpoch(t *testing.T) {
 	d, o := secondRun(t, ingest.Options{})
 	o.sortAtOnce = true
+	var looks atomic.Int64 // at the clock
+	o.Now = func() time.Time { looks.Add(1); return time.Now() }
 	e, seats := companions(t, o, d, 1, "alone")
 	e.lookUp(seats[0].number).schedule.SetEpochs(1)
 	seats[0].batch(t, 0, 0)
@@ -428,11 +430,19 @@ func TestNothingIsReadAfterTheLastEpoch(t *testing.T) {
 	if err := seats[0].read(0, 1); err != nil {
 		t.Fatal(err)
 	}
-	waitFor(t, "nothing is read any longer", func() bool {
-		before := e.cache.Store.Stats().ReadBytes
-		time.Sleep(300 * time.Millisecond)
-		return e.cache.Store.Stats().ReadBytes == before
+	becomes(t, e, "the mover waits", func() bool { return e.loading == 0 && decide(e.view()).kind == actWait })
+	before := e.cache.Store.Stats().ReadBytes
+	looked := looks.Load()
+	waitFor(t, "the mover takes turns", func() bool {
+		e.nudge()
+		return looks.Load() > looked+1000
 	})
+	if after := e.cache.Store.Stats().ReadBytes; after != before {
+		t.Errorf("%d bytes were read after the last epoch", after-before)
+	}
+	if before > uint64(d.total)*23/10 { // once for the sort, and once for the epoch
+		t.Errorf("%d bytes were read in all, of a dataset of %d", before, d.total)
+	}
 }
 
 // What was found about the orders of both Logfiles' epochs stays, however far apart these are.
