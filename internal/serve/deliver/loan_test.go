@@ -323,7 +323,12 @@ func TestRequestsAreWaitedFor(t *testing.T) {
 		defer close(done)
 		b.get(c, 7, 7)
 	}()
-	time.Sleep(soon) // many times its patience with leases
+	time.Sleep(soon) // many times its patience with leases: no event says that it is over
+	select {
+	case <-done:
+		t.Error("the request was answered before there was room")
+	default:
+	}
 	b.Staging.Drop(x)
 	<-done
 	holder.Release(lease.Lease)
