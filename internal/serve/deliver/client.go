@@ -6,7 +6,7 @@ import (
 	"fmt"
 )
 
-// A Client is one session of one process: its leases, whatever connection it speaks through.
+// A Client is one session of one process: its leases, over any number of connections.
 type Client struct {
 	Pid   int
 	Token string
@@ -16,22 +16,22 @@ type Client struct {
 	leases  map[uint64]*lease
 	loans   map[uint64]*loan
 	held    int64
-	side    int64 // bytes of held that lie in side memory
+	side    int64 // bytes of side memory in held
 	conns   int
 	dead    bool
-	copies  bool // it takes loans
-	foreign bool // it takes other samples than it names
-	cramped bool // its last wait for room failed: it does not wait again before a request got room at once
+	copies  bool // the client takes temporary leases
+	foreign bool // the client takes substitutes for the samples that it names
+	cramped bool // its last wait for room failed: it does not wait again until a request got room at once
 }
 
-// leastLeases is how many batches any session may hold at least. mostLeft is how many sessions without a connection, whose batches it has not released, one process may
-// have.
+// leastLeases is the smallest limit of batches that a session may hold. mostLeft is the number of sessions without a connection, and
+// with unreleased batches, that one process may have.
 const (
 	leastLeases = 1 << 16
 	mostLeft    = 1024
 )
 
-// Attach begins a session for a process, or goes on with the one that the token names, if it is that process's.
+// Attach begins a session for a process, or continues the session of the token, if that belongs to the process.
 func (d *Deliver) Attach(pid int, token string) (*Client, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -63,7 +63,7 @@ func (d *Deliver) Attach(pid int, token string) (*Client, error) {
 	return c, nil
 }
 
-// Disconnected ends one connection of the session. Its leases stay until the process is gone, because the process may still read what it has mapped.
+// Disconnected ends one connection of the session. Its leases stay until the process ends, because the process may still read the memory.
 func (c *Client) Disconnected() {
 	c.d.mu.Lock()
 	c.conns--
@@ -111,7 +111,7 @@ func (d *Deliver) Attached(pid int) bool {
 	return false
 }
 
-// holder returns a text that names the process with most of the side memory.
+// holder describes the process with the most side memory.
 func (d *Deliver) holder() string {
 	held := map[int]int64{}
 	d.mu.Lock()

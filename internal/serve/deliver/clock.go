@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// A Clock adds up the wall time during which at least one Enter was not yet followed by its Leave.
+// A Clock adds up the wall time during which at least one wait is open.
 type Clock struct {
 	mu    sync.Mutex // guards the fields that follow
 	n     int

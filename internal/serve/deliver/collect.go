@@ -10,35 +10,35 @@ import (
 	"lcache/sample"
 )
 
-// mostPatience is how often a request's patience for a slot may end before the request is served by index, whatever the window says.
+// mostPatience bounds how often a request's patience for a slot may run out. After that the request is served by index.
 const mostPatience = 10
 
-// collected is the state of a request: the addresses of its samples and the Hold that keeps them.
+// collected is the state of a request: the addresses of its samples, and the Hold that keeps them.
 type collected struct {
 	q         *Request
 	plan      Plan
-	stats     *Stats // of its job
+	stats     *Stats // of the job
 	indices   []sample.Index
 	requested []sample.Index // as in Request
 	have      []bool         // held, or empty
 	there     []bool         // in staging at the last look
 	addr      []staging.Address
 	hold      staging.Hold
-	fetched   int    // samples that were brought by index
-	skipped   []bool // samples that can't be had and are left out; nil: none
-	awaited   []bool // samples that are waited for; nil before the first look
+	fetched   int    // samples that were read by index
+	skipped   []bool // samples that can't be read and are left out; nil: none
+	awaited   []bool // samples that the request waits for; nil before the first look
 
-	looked     bool // once
-	prefetched int  // samples that lay in memory at the first look
+	looked     bool // the first look is done
+	prefetched int  // samples in memory at the first look
 
 	stalled  bool
-	starved  int              // how often its patience for a slot was over
-	slow     <-chan time.Time // fires when samples that are still being read are no longer waited for
+	starved  int              // how often its patience for a slot ran out
+	slow     <-chan time.Time // fires when the request stops waiting for samples that are being read
 	hopeless bool             // slow has fired
-	all      bool             // the next try takes room for all samples, and holds at once those that are in staging
+	all      bool             // the next attempt takes room for all samples, and at once holds the samples in staging
 }
 
-// makeRoom waits for need bytes of memory in one piece. Its caller holds nothing.
+// makeRoom waits for need bytes of memory in one piece. The caller holds nothing.
 type makeRoom func(ctx context.Context, need int64) (*staging.Extent, error)
 
 func (d *Deliver) newCollected(q *Request, plan Plan) *collected {
@@ -57,8 +57,8 @@ func (d *Deliver) reset(r *collected) {
 	}
 }
 
-// collect holds all samples of a request. First it waits for the window, then for room for all absent samples, and holds
-// nothing during both waits. From then on it waits only for the disk and the source. After an error it holds nothing.
+// collect holds all samples of a request. It first waits for the prefetch window, then for room for all absent samples, and holds
+// nothing during both waits. After that it waits only for the disk and the source. After an error it holds nothing.
 func (d *Deliver) collect(ctx context.Context, r *collected, room makeRoom) error {
 	defer func() {
 		if r.stalled {
@@ -82,14 +82,15 @@ func (d *Deliver) collect(ctx context.Context, r *collected, room makeRoom) erro
 	}
 }
 
-// await waits for the window. It returns true when all samples are held, and false when waiting brings no more of them: then the rest is
-// read by index.
+// await waits for the prefetch window. It returns true if all samples are held. It returns false if waiting adds no more samples: the
+// others are then read by index.
 //
-//   - It waits for a slot only until patience is over, so that no wait depends on another rank's progress.
-//   - It waits for samples that are being read for a third of the request's time. A disk that hangs may stop the pass, but other places
+//   - It waits for a slot only until its patience runs out, so that no wait depends on another rank's progress.
+//   - It waits for samples that are being read for a third of the request's time. If a disk hangs and the scan stops, other locations
 //     of the log and the source can still be read.
-//   - It holds nothing meanwhile, so a sample that was there may be evicted while the window moves.
-//   - The window does not follow a request without a position. Such a request waits only for samples that were expected at its first look, and once for each.
+//   - It holds nothing meanwhile, so a sample in memory may be evicted while the window moves.
+//   - The window does not follow a request without a position. Such a request waits once for each sample, and only for samples that
+//     were expected at its first look.
 func (d *Deliver) await(ctx context.Context, r *collected) (whole bool, err error) {
 	w := &wait{r: r}
 	defer w.stop()
@@ -133,7 +134,7 @@ func (d *Deliver) await(ctx context.Context, r *collected) (whole bool, err erro
 	}
 }
 
-// look counts, at a request's first look, the samples that lie in memory. An empty sample lies nowhere.
+// look counts the samples in memory at a request's first look. Empty samples do not count.
 func (d *Deliver) look(r *collected) {
 	if r.looked {
 		return
@@ -146,15 +147,15 @@ func (d *Deliver) look(r *collected) {
 	}
 }
 
-// wait is a request's wait for the window.
+// wait is a request's wait for the prefetch window.
 type wait struct {
 	r        *collected
-	coming   []Availability // what the window expects of each sample; nil before all were looked for
-	patience *time.Timer    // for a slot; nil until one is waited for
+	coming   []Availability // the availability of each sample; nil before the first look
+	patience *time.Timer    // for a slot; nil until the request waits for one
 }
 
-// expected reports whether some of the samples that are waited for are being read, and whether some wait for a slot. Samples that
-// the request has given up on don't count.
+// expected reports whether a sample that the request waits for is being read (loading), and whether one waits for a slot (queued). It
+// leaves out samples that the request no longer waits for.
 func (w *wait) expected() (loading, queued bool) {
 	r := w.r
 	if r.awaited == nil {
@@ -174,7 +175,7 @@ func (w *wait) expected() (loading, queued bool) {
 	return loading, queued
 }
 
-// hungry fires when the patience for a slot is over.
+// hungry fires when the patience for a slot runs out.
 func (w *wait) hungry() <-chan time.Time {
 	if w.patience == nil {
 		return nil
@@ -188,9 +189,10 @@ func (w *wait) stop() {
 	}
 }
 
-// fetch reads the samples by index that are not in staging, into room that it reserves for all of them first, and holds the others. A request with a position
-// holds slots of the window meanwhile, because the window waits for that request anyway. A request without a position holds no slots while the disk is read, since the window
-// could not move. Samples that are evicted meanwhile are read, too, if there is room at once. again means that there was no room, and the request has to begin again.
+// fetch reads samples that are not in staging by index, and holds the others. It first reserves room for all absent samples. A request
+// with a position holds slots of the window meanwhile, because the window waits for that request anyway. A request without a position
+// holds no slots while the disk is read, because the window could not move. Samples that are evicted meanwhile are read too, if there
+// is room at once. again means that there was no room and the request must start over.
 func (d *Deliver) fetch(ctx context.Context, r *collected, room makeRoom) (again bool, err error) {
 	want, _ := r.absent()
 	x, err := room(ctx, d.o.Fetcher.Need(want))
@@ -198,7 +200,7 @@ func (d *Deliver) fetch(ctx context.Context, r *collected, room makeRoom) (again
 		return false, err
 	}
 	take := d.o.Staging.Take
-	if r.q.Placed || r.all { // after r.all there was too little room once: now no sample may be evicted
+	if r.q.Placed || r.all { // r.all: there was too little room once, so no sample may be evicted now
 		take, r.all = d.o.Staging.TakeSome, false
 	}
 	for {
@@ -236,7 +238,7 @@ func (d *Deliver) bring(ctx context.Context, r *collected, x *staging.Extent, wa
 	}
 	for k, i := range at {
 		err := got[k].Err
-		if errors.Is(err, fetch.ErrNoRoom) { // the disk still owns the room of a sample: don't wait again for the pass, which may wait for the same disk
+		if errors.Is(err, fetch.ErrNoRoom) { // the kernel may still write to a sample's room: don't wait for the scan again, which may wait for the same disk
 			r.hopeless, r.starved = true, mostPatience+1
 			return true, ctx.Err()
 		}
@@ -253,7 +255,7 @@ func (d *Deliver) bring(ctx context.Context, r *collected, x *staging.Extent, wa
 	return false, nil
 }
 
-// absent lists the samples that are not in staging, or with r.all those that are not held, and their positions.
+// absent lists the samples that are not in staging, and their positions. With r.all it lists the samples that are not held.
 func (r *collected) absent() (want []sample.Index, at []int) {
 	for i, index := range r.indices {
 		if !r.have[i] && (r.all || !r.there[i]) {

@@ -1,28 +1,29 @@
-// Package deliver hands chunks to the processes attached here: it collects a chunk's samples in staging, waits for those that the
-// pass is about to bring, has the others fetched by index, and answers with columns of offsets into the shared memory.
+// Package deliver delivers chunks to the attached processes. It collects a chunk's samples in staging, waits for samples that the scan
+// or the prefetcher is about to load, has the others read by index, and answers with columns of offsets into shared memory.
 //
-// A Client is one session of one process. What it was given it holds by leases, which end by Release or with the process, never
-// with a connection alone. The Window, which the engine supplies, knows an epoch's chunks and the samples in flight; deliver
-// itself knows nothing of Logfiles or of the order in which they are read. All methods may be called concurrently.
+// A Client is one session of one process. It holds its batches by leases, which end with Release or with the process, and never with
+// a connection alone. The Window, which the engine provides, knows an epoch's chunks and the samples in flight. Package deliver
+// knows nothing of Logfiles or of the order in which they are read. All methods may be called concurrently.
 //
 // # What waits for what
 //
-// Leases may hold all slots, all of the ring and all side memory, for as long as processes live. The pass and readers ahead wait for
-// that; a request waits for it until its patience is over, and then its samples are lent in parts. What else is waited for has an order: a
-// goroutine that holds one thing waits only for things further down, so that no circle can close.
+// Leases may hold all slots, all of the miss ring and all side memory, for as long as processes live. The scan and the prefetcher wait
+// for them. A request waits for them until its patience runs out; then its samples are lent in parts. All other waits have an order: a
+// goroutine that holds one resource waits only for resources further down, so that no deadlock is possible.
 //
-//  1. The window: samples that the pass or a reader brings. A request that waits for it holds nothing.
-//  2. A slot, for the pass; a piece of the ring, for readers ahead.
-//  3. Tokens of the pass for blocks on their way, and places for blocks that are being read, which one load at a time takes.
-//  4. Side memory: all that a request needs, in one piece and in the order of arrival; or the spare part, in the order of arrival, which
-//     comes back by itself. The pass takes side memory that is free, else the spare part. No request waits for a second piece: where the disk
-//     still owns the first one, the request gives back all and begins again.
-//  5. A turn to read the log, or one of the reads of the source.
-//  6. Memory for stored bytes that are unpacked into side memory or the ring.
-//  7. Write buffers of the log and places of its arena. The tokens of 3 bound how many places are taken before the oldest is given back.
+//  1. The prefetch window: samples that a producer loads. A request that waits for it holds nothing.
+//  2. A slot, for the scan; a piece of the miss ring, for the prefetcher.
+//  3. Tokens of the scan for blocks in flight, and buffers for blocks that are being read, which one load at a time takes.
+//  4. Side memory: all that a request needs, in one piece and in the order of arrival. Or the spare part, in the order of arrival; it is
+//     freed without a client's help. The scan takes free side memory, else the spare part. No request waits for a second piece: if
+//     the kernel may still write to the first one, the request gives everything back and starts over.
+//  5. A token to read the log, or one of the reads of the source.
+//  6. Memory for compressed bytes that are unpacked into side memory or the ring.
+//  7. Write buffers of the log and blocks of its arena. The tokens of 3 bound the number of blocks in use before the oldest is freed.
 //  8. The disk and the source, each read and append with a deadline.
 //
-// Mutexes are not held while any of these is waited for, with two exceptions, each about something on its way into the log: the pass's buffer for large samples, and
+// No mutex is held during any of these waits, with two exceptions, both for data on its way into the log: the scan's buffer for large
+// samples, and a segment's lock. Their holders wait only for resources further down.
 // a segment's lock. What their holders wait for is further down.
 package deliver
 
@@ -51,14 +52,14 @@ type Options struct {
 	Manifest *sample.Manifest
 	Window   Window
 	Timeout  time.Duration // of a request, 60 s
-	Patience time.Duration // that a scheduled request waits for a slot, and one of a client that copies for room, 1 s
-	LoanTime time.Duration // that memory is lent for, 1 s
+	Patience time.Duration // how long a scheduled request waits for a slot, and a request of a client that copies waits for room; 1 s
+	LoanTime time.Duration // the duration of a temporary lease, 1 s
 	Logger   *slog.Logger
-	// SkipErrors leaves samples that can't be had out of their answers, which are shorter then, instead of ending the request. Each is
-	// counted, and logged once.
+	// SkipErrors leaves samples that can't be read out of the answers, which are then shorter, instead of ending the request. Each such
+	// sample is counted, and logged once.
 	SkipErrors bool
-	// RequestBytes is how much side memory a request of a client that copies may need. What side memory can't hold of it is lent piece by piece. 0: only what
-	// side memory holds.
+	// RequestBytes bounds the side memory that a request of a client that copies may need. If side memory can't hold it, it is lent piece
+	// by piece. 0: the size of side memory.
 	RequestBytes int64
 }
 
@@ -67,16 +68,16 @@ type Stats struct {
 	Chunks, Samples, Bytes atomic.Int64
 	From                   [sample.Origins]atomic.Int64 // of Samples
 	Skipped                atomic.Int64
-	Prefetched             atomic.Int64 // samples that lay in memory when they were asked for
-	Ready                  atomic.Int64 // chunks that did
-	Reads                  fetch.Counts // of a job: read for it
+	Prefetched             atomic.Int64 // samples in memory when they were requested
+	Ready                  atomic.Int64 // chunks whose samples were all in memory when they were requested
+	Reads                  fetch.Counts // of a job: reads for that job
 	Stall                  Clock        // wall time with at least one request waiting
 }
 
 // Misses returns how many samples came from the source.
 func (s *Stats) Misses() int64 { return s.From[sample.FromSource].Load() }
 
-// Hits returns how many samples came from elsewhere.
+// Hits returns how many samples came from elsewhere: memory, the log or a peer.
 func (s *Stats) Hits() (n int64) {
 	for from := range s.From {
 		if sample.Origin(from) != sample.FromSource {
@@ -86,8 +87,8 @@ func (s *Stats) Hits() (n int64) {
 	return n
 }
 
-// A Batch is the answer to a request: columns, one entry a sample. Offsets are into the shared memory. Pinned is how many
-// bytes of shared memory the lease keeps from other use: in side memory whole pages, which is more than the samples' own bytes.
+// A Batch is the answer to a request: columns, with one entry for each sample. Offsets are into shared memory. Pinned is the number of
+// bytes of shared memory that the lease keeps from reuse. In side memory it counts whole pages, which is more than the samples' bytes.
 type Batch struct {
 	Lease   uint64
 	Pinned  int64
@@ -96,7 +97,7 @@ type Batch struct {
 	Indices []uint32
 	Labels  []int32
 
-	Requested []uint32 // the samples that these are served for; nil: the same
+	Requested []uint32 // the requested samples, for which these were served; nil: the same
 }
 
 // bytes returns the sum of the samples' lengths.
@@ -107,18 +108,18 @@ func (b *Batch) bytes() (n int64) {
 	return n
 }
 
-// ErrClosing is the answer once the server stops.
+// ErrClosing is the error of requests after the server has begun to stop.
 var ErrClosing = errors.New("the server is stopping")
 
 // An ArgumentError means that a request is wrong for this dataset or job.
 type ArgumentError struct {
 	Reason   string
-	TooLarge bool // for the memory or the frame of one answer: fewer samples may fit
+	TooLarge bool // too large for the memory or the frame of one answer: a request for fewer samples may fit
 }
 
 func (e *ArgumentError) Error() string { return e.Reason }
 
-// A TimeoutError means that a request's time was over, and names what it waited for.
+// A TimeoutError means that a request's deadline passed, and names what it waited for.
 type TimeoutError struct {
 	Waited time.Duration
 	For    string
@@ -194,18 +195,18 @@ func (d *Deliver) enter(ctx context.Context) (context.Context, func(), error) {
 	return ctx, func() { stop(); cancel(); d.requests.Done() }, nil
 }
 
-// Chunk is ChunkAt for the job of the server's own recipe.
+// Chunk is ChunkAt for the job with the server's own recipe.
 func (c *Client) Chunk(ctx context.Context, epoch, rank, batch int) (*Batch, error) {
 	return c.ChunkAt(ctx, Position{Epoch: epoch, Rank: rank, Batch: batch})
 }
 
-// ChunkAt delivers the chunk at a position; io.EOF means that the rank has no such batch.
+// ChunkAt delivers the chunk at a position. io.EOF means that the rank has no such batch.
 func (c *Client) ChunkAt(ctx context.Context, at Position) (*Batch, error) {
 	return c.serve(ctx, &Request{At: &at, ByPosition: true})
 }
 
-// Get delivers any indices, at any time. at is a hint; nil is allowed, and a negative rank names the job alone. Only speed depends on it, except in a job with
-// substitutes: there a client that takes them gets what ChunkAt delivers, if it names the samples of that position.
+// Get delivers any indices at any time. at is a hint, and may be nil; a negative rank names only the job. The hint affects only speed,
+// except in a job with substitutes: if the client takes them and names the samples of that position, it gets the result of ChunkAt.
 func (c *Client) Get(ctx context.Context, indices []sample.Index, at *Position) (*Batch, error) {
 	if err := c.d.known(indices); err != nil {
 		return nil, err
@@ -213,7 +214,7 @@ func (c *Client) Get(ctx context.Context, indices []sample.Index, at *Position) 
 	return c.serve(ctx, &Request{At: at, Indices: indices})
 }
 
-// TakesOthers notes that this session's process takes substitutes for samples that it names, where its job allows them. Any other process gets by index what it names.
+// TakesOthers notes that this session's process takes substitutes for the samples that it names, if its job allows them. Other processes get the named samples, by index.
 func (c *Client) TakesOthers() {
 	c.d.mu.Lock()
 	c.foreign = true
@@ -235,7 +236,7 @@ func (c *Client) begin(ctx context.Context, q *Request) (Plan, error) {
 	return plan, nil
 }
 
-// known refuses indices that the dataset does not have.
+// known returns an error for indices that the dataset does not have.
 func (d *Deliver) known(indices []sample.Index) error {
 	for i, index := range indices {
 		if int(index) >= d.o.Manifest.Len() {
@@ -285,7 +286,7 @@ func (r *collected) delivery(b *Batch) Delivery {
 func (d *Deliver) delivered(of *Stats, plan Plan, n Delivery, bytes int64) {
 	d.Stats.count(n, bytes)
 	of.count(n, bytes)
-	of.Skipped.Add(int64(n.Skipped)) // the server's own count grows when a sample is left out
+	of.Skipped.Add(int64(n.Skipped)) // the server's own counter was incremented when the sample was left out
 	plan.Done(n)
 }
 
@@ -318,7 +319,7 @@ func (d *Deliver) StatsOf(number int) *Stats {
 	return s
 }
 
-// Forget forgets what was counted of a job.
+// Forget drops the counters of a job.
 func (d *Deliver) Forget(job int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -338,7 +339,7 @@ func (d *Deliver) columns(r *collected) *Batch {
 	return b
 }
 
-// explain turns the error that ended a request into one that names what the request waited for.
+// explain adds to a request's error what the request waited for.
 func (d *Deliver) explain(ctx context.Context, err error, at *Position) error {
 	if d.ctx.Err() != nil {
 		return ErrClosing

@@ -13,11 +13,11 @@ type lease struct {
 	hold  staging.Hold
 	bytes int64
 	side  int64
-	rank  chunker.JobRank // that the batch was asked for; a negative rank: without a position
+	rank  chunker.JobRank // of the request; a negative rank: no position
 }
 
-// lease puts a batch under a lease of its own, unless the process is gone or the server stops. A session may have as many leases as the shared memory has KiB,
-// because leases without bytes, too, take memory of the server.
+// lease puts a batch under a new lease, unless the process has ended or the server stops. The limit of leases of a session is the KiB of
+// shared memory, because leases without bytes also take memory of the server.
 func (c *Client) lease(b *Batch, hold *staging.Hold, at *Position) error {
 	l := &lease{hold: *hold, bytes: b.Pinned, side: c.d.o.Staging.SideBytesOf(hold), rank: chunker.JobRank{Rank: -1}}
 	if at != nil {
@@ -40,14 +40,14 @@ func (c *Client) lease(b *Batch, hold *staging.Hold, at *Position) error {
 	return nil
 }
 
-// Holds reports whether a lease is this session's and has not ended.
+// Holds reports whether a lease belongs to this session and has not ended.
 func (c *Client) Holds(lease uint64) bool {
 	c.d.mu.Lock()
 	defer c.d.mu.Unlock()
 	return c.leases[lease] != nil
 }
 
-// Release ends leases; numbers that are not this session's are ignored.
+// Release ends leases. It ignores numbers of other sessions.
 func (c *Client) Release(leases ...uint64) {
 	var ended []*lease
 	c.d.mu.Lock()
@@ -65,8 +65,8 @@ func (c *Client) Release(leases ...uint64) {
 	}
 }
 
-// CheckReleased ends what sessions still hold, as the end of their processes would, and returns an error if then something is held in Staging. It is for
-// tests, after the engine is closed: before, a live process may read what it holds.
+// CheckReleased ends all sessions as if their processes had ended, and returns an error if something is still held in staging. It is
+// for tests, after the engine is closed: before that, a live process may read what it holds.
 func (d *Deliver) CheckReleased() error {
 	d.mu.Lock()
 	clients := slices.Collect(maps.Values(d.clients))
@@ -77,7 +77,7 @@ func (d *Deliver) CheckReleased() error {
 	return d.o.Staging.CheckReleased()
 }
 
-// Held reports, for each process attached, how many bytes it holds.
+// Held returns the bytes that each attached process holds.
 func (d *Deliver) Held() map[int]int64 {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -88,8 +88,8 @@ func (d *Deliver) Held() map[int]int64 {
 	return held
 }
 
-// HeldByRank reports how many bytes are held of batches that were asked for with a position of each rank; and by each process, of those that it asked
-// for without a position.
+// HeldByRank returns the bytes held by each rank, for batches requested with a position, and by each process, for batches requested
+// without one.
 func (d *Deliver) HeldByRank() (ranks map[chunker.JobRank]int64, unplaced map[int]int64) {
 	ranks, unplaced = map[chunker.JobRank]int64{}, map[int]int64{}
 	d.mu.Lock()

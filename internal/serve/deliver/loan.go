@@ -11,11 +11,11 @@ import (
 	"lcache/sample"
 )
 
-// A loan is the part of a request that a client copies at once. Unlike a lease a loan ends by itself, so that a client
-// that has stopped delays no other client. The copy counts only if Copied reports that the loan had not ended.
+// A loan is a temporary lease: the part of a request that a client copies at once. It ends without a release, so a client that has
+// stopped delays no other client. The copy is valid only if Copied reports that the loan had not ended.
 //
-// Loans answer requests for which leases leave no room. Their samples are brought into the spare part of side memory,
-// which has room for the largest sample and which no lease may take.
+// Loans serve requests for which leases leave no room. Their samples are read into the spare part of side memory, which has room for
+// the largest sample and which no lease may take.
 type loan struct {
 	hold  staging.Hold
 	plan  Plan
@@ -25,27 +25,27 @@ type loan struct {
 	timer *time.Timer
 }
 
-// A Loan is a part of an answer. Batch.Lease is its number.
+// A Loan is a part of an answer under a temporary lease. Batch.Lease is its number.
 type Loan struct {
 	*Batch
 	Next  int // position in the request of the first sample after this part
-	Total int // samples of the request
+	Total int // number of samples of the request
 }
 
-// A RoomError tells a client that copies that leases leave no room for its request. The client then asks for loans.
+// A RoomError tells a client that copies that leases leave no room for its request. The client then requests loans.
 type RoomError struct{ For string }
 
 func (e *RoomError) Error() string { return e.For }
 
-// Copies notes that this session's process takes loans.
+// Copies notes that this session's process takes temporary leases.
 func (c *Client) Copies() {
 	c.d.mu.Lock()
 	c.copies = true
 	c.d.mu.Unlock()
 }
 
-// waitSide waits for side memory for a lease. A client that copies waits at most a third of its time for other requests to end, and
-// for leases only about as long as copying takes.
+// waitSide waits for side memory for a lease. A client that copies waits at most a third of its time for other requests to end, and for
+// leases only about as long as copying takes.
 func (c *Client) waitSide(ctx context.Context, need int64) (*staging.Extent, error) {
 	d := c.d
 	if x, ok := d.o.Fetcher.TryRoom(need); ok {
@@ -94,7 +94,7 @@ func (c *Client) setCramped(yes bool) {
 	c.d.mu.Unlock()
 }
 
-// leavesRoom reports whether leases leave need bytes of side memory in one piece.
+// leavesRoom reports whether leases leave need bytes of side memory free in one piece.
 func (d *Deliver) leavesRoom(need int64) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -109,18 +109,18 @@ func (d *Deliver) leavesRoom(need int64) bool {
 	return d.o.Staging.LeavesRoom(holds, need)
 }
 
-// LendChunk is LendAt for the job of the server's own recipe.
+// LendChunk is LendAt for the job with the server's own recipe.
 func (c *Client) LendChunk(ctx context.Context, epoch, rank, batch, from int) (*Loan, error) {
 	return c.LendAt(ctx, Position{Epoch: epoch, Rank: rank, Batch: batch}, from)
 }
 
-// LendAt is Lend for the chunk at a position; io.EOF means that the rank has no such batch.
+// LendAt is Lend for the chunk at a position. io.EOF means that the rank has no such batch.
 func (c *Client) LendAt(ctx context.Context, at Position, from int) (*Loan, error) {
 	return c.lendPart(ctx, &Request{At: &at, ByPosition: true, Again: true}, from)
 }
 
-// Lend delivers the samples of a request from a position on, as many as the spare part has room for, and at least one. The client copies
-// them and then asks Copied.
+// Lend delivers the samples of a request from position from on: as many as fit the spare part, and at least one. The client copies them
+// and then calls Copied.
 func (c *Client) Lend(ctx context.Context, indices []sample.Index, from int, at *Position) (*Loan, error) {
 	if err := c.d.known(indices); err != nil {
 		return nil, err
@@ -163,7 +163,7 @@ func (c *Client) lendPart(ctx context.Context, q *Request, from int) (*Loan, err
 	return &Loan{Batch: b, Next: from + n, Total: len(indices)}, nil
 }
 
-// lend begins a loan; false if the process is gone or the server stops.
+// lend begins a loan. It returns false if the process has ended or the server stops.
 func (c *Client) lend(b *Batch, l *loan) bool {
 	c.d.mu.Lock()
 	defer c.d.mu.Unlock()
@@ -178,15 +178,15 @@ func (c *Client) lend(b *Batch, l *loan) bool {
 	return true
 }
 
-// slowCopy is how many bytes are copied in LoanTime at least, also on a machine with much else to do.
+// slowCopy is the least number of bytes that a client copies in LoanTime, even on a busy machine.
 const slowCopy = 100e6
 
-// loanTime is how long a loan of some bytes lasts.
+// loanTime returns the duration of a loan of some bytes.
 func (d *Deliver) loanTime(bytes int64) time.Duration {
 	return time.Duration(max(1, float64(bytes)/slowCopy) * float64(d.o.LoanTime))
 }
 
-// Copied ends a loan, and reports whether it had lasted until now: then the copied bytes are right, and count as delivered.
+// Copied ends a loan, and reports whether it had lasted until now. If so, the copied bytes are right and count as delivered.
 func (c *Client) Copied(number uint64) bool {
 	l := c.endLoan(number)
 	if l == nil {
@@ -196,7 +196,7 @@ func (c *Client) Copied(number uint64) bool {
 	return true
 }
 
-// endLoan ends a loan and returns it; nil if it had ended before.
+// endLoan ends a loan and returns it, or nil if it had ended before.
 func (c *Client) endLoan(number uint64) *loan {
 	c.d.mu.Lock()
 	l := c.loans[number]

@@ -7,23 +7,23 @@ import (
 	"lcache/sample"
 )
 
-// A Request is one request for samples. The client's half says what it names; Window.Begin fills in the rest.
+// A Request is one request for samples. The client sets the first fields; Window.Begin fills in the others.
 type Request struct {
 	Pid     int
 	Session string
-	At      *Position // where the client says that it is; nil: it does not say. A negative rank names the job alone
-	// Indices are the named samples. ByPosition: the client names At alone, and Begin sets them. Afterwards they are the samples that are served.
+	At      *Position // the client's position; nil: none given. A negative rank names only the job
+	// Indices are the named samples. If ByPosition is set, the client names only At, and Begin sets Indices. After Begin they are the samples to serve.
 	Indices    []sample.Index
 	ByPosition bool
-	Takes      bool // the client takes substitutes for samples that it names
-	Again      bool // a loan follows a request that was begun: the rank's progress stays as it is
+	Takes      bool // the client takes substitutes for the samples that it names
+	Again      bool // a further loan of a request that has begun: the rank's progress stays as it is
 
 	// Set by Begin.
-	Requested []sample.Index // the samples that Indices are served for; nil: the same
-	Placed    bool           // At is a position of the job's schedule. Else the request is served as one without a position
+	Requested []sample.Index // the requested samples, for which Indices are served; nil: the same
+	Placed    bool           // At is a position of the job's schedule. Otherwise the request is served without a position
 }
 
-// place returns the position that counts; nil: none.
+// place returns the position to serve the request at, or nil.
 func (q *Request) place() *Position {
 	if q.Placed {
 		return q.At
@@ -31,7 +31,7 @@ func (q *Request) place() *Position {
 	return nil
 }
 
-// job returns the number of the job that is named; without a position that is the server's own recipe's.
+// job returns the number of the named job. Without a position that is the job with the server's own recipe.
 func (q *Request) job() int {
 	if q.At == nil {
 		return 0
@@ -39,7 +39,7 @@ func (q *Request) job() int {
 	return q.At.Job
 }
 
-// part returns the request for n of the samples from one on.
+// part returns the request for n of the samples, from position from on.
 func (q *Request) part(from, n int) *Request {
 	p := *q
 	p.Indices = q.Indices[from : from+n]
@@ -49,35 +49,35 @@ func (q *Request) part(from, n int) *Request {
 	return &p
 }
 
-// A Window brings samples ahead of requests, and knows the epochs: it is the engine.
+// A Window loads samples ahead of requests and knows the epochs. The engine implements it.
 type Window interface {
-	// Begin resolves a request and notes the rank's progress, before anything is looked up. It returns io.EOF past the end of a rank's epoch.
+	// Begin resolves a request and notes the rank's progress, before any sample is looked up. It returns io.EOF after the end of a rank's epoch.
 	Begin(ctx context.Context, q *Request) (Plan, error)
 }
 
 // A Plan is the window's side of one request. A request calls one method at a time.
 type Plan interface {
-	// Expect fills expect[i] for the samples with have[i] false. A request with a position waits for the expected ones and reads the others by index:
-	// from here on nobody else begins to read those.
+	// Expect fills expect[i] for the samples with have[i] false. A request with a position waits for the expected samples and reads the
+	// others by index. No producer begins to read these others from now on.
 	Expect(indices []sample.Index, have []bool, expect []Availability)
-	// LostPatience is called when a scheduled request has waited for a slot, or for read-ahead memory, until its patience was over. It makes room
-	// for the samples with have[i] false if it can.
+	// LostPatience is called when a scheduled request's patience for a slot, or for read-ahead memory, ran out. It makes room for the
+	// samples with have[i] false if it can.
 	LostPatience(indices []sample.Index, have []bool)
-	// Done is called after each delivery. Only a request whose samples are lent has several.
+	// Done is called after each delivery. Only requests whose samples are lent have several deliveries.
 	Done(d Delivery)
 }
 
-// Availability is what the window expects of a sample that staging lacks.
+// Availability is what the window expects of a sample that is not in staging.
 type Availability uint8
 
 const (
-	Gone    Availability = iota // not expected: fetch it by index
+	Gone    Availability = iota // not expected: read it by index
 	Loading                     // being read
 	Queued                      // its segment is next, but no slot is free
 )
 
-// A Delivery counts the samples of one answer, by origin in From. Ahead were brought ahead of the request or while it waited. Skipped samples were requested, too, and could not be
-// read. Of Ahead, Prefetched were in memory when they were requested.
+// A Delivery counts the samples of one answer, by origin in From. Ahead were loaded before the request or while it waited. Skipped
+// samples were also requested, and could not be read. Of Ahead, Prefetched were in memory when they were requested.
 type Delivery struct {
 	Samples, Ahead, Skipped int
 	Prefetched              int
@@ -85,11 +85,11 @@ type Delivery struct {
 
 	Indices   []sample.Index    // of the samples
 	Requested []sample.Index    // as in Batch
-	Addresses []staging.Address // of the samples; nil where the memory may have another use by now
+	Addresses []staging.Address // of the samples; nil if the memory may have been reused by now
 
 	Part  bool // more of the same chunk follows
-	Ready bool // all samples were in memory when they were requested, and the client got them in one answer, by a lease
+	Ready bool // all samples were in memory when they were requested, and the client got them in one answer by a lease
 }
 
-// Misses returns how many samples came from the source. All others are hits.
+// Misses returns the number of samples from the source. All others are hits.
 func (d *Delivery) Misses() int { return d.From[sample.FromSource] }

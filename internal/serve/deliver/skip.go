@@ -15,7 +15,7 @@ type skips struct {
 	known map[sample.Index]struct{}
 }
 
-// first adds a sample, and reports whether it was not known before.
+// first adds a sample, and reports whether it was new.
 func (s *skips) first(index sample.Index) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -29,8 +29,8 @@ func (s *skips) first(index sample.Index) bool {
 	return true
 }
 
-// skip leaves one sample out of an answer if Options.SkipErrors is set. It returns false for an error that must end the request because it
-// is not about the sample, such as a deadline.
+// skip leaves one sample out of an answer if Options.SkipErrors is set. It returns false for an error that must end the request because
+// it does not concern the sample, such as a deadline.
 func (d *Deliver) skip(r *collected, i int, err error) bool {
 	if !d.o.SkipErrors || !fetch.Unavailable(err) {
 		return false

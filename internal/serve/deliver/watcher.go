@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// watcher calls gone when a client's process ends. A pidfd becomes readable at that moment and can't mean another process that got
-// the same number later. One goroutine waits for all of them.
+// watcher calls gone when a client's process ends. A pidfd becomes readable at that moment, and never refers to a later process with
+// the same pid. One goroutine waits for all of them.
 type watcher struct {
 	epoll, wake int
 	gone        func(*Client)
@@ -16,7 +16,7 @@ type watcher struct {
 
 	mu      sync.Mutex // guards the fields that follow
 	serial  int32
-	clients map[int32]*Client // by the number in their epoll event: an fd's number may be used again while its event is on its way
+	clients map[int32]*Client // by the number in their epoll event, because an fd may be reused before its last event is handled
 	pidfds  map[*Client]watched
 }
 
@@ -73,7 +73,7 @@ func (w *watcher) remove(c *Client) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if p, ok := w.pidfds[c]; ok {
-		unix.Close(p.fd) // leaves the epoll set by itself
+		unix.Close(p.fd) // close also removes it from the epoll set
 		delete(w.pidfds, c)
 		delete(w.clients, p.serial)
 	}
