@@ -119,7 +119,7 @@ func (w *worker) publishNew(orders map[int]*state.Order) (failed error) {
 // publishOne gives the schedule an epoch's order.
 func (w *worker) publishOne(o *state.Order) error {
 	if o.Indices == nil {
-		w.o.Schedule.Allow(o.Epoch)
+		w.o.Schedule.Release(o.Epoch)
 	} else if err := w.push(o); err != nil {
 		return err
 	}
@@ -161,7 +161,7 @@ func (w *worker) foretell(epoch int, order []sample.Index) error {
 	w.partial = epoch
 	whole := draw.Striped(order, w.o.Config.WorldSize, w.o.Config.DropLast)
 	for _, rank := range w.ranksOf(epoch) {
-		if err := w.o.Schedule.Foretell(epoch, rank, w.batches(whole, rank), w.isRead()); err != nil {
+		if err := w.o.Schedule.PushPartial(epoch, rank, w.batches(whole, rank), w.isRead()); err != nil {
 			return err
 		}
 	}

@@ -148,7 +148,7 @@ func New(ctx context.Context, o Options) (*Session, error) {
 // begin takes over the job's orders.
 func (w *worker) begin() {
 	before := w.o.Host.LaidOut()
-	w.o.Schedule.Withhold()
+	w.o.Schedule.Hold()
 	w.o.Schedule.CountIn(w.o.Orders)
 	w.beginMemory()
 	w.publish()

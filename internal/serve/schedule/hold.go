@@ -1,28 +1,28 @@
 package schedule
 
-// A schedule may be made to wait for its orders: where somebody decides at each epoch's beginning what is read in it, the recipe must not be believed ahead.
+// A schedule may hold its orders back: if the order of an epoch is decided when the epoch begins, the recipe does not predict it.
 
-// Withhold makes every epoch's order unknown until it is given: pushed, or allowed to be the recipe's. Orders that are known are forgotten.
-func (s *Schedule) Withhold() {
+// Hold makes every epoch's order unknown until it is pushed, or until Release releases the recipe's order. It drops known orders.
+func (s *Schedule) Hold() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.withheld = true
+	s.held = true
 	s.retract(0)
 }
 
-// Allow gives an epoch the recipe's order, where orders are withheld.
-func (s *Schedule) Allow(epoch int) {
+// Release gives a held epoch the recipe's order.
+func (s *Schedule) Release(epoch int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.replay == nil || s.look(epoch).state.hasRecipe() {
 		return
 	}
-	s.apply(epoch, allow)
-	s.forget(s.record(epoch), isForetold)
+	s.apply(epoch, release)
+	s.forget(s.record(epoch), isPartial)
 	s.changed(epoch)
 }
 
-// Retract makes the orders of an epoch and of all later ones unknown again, where orders are withheld.
+// Retract makes the orders of an epoch and of all later ones unknown again. Hold was called before.
 func (s *Schedule) Retract(from int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -48,8 +48,8 @@ func (s *Schedule) retract(from int) {
 	}
 }
 
-// isWithheld reports whether an epoch has no order although there is a recipe.
-func (s *Schedule) isWithheld(epoch int) bool {
+// isHeld reports whether an epoch has no order although there is a recipe.
+func (s *Schedule) isHeld(epoch int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.replay != nil && !s.look(epoch).state.hasRecipe()

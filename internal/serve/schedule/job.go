@@ -17,7 +17,7 @@ type Job struct {
 	Params    map[string]string `json:"params,omitempty"`
 }
 
-// Check refuses a job that is wrong for any dataset. It is called before the listing, which may take minutes.
+// Check returns an error for a job that no dataset can have. It runs before the listing, which may take minutes.
 func (j Job) Check() error {
 	if j.Epochs < 0 {
 		return usage.Errorf("--epochs %d: give 0 (unknown) or more", j.Epochs)

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// IsLike reports whether two jobs of one dataset have the same order of an epoch: the same batches for the same ranks. A foretold order is not like another one, because it
-// may change. While orders are compared, which are never changed, no lock is held.
+// IsLike reports whether two jobs of one dataset have the same order of an epoch: the same batches for the same ranks. A partial order
+// is like no other, because it may change. No lock is held during the comparison: orders never change.
 func (s *Schedule) IsLike(other *Schedule, epoch int) bool {
 	mine, ranks := s.pushedOf(epoch)
 	theirs, others := other.pushedOf(epoch)
@@ -15,7 +15,7 @@ func (s *Schedule) IsLike(other *Schedule, epoch int) bool {
 		return false
 	case len(ranks) == 0: // both replay the recipe
 		return s.replay.Key() == other.replay.Key() && slices.Equal(s.local, other.local)
-	case mine.isOfRanks() != theirs.isOfRanks(): // one of them has other ranks, which read the recipe's
+	case mine.isOfRanks() != theirs.isOfRanks(): // one of them has other ranks, which read the recipe's order
 		return false
 	}
 	for rank, g := range ranks {
@@ -27,7 +27,7 @@ func (s *Schedule) IsLike(other *Schedule, epoch int) bool {
 	return true
 }
 
-// pushedOf returns the state of an epoch, and the orders of its ranks that were pushed or foretold.
+// pushedOf returns the state of an epoch, and the pushed and partial orders of its ranks.
 func (s *Schedule) pushedOf(epoch int) (state, map[int]*rankOrder) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -50,7 +50,7 @@ func TestIsLike(t *testing.T) {
 		}
 	}
 	one, foretold := with(Job{}, map[int]order{0: a}), with(Job{}, nil)
-	if err := foretold.Foretell(0, 0, a, func(int, int) bool { return false }); err != nil {
+	if err := foretold.PushPartial(0, 0, a, func(int, int) bool { return false }); err != nil {
 		t.Fatal(err)
 	}
 	if one.IsLike(foretold, 0) {

@@ -35,7 +35,7 @@ type orderCache struct {
 	recipe []*making       // the recipe's orders of epochs for which another order was pushed, least recently used first
 }
 
-// making is an order in the making.
+// making is an order that is being made.
 type making struct {
 	epoch int
 	done  chan struct{} // closed once the fields that follow are set
@@ -44,22 +44,22 @@ type making struct {
 	stale bool // a push has changed the order meanwhile
 }
 
-// keepOrders is the number of epochs whose orders stay in memory: the epoch before, the one read, the one written, and the one after it. Ranks in
-// different epochs need more, at most mostOrders. An order takes 4 bytes a sample.
+// keepOrders is the number of epochs whose orders stay in memory: the previous one, the one that is read, the one that is written, and
+// the next one. Ranks in different epochs need more, at most mostOrders. An order takes 4 bytes a sample.
 const (
 	keepOrders = 4
 	mostOrders = 8
 )
 
-// In a sequential recipe each epoch goes on from the one before, so an epoch far ahead needs the draws of all epochs between. MostDrawn is the number of
-// samples that may be drawn for an epoch if the job's number of epochs is unknown: it takes some minutes. nearby is the distance, in epochs, up to
-// which an epoch is not far.
+// In a sequential recipe each epoch continues the random numbers of the epoch before, so an epoch far ahead needs all epochs between.
+// MostDrawn bounds the samples that may be drawn for an epoch if the job's number of epochs is unknown; that many take some minutes.
+// nearby is the distance, in epochs, up to which an epoch is not far.
 const (
 	MostDrawn = 1 << 33
 	nearby    = 8
 )
 
-// errBusy says that an order is being made apart, and that a second one would wait for it.
+// errBusy means that an order is being made apart, and that a second one would have to wait for it.
 var errBusy = errors.New("another order is being made")
 
 // BeforeMaking calls f before each order that is made from now on. It is for tests, as is IsMakingAside.
@@ -90,8 +90,8 @@ func (s *Schedule) Order(ctx context.Context, epoch int) (*Order, error) {
 	return s.find(ctx, epoch, toRead)
 }
 
-// find returns an order for a reason. An order that is not to be read, and an order that takes long, are made apart, one at a time. So no reader of
-// another epoch waits for them.
+// find returns an order for a reason. An order that is not needed for reading, or that takes long, is made apart, one at a time, so that
+// readers of other epochs do not wait for it.
 func (s *Schedule) find(ctx context.Context, epoch int, why reason) (*Order, error) {
 	for {
 		s.mu.Lock()
@@ -160,7 +160,7 @@ func (s *Schedule) ofRecipe(ctx context.Context, epoch int) (*Order, error) {
 	}
 }
 
-// mayMake refuses an epoch without an order, and one whose order would take too long. The caller holds s.mu.
+// mayMake returns an error for an epoch without an order, and for an order that would take too long. s.mu is held.
 func (s *Schedule) mayMake(epoch int) error {
 	if !s.stopped && s.exists(epoch) && !s.look(epoch).state.isKnown() {
 		return errUnknownOrder
@@ -168,7 +168,7 @@ func (s *Schedule) mayMake(epoch int) error {
 	return s.mayReplay(epoch)
 }
 
-// mayReplay is mayMake for the recipe's order, also where that is withheld. The caller holds s.mu.
+// mayReplay is mayMake for the recipe's order, even if that is held back. s.mu is held.
 func (s *Schedule) mayReplay(epoch int) error {
 	switch {
 	case s.stopped:
@@ -181,7 +181,7 @@ func (s *Schedule) mayReplay(epoch int) error {
 	return nil
 }
 
-// isFar reports whether an epoch's order needs the draws of many other epochs. The caller holds s.mu.
+// isFar reports whether an epoch's order needs the random numbers of many other epochs. s.mu is held.
 func (s *Schedule) isFar(epoch int) bool {
 	if s.replay == nil || !s.replay.Sequential() {
 		return false
@@ -190,7 +190,7 @@ func (s *Schedule) isFar(epoch int) bool {
 	return !near(0) && !near(s.last) && !slices.ContainsFunc(s.needed, near)
 }
 
-// start starts to make an order. The caller holds s.mu.
+// start starts to make an order. s.mu is held.
 func (s *Schedule) start(epoch int, aside bool) *making {
 	m := &making{epoch: epoch, done: make(chan struct{})}
 	s.making[epoch] = m
@@ -240,7 +240,7 @@ func (s *Schedule) start(epoch int, aside bool) *making {
 	return m
 }
 
-// keepOrder adds an order to the cache, and evicts the least recently used orders that are not needed. The caller holds s.mu.
+// keepOrder adds an order to the cache, and evicts the least recently used orders that are not needed. s.mu is held.
 func (s *Schedule) keepOrder(epoch int, o *Order) {
 	s.orders[epoch] = o
 	s.recent = append(s.recent, epoch)
@@ -250,7 +250,7 @@ func (s *Schedule) keepOrder(epoch int, o *Order) {
 	}
 }
 
-// dropOrder removes an order from the cache. The caller holds s.mu.
+// dropOrder removes an order from the cache. s.mu is held.
 func (s *Schedule) dropOrder(epoch int) {
 	delete(s.orders, epoch)
 	s.recent = slices.DeleteFunc(s.recent, func(e int) bool { return e == epoch })
@@ -264,7 +264,7 @@ func (s *Schedule) SetNeeded(epochs []int) {
 	s.needed = slices.Compact(append(s.needed[:0], epochs...))
 }
 
-// AddNeeded adds an epoch that a rank has just come to, until the next SetNeeded.
+// AddNeeded adds an epoch that a rank has just begun, until the next SetNeeded.
 func (s *Schedule) AddNeeded(epoch int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -273,7 +273,7 @@ func (s *Schedule) AddNeeded(epoch int) {
 	}
 }
 
-// IsCurrent reports whether an order is still its epoch's: no push has changed that since the order was made.
+// IsCurrent reports whether an order is still its epoch's order: no push has changed it since the order was made.
 func (s *Schedule) IsCurrent(epoch int, o *Order) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -339,7 +339,7 @@ func orderOf(parts map[int]*rankOrder) *Order {
 	h.WriteString("pushed")
 	var b [4]byte
 	for k, index := range o.Global {
-		if o.isOpen(k) { // the same key before and after it is known
+		if o.isOpen(k) { // the key is the same before and after it is known
 			index = sample.None
 		}
 		binary.LittleEndian.PutUint32(b[:], index)
@@ -349,7 +349,7 @@ func orderOf(parts map[int]*rankOrder) *Order {
 	return o
 }
 
-// open marks the positions of a rank's batch that were not foretold; the batch comes at position at.
+// open marks the open positions of a rank's batch, which begins at position at.
 func (o *Order) open(g *rankOrder, batch, at, n int) {
 	if g.open == nil {
 		return
@@ -370,7 +370,7 @@ func (o *Order) isOpen(k int) bool { return k/64 < len(o.Open) && o.Open[k/64]&(
 // canonicalKey is the key of the canonical order of every dataset.
 var canonicalKey = xxh3.HashString128("canonical").Bytes()
 
-// IsCanonical reports whether a key is that of the canonical order.
+// IsCanonical reports whether a key is the key of the canonical order.
 func IsCanonical(key [16]byte) bool { return key == canonicalKey }
 
 // Canonical returns the canonical order of n samples. A source is stored in this order if no epoch's order is known.

@@ -7,12 +7,12 @@ import (
 	"lcache/sample"
 )
 
-// An order may be foretold before it is known: with some of its places open. What is foretold can be laid out, and not be read. When the order is pushed it fills the
-// open places, and what was laid out stands.
+// An order may be known partially: some of its positions are still open. A partial order can be laid out, but not read. When the whole
+// order is pushed, it fills the open positions, and the layout stays valid.
 
-// Foretell takes a part of a rank's order that is not known yet. Open places hold sample.None. An order of the whole epoch has the same batches.
-// If there is no room, Foretell drops epochs as Push does.
-func (s *Schedule) Foretell(epoch, rank int, batches [][]sample.Index, spare func(epoch, pid int) bool) error {
+// PushPartial takes the known part of a rank's order. Open positions hold sample.None. The later order of the whole epoch has the same
+// batches. If there is no room, PushPartial drops epochs as Push does.
+func (s *Schedule) PushPartial(epoch, rank int, batches [][]sample.Index, spare func(epoch, pid int) bool) error {
 	if err := s.Accepts(epoch, rank); err != nil {
 		return err
 	}
@@ -24,14 +24,14 @@ func (s *Schedule) Foretell(epoch, rank int, batches [][]sample.Index, spare fun
 		case index == sample.None:
 			g.open[k/64] |= 1 << (k % 64)
 		case int(index) >= s.n:
-			return refuse("index %d of the order that is foretold is not in the dataset of %d samples", index, s.n)
+			return refuse("index %d of the partial order is not in the dataset of %d samples", index, s.n)
 		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e := s.look(epoch)
 	before := e.ranks[rank]
-	if transitions[e.state][tell] == states || before != nil && before.isPushed {
+	if transitions[e.state][pushPart] == states || before != nil && before.isPushed {
 		return refuse("the order of epoch %d rank %d is known", epoch, rank)
 	}
 	more := g.bytes()
@@ -42,13 +42,13 @@ func (s *Schedule) Foretell(epoch, rank int, batches [][]sample.Index, spare fun
 		return err
 	}
 	s.record(epoch).ranks[rank] = g
-	s.apply(epoch, tell)
+	s.apply(epoch, pushPart)
 	s.changed(epoch)
 	return nil
 }
 
-// isFilledBy reports whether an order is what was foretold, with its open places filled.
-func (g *rankOrder) isFilledBy(whole *rankOrder) bool {
+// refines reports whether an order completes the partial order g: the same batches, with the open positions filled.
+func (g *rankOrder) refines(whole *rankOrder) bool {
 	if g == nil || g.isPushed || len(g.flat) != len(whole.flat) || len(g.ends) != len(whole.ends) {
 		return false
 	}
@@ -65,16 +65,16 @@ func (g *rankOrder) isFilledBy(whole *rankOrder) bool {
 	return true
 }
 
-// isOpen reports whether a place was not foretold.
+// isOpen reports whether a position is open.
 func (g *rankOrder) isOpen(k int) bool { return g.open != nil && g.open[k/64]&(1<<(k%64)) != 0 }
 
-// ToLayOut returns the order that an epoch is to be laid out by: what is foretold of it, until it is known.
+// ToLayOut returns the order to lay an epoch out by: its partial order, until the whole order is known.
 func (s *Schedule) ToLayOut(ctx context.Context, epoch int) (*Order, error) {
 	s.mu.Lock()
 	e := s.look(epoch)
 	parts := maps.Clone(e.ranks)
 	s.mu.Unlock()
-	if e.state != foretold {
+	if e.state != partial {
 		return s.Order(ctx, epoch)
 	}
 	o := orderOf(parts)

@@ -24,7 +24,7 @@ func TestForetold(t *testing.T) {
 		if s.IsComplete(1, 0) {
 			t.Error("it is complete before all ranks' orders are foretold")
 		}
-		if err := s.Foretell(1, rank, batches, noneSpare); err != nil {
+		if err := s.PushPartial(1, rank, batches, noneSpare); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -69,13 +69,13 @@ func TestForetold(t *testing.T) {
 	if !push(1, [][]sample.Index{{2, 6}, {9}}) || s.IsCurrent(1, ahead) {
 		t.Error("another order changes nothing")
 	}
-	if err := s.Foretell(1, 0, part[0], noneSpare); err == nil {
+	if err := s.PushPartial(1, 0, part[0], noneSpare); err == nil {
 		t.Error("an order that is known is foretold")
 	}
-	if err := s.Foretell(2, 0, [][]sample.Index{{10}}, noneSpare); err == nil {
+	if err := s.PushPartial(2, 0, [][]sample.Index{{10}}, noneSpare); err == nil {
 		t.Error("an index beyond the dataset is foretold")
 	}
-	s.Withhold()
+	s.Hold()
 	if kept := s.kept; kept != 0 {
 		t.Errorf("%d bytes are kept of orders that are forgotten", kept)
 	}
@@ -87,7 +87,7 @@ func TestForetoldOtherwise(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Foretell(0, 0, [][]sample.Index{{1, sample.None}}, noneSpare); err != nil {
+	if err := s.PushPartial(0, 0, [][]sample.Index{{1, sample.None}}, noneSpare); err != nil {
 		t.Fatal(err)
 	}
 	ahead, _ := s.ToLayOut(context.Background(), 0)
@@ -120,10 +120,10 @@ func TestForetoldTakesTheRoomOfWhatWasRead(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := s.Foretell(2, 0, batches, noneSpare); err == nil {
+	if err := s.PushPartial(2, 0, batches, noneSpare); err == nil {
 		t.Error("an order is foretold beside two, and there is room for two")
 	}
-	if err := s.Foretell(2, 0, batches, func(epoch, _ int) bool { return epoch < 1 }); err != nil {
+	if err := s.PushPartial(2, 0, batches, func(epoch, _ int) bool { return epoch < 1 }); err != nil {
 		t.Error(err)
 	}
 	if s.IsKnown(0) || !s.IsKnown(1) {

@@ -8,16 +8,16 @@ import (
 	"lcache/sample"
 )
 
-// A Finding is the schedule's answer to a position that a client names.
+// A Finding is the result of looking up a position that a client names.
 type Finding uint8
 
 const (
 	Nowhere   Finding = iota // the job has no such position, or its order can't be made now
-	Unknown                  // no order is known for the position yet
+	Unknown                  // the order at the position is not known yet
 	Scheduled                // the schedule has a batch there
 )
 
-// At looks up the position that a client names with its indices. If the order must be made for that, it is made apart.
+// At looks up the position that a client names with its indices. If an order must be made for that, it is made apart.
 func (s *Schedule) At(ctx context.Context, at chunker.Position) (Finding, []sample.Index) {
 	if at.Batch < 0 || !s.Exists(at.Epoch) || !s.IsLocal(at.Rank) {
 		return Nowhere, nil
@@ -45,12 +45,12 @@ func (s *Schedule) At(ctx context.Context, at chunker.Position) (Finding, []samp
 // Meaning is what a position means for the session that names it.
 type Meaning struct {
 	Indices   []sample.Index
-	Exists    bool // false: the position is behind the last batch
-	Scheduled bool // the job's schedule has these samples there; false also while that is open
+	Exists    bool // false: the position is after the last batch
+	Scheduled bool // the job's schedule has these samples there; also false while the order is not known
 }
 
-// Meant returns the samples that a session requests by a position alone. They are those of the order that this session pushed, else of the recipe's
-// order: another session's push does not count. Without a recipe the order that any session pushed counts.
+// Meant returns the samples that a session requests by a position alone: from the order that this session pushed, else from the recipe's
+// order. Orders of other sessions do not count. Without a recipe, an order that any session pushed counts.
 func (s *Schedule) Meant(ctx context.Context, session string, at chunker.Position) (m Meaning, err error) {
 	if !s.IsLocal(at.Rank) {
 		return m, notServed(at.Rank, s.local)
@@ -60,7 +60,7 @@ func (s *Schedule) Meant(ctx context.Context, session string, at chunker.Positio
 	}
 	if s.replay == nil || !s.isOthers(session, at.Epoch, at.Rank) {
 		m.Indices, m.Exists, err = s.Chunk(ctx, at)
-		m.Scheduled = m.Exists && !s.isWithheld(at.Epoch)
+		m.Scheduled = m.Exists && !s.isHeld(at.Epoch)
 		return m, err
 	}
 	o, err := s.ofRecipe(ctx, at.Epoch)
@@ -76,7 +76,7 @@ func (s *Schedule) OfRecipe(ctx context.Context, epoch int) (*Order, error) {
 	return s.ofRecipe(ctx, epoch)
 }
 
-// isOthers reports whether another session pushed a rank's order for an epoch, and pushed it for itself alone.
+// isOthers reports whether another session pushed a rank's order for an epoch, and only for itself.
 func (s *Schedule) isOthers(session string, epoch, rank int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -88,8 +88,8 @@ func (s *Schedule) isOthers(session string, epoch, rank int) bool {
 	return pusher != "" && pusher != session
 }
 
-// Chunk returns the samples at a position. The order that a rank has pushed counts even if the other ranks have not pushed theirs. ok is false
-// behind the last batch.
+// Chunk returns the samples at a position. The order that a rank has pushed counts even if the other ranks have not pushed theirs. ok is
+// false after the last batch.
 func (s *Schedule) Chunk(ctx context.Context, at chunker.Position) (indices []sample.Index, ok bool, err error) {
 	look, err := s.Chunks(ctx, at.Epoch, at.Rank)
 	if err != nil {
@@ -110,7 +110,7 @@ func (s *Schedule) Chunks(ctx context.Context, epoch, rank int) (func(batch int)
 			}
 			return g.batch(batch), true
 		}, nil
-	case g != nil: // foretold: it has open places
+	case g != nil: // a partial order: it has open positions
 		return nil, errUnknownOrder
 	case state.isDropped():
 		return nil, refuse("the order pushed for epoch %d was dropped: push it again", epoch)
@@ -125,7 +125,7 @@ func (s *Schedule) Chunks(ctx context.Context, epoch, rank int) (func(batch int)
 	return func(batch int) ([]sample.Index, bool) { return o.Chunk(rank, batch, nil) }, nil
 }
 
-// Batches returns the number of a rank's batches in an epoch; 0: it is not known. Batches makes no order.
+// Batches returns the number of a rank's batches in an epoch, or 0 if it is not known. It makes no order.
 func (s *Schedule) Batches(epoch, rank int) int {
 	state, g := s.stateOf(epoch, rank)
 	if g != nil && g.isPushed {

@@ -10,22 +10,22 @@ import (
 	"github.com/dustin/go-humanize"
 )
 
-// A rankOrder is a rank's order of an epoch as a client pushed it, or as far as it is foretold: batches of any size, one behind the other.
+// A rankOrder is a rank's order of an epoch, pushed by a client or partial: batches of any size, one after the other.
 type rankOrder struct {
 	flat     []sample.Index
 	ends     []uint32 // by batch: its end in flat
-	isPushed bool     // false: it is foretold
-	by       Pusher   // the last one that pushed it
-	open     []uint64 // a bit for each place in flat that was not foretold; nil: none
+	isPushed bool     // false: it is partial
+	by       Pusher   // the last session that pushed it
+	open     []uint64 // a bit for each open position of flat; nil: none
 }
 
-// A Pusher is the session that pushes an order, and the session's process. The order of a Pusher without a session holds for all sessions.
+// A Pusher is the session that pushes an order, and the session's process. An order without a session is valid for all sessions.
 type Pusher struct {
 	Pid     int
 	Session string
 }
 
-// Batches are the batches of an order, one behind the other. Each of Ends is how many indices there are up to the end of a batch.
+// Batches are the batches of an order, one after the other. Ends[i] is the number of indices up to the end of batch i.
 type Batches struct {
 	Indices []sample.Index
 	Ends    []uint32
@@ -55,7 +55,7 @@ func (g *rankOrder) batch(b int) []sample.Index {
 	return g.flat[begin:g.ends[b]:g.ends[b]]
 }
 
-// bytes returns the memory of an order: its numbers, and its entries in the tables.
+// bytes returns the memory of an order: its indices, and its entries in the tables.
 func (g *rankOrder) bytes() int64 {
 	return 1024 + 4*int64(len(g.flat)) + 4*int64(len(g.ends)) + 8*int64(len(g.open))
 }
@@ -74,7 +74,7 @@ func (s *Schedule) noEpoch(epoch int) error {
 	return refuse("epoch %d does not exist: the job has %d", epoch, s.job.Epochs)
 }
 
-// Accepts refuses an order of an epoch or a rank that the job does not have.
+// Accepts returns an error for an epoch or a rank that the job does not have.
 func (s *Schedule) Accepts(epoch, rank int) error {
 	if !s.Exists(epoch) {
 		return s.noEpoch(epoch)
@@ -85,8 +85,8 @@ func (s *Schedule) Accepts(epoch, rank int) error {
 	return nil
 }
 
-// Claim claims a rank's order for a process: only this process may then push it. Claim fails if reads reports that the owner before still reads the
-// rank. Without an owner before, reader counts as the owner.
+// Claim reserves a rank's order for a process: only this process may then push it. Claim fails if reads reports that the previous owner
+// still reads the rank. If there is no previous owner, reader counts as the owner.
 func (s *Schedule) Claim(pid, rank, reader int, reads func(owner int) bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -104,9 +104,9 @@ func (s *Schedule) Claim(pid, rank, reader int, reads func(owner int) bool) erro
 	return nil
 }
 
-// Push takes a rank's order for an epoch from the process that has claimed the rank. changed reports that the epoch's order is another one now. replaced
-// reports that there was one before, pushed or the recipe's. If there is no room, Push drops epochs: those for all of whose orders spare returns true.
-// The order is the Schedule's from then on.
+// Push takes a rank's order for an epoch from the process that has claimed the rank. changed reports that the epoch's order differs from
+// the one before. replaced reports that there was one before, pushed or the recipe's. If there is no room, Push drops epochs for
+// which spare returns true for all orders. The Schedule owns the order from then on.
 func (s *Schedule) Push(ctx context.Context, by Pusher, epoch, rank int, order Batches, spare func(epoch, pid int) bool) (changed, replaced bool, err error) {
 	if err := s.Accepts(epoch, rank); err != nil {
 		return false, false, err
@@ -120,7 +120,7 @@ func (s *Schedule) Push(ctx context.Context, by Pusher, epoch, rank int, order B
 	g := &rankOrder{flat: order.Indices, ends: order.Ends, isPushed: true, by: by}
 	same := s.isSameOrder(ctx, epoch, rank, g)
 	_, told := s.stateOf(epoch, rank)
-	fills := told.isFilledBy(g) // before the lock is taken: an order may have millions of places
+	fills := told.refines(g) // before the lock is taken: an order may have millions of positions
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if owner := s.owners[rank]; owner != by.Pid {
@@ -150,16 +150,16 @@ func (s *Schedule) Push(ctx context.Context, by Pusher, epoch, rank int, order B
 	}
 	e.ranks[rank] = g
 	s.apply(epoch, s.pushEvent(e.ranks))
-	if fills { // what was laid out stands
+	if fills { // the layout stays valid
 		s.dropOrder(epoch)
 		return false, false, nil
 	}
-	s.forget(e, isForetold)
+	s.forget(e, isPartial)
 	s.changed(epoch)
 	return true, pushedBefore || s.replay != nil, nil
 }
 
-// pushEvent returns the event of a push after which the ranks of an epoch have these orders. The caller holds s.mu.
+// pushEvent returns the event of a push after which the ranks of an epoch have these orders. s.mu is held.
 func (s *Schedule) pushEvent(ranks map[int]*rankOrder) event {
 	for _, r := range s.local {
 		if g := ranks[r]; g == nil || !g.isPushed {
@@ -169,7 +169,7 @@ func (s *Schedule) pushEvent(ranks map[int]*rankOrder) event {
 	return pushLast
 }
 
-// isSameOrder reports whether a rank already has that order for an epoch, pushed or by the recipe.
+// isSameOrder reports whether a rank already has this order for an epoch, pushed or from the recipe.
 func (s *Schedule) isSameOrder(ctx context.Context, epoch, rank int, g *rankOrder) bool {
 	state, before := s.stateOf(epoch, rank)
 	switch {
@@ -194,7 +194,7 @@ func (s *Schedule) isSameOrder(ctx context.Context, epoch, rank int, g *rankOrde
 	return true
 }
 
-// makeRoom takes the memory of an order. It drops epochs until the order fits, the lowest epoch first. The caller holds s.mu.
+// makeRoom reserves the memory of an order. It drops epochs until the order fits, the lowest epoch first. s.mu is held.
 func (s *Schedule) makeRoom(more int64, epoch, rank int, spare func(epoch, pid int) bool) error {
 	for !s.keep(more) {
 		i := slices.IndexFunc(s.pushed, func(n int) bool { return n != epoch && s.isSpare(n, spare) })
@@ -206,7 +206,7 @@ func (s *Schedule) makeRoom(more int64, epoch, rank int, spare func(epoch, pid i
 	return nil
 }
 
-// isSpare reports whether spare returns true for all pushed orders of an epoch. The caller holds s.mu.
+// isSpare reports whether spare returns true for all pushed orders of an epoch. s.mu is held.
 func (s *Schedule) isSpare(epoch int, spare func(epoch, pid int) bool) bool {
 	for _, g := range s.look(epoch).ranks {
 		if g.isPushed && !spare(epoch, g.by.Pid) {
@@ -216,7 +216,7 @@ func (s *Schedule) isSpare(epoch int, spare func(epoch, pid int) bool) bool {
 	return true
 }
 
-// full returns the error for an order that there is no room for.
+// full returns the error for an order that does not fit.
 func (s *Schedule) full(more int64, epoch, rank int) error {
 	if more > s.room.Limit() {
 		return refuse("the order of epoch %d rank %d takes %s, more than the %s that --memory has for the orders of all jobs: give the server more --memory",
@@ -226,7 +226,7 @@ func (s *Schedule) full(more int64, epoch, rank int) error {
 		epoch, rank, humanize.Bytes(uint64(max(more, 0))), humanize.Bytes(uint64(s.room.Taken())), humanize.Bytes(uint64(s.room.Limit())))}
 }
 
-// DropSpare drops the pushed orders of the epochs for all of whose orders spare returns true. It reports whether there were any.
+// DropSpare drops the pushed orders of epochs for which spare returns true for all orders. It reports whether it dropped any.
 func (s *Schedule) DropSpare(spare func(epoch, pid int) bool) (dropped bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -239,11 +239,11 @@ func (s *Schedule) DropSpare(spare func(epoch, pid int) bool) (dropped bool) {
 	return dropped
 }
 
-// mostDropped is the number of dropped epochs that are remembered one by one.
+// mostDropped bounds the dropped epochs that are remembered one by one.
 const mostDropped = 1 << 16
 
-// drop removes the pushed orders of an epoch. The recipe's order does not take their place: clients that request the epoch are told to push again. The
-// caller holds s.mu.
+// drop removes the pushed orders of an epoch. The recipe's order does not replace them: clients that request the epoch get an error and
+// must push again. s.mu is held.
 func (s *Schedule) drop(epoch int) {
 	e := s.record(epoch)
 	var sessions []string
@@ -265,7 +265,7 @@ func (s *Schedule) drop(epoch int) {
 	}
 }
 
-// forgetDropped forgets the dropped epochs one by one: from now on all epochs up to the last of them count as dropped. The caller holds s.mu.
+// forgetDropped replaces the record of single dropped epochs: from now on all epochs up to the last of them count as dropped. s.mu is held.
 func (s *Schedule) forgetDropped() {
 	for n, e := range s.epochs {
 		if e.state.isDropped() {
@@ -280,10 +280,10 @@ func (s *Schedule) forgetDropped() {
 	s.dropped = 0
 }
 
-// keepPushed is the number of epochs whose pushed orders are kept when an epoch is over.
+// keepPushed is the number of epochs whose pushed orders are kept when an epoch ends.
 const keepPushed = 16
 
-// EpochOver notes that an epoch is over. It drops the pushed orders of earlier epochs, the lowest first, while there are more than keepPushed.
+// EpochOver notes that an epoch has ended. It drops the pushed orders of earlier epochs, the lowest first, while there are more than keepPushed.
 func (s *Schedule) EpochOver(over int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

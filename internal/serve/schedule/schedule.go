@@ -1,13 +1,13 @@
-// Package schedule says which sample indices every rank asks for in every epoch of one job. A Schedule replays the orders from a recipe
-// and a seed, or takes them from clients, which push them; a pushed order beats the recipe's. It knows no bytes and no disk.
+// Package schedule has the sample indices that every rank requests in every epoch of one job. A Schedule replays the orders from a
+// recipe and a seed, or takes orders that clients push. A pushed order overrides the recipe's. The package reads no bytes and no disk.
 //
-// A [Job] describes the orders of a training run. An [Order] is one epoch's: all its indices, their split into batches and ranks, and a key. Equal
-// orders have equal keys, in every process. The key is written into a log's header, so that [Schedule.Identify] finds the epoch of a log that an
-// earlier process wrote.
+// A [Job] describes the orders of a training run. An [Order] is one epoch's order: all its indices, their split into batches and
+// ranks, and a key. Equal orders have equal keys, in every process. The key is written into a log's header, so that
+// [Schedule.Identify] finds the epoch of a log that an earlier process wrote.
 //
-// Making an order takes about a second at 14 M samples: so no lock is held meanwhile, and the last few orders are kept. Every number that a client
-// names (epoch, rank, batch, the size of an order) is checked here before it is used. A Schedule may be used concurrently. Other
-// locks may be held when it is called. While it holds its own lock, it calls no functions of its callers but those given to Claim and Push, which must
+// Making an order takes about a second at 14 M samples. So no lock is held meanwhile, and the last few orders are kept. Every number
+// from a client (epoch, rank, batch, size of an order) is checked here before it is used. A Schedule may be used concurrently, and
+// while other locks are held. While it holds its own lock it calls only the functions given to Claim and Push, which must not call the
 // not call the Schedule.
 package schedule
 
@@ -36,14 +36,14 @@ type Schedule struct {
 	now    func() time.Time // time.Now, except in tests
 
 	mu            sync.Mutex          // guards the fields that follow
-	room          *quota.Share        // for pushed and foretold orders
-	kept          int64               // bytes of these orders, taken from room
+	room          *quota.Share        // for pushed and partial orders
+	kept          int64               // bytes of these orders, reserved from room
 	owners        map[int]int         // by rank: the process that claimed its order
-	withheld      bool                // an epoch has the recipe's order only if that was allowed
-	epochs        map[int]*epochOrder // missing: nothing was done to the epoch
+	held          bool                // an epoch has the recipe's order only after Release
+	epochs        map[int]*epochOrder // missing: no event has changed the epoch
 	pushed        []int               // the epochs with pushed orders, ascending
-	dropped       int                 // number of epochs in a state of dropped orders
-	droppedBefore int                 // every epoch below counts as dropped, unless its order is pushed again
+	dropped       int                 // number of epochs whose orders were dropped
+	droppedBefore int                 // every epoch below it counts as dropped, unless its order is pushed again
 	version       int                 // number of changes of orders
 	orderCache
 	stopped bool
@@ -53,7 +53,7 @@ type Schedule struct {
 // An Error refuses a position or an order that this job does not have. Reason says why, and what to do.
 type Error struct {
 	Reason string
-	IsFull bool // the orders that were pushed before leave no room
+	IsFull bool // earlier pushed orders leave no room
 }
 
 // Error returns the reason.
@@ -101,7 +101,7 @@ func New(j Job, n int) (*Schedule, error) {
 // Replays reports whether the job has a recipe. Without one every order comes from clients.
 func (s *Schedule) Replays() bool { return s.replay != nil }
 
-// World returns the number of ranks that share an epoch, here and on other machines; 0 without a recipe.
+// World returns the number of ranks that share an epoch, on all machines; 0 without a recipe.
 func (s *Schedule) World() int {
 	if s.replay == nil {
 		return 0
@@ -143,8 +143,8 @@ func (s *Schedule) IsKnown(epoch int) bool {
 	return s.exists(epoch) && s.look(epoch).state.isKnown()
 }
 
-// IsComplete reports whether an epoch's order is known or foretold for all local ranks, so that it can be laid out. It is also complete if some ranks have pushed theirs and patience has passed
-// since the first push: the other ranks may not come.
+// IsComplete reports whether an epoch can be laid out: its order is known, at least partially, for all local ranks. After patience has
+// passed since the first push, the orders of some ranks are enough, because the other ranks may never push.
 func (s *Schedule) IsComplete(epoch int, patience time.Duration) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -152,14 +152,14 @@ func (s *Schedule) IsComplete(epoch int, patience time.Duration) bool {
 	switch {
 	case !s.exists(epoch) || e.state == unknown || e.state == dropped:
 		return false
-	case e.state == foretold || e.state == partial:
+	case e.state == partial || e.state == somePushed:
 		some := slices.ContainsFunc(s.local, func(r int) bool { return e.ranks[r] == nil })
-		return !some || e.state == partial && s.now().Sub(e.since) > patience
+		return !some || e.state == somePushed && s.now().Sub(e.since) > patience
 	}
 	return true
 }
 
-// Samples returns how many samples the local ranks are delivered in an epoch, as far as their orders are known; 0: none is. It makes no order.
+// Samples returns the number of samples that the local ranks get in an epoch, as far as their orders are known; 0 if none is. It makes no order.
 func (s *Schedule) Samples(epoch int) (n int) {
 	batches := 0
 	for _, r := range s.local {
@@ -172,14 +172,14 @@ func (s *Schedule) Samples(epoch int) (n int) {
 	return n + min(batches*s.job.BatchSize, s.n)
 }
 
-// Version returns the number of the change that an epoch's order had last; 0: it had none.
+// Version returns the version of the last change of an epoch's order; 0: it never changed.
 func (s *Schedule) Version(epoch int) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.look(epoch).version
 }
 
-// notServed returns the error for a rank that is not local. Most often the job was made without its world size.
+// notServed returns the error for a rank that is not local. The usual cause is a job without its world size.
 func notServed(rank int, served []int) error {
 	return refuse("rank %d is not served here, only %v: the job was made with another --world-size or --ranks than the training has", rank, served)
 }
@@ -198,11 +198,11 @@ func (s *Schedule) Stop() {
 	s.makers.Wait()
 }
 
-// endless is a share without a limit.
+// endless returns a share without a limit.
 func endless() *quota.Share { return quota.New(0).Share(math.MaxInt64, math.MaxInt64) }
 
-// CountIn takes the memory of pushed orders from a share, which several schedules may have in common. Orders that there is no room for are dropped. Stop
-// gives all of it back.
+// CountIn takes the memory of pushed orders from a share, which several schedules may have in common. It drops orders that do not fit.
+// Stop returns all memory to the share.
 func (s *Schedule) CountIn(room *quota.Share) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -221,7 +221,7 @@ func (s *Schedule) countIn(room *quota.Share) {
 	s.room = room
 }
 
-// keep counts bytes of orders that are kept. It reports whether there is room for them.
+// keep counts bytes of orders. It returns false if there is no room for them.
 func (s *Schedule) keep(bytes int64) bool {
 	if !s.room.Take(bytes) {
 		return false
@@ -240,8 +240,8 @@ func (s *Schedule) Bytes() (n int64) {
 	return n
 }
 
-// Identify returns the order that has a key, and its epoch: the named epoch, or -1 for the canonical order. A nil order means that neither has the key,
-// or that the epoch's order is not known yet.
+// Identify returns the order with a key, and its epoch: the named epoch, or -1 for the canonical order. A nil order means that neither
+// has the key, or that the epoch's order is not known yet.
 func (s *Schedule) Identify(ctx context.Context, epoch int, key [16]byte, patience time.Duration) (*Order, int, error) {
 	if s.IsComplete(epoch, patience) {
 		o, err := s.ToLayOut(ctx, epoch)

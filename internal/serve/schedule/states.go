@@ -5,54 +5,54 @@ import (
 	"time"
 )
 
-// A state says what is known of an epoch's order. states_test.go compares the table with a model.
+// A state is how much is known of an epoch's order. states_test.go compares the table with a model.
 type state uint8
 
 const (
-	unknown         state = iota // no order: there is no recipe, or its order is withheld
-	foretold                     // parts of some ranks' orders: they can be laid out, and not be read
-	partial                      // the orders that some local ranks have pushed; of other ranks nothing, or a foretold part
+	unknown         state = iota // no order: there is no recipe, or its order is held back
+	partial                      // partial orders of some ranks: they can be laid out, but not read
+	somePushed                   // the orders that some local ranks have pushed; of other ranks nothing, or a partial order
 	complete                     // the orders that all local ranks have pushed
-	dropped                      // no order any longer: pushed orders were dropped, and clients must push them again
+	dropped                      // no order any longer: pushed orders were dropped, and clients must push again
 	replayed                     // the recipe's order
-	mixed                        // the orders that some local ranks have pushed. The others read the recipe's, and the epoch is laid out in it
+	mixed                        // the orders that some local ranks have pushed; other ranks read the recipe's, and the epoch is laid out in it
 	replaced                     // the orders that all local ranks have pushed, instead of the recipe's
 	droppedReplayed              // as dropped; the epoch is laid out in the recipe's order
-	states                       // their number. In the table: the event does not happen
+	states                       // number of states; in the table: the event does not happen
 )
 
-// An event changes the state of an epoch. Retract and Withhold are not among them: they set the state that the epoch had at first.
+// An event changes the state of an epoch. Retract and Hold are not events: they restore the first state of the epoch.
 type event uint8
 
 const (
-	tell     event = iota // a part of a rank's order is foretold
+	pushPart event = iota // a part of a rank's order is pushed (PushPartial)
 	pushSome              // a rank's order is pushed; some local ranks have pushed none
 	pushLast              // a rank's order is pushed; all local ranks have pushed theirs
 	drop                  // the pushed orders are dropped
-	allow                 // the recipe's order is no longer withheld
+	release               // the recipe's order is released (Release)
 	events                // their number
 )
 
-// transitions has the state after each event. A known order can't be foretold. Allow forgets foretold parts.
+// transitions has the state after each event. A known order can't become partial. The event release drops partial orders.
 var transitions = [states][events]state{
-	//               tell      pushSome pushLast  drop             allow
-	unknown:         {foretold, partial, complete, states, replayed},
-	foretold:        {foretold, partial, complete, states, replayed},
-	partial:         {partial, partial, complete, dropped, mixed},
+	//               pushPart pushSome    pushLast  drop     release
+	unknown:         {partial, somePushed, complete, states, replayed},
+	partial:         {partial, somePushed, complete, states, replayed},
+	somePushed:      {somePushed, somePushed, complete, dropped, mixed},
 	complete:        {complete, states, complete, dropped, replaced},
-	dropped:         {foretold, partial, complete, states, droppedReplayed},
+	dropped:         {partial, somePushed, complete, states, droppedReplayed},
 	replayed:        {states, mixed, replaced, states, states},
 	mixed:           {states, mixed, replaced, droppedReplayed, states},
 	replaced:        {states, states, replaced, droppedReplayed, states},
 	droppedReplayed: {states, mixed, replaced, states, states},
 }
 
-// hasRecipe reports whether ranks that have pushed no order read the recipe's.
+// hasRecipe reports whether ranks without a pushed order read the recipe's order.
 func (s state) hasRecipe() bool { return s >= replayed }
 
 // hasPushed reports whether a rank has pushed its order.
 func (s state) hasPushed() bool {
-	return s == partial || s == complete || s == mixed || s == replaced
+	return s == somePushed || s == complete || s == mixed || s == replaced
 }
 
 // isDropped reports whether pushed orders were dropped.
@@ -64,18 +64,18 @@ func (s state) isKnown() bool { return s.hasRecipe() || s.hasPushed() }
 // isOfRanks reports whether the epoch's order is made from the ranks' orders, not from the recipe.
 func (s state) isOfRanks() bool { return s.hasPushed() && s != mixed }
 
-// An epochOrder is all that a Schedule knows of an epoch's order. The order itself, once made, is in the orderCache.
+// An epochOrder is the record of an epoch's order. The order itself, once made, is in the orderCache.
 type epochOrder struct {
 	state   state
-	ranks   map[int]*rankOrder // pushed or foretold
+	ranks   map[int]*rankOrder // pushed or partial
 	since   time.Time          // the time of the first push
-	version int                // the version that changed the order last; 0: none has
-	session string             // that had pushed the orders which were dropped; "": several
+	version int                // the version of the last change; 0: none
+	session string             // the session whose orders were dropped; "": several
 }
 
-// first is the state of an epoch that nothing was done to. The caller holds s.mu.
+// first is the state of an epoch without events. s.mu is held.
 func (s *Schedule) first(n int) state {
-	switch recipe := s.replay != nil && !s.withheld; {
+	switch recipe := s.replay != nil && !s.held; {
 	case recipe && n < s.droppedBefore:
 		return droppedReplayed
 	case n < s.droppedBefore:
@@ -86,7 +86,7 @@ func (s *Schedule) first(n int) state {
 	return unknown
 }
 
-// look returns a copy of an epoch's record, without making one. The caller holds s.mu.
+// look returns a copy of an epoch's record, and does not create one. s.mu is held.
 func (s *Schedule) look(n int) epochOrder {
 	if e := s.epochs[n]; e != nil {
 		return *e
@@ -94,7 +94,7 @@ func (s *Schedule) look(n int) epochOrder {
 	return epochOrder{state: s.first(n)}
 }
 
-// stateOf returns the state of an epoch, and a rank's order if it was pushed or foretold.
+// stateOf returns the state of an epoch, and a rank's pushed or partial order, if any.
 func (s *Schedule) stateOf(n, rank int) (state, *rankOrder) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -102,7 +102,7 @@ func (s *Schedule) stateOf(n, rank int) (state, *rankOrder) {
 	return e.state, e.ranks[rank]
 }
 
-// record returns the record of an epoch, to be changed. The caller holds s.mu.
+// record returns the record of an epoch, to change it. s.mu is held.
 func (s *Schedule) record(n int) *epochOrder {
 	e := s.epochs[n]
 	if e == nil {
@@ -115,10 +115,10 @@ func (s *Schedule) record(n int) *epochOrder {
 	return e
 }
 
-// apply changes the state of an epoch by an event. The caller holds s.mu.
+// apply changes the state of an epoch by an event. s.mu is held.
 func (s *Schedule) apply(n int, ev event) { s.set(n, transitions[s.record(n).state][ev]) }
 
-// set changes the state of an epoch. The caller holds s.mu.
+// set changes the state of an epoch. s.mu is held.
 func (s *Schedule) set(n int, to state) {
 	e := s.record(n)
 	i, is := slices.BinarySearch(s.pushed, n)
@@ -143,14 +143,14 @@ func (s *Schedule) set(n int, to state) {
 	}
 }
 
-// changed notes that an epoch has another order than it had. The caller holds s.mu.
+// changed notes that an epoch's order has changed. s.mu is held.
 func (s *Schedule) changed(n int) {
 	s.version++
 	s.record(n).version = s.version
 	s.dropOrder(n)
 }
 
-// forget gives back the orders of some ranks of an epoch. The caller holds s.mu.
+// forget drops the selected orders of an epoch's ranks. s.mu is held.
 func (s *Schedule) forget(e *epochOrder, which func(*rankOrder) bool) {
 	for r, g := range e.ranks {
 		if which(g) {
@@ -160,6 +160,6 @@ func (s *Schedule) forget(e *epochOrder, which func(*rankOrder) bool) {
 	}
 }
 
-// all and isForetold choose orders for forget.
-func all(*rankOrder) bool          { return true }
-func isForetold(g *rankOrder) bool { return !g.isPushed }
+// all and isPartial select orders for forget.
+func all(*rankOrder) bool         { return true }
+func isPartial(g *rankOrder) bool { return !g.isPushed }

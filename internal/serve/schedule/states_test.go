@@ -268,12 +268,12 @@ func (w *walker) step() {
 	switch w.r.IntN(8) {
 	case 0, 1:
 		w.steps = append(w.steps, fmt.Sprintf("Foretell(%d, %d)", e, r))
-		err := w.s.Foretell(e, r, modelPart, noneSpare)
+		err := w.s.PushPartial(e, r, modelPart, noneSpare)
 		if taken := w.m.foretell(e, r); taken != (err == nil) {
 			w.fail(fmt.Sprintf("%v, want that it is taken: %v", err, taken))
 		}
 		if err == nil {
-			w.saw(was, tell, e)
+			w.saw(was, pushPart, e)
 		}
 	case 2, 3, 4:
 		o := modelOrder{[][][]sample.Index{modelFills, modelOthers}[w.r.IntN(2)], []string{"a", "b"}[w.r.IntN(2)]}
@@ -304,9 +304,9 @@ func (w *walker) step() {
 		}
 	case 6:
 		w.steps = append(w.steps, fmt.Sprintf("Allow(%d)", e))
-		w.s.Allow(e)
+		w.s.Release(e)
 		if w.m.allow(e); w.s.look(e).state != was {
-			w.saw(was, allow, e)
+			w.saw(was, release, e)
 		}
 	case 7:
 		w.retract(e)
@@ -333,7 +333,7 @@ func (w *walker) retract(from int) {
 		w.s.Retract(from)
 	case w.r.IntN(4) == 0:
 		w.steps = append(w.steps, "Withhold()")
-		w.s.Withhold()
+		w.s.Hold()
 		w.m.withheld, from = true, 0
 	default:
 		return
@@ -358,7 +358,7 @@ func TestStates(t *testing.T) {
 		for range 40 {
 			w.step()
 		}
-		w.s.Withhold()
+		w.s.Hold()
 		if w.s.kept != 0 {
 			w.fail(fmt.Sprintf("%d bytes are kept of orders that are forgotten", w.s.kept))
 		}
