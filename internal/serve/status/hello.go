@@ -19,18 +19,18 @@ type Hello struct {
 	Recipe      string   `json:"recipe"`
 	Seed        string   `json:"seed"`
 	Classes     []string `json:"classes"`
-	Parts       bool     `json:"parts"` // samples have parts, which PARTS lists
+	Parts       bool     `json:"parts"` // samples have parts, which the PARTS request lists
 	MemoryBytes int64    `json:"memory_bytes"`
 	CreditBytes int64    `json:"credit_bytes"`
 	OnError     string   `json:"on_error"`
-	Features    []string `json:"features"`           // what this server understands in addition to the first version of the protocol
-	Embedded    bool     `json:"embedded,omitempty"` // a training started the server for itself, and starts it again
+	Features    []string `json:"features"`           // features of this server in addition to the first version of the protocol
+	Embedded    bool     `json:"embedded,omitempty"` // a training process started the server for itself, and restarts it
 
 	Params  map[string]string `json:"params"`
 	Listing Listing           `json:"listing"`
 }
 
-// Listing describes how the server's manifest was listed, so that a client can tell whether it is the listing that its program names.
+// Listing describes how the server's manifest was listed. A client compares it with its own settings.
 type Listing struct {
 	Identity   string           `json:"identity"` // of the source: source.Identity
 	Exts       []string         `json:"ext"`      // as --ext; empty: all files

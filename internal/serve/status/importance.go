@@ -1,6 +1,6 @@
 package status
 
-// Importance is the part of Job for a job whose orders are drawn by importance. Requested is the sum of the hits, the substitutes and the misses.
+// Importance is the part of Job for a job with importance-sampled orders. Requested is the sum of hits, substitutes and misses.
 type Importance struct {
 	Name         string `json:"name"`
 	Method       string `json:"method"`
@@ -22,7 +22,7 @@ type Importance struct {
 	SourceMisses  int64 `json:"source_misses"`
 
 	// Substitutes and packages.
-	Substitute      string  `json:"substitute"` // what may be served in place of a sample: low, class or nothing
+	Substitute      string  `json:"substitute"` // what may replace a sample: low, class or nothing
 	LBytes          int64   `json:"l_bytes"`    // packages that Epoch loads at once, at most
 	Ratio           float64 `json:"ratio"`
 	SubstitutedMax  int64   `json:"substituted_max"`

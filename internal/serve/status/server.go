@@ -2,7 +2,7 @@ package status
 
 import "time"
 
-// Totals are the figures of the whole server. They never fall, also when jobs end.
+// Totals are the figures of the whole server. They never fall, even when jobs end.
 type Totals struct {
 	// Sums over all jobs, ended ones included. A second in which ranks of several jobs wait for their next batch counts once.
 	ChunksDelivered   int64   `json:"chunks_delivered"`
@@ -18,7 +18,7 @@ type Totals struct {
 	ServerFigures
 }
 
-// ServerFigures cannot be divided among jobs, because jobs share the log, its devices and the source. The fields are those of Job.
+// ServerFigures are figures that jobs share: of the log, its devices and the source. The fields are those of Job.
 type ServerFigures struct {
 	SourceRetries      int64   `json:"source_retries"`
 	SourceHedges       int64   `json:"source_hedges"`
@@ -43,7 +43,7 @@ type ServerFigures struct {
 	MetaIndexBytesEach float64 `json:"metaindex_bytes_per_sample"`
 }
 
-// CopyTo writes the figures into a job's entry.
+// CopyTo copies the figures to a job's entry.
 func (f *ServerFigures) CopyTo(j *Job) {
 	j.SourceHedges = f.SourceHedges
 	j.SourceRetries, j.LogReadBytes, j.LogReadOps, j.LogWriteBytes, j.LogWriteOps = f.SourceRetries, f.LogReadBytes, f.LogReadOps, f.LogWriteBytes, f.LogWriteOps
@@ -53,9 +53,9 @@ func (f *ServerFigures) CopyTo(j *Job) {
 	j.Segments, j.SegmentBytes, j.MetaIndexBytesEach = f.Segments, f.SegmentBytes, f.MetaIndexBytesEach
 }
 
-// Memory is a server's memory. The first part is planned: MemoryBytes of Document is its sum. The second part is what the kernel counts as resident, and RSS
-// is its sum. The two differ, because planned memory becomes resident when it is first touched, and because the program, its heap, orders and mapped files are
-// resident, too.
+// Memory is a server's memory. The first part is planned; its sum is MemoryBytes of Document. The second part is resident, as the kernel
+// counts it; its sum is RSS. They differ for two reasons: planned memory becomes resident when it is first touched, and the program,
+// its heap, orders and mapped files are resident too.
 type Memory struct {
 	Shared  int64 `json:"memory_shared_bytes"`  // slots, miss ring, side memory and spare part
 	Buffers int64 `json:"memory_buffer_bytes"`  // write buffers of both Logfiles and of packages
@@ -68,18 +68,18 @@ type Memory struct {
 	RSSPrivate int64 `json:"rss_private_bytes"` // buffers, scratch, index, orders and heap
 }
 
-// Planned is the sum of the first part.
+// Planned returns the sum of the first part.
 func (m Memory) Planned() int64 { return m.Shared + m.Buffers + m.Scratch + m.Index }
 
-// Wear is how much is written to the drives. An unknown figure is 0.
+// Wear is the write volume of the drives. An unknown figure is 0.
 type Wear struct {
-	WrittenPerDay     int64   `json:"written_per_day_bytes"`   // at the rate of the epoch that is read and the one before it
+	WrittenPerDay     int64   `json:"written_per_day_bytes"`   // at the rate of the current epoch and the one before it
 	DriveWritesPerDay float64 `json:"drive_writes_per_day"`    // written_per_day_bytes / drive_bytes
 	EndurancePerDay   int64   `json:"endurance_per_day_bytes"` // rated for the drives
 	DriveBytes        float64 `json:"drive_bytes"`             // size of the file systems under the cache
 }
 
-// PerDay extrapolates the bytes written in a number of seconds to a day. It changes nothing for less than a minute, which is too short for that.
+// PerDay extrapolates the bytes written in some seconds to a day. It does nothing for less than a minute, which is too short for that.
 func (w *Wear) PerDay(written int64, seconds float64) {
 	if seconds < 60 || written < 0 {
 		return

@@ -1,5 +1,5 @@
-// Package status has the documents that a server sends: Document answers STATUS, and Hello answers HELLO. They are plain values with JSON tags, so that
-// clients, metrics and tables need not link the engine. Other programs rely on their keys (docs/protocol.md). Fields are added, and never renamed.
+// Package status has the documents that a server sends: Document answers STATUS, and Hello answers HELLO. They are plain values with JSON
+// tags, so clients, metrics and tables do not link the engine. Other programs rely on their keys (docs/protocol.md): fields are added, and never renamed.
 //
 // Sizes are in bytes and durations in seconds. Counters only grow.
 package status
@@ -17,7 +17,7 @@ type Document struct {
 	MemoryLimitBytes int64   `json:"memory_limit_bytes"`
 	Memory
 	Cache  Cache  `json:"cache"`
-	Jobs   []Job  `json:"jobs"` // the owner first, then the others in the order of their arrival, then the latest ended ones
+	Jobs   []Job  `json:"jobs"` // the owner first, then the others in order of arrival, then the most recently ended ones
 	Totals Totals `json:"totals"`
 }
 
@@ -35,8 +35,8 @@ type Cache struct {
 	Wear
 }
 
-// Device is one directory of the cache. State is "normal", "read-only" (it takes no new blocks; its blocks are read) or "aside" (its samples come from the
-// source). The server leaves the last two states when the device is well again.
+// Device is one directory of the cache. State is "normal", "read-only" (it takes no new blocks; its blocks are read) or "aside"
+// (quarantined: its samples come from the source). The server leaves the last two states when the device works again.
 type Device struct {
 	Dir       string `json:"dir"`
 	State     string `json:"state"`
@@ -46,13 +46,13 @@ type Device struct {
 	Blocks    int64  `json:"blocks_written"`
 }
 
-// Job is the part about one job. The fields of ServerFigures describe the whole server: the first job has them, and in the others they are 0.
+// Job is the part for one job. The fields of ServerFigures describe the whole server: the first job has them, and in other jobs they are 0.
 type Job struct {
-	ID                 string      `json:"id"`          // the token; empty: the job of the server's own recipe, and requests without a job
+	ID                 string      `json:"id"`          // the token; empty: the job with the server's own recipe, and requests without a job
 	Owner              bool        `json:"owner"`       // the log is laid out in its order
-	Ended              bool        `json:"ended"`       // nobody is connected for it; its counters stay
+	Ended              bool        `json:"ended"`       // no client is connected; its counters stay
 	OnDemand           bool        `json:"on_demand"`   // nothing is read ahead, because there are too many other jobs
-	Connections        int         `json:"connections"` // that named its token
+	Connections        int         `json:"connections"` // connections with its token
 	Pids               []int       `json:"pids"`        // of its ranks
 	Name               string      `json:"name"`
 	Source             string      `json:"source"`
@@ -71,8 +71,8 @@ type Job struct {
 	BytesDelivered     int64       `json:"bytes_delivered"`
 	Hits               int64       `json:"hits"`
 	Misses             int64       `json:"misses"`
-	PrefetchedSamples  int64       `json:"prefetched_samples"` // in memory when they were requested
-	Readiness          *float64    `json:"readiness"`          // share of batches whose samples were all in memory when requested; nil: none was delivered
+	PrefetchedSamples  int64       `json:"prefetched_samples"` // samples in memory when they were requested
+	Readiness          *float64    `json:"readiness"`          // share of batches whose samples were all in memory when requested; nil: no batch was delivered
 	SkippedSamples     int64       `json:"skipped_samples"`    // left out of answers because they could not be read
 	SourceBytes        int64       `json:"source_bytes"`
 	SourceReads        int64       `json:"source_reads"`
@@ -109,7 +109,7 @@ type Job struct {
 	SyncErrors         int64       `json:"log_sync_errors"`
 	MetaIndexBytesEach float64     `json:"metaindex_bytes_per_sample"`
 
-	Importance *Importance `json:"importance"` // nil: the job did not ask for it
+	Importance *Importance `json:"importance"` // nil: the job does not use importance
 
 	// The epoch that the ranks read now; between two epochs, the one before.
 	HitsEpoch        int64 `json:"hits_epoch"`
@@ -117,13 +117,13 @@ type Job struct {
 	SourceBytesEpoch int64 `json:"source_bytes_epoch"`
 }
 
-// Rank is the progress of a rank; Position counts batches of the job's epoch. Pid is the process whose loop consumes the batches, as that process reports
-// itself. Without a report it is the process of the last request, which may be one of several workers.
+// Rank is the progress of a rank. Position counts batches of the job's epoch. Pid is the process that runs the training loop, as that
+// process reports. Without a report it is the process of the last request, which may be one of several workers.
 type Rank struct {
 	Rank            int      `json:"rank"`
 	Pid             int      `json:"pid"`
 	Epoch           int      `json:"epoch"`    // of its last request
-	Finished        bool     `json:"finished"` // it has all batches of Epoch, and has not requested another epoch
+	Finished        bool     `json:"finished"` // it has received all batches of Epoch, and has not requested another epoch
 	Position        int      `json:"position"`
 	LoopWaitSeconds *float64 `json:"loop_wait_seconds"`
 	LeasedBytes     int64    `json:"leased_bytes"`
@@ -131,7 +131,7 @@ type Rank struct {
 	Readiness       *float64 `json:"readiness"` // as in Job
 }
 
-// Epoch is an epoch that is over.
+// Epoch is an epoch that has ended.
 type Epoch struct {
 	Epoch           int      `json:"epoch"`
 	Seconds         float64  `json:"seconds"`
@@ -143,7 +143,7 @@ type Epoch struct {
 	SourceBytes     int64    `json:"source_bytes"`
 	StallSeconds    float64  `json:"stall_seconds"`
 	LoopWaitSeconds *float64 `json:"loop_wait_seconds"`
-	LoopSeconds     *float64 `json:"loop_seconds"` // of the training loop, which goes on after the last batch is delivered; nil: not reported
+	LoopSeconds     *float64 `json:"loop_seconds"` // of the training loop, which continues after the last delivery; nil: not reported
 	OrderDigest     *string  `json:"order_digest"`
 	RequestedDigest *string  `json:"requested_digest"` // of the requested indices; equal to OrderDigest unless samples were substituted
 }
