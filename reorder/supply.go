@@ -115,7 +115,7 @@ func (p *Pass) supply(l *load, index sample.Index, room slotRoom, useLog, writeO
 		return
 	}
 	if !useLog {
-		x, data, err := p.o.Fetcher.Aside(p.ctx, index)
+		x, data, err := p.o.Fetcher.FromSourceOnly(p.ctx, index)
 		if err != nil {
 			p.skipped(l, index, err)
 			return

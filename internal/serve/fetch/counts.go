@@ -11,7 +11,7 @@ import (
 // A Count counts reads from one origin. It only grows.
 type Count struct {
 	Reads, Bytes atomic.Int64
-	Time         atomic.Int64 // of all reads, each by itself, in nanoseconds
+	Time         atomic.Int64 // sum over all reads, in nanoseconds
 }
 
 // Counts has a Count for each origin.
@@ -25,12 +25,12 @@ func (c *Counts) add(from sample.Origin, bytes int, took time.Duration) {
 
 type countKey struct{}
 
-// CountedBy returns a context whose reads count in c, too.
+// CountedBy returns a context whose reads also count in c.
 func CountedBy(ctx context.Context, c *Counts) context.Context {
 	return context.WithValue(ctx, countKey{}, c)
 }
 
-// count counts a read, which began at a time, in Stats and for its asker.
+// count counts a read that began at a time, in Stats and in the Counts of its context.
 func (f *Fetcher) count(ctx context.Context, from sample.Origin, bytes int, began time.Time) {
 	took := time.Since(began)
 	f.Stats.Reads.add(from, bytes, took)

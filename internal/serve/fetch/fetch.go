@@ -1,8 +1,9 @@
-// Package fetch is the one path for samples that the pass over the log did not bring: it asks an ordered list of suppliers, either Logfile
-// by place and then the source, each with a deadline of its own, and hands out only bytes that have the manifest's sum.
+// Package fetch reads samples that no producer has loaded. It asks a list of suppliers in order (memory, then either Logfile with random
+// reads, then the source), each with its own deadline, and returns only bytes that match the manifest's checksum.
 //
-// FetchAll loads samples that are requested by index into side memory. Source and FromLog fill memory that the caller has reserved. A supplier that hangs loses its turn at
-// the deadline, a quarantined device at once; the buffer is not reused before the late answer. All methods may be called concurrently.
+// FetchAll loads samples that are requested by index into side memory. Source and FromLog fill memory that the caller has reserved. If
+// a supplier does not answer by its deadline, the next one is asked; a quarantined device is skipped at once. A buffer that a late
+// answer may still write to is not reused before that answer. All methods may be called concurrently.
 package fetch
 
 import (
@@ -32,77 +33,77 @@ type Options struct {
 	Manifest      *sample.Manifest
 	Sums          *sample.Sums
 	Form          *compress.Form // nil: without compression
-	PackedBytes   int64          // with it: memory for stored bytes on their way into side memory; room for the largest sample, at least
+	PackedBytes   int64          // with compression: memory for compressed bytes on their way into side memory; at least the largest sample
 	Source        source.Source
-	Logfile       func(half int) *logfile.Logfile // nil where the half has no Logfile
-	Recovered     func(half int) bool             // a Logfile that this process did not begin: its failures are stale, not corrupt
+	Logfile       func(half int) *logfile.Logfile // nil if there is no such Logfile
+	Recovered     func(half int) bool             // an earlier process began the Logfile: its checksum mismatches are stale, not corrupt
 	Jobs          int                             // reads from the source at once
 	LogTimeout    time.Duration
 	SourceTimeout time.Duration // without a byte from the source; 0: 30 s
 	Logger        *slog.Logger
-	// Learn is given the inode of the file that a sample was read from, and whether its bytes have the sample's sum. It must not block. Nil: nothing is learnt.
+	// Learn receives the inode of the file that a sample was read from, and whether its bytes match the sample's checksum. It must not block, and may be nil.
 	Learn func(index sample.Index, inode uint64, right bool)
-	// OnRead is given each verified sample that this machine had neither in its log nor in memory, before it is handed on; data is only lent. Nil: nothing is kept.
+	// OnRead receives each verified sample that was neither in this machine's log nor in memory, before it is returned. data is valid only during the call. OnRead may be nil.
 	OnRead func(from sample.Origin, index sample.Index, data []byte)
 }
 
 // Stats only grow.
 type Stats struct {
-	Reads                      Counts // of the log: at random, for a request; what is read ahead is in order
+	Reads                      Counts // of the log: random reads for requests. Reads ahead count in order
 	CorruptSamples, StaleReads atomic.Int64
 	Timeouts                   atomic.Int64
 }
 
-// A Holder has bytes of some samples in memory of its own. What it copies is right.
+// A Holder has the bytes of some samples in memory of its own. They are verified.
 type Holder interface {
 	Has(index sample.Index) bool
-	// Copy copies a sample's bytes to dst, which has its size. It reports whether it did.
+	// Copy copies a sample's bytes to dst, which has the sample's size. It returns false if it does not have the sample.
 	Copy(index sample.Index, dst []byte) bool
 }
 
-// Holders are asked in their order. Nil is none.
+// Holders are asked in order. Nil is an empty list.
 type Holders []Holder
 
-// Has reports whether one of them has a sample.
+// Has reports whether a Holder has a sample.
 func (h *Holders) Has(index sample.Index) bool {
 	return h != nil && slices.ContainsFunc(*h, func(one Holder) bool { return one.Has(index) })
 }
 
-// Copy copies a sample that one of them has, and reports whether it did.
+// Copy copies a sample that a Holder has. It returns false if none has it.
 func (h *Holders) Copy(index sample.Index, dst []byte) bool {
 	return h != nil && slices.ContainsFunc(*h, func(one Holder) bool { return one.Copy(index, dst) })
 }
 
-// A supplier brings samples from one origin. get returns the bytes of a sample; ok is false if the next supplier is to be asked. buf has room for the bytes, and req keeps reads that may
+// A supplier reads samples from one origin. get returns the bytes of a sample. If ok is false, the next supplier is asked. buf has room for the bytes, and req keeps track of reads that may
 // still write to it.
 type supplier struct {
 	from sample.Origin
 	get  func(ctx context.Context, index sample.Index, buf []byte, req *request) (data []byte, ok bool, err error)
 }
 
-// A Fetcher: see the package's comment.
+// A Fetcher is described in the package comment.
 type Fetcher struct {
 	o     Options
 	Stats Stats
-	Held  atomic.Pointer[Holders] // memories that have samples; a list is replaced, never changed
-	Rest  atomic.Pointer[Counts]  // of reads without Counts of their own; nil: they count in Stats alone
+	Held  atomic.Pointer[Holders] // the list is replaced as a whole, never changed
+	Rest  atomic.Pointer[Counts]  // counts reads without Counts of their own; nil: they count only in Stats
 
 	suppliers []supplier // in the order in which they are asked
 
 	began time.Time
-	moved atomic.Int64 // when the last bytes came from the source, in nanoseconds since began
+	moved atomic.Int64 // time of the last bytes from the source, in nanoseconds since began
 
-	reads   chan *read                           // from the source, to a reader that is idle
-	readers atomic.Int64                         // at most Jobs, but for the moment of asking
+	reads   chan *read                           // of the source, to an idle reader
+	readers atomic.Int64                         // at most Jobs, except for a moment in start
 	leave   func()                               // closes left
-	left    chan struct{}                        // closed when readers are to end
-	logs    chan struct{}                        // a token for each read by place
+	left    chan struct{}                        // closed when readers must end
+	logs    chan struct{}                        // a token for each random read
 	packed  *packedMemory                        // nil without compression
-	turns   map[staging.Pool]*semaphore.Weighted // to take room from a pool: first come, first served
+	turns   map[staging.Pool]*semaphore.Weighted // to take room from a pool, first come, first served
 	late    sync.WaitGroup
 
-	yielder  atomic.Pointer[Yielder] // nil: nobody else uses side memory
-	together sync.Mutex              // held while room is taken for Together
+	yielder  atomic.Pointer[Yielder] // nil: only requests use side memory
+	together sync.Mutex              // held while Together takes room
 }
 
 // New makes a Fetcher. It starts no goroutine before the first request.
@@ -141,7 +142,7 @@ func (f *Fetcher) LogTimeout() time.Duration { return f.o.LogTimeout }
 // SetLogTimeout changes how long a read from the log may take. It is for tests, before any read.
 func (f *Fetcher) SetLogTimeout(d time.Duration) { f.o.LogTimeout = d }
 
-// Close ends idle readers and waits for late answers, at most until ctx ends.
+// Close ends idle readers and waits for late answers, until ctx ends.
 func (f *Fetcher) Close(ctx context.Context) error {
 	f.leave()
 	done := make(chan struct{})
@@ -157,22 +158,22 @@ func (f *Fetcher) Close(ctx context.Context) error {
 	}
 }
 
-// Got is one sample that FetchAll or Into brought.
+// Got is one sample that FetchAll or Into read.
 type Got struct {
 	Data []byte
 	From sample.Origin
-	Err  error // of Into: why there is no Data
+	Err  error // of Into: why Data is nil
 }
 
-// request is one call of Into: the extents that its samples lie in, and the late reads that may still write to them.
+// request is one call of Into: the extents of its samples, and the late reads that may still write to them.
 type request struct {
 	lateReads
 	extentsMu sync.Mutex
 	extents   []*staging.Extent
 }
 
-// FetchAll brings samples into memory that it finds; of each extent returned the caller gets a reference. None of the samples is empty. If
-// one cannot be had at all the error names it and nothing is kept. For one sample it does not wait for clients.
+// FetchAll reads samples into memory that it allocates. The caller gets a reference to each returned extent. No sample may be empty. If a
+// sample can't be read, the error names it and nothing is kept. For one sample it does not wait for clients.
 func (f *Fetcher) FetchAll(ctx context.Context, indices []sample.Index) ([]*staging.Extent, []Got, error) {
 	x, err := f.oneRoom(ctx, f.Need(indices))
 	if err != nil {
@@ -190,18 +191,18 @@ func (f *Fetcher) FetchAll(ctx context.Context, indices []sample.Index) ([]*stag
 	return extents, got, nil
 }
 
-// Unavailable reports whether an error means that a sample can't be had, and not only that its waiter gave up.
+// Unavailable reports whether an error means that a sample can't be read. If it is false, only the wait for it ended.
 func Unavailable(err error) bool {
 	var named *source.SampleError
 	return errors.As(err, &named) && !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled)
 }
 
-// readsAtOnce is how many samples of one request are read at once. A request may have a hundred thousand, and each read has a goroutine with a stack.
+// readsAtOnce is the number of samples of one request that are read at once. A request may have 100,000 samples, and each read has a goroutine with a stack.
 const readsAtOnce = 256
 
-// Into brings samples into x, which has the room that they need. It takes over the caller's reference to x, and gives one to each extent
-// returned, x among them. Each sample has an error of its own; ErrNoRoom says that the disk may still write to the sample's room and there
-// is no other now, so that the caller must give back what it holds and begin again.
+// Into reads samples into x, which has room for them. It takes over the caller's reference to x, and returns extents with one reference
+// each, x among them. Each sample has its own error. ErrNoRoom means that the kernel may still write to the sample's room and that
+// there is no other room now: the caller must release what it holds and start over.
 func (f *Fetcher) Into(ctx context.Context, x *staging.Extent, indices []sample.Index) ([]*staging.Extent, []Got) {
 	req := &request{extents: []*staging.Extent{x}}
 	got := make([]Got, len(indices))
@@ -212,7 +213,7 @@ func (f *Fetcher) Into(ctx context.Context, x *staging.Extent, indices []sample.
 		n := SideBytes(f.o.Manifest.Size(index))
 		buf := x.Buf[at : at+n : at+n]
 		at += n
-		turn <- struct{}{} // each read ends by its own deadline
+		turn <- struct{}{} // no deadline here: each read ends by its own
 		wg.Go(func() {
 			defer func() { <-turn }()
 			var err error
@@ -222,7 +223,7 @@ func (f *Fetcher) Into(ctx context.Context, x *staging.Extent, indices []sample.
 	}
 	wg.Wait()
 	for _, x := range req.extents {
-		if req.any() { // quarantine: the memory is not used again before the last late answer
+		if req.any() { // the memory is not reused before the last late answer
 			f.o.Staging.Share(x)
 			f.dropLater(x, &req.lateReads)
 		}
@@ -230,9 +231,9 @@ func (f *Fetcher) Into(ctx context.Context, x *staging.Extent, indices []sample.
 	return req.extents, got
 }
 
-// Aside brings one sample from the source into side memory, without asking the log: it is known not to answer. The caller gets a
+// FromSourceOnly reads one sample from the source into side memory. It skips the log, which is known not to answer. The caller gets a
 // reference to the extent.
-func (f *Fetcher) Aside(ctx context.Context, index sample.Index) (*staging.Extent, []byte, error) {
+func (f *Fetcher) FromSourceOnly(ctx context.Context, index sample.Index) (*staging.Extent, []byte, error) {
 	size := f.o.Manifest.Size(index)
 	x, err := f.oneRoom(ctx, int64(size))
 	if err != nil {
@@ -251,7 +252,7 @@ func (f *Fetcher) Aside(ctx context.Context, index sample.Index) (*staging.Exten
 	return nil, nil, err
 }
 
-// one asks the suppliers in their order.
+// one asks the suppliers in order.
 func (f *Fetcher) one(ctx context.Context, index sample.Index, buf []byte, req *request) (Got, error) {
 	for _, s := range f.suppliers {
 		if data, ok, err := s.get(ctx, index, buf, req); ok || err != nil {
@@ -266,7 +267,7 @@ func (f *Fetcher) fromMemory(_ context.Context, index sample.Index, buf []byte, 
 	return data, ok, nil
 }
 
-// FromMemory copies a sample that a memory has to buf.
+// FromMemory copies a sample to buf if a Holder has it.
 func (f *Fetcher) FromMemory(index sample.Index, buf []byte) ([]byte, bool) {
 	n := int(f.o.Manifest.Size(index))
 	data := buf[:n:n]
@@ -286,12 +287,12 @@ func (f *Fetcher) byPlace(ctx context.Context, index sample.Index, buf []byte, r
 	return nil, false, nil
 }
 
-// fromSource reads into memory of its own where a late read may still write to buf.
+// fromSource reads into separate memory if a late read may still write to buf.
 func (f *Fetcher) fromSource(ctx context.Context, index sample.Index, buf []byte, req *request) ([]byte, bool, error) {
 	size := f.o.Manifest.Size(index)
 	if req.has(buf) {
 		x, ok := f.o.Staging.Alloc(staging.Side, index, int(size))
-		if !ok { // waiting for it would be holding one room and waiting for another
+		if !ok { // no wait: the caller holds one room, and must not wait for another
 			return nil, false, ErrNoRoom
 		}
 		req.extentsMu.Lock()

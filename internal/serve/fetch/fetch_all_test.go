@@ -279,7 +279,7 @@ func TestOneBadSampleEndsTheRequest(t *testing.T) {
 
 func TestAside(t *testing.T) {
 	b, _ := newBed(t, 3, 3, fetch.Options{})
-	x, data, err := b.Fetcher.Aside(t.Context(), 1)
+	x, data, err := b.Fetcher.FromSourceOnly(t.Context(), 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -289,7 +289,7 @@ func TestAside(t *testing.T) {
 	}
 	b.Staging.Drop(x)
 	b.Source.Before(func(context.Context, sample.Entry, []byte) error { return unix.EIO })
-	if _, _, err := b.Fetcher.Aside(t.Context(), 1); !errors.Is(err, unix.EIO) || b.Staging.SideUsed() != 0 {
+	if _, _, err := b.Fetcher.FromSourceOnly(t.Context(), 1); !errors.Is(err, unix.EIO) || b.Staging.SideUsed() != 0 {
 		t.Errorf("got %v, %d bytes used", err, b.Staging.SideUsed())
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"lcache/internal/serve/staging"
 )
 
-// lateReads are the buffers of one request that a late read may still write to, each with a channel that is closed when the read has ended.
+// lateReads are the buffers of one request that a late read may still write to. Each has a channel that is closed when the read has ended.
 type lateReads struct {
 	mu   sync.Mutex // guards the fields that follow
 	bufs []*byte
@@ -47,7 +47,7 @@ func (f *Fetcher) After(late <-chan struct{}, run func()) {
 	}()
 }
 
-// BeginReads has Close wait for n reads more, which the caller has begun. Each ends with EndRead.
+// BeginReads makes Close wait for n more reads, which the caller has begun. Each ends with EndRead.
 func (f *Fetcher) BeginReads(n int) { f.late.Add(n) }
 
 // EndRead ends a read that BeginReads counted.

@@ -13,8 +13,8 @@ import (
 	"lcache/sample"
 )
 
-// packedMemory lends buffers, aligned to pages, for stored bytes that are unpacked into other memory. Lent plus
-// pooled bytes never exceed limit.
+// packedMemory lends page-aligned buffers for compressed bytes that are unpacked into other memory. The sum of lent and pooled bytes
+// never exceeds limit.
 type packedMemory struct {
 	limit int64
 	sem   *semaphore.Weighted // bytes
@@ -33,7 +33,7 @@ func newPackedMemory(limit int64) *packedMemory {
 	return &packedMemory{limit: limit, sem: semaphore.NewWeighted(limit)}
 }
 
-// take waits for n bytes. A smaller buffer may be longer than asked for.
+// take waits for n bytes. The returned buffer may be longer if n is small.
 func (m *packedMemory) take(ctx context.Context, n int) ([]byte, error) {
 	size := max(n, keptBytes)
 	if int64(size) > m.limit {
@@ -86,11 +86,11 @@ func (m *packedMemory) dropLocked() {
 	m.kept = nil
 }
 
-// errNotAsked is the error of a read by place for which there was no memory in time: it says nothing about the place.
-var errNotAsked = errors.New("no memory to unpack it in time")
+// errNoBuffer is the error of a random read for which there was no buffer in time. It does not concern the location.
+var errNoBuffer = errors.New("no buffer to decompress the sample in time")
 
-// readPacked is readPlace for a sample that is not stored as it is: its stored bytes are read aside, and unpacked into dst, which has its
-// size. A late answer writes to memory of its own, so dst is free for the next supplier.
+// readPacked is readPlace for a compressed sample. It reads the compressed bytes into a separate buffer and unpacks them into dst, which
+// has the sample's size. A late answer writes to the separate buffer, so dst is free for the next supplier.
 func (f *Fetcher) readPacked(ctx context.Context, lf *logfile.Logfile, seg int, off uint64, index sample.Index, dst []byte) ([]byte, error) {
 	mine, cancel := context.WithTimeout(ctx, f.o.LogTimeout)
 	defer cancel()
@@ -100,7 +100,7 @@ func (f *Fetcher) readPacked(ctx context.Context, lf *logfile.Logfile, seg int, 
 	}
 	buf, err := f.packed.take(mine, logfile.Span(off, n))
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errNotAsked, err)
+		return nil, fmt.Errorf("%w: %w", errNoBuffer, err)
 	}
 	data, err := lf.Read(mine, seg, off, n, buf)
 	var pending *logfile.PendingError

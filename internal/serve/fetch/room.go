@@ -10,20 +10,20 @@ import (
 	"lcache/sample"
 )
 
-// ErrNoRoom says that side memory had no room for a request before its deadline.
+// ErrNoRoom means that side memory had no room for a request before its deadline.
 var ErrNoRoom = errors.New("side memory is full")
 
-// TooLargeError says that a request can never be served, and how large one may be.
+// TooLargeError means that a request can never be served. Limit is the largest possible request.
 type TooLargeError struct{ Need, Limit int64 }
 
 func (e *TooLargeError) Error() string {
 	return fmt.Sprintf("request of %d bytes is larger than side memory (%d): ask for fewer samples at once, or give the server more --memory", e.Need, e.Limit)
 }
 
-// SideBytes returns how much side memory a sample may take: aligned reads bring up to a page more at each end.
+// SideBytes returns the side memory that a sample may take: an aligned read adds up to a page at each end.
 func SideBytes(size uint32) int { return logfile.Span(4095, int(size)) }
 
-// Need returns how many bytes of side memory a request for these samples takes.
+// Need returns the bytes of side memory that a request for these samples takes.
 func (f *Fetcher) Need(indices []sample.Index) (n int64) {
 	for _, i := range indices {
 		n += int64(SideBytes(f.o.Manifest.Size(i)))
@@ -46,8 +46,8 @@ func (f *Fetcher) Fitting(indices []sample.Index) (n int) {
 	return n
 }
 
-// Room waits for side memory: need bytes in one piece. Callers get it in the order in which they came, so that small
-// requests don't starve a large one. Callers must hold nothing meanwhile that others wait for. The caller gets a reference to the extent.
+// Room waits for need bytes of side memory in one piece. Callers are served in order of arrival, so that small requests do not starve a
+// large one. Callers must hold nothing that others wait for. The caller gets a reference to the extent.
 func (f *Fetcher) Room(ctx context.Context, need int64) (*staging.Extent, error) {
 	if limit := f.o.Staging.SideBytes(); need > limit {
 		return nil, &TooLargeError{Need: need, Limit: limit}
@@ -60,7 +60,7 @@ func (f *Fetcher) Room(ctx context.Context, need int64) (*staging.Extent, error)
 	return x, err
 }
 
-// TryRoom is Room for a caller that does not wait. It passes no caller that waits. Chunks that were read ahead by place into side memory give way.
+// TryRoom is Room without waiting. It never overtakes a waiting caller. Prefetched chunks in side memory are evicted if necessary.
 func (f *Fetcher) TryRoom(need int64) (*staging.Extent, bool) {
 	return f.sideNow(need, func() bool { return f.yieldOne(sample.FromLog) })
 }
@@ -84,7 +84,7 @@ func (f *Fetcher) ReadNow(ctx context.Context, index sample.Index, use func(data
 	return got[0].Err
 }
 
-// sideNow takes side memory if no other caller waits for it and there is room, or yield has made some.
+// sideNow takes side memory if no other caller waits for it, and if there is room or yield makes some.
 func (f *Fetcher) sideNow(need int64, yield func() bool) (*staging.Extent, bool) {
 	turn := f.turns[staging.Side]
 	if !turn.TryAcquire(1) {
@@ -101,13 +101,13 @@ func (f *Fetcher) sideNow(need int64, yield func() bool) (*staging.Extent, bool)
 
 // A Yielder uses side memory until a request needs it.
 type Yielder interface {
-	// YieldOne frees some side memory whose samples came from an origin, and reports whether there was any.
+	// YieldOne frees some side memory with samples from one origin. It returns false if there was none.
 	YieldOne(from sample.Origin) bool
-	// YieldAny frees some side memory, first what costs least to read again.
+	// YieldAny frees some side memory: first samples that cost least to read again.
 	YieldAny() bool
 }
 
-// SetYielder has another user of side memory give it to requests that need it.
+// SetYielder sets the other user of side memory, which must give it back to requests.
 func (f *Fetcher) SetYielder(y Yielder) { f.yielder.Store(&y) }
 
 func (f *Fetcher) yieldOne(from sample.Origin) bool {
@@ -125,14 +125,14 @@ func (f *Fetcher) TrySide(need int64) (*staging.Extent, bool) {
 	return f.sideNow(need, func() bool { return false })
 }
 
-// tryRoomTogether is TryRoom for callers that don't pass each other, either.
+// tryRoomTogether is TryRoom for callers that must not overtake each other either.
 func (f *Fetcher) tryRoomTogether(need int) (*staging.Extent, bool) {
 	f.together.Lock()
 	defer f.together.Unlock()
 	return f.TryRoom(int64(need))
 }
 
-// SpareRoom waits for the spare part of side memory. No client holds it for long, so every caller gets it, in the order in which they came.
+// SpareRoom waits for the spare part of side memory, in order of arrival. No client holds it for long, so every caller gets it.
 func (f *Fetcher) SpareRoom(ctx context.Context) (*staging.Extent, error) {
 	x, err := f.inTurn(ctx, staging.Spare, f.o.Staging.SpareBytes())
 	if err != nil {
@@ -141,7 +141,7 @@ func (f *Fetcher) SpareRoom(ctx context.Context) (*staging.Extent, error) {
 	return x, err
 }
 
-// inTurn waits until a pool has n bytes and all earlier callers have theirs. Chunks that were read ahead into side memory give way.
+// inTurn waits until a pool has n bytes and all earlier callers have theirs. Prefetched chunks in side memory are evicted if necessary.
 func (f *Fetcher) inTurn(ctx context.Context, pool staging.Pool, n int64) (*staging.Extent, error) {
 	turn := f.turns[pool]
 	if !turn.TryAcquire(1) {
@@ -166,8 +166,8 @@ func (f *Fetcher) inTurn(ctx context.Context, pool staging.Pool, n int64) (*stag
 	}
 }
 
-// oneRoom is Room for a caller that others may wait for, like the pass: for one sample, without waiting for clients to give back what they
-// hold. It waits as long as a read of the source may be silent.
+// oneRoom is Room, for one sample, for callers that others may wait for, such as the scan. It does not wait for clients to release
+// memory. It waits as long as a read of the source may be silent.
 func (f *Fetcher) oneRoom(ctx context.Context, n int64) (*staging.Extent, error) {
 	if x, ok := f.TryRoom(n); ok {
 		return x, nil

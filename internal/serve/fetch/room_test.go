@@ -61,7 +61,7 @@ func TestThePassWaitsForNoLease(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.get(t, 7)
-	x, data, err := b.Fetcher.Aside(t.Context(), 8)
+	x, data, err := b.Fetcher.FromSourceOnly(t.Context(), 8)
 	if err != nil {
 		t.Fatal(err)
 	}

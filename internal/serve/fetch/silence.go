@@ -9,10 +9,10 @@ import (
 	"lcache/source"
 )
 
-// longestRead is how many times SourceTimeout a read from a source may take that goes on giving bytes.
+// longestRead bounds a read that keeps receiving bytes from the source, in units of SourceTimeout.
 const longestRead = 10
 
-// errSilent is why a read's context ends whose source gave no byte for too long.
+// errSilent is the cause of a read's ended context if its source sent no byte for too long.
 var errSilent = errors.New("the source gave no byte for too long")
 
 // silence ends the context of one read from the source.
@@ -26,8 +26,9 @@ type silence struct {
 	timer *time.Timer
 }
 
-// patient returns the context of a read from the source. It ends when the source has given no byte, to any reader, for SourceTimeout. Only shards that are read front to back report when bytes come.
-// A read over a network ends silence with a limit of its own, and an error that says more; its context ends only if bytes come for longestRead times SourceTimeout. cancel must follow.
+// patient returns the context of a read from the source. It ends when the source has sent no byte, to any reader, for SourceTimeout.
+// Only shards that are read sequentially report progress. A read over a network has its own limit for silence, with a more precise
+// error; its context ends only when bytes arrive for longestRead times SourceTimeout. The caller must call cancel.
 func (f *Fetcher) patient(ctx context.Context) (mine context.Context, cancel func()) {
 	if source.EndsSilence(f.o.Source) {
 		return context.WithTimeout(ctx, longestRead*f.o.SourceTimeout)
@@ -46,7 +47,7 @@ func (f *Fetcher) patient(ctx context.Context) (mine context.Context, cancel fun
 
 func (f *Fetcher) bytesCame() { f.moved.Store(int64(time.Since(f.began))) }
 
-// look ends the read, or looks again when it may have to end.
+// look ends the read if the silence is too long, or looks again later.
 func (s *silence) look() {
 	select {
 	case <-s.ended:
@@ -68,7 +69,7 @@ func (s *silence) look() {
 	s.timer.Reset(left)
 }
 
-// overdue makes the error of a read whose source was silent for too long that of a deadline.
+// overdue turns the error of a read whose source was silent for too long into a deadline error.
 func overdue(ctx context.Context, err error) error {
 	if context.Cause(ctx) == errSilent && errors.Is(err, context.Canceled) {
 		return context.DeadlineExceeded

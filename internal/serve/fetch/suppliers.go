@@ -13,7 +13,7 @@ import (
 	"lcache/source"
 )
 
-// FromLog reads a sample from the log to x. late means that a late answer may still write to x: then FromLog takes over the caller's reference to x, and ends it after that answer.
+// FromLog reads a sample from the log to x. late means that a late answer may still write to x: FromLog then takes over the caller's reference to x, and drops it after that answer.
 func (f *Fetcher) FromLog(ctx context.Context, index sample.Index, x *staging.Extent) (data []byte, ok, late bool) {
 	var q lateReads
 	if data, ok = f.fromLog(ctx, index, x.Buf, &q); !ok && q.any() {
@@ -23,8 +23,8 @@ func (f *Fetcher) FromLog(ctx context.Context, index sample.Index, x *staging.Ex
 	return data, ok, false
 }
 
-// fromLog reads a sample by its place. A sum that does not match is looked up again: only an unchanged place is corruption, and
-// that is believed after a second read.
+// fromLog reads a sample at its location. After a checksum mismatch it looks the location up again. It is corrupt only if the location
+// has not changed and a second read does not match either.
 func (f *Fetcher) fromLog(ctx context.Context, index sample.Index, buf []byte, q *lateReads) ([]byte, bool) {
 	select {
 	case f.logs <- struct{}{}:
@@ -42,7 +42,7 @@ func (f *Fetcher) fromLog(ctx context.Context, index sample.Index, buf []byte, q
 		lf := f.o.Logfile(slot)
 		sum, known := f.o.Sums.Get(index)
 		if lf == nil && f.o.Locations.Get(index) != loc {
-			continue // its Logfile was dropped, because all samples have moved
+			continue // its Logfile was dropped because all its samples have moved
 		}
 		if lf == nil || !known {
 			return nil, false
@@ -59,10 +59,10 @@ func (f *Fetcher) fromLog(ctx context.Context, index sample.Index, buf []byte, q
 			return data, true
 		}
 		var pending *logfile.PendingError
-		if errors.As(err, &pending) || errors.Is(err, errNotAsked) { // a late answer may still write to buf, so no other read may
+		if errors.As(err, &pending) || errors.Is(err, errNoBuffer) { // a late answer may still write to buf, so it must not be used for another read
 			return nil, false
 		}
-		if errors.Is(err, logfile.ErrAside) { // its place is kept: the device may be taken back
+		if errors.Is(err, logfile.ErrAside) { // the location is kept: the device may recover
 			return nil, false
 		}
 		if f.o.Locations.Get(index) != loc {
@@ -77,7 +77,7 @@ func (f *Fetcher) fromLog(ctx context.Context, index sample.Index, buf []byte, q
 	return nil, false
 }
 
-// IsPacked reports whether the log has a sample in other bytes than its own.
+// IsPacked reports whether the log has a sample in compressed form.
 func (f *Fetcher) IsPacked(index sample.Index) bool { return f.o.Form != nil && f.o.Form.Packed(index) }
 
 func (f *Fetcher) readPlace(ctx context.Context, lf *logfile.Logfile, seg int, off uint64, n int, buf []byte, q *lateReads) ([]byte, error) {
@@ -92,8 +92,8 @@ func (f *Fetcher) readPlace(ctx context.Context, lf *logfile.Logfile, seg int, o
 	return data, err
 }
 
-// Bad makes a sample whose place does not have its bytes a miss, and counts it. A block that was lost or freed is no corruption. A block that
-// can't be read is an error of the disk, which the log counts. Only bytes with a wrong checksum are corrupt.
+// Bad makes a sample a miss and counts it, after the bytes at its location did not match. A block that was lost or freed is not
+// corrupt. A block that can't be read is a disk error, which the log counts. Only bytes with a wrong checksum are corrupt.
 func (f *Fetcher) Bad(index sample.Index, loc metaindex.Loc, half int, err error) {
 	if !f.o.Locations.Clear(index, loc) || errors.Is(err, logfile.ErrHole) || errors.Is(err, logfile.ErrFreed) {
 		return
@@ -110,8 +110,8 @@ func (f *Fetcher) Bad(index sample.Index, loc metaindex.Loc, half int, err error
 	f.o.Logger.Warn("a sample in the log is not what was written; it is read from the source again", "sample", index)
 }
 
-// Source reads a sample from the source into dst, which has its size, and checks or records its sum. If the deadline comes first,
-// late is closed when dst is no longer written to.
+// Source reads a sample from the source into dst, which has its size, and verifies or records its checksum. After a timeout, late is
+// closed when dst is no longer written to.
 func (f *Fetcher) Source(ctx context.Context, index sample.Index, dst []byte) (late <-chan struct{}, err error) {
 	entry, err := f.o.Manifest.Entry(index)
 	if err != nil {
@@ -131,7 +131,7 @@ func (f *Fetcher) Source(ctx context.Context, index sample.Index, dst []byte) (l
 	case <-r.done:
 	case <-ctx.Done():
 		select {
-		case <-r.done: // a source that honours ctx is back at once
+		case <-r.done: // a source that honours ctx returns at once
 		case <-time.After(50 * time.Millisecond):
 			f.Stats.Timeouts.Add(1)
 			return r.done, f.waited(index, f.o.Source.String(), overdue(ctx, ctx.Err()))
@@ -162,9 +162,9 @@ func (f *Fetcher) Source(ctx context.Context, index sample.Index, dst []byte) (l
 	return nil, nil
 }
 
-// read is one read from the source, which may outlast the wait for it.
+// read is one read from the source. It may last longer than the wait for it.
 type read struct {
-	ctx    context.Context // of this read alone
+	ctx    context.Context // of this read only
 	cancel func()
 	entry  sample.Entry
 	dst    []byte
@@ -173,8 +173,8 @@ type read struct {
 	done   chan struct{} // closed when err and inode are set and dst is no longer written to
 }
 
-// start gives a read to an idle reader, or to a new one while there are fewer than Jobs, or else to the first that becomes idle.
-// Readers stay until Close: a goroutine for each read, with its growing stack, would cost a tenth of the time of a small sample.
+// start passes a read to an idle reader, to a new one if there are fewer than Jobs, or to the first that becomes idle. Readers stay until
+// Close: a goroutine for each read, with its growing stack, would add a tenth to the time of a small sample.
 func (f *Fetcher) start(r *read) error {
 	select {
 	case f.reads <- r:

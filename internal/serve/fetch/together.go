@@ -14,20 +14,21 @@ import (
 )
 
 const (
-	togetherBytes = 512 << 10 // of one read, but for a larger sample
-	togetherGap   = 64 << 10  // that is read over: less than what a volume moves in the time of one operation
+	togetherBytes = 512 << 10 // of one read; more for a larger sample
+	togetherGap   = 64 << 10  // the longest gap that is read too: less than a volume transfers in the time of one operation
 	togetherReads = 16        // at once
 )
 
-// Stored is one sample as the log stores it, unchecked.
+// Stored is one sample's bytes from the log, unverified.
 type Stored struct {
-	I    int    // which of those asked for
-	Data []byte // lent until take returns
+	I    int    // position in the list of indices
+	Data []byte // valid until take returns
 }
 
-// Together reads those samples that a Logfile holds, neighbours in one read, for a caller that knows them ahead. take gets the samples of one read at a time, on
-// several goroutines, and returns those whose bytes are not right. rest lists the samples that were not brought, in order: they have no place, their bytes are not
-// right, or there was no memory or answer in time. They are to be asked for one by one. Together does not wait for clients.
+// Together reads the samples that a Logfile holds, with neighbours in one read, for a caller that knows them ahead. It calls take with
+// the samples of one read at a time, on several goroutines; take returns the samples whose bytes are wrong. rest lists the samples
+// that were not read, in order: they have no location, their bytes are wrong, or there was no memory or answer in time. The caller
+// must read these one by one. Together does not wait for clients.
 func (f *Fetcher) Together(ctx context.Context, indices []sample.Index, take func(samples []Stored) (wrong []int)) (rest []int) {
 	t := &together{f: f, take: take}
 	t.plan(indices)
@@ -40,7 +41,7 @@ func (f *Fetcher) Together(ctx context.Context, indices []sample.Index, take fun
 		readers.Go(func() { t.read(ctx, x) })
 	}
 	readers.Wait()
-	t.giveUp() // without room nobody has read
+	t.giveUp() // no memory: no run was read
 	slices.Sort(t.rest)
 	return t.rest
 }
@@ -55,24 +56,24 @@ type together struct {
 	rest []int
 }
 
-// run is a part of a segment's string that is read at once.
+// run is a part of a segment's byte string that one read covers.
 type run struct {
 	half, seg int
 	samples   []placed
 }
 
-// placed is a sample's place in its segment's string.
+// placed is a sample's position in its segment's byte string.
 type placed struct {
 	i   int
 	off uint64
-	n   int // stored bytes
+	n   int // bytes in the log
 }
 
 func (p placed) end() uint64 { return p.off + uint64(p.n) }
 
 func (r run) bytes() int { return int(r.samples[len(r.samples)-1].end() - r.samples[0].off) }
 
-// plan makes runs of the samples that have a place.
+// plan makes runs of the samples that have a location.
 func (t *together) plan(indices []sample.Index) {
 	type found struct {
 		i   int
@@ -102,13 +103,13 @@ func (t *together) plan(indices []sample.Index) {
 	}
 }
 
-// takes reports whether a sample is to be read with those before it.
+// takes reports whether a sample can be read with the samples of the run.
 func (r run) takes(half, seg int, p placed) bool {
 	last := r.samples[len(r.samples)-1]
 	return r.half == half && r.seg == seg && p.off >= last.end() && p.off-last.end() <= togetherGap && p.end()-r.samples[0].off <= togetherBytes
 }
 
-// storedBytes is how many bytes of the log a sample takes; 0 if that is not known.
+// storedBytes returns the bytes that a sample takes in the log; 0 if unknown.
 func (f *Fetcher) storedBytes(index sample.Index) int {
 	if f.o.Form != nil {
 		return f.o.Form.Length(index)
@@ -116,7 +117,7 @@ func (f *Fetcher) storedBytes(index sample.Index) int {
 	return int(f.o.Manifest.Size(index))
 }
 
-// read reads runs until there are none, and drops x.
+// read reads runs until none is left, and drops x.
 func (t *together) read(ctx context.Context, x *staging.Extent) {
 	for {
 		t.mu.Lock()
@@ -134,13 +135,13 @@ func (t *together) read(ctx context.Context, x *staging.Extent) {
 		t.mu.Unlock()
 		if late != nil {
 			t.f.After(late, func() { t.f.o.Staging.Drop(x) })
-			t.giveUp() // the disk has had its time
+			t.giveUp() // the disk did not answer in time
 			return
 		}
 	}
 }
 
-// giveUp leaves the runs that were not begun.
+// giveUp drops the runs that have not begun.
 func (t *together) giveUp() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -157,12 +158,12 @@ func (r run) all() (list []int) {
 	return list
 }
 
-// readRun reads a run to x and has it taken. wrong lists the samples that were not brought. late, if not nil, is closed when the disk no longer writes to x.
+// readRun reads a run to x and calls take. wrong lists the samples that were not read. late, if not nil, is closed when the kernel no longer writes to x.
 func (t *together) readRun(ctx context.Context, r run, x *staging.Extent) (wrong []int, late <-chan struct{}) {
 	f := t.f
 	lf := f.o.Logfile(r.half)
 	first := r.samples[0].off
-	if lf == nil || ctx.Err() != nil || logfile.Span(first, r.bytes()) > len(x.Buf) { // a sample larger than togetherBytes gains nothing
+	if lf == nil || ctx.Err() != nil || logfile.Span(first, r.bytes()) > len(x.Buf) { // a sample larger than togetherBytes gains nothing here
 		return r.all(), nil
 	}
 	mine, cancel := context.WithTimeout(ctx, f.o.LogTimeout)
