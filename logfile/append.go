@@ -7,13 +7,13 @@ import (
 	"lcache/sample"
 )
 
-// Append adds a sample to the end of a segment's string and returns its offset there, which is final. data must have the length that
-// the manifest says, and is copied: it is the caller's again on return. A block that gets full on the way is written in the
-// background.
+// Append adds a sample to the end of a segment's string and returns its final offset there. data must have the length that the
+// manifest has for the sample. It is copied, so the caller may reuse it. Append writes full blocks in the background.
 //
-// Append waits while all write buffers are in flight, and so also while no place of the arena is free. If ctx ends meanwhile, the sample is not in the
-// log. Movers must bound appended-but-unfreed bytes by free places, or Append and FreeBlocks deadlock. ErrFull means that the segment takes no more
-// samples. A failed write is no error of Append: a later read of the sample returns ErrHole, and Options.Lost is called.
+// Append waits while all write buffers are in flight, which includes the time in which no arena block is free. If ctx ends meanwhile,
+// the sample is not in the log. Movers must keep the bytes that they have appended and not yet freed below the free arena blocks, or
+// Append and FreeBlocks deadlock. ErrFull means that the segment takes no more samples. A failed write is not an error of Append: a
+// later read of the sample returns ErrHole, and Options.Lost is called.
 func (l *Logfile) Append(ctx context.Context, seg int, index sample.Index, data []byte) (off uint64, err error) {
 	if err := l.checkSample(seg, index, len(data)); err != nil {
 		return 0, fmt.Errorf("append sample %d to segment %d: %w", index, seg, err)
@@ -38,7 +38,7 @@ func (l *Logfile) Append(ctx context.Context, seg int, index sample.Index, data 
 		}
 		dst = dst[:min(uint64(len(dst)), rest)]
 		n := copy(dst, data)
-		clear(dst[n:]) // the padding: a used buffer must not leak what it held
+		clear(dst[n:]) // the padding: the old content of a buffer must not reach the disk
 		data, rest = data[n:], rest-uint64(len(dst))
 		l.publish(seg, index, len(dst), begins)
 	}
@@ -63,7 +63,7 @@ func (l *Logfile) checkSample(seg int, index sample.Index, n int) error {
 	return nil
 }
 
-// nextOffset returns where the next sample of need bytes goes. The caller is the segment's only appender.
+// nextOffset returns the offset of the next sample, of need bytes. No one else may append to the segment.
 func (l *Logfile) nextOffset(seg int, need uint64) (uint64, error) {
 	sg := &l.segs[seg]
 	sg.mu.Lock()
@@ -78,7 +78,7 @@ func (l *Logfile) nextOffset(seg int, need uint64) (uint64, error) {
 	return off, nil
 }
 
-// Room is how many samples a segment can still take at most, and how many bytes of them.
+// Room returns the largest number of samples, and of their bytes, that a segment can still take.
 func (l *Logfile) Room(seg int) (samples int, bytes uint64) {
 	sg := &l.segs[seg]
 	sg.mu.Lock()
@@ -87,7 +87,7 @@ func (l *Logfile) Room(seg int) (samples int, bytes uint64) {
 	return samples, bytes
 }
 
-// freeLocked returns where the next sample goes, and how many samples and bytes the segment still takes.
+// freeLocked returns the offset of the next sample, and the samples and bytes that the segment still takes.
 func (l *Logfile) freeLocked(seg int) (off uint64, samples int, bytes uint64) {
 	sg := &l.segs[seg]
 	w := uint64(l.head.Block)
@@ -100,7 +100,7 @@ func (l *Logfile) freeLocked(seg int) (off uint64, samples int, bytes uint64) {
 	return off, samples, bytes
 }
 
-// lastLocked returns nil while the segment has no block.
+// lastLocked returns the last block, or nil if the segment has none.
 func (sg *segment) lastLocked() *block {
 	if len(sg.blocks) == 0 {
 		return nil
@@ -108,7 +108,7 @@ func (sg *segment) lastLocked() *block {
 	return &sg.blocks[len(sg.blocks)-1]
 }
 
-// openBlock returns the free part of the open buffer; it takes a buffer if none is open. rest is how many bytes of the sample are still to be copied.
+// openBlock returns the free part of the open buffer, and takes a buffer if none is open. rest is the number of bytes of the sample still to copy.
 func (l *Logfile) openBlock(ctx context.Context, sg *segment, rest uint64, begins bool) ([]byte, error) {
 	sg.mu.Lock()
 	b := sg.lastLocked()
@@ -118,8 +118,8 @@ func (l *Logfile) openBlock(ctx context.Context, sg *segment, rest uint64, begin
 		return buf, nil
 	}
 	sg.mu.Unlock()
-	// Buffers are taken as late as possible: a segment whose buffer is full holds none. So segments hold at most one buffer each,
-	// and all other buffers come back.
+	// Buffers are taken as late as possible: a segment with a full last block holds no buffer. So each segment holds at most one
+	// buffer, and all other buffers return to the pool.
 	buf, err := l.pool.get(ctx, l.done)
 	if err != nil {
 		return nil, err
@@ -135,7 +135,7 @@ func (l *Logfile) openBlock(ctx context.Context, sg *segment, rest uint64, begin
 	return l.pool.bytes(buf), nil
 }
 
-// publish makes n more bytes of the open block visible, and submits the block if that filled it.
+// publish makes n more bytes of the open block visible, and submits the block if it is full.
 func (l *Logfile) publish(seg int, index sample.Index, n int, begins bool) {
 	sg := &l.segs[seg]
 	sg.mu.Lock()
@@ -154,7 +154,7 @@ func (l *Logfile) publish(seg int, index sample.Index, n int, begins bool) {
 	l.send(f)
 }
 
-// prepareWriteLocked makes the open block one on its way to disk, and returns its write.
+// prepareWriteLocked marks the open block as in flight, and returns its write.
 func (l *Logfile) prepareWriteLocked(seg int) *blockWrite {
 	sg := &l.segs[seg]
 	b := sg.lastLocked()
@@ -165,7 +165,7 @@ func (l *Logfile) prepareWriteLocked(seg int) *blockWrite {
 	return f
 }
 
-// send submits a write once it has a place. No lock may be held.
+// send submits a write once it has an arena block. No lock may be held.
 func (l *Logfile) send(f *blockWrite) {
 	l.writes.add()
 	if l.s.free.take(f) {
@@ -173,5 +173,5 @@ func (l *Logfile) send(f *blockWrite) {
 	}
 }
 
-// roundUp returns how many bytes a transfer of n bytes moves.
+// roundUp returns the bytes that a transfer of n bytes moves.
 func roundUp[T uint32 | uint64 | int](n T) T { return (n + unit - 1) &^ (unit - 1) }

@@ -9,21 +9,21 @@ import (
 
 var errNoPlace = errors.New("no place of the arena is free")
 
-// blockWrite is the write of a full block. Each buffer has one, which is in use exactly while the buffer is.
+// blockWrite is the write of a full block. Each buffer has one, and both are in use at the same time.
 type blockWrite struct {
 	l        *Logfile
 	seg, seq uint32
 	round    uint32 // of the segment
 	buf      uint32
 	place    uint32
-	avoid    uint32 // a place on a device that failed it, or noPlace
-	old      uint32 // place of the tail that this block supersedes, or noPlace
+	avoid    uint32 // an arena block on a device that failed this write, or noPlace
+	old      uint32 // arena block of the tail that this block supersedes, or noPlace
 	retried  bool
 	gen      uint64
 	op       blockio.Op
 }
 
-// launch submits the writes that have a place, and fails the others. No lock may be held.
+// launch submits the writes that have an arena block, and fails the others. No lock may be held.
 func (s *Store) launch(fs ...*blockWrite) {
 	for _, f := range fs {
 		if f.place == noPlace {
@@ -32,7 +32,7 @@ func (s *Store) launch(fs ...*blockWrite) {
 		}
 		d, off := s.where(f.place)
 		d.blocks.Add(1)
-		// Drawn after the place was taken and before it can be taken again, so the newest generation of a place is its content.
+		// Drawn while f has the place, so that the newest generation of a place belongs to its content.
 		f.gen = s.gen.Add(1)
 		f.op = blockio.Op{File: d.arena.Load(), Write: true, Offset: off, Buf: f.l.pool.bytes(f.buf), Done: func(_ *blockio.Op, err error) {
 			s.launch(s.free.landed(f.place)...)
@@ -42,8 +42,8 @@ func (s *Store) launch(fs ...*blockWrite) {
 	}
 }
 
-// landed ends a write: the block is on disk, or is retried, or becomes a hole. It runs on a goroutine of the engine, or on the goroutine that
-// found no place.
+// landed ends a write: the block is on disk, is retried, or becomes a hole. It runs on a goroutine of the engine, or on the goroutine
+// that found no arena block.
 func (s *Store) landed(f *blockWrite, err error) {
 	if err != nil && f.place != noPlace && !f.retried {
 		s.retry(f)
@@ -66,7 +66,7 @@ func (s *Store) landed(f *blockWrite, err error) {
 		l.recordLocked(seg, seq, f.gen)
 	}
 	sg.mu.Unlock()
-	// From here on f belongs to the next owner of the buffer.
+	// From here on f belongs to the next user of the buffer.
 	l.pool.put(buf)
 	s.launch(s.free.release(place, old)...)
 	if lost != nil {
@@ -75,8 +75,8 @@ func (s *Store) landed(f *blockWrite, err error) {
 	l.writes.done()
 }
 
-// retry writes the block to another place, on another device if there is one. The bad place goes to the end of
-// the free list: if it were kept back, a failing disk would use up all places and writes would wait without end.
+// retry writes the block to another arena block, on another device if there is one. The bad arena block goes to the end of the free
+// list: if it were never used again, a failing disk would use up all arena blocks, and writes would wait forever.
 func (s *Store) retry(f *blockWrite) {
 	f.retried = true
 	bad := f.place
@@ -101,8 +101,8 @@ func (l *Logfile) recordLocked(seg, seq int, gen uint64) {
 	l.s.wake()
 }
 
-// recordOfLocked returns the record of a block that is on disk, and the samples that it names. Where recovery left out the block's last sample, because it was not whole, the block
-// is cut off before that sample: recovery believes only records whose samples fill their bytes. If nothing is left, used is 0, and there is nothing to record.
+// recordOfLocked returns the record of a block on disk, and the samples that it names. If recovery left out the block's last sample
+// because it was incomplete, the record ends before that sample: recovery accepts only records whose samples fill their bytes. used is 0 if there is nothing to record.
 func (l *Logfile) recordOfLocked(seg, seq int, gen uint64) (record, []sample.Index) {
 	sg := &l.segs[seg]
 	b := &sg.blocks[seq]
@@ -119,7 +119,7 @@ func (l *Logfile) recordOfLocked(seg, seq int, gen uint64) (record, []sample.Ind
 		place: b.place, at: uint32(b.at) * unit, used: used, first: b.first}, indices
 }
 
-// endLocked returns the position in the arrival list behind the last sample that begins in a block.
+// endLocked returns the position in the arrival list after the last sample that begins in a block.
 func (l *Logfile) endLocked(sg *segment, seq int) uint32 {
 	if seq+1 < len(sg.blocks) {
 		return sg.blocks[seq+1].ord
@@ -133,8 +133,8 @@ type lostSamples struct {
 	offsets []uint64
 }
 
-// loseLocked makes a block a hole and returns the samples that were whole until now. A sample that is still being appended counts as whole.
-// A block that was freed or lost before loses nothing.
+// loseLocked makes a block a hole and returns the samples that were complete until now. A sample that is still being appended counts as
+// complete. A block that was freed or lost before returns none.
 func (l *Logfile) loseLocked(seg, seq int) *lostSamples {
 	sg := &l.segs[seg]
 	b := &sg.blocks[seq]
@@ -148,7 +148,7 @@ func (l *Logfile) loseLocked(seg, seq int) *lostSamples {
 			lost.offsets = append(lost.offsets, off)
 		}
 	}
-	if b.first > 0 { // the sample that began earlier and reaches into this block
+	if b.first > 0 { // the sample that begins in an earlier block and ends in this one
 		for j := seq - 1; j >= 0; j-- {
 			if last := sg.blocks[j].ord; last < b.ord {
 				l.samplesLocked(seg, j, func(ord uint32, index sample.Index, off uint64) {

@@ -1,6 +1,6 @@
 package logfile
 
-// ByAge lists the Logfiles that there are, the older one first. The newer one is being filled, or holds what the older one no longer does.
+// ByAge lists the existing Logfiles, the older one first. The newer one is being filled, or holds samples that the older one no longer has.
 func (s *Store) ByAge() (list []*Logfile) {
 	for _, l := range s.Logfiles() {
 		if l != nil {
@@ -13,7 +13,7 @@ func (s *Store) ByAge() (list []*Logfile) {
 	return list
 }
 
-// HoldingByAge is ByAge without Logfiles that hold nothing.
+// HoldingByAge is ByAge without empty Logfiles.
 func (s *Store) HoldingByAge() (list []*Logfile) {
 	for _, l := range s.ByAge() {
 		if !l.Empty() {

@@ -7,14 +7,15 @@ import (
 	"slices"
 )
 
-// ErrBusy means that a segment can't be carried as it is: blocks of it are being written, are lost or freed, or the other segment is not empty.
+// ErrBusy means that a segment can't be carried: some of its blocks are being written, lost or freed, or the other segment is not empty.
 var ErrBusy = errors.New("segment can't be carried")
 
-// Carry hands all blocks of a segment over to an empty segment of another Logfile of the Store, which may be of any epoch. Nothing is read or written but records, and a short
-// last block that is in memory, which is copied to a buffer of the other Logfile. Offsets stay what they are. published is called when the other segment has the blocks and this one still
-// has them, too: callers tell readers there of the new place. After that this segment's blocks are freed, and their places are the other one's.
+// Carry moves all blocks of a segment to an empty segment of another Logfile of the Store, of any epoch. It reads and writes nothing but
+// records. A short last block in memory is copied to a buffer of the other Logfile. Offsets do not change. Carry calls published when
+// both segments have the blocks, and the caller then publishes the new locations to readers. After that it frees this segment's
+// blocks; their arena blocks belong to the other segment.
 //
-// After a crash a block belongs to the Logfile whose record is the newer one on disk. Carry waits for nothing but a write buffer.
+// After a crash a block belongs to the Logfile with the newer record on disk. Carry waits for nothing but a write buffer.
 func (l *Logfile) Carry(ctx context.Context, seg int, to *Logfile, toSeg int, published func()) error {
 	if err := l.carry(ctx, seg, to, toSeg, published); err != nil {
 		return fmt.Errorf("carry segment %d to segment %d: %w", seg, toSeg, err)
@@ -57,7 +58,7 @@ func (l *Logfile) carry(ctx context.Context, seg int, to *Logfile, toSeg int, pu
 		return ErrBusy
 	}
 	published()
-	l.letGo(seg)
+	l.detach(seg)
 	return nil
 }
 
@@ -69,8 +70,8 @@ func (l *Logfile) endsInMemory(sg *segment) bool {
 	return b != nil && b.state == stateOpen
 }
 
-// adopt gives a segment the blocks of a segment of another Logfile, with the bytes of an open one in buf. It reports false, and changes nothing, if that can't be. The caller
-// holds both segments' locks.
+// adopt gives a segment the blocks of another Logfile's segment, with the bytes of an open block in buf. If that is impossible, it
+// changes nothing and returns false. The caller holds both segments' locks.
 func (l *Logfile) adopt(seg int, from *Logfile, fromSeg int, buf uint32) bool {
 	source := &from.segs[fromSeg]
 	source.mu.Lock()
@@ -105,8 +106,8 @@ func (l *Logfile) adopt(seg int, from *Logfile, fromSeg int, buf uint32) bool {
 	return true
 }
 
-// letGo frees the blocks of a segment whose places another Logfile has. The caller holds the segment's lock.
-func (l *Logfile) letGo(seg int) {
+// detach frees the blocks of a segment whose arena blocks another Logfile has taken over. The caller holds the segment's lock.
+func (l *Logfile) detach(seg int) {
 	sg := &l.segs[seg]
 	sg.mu.Lock()
 	old := uint32(noPlace)

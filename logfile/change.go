@@ -16,20 +16,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Changes to a closed cache after its source has changed. The caller holds the directories' locks.
+// Changes of a closed cache after its source has changed. The caller holds the directories' locks.
 
 // ReadFormat returns the Format that the cache over dirs was created with.
 func ReadFormat(dirs []string) (Format, error) {
 	f, broken, err := readFormats(dirs)
 	if err == nil {
-		err = errors.Join(broken...) // all of them are needed
+		err = errors.Join(broken...) // all of them are required
 	}
 	return f, err
 }
 
-// Grow gives the arena of a cache more places. The new ones are reserved before any FORMAT names them, and where the FORMATs of several
-// directories differ the smallest number holds: so a Grow that is cut off leaves the cache as it was, and can be repeated. With too little
-// space the error is a *[NoSpaceError], and the cache stays as it was.
+// Grow adds arena blocks to a cache. It reserves them before any FORMAT names them, and if the FORMATs of several directories differ, the
+// smallest number counts. So an interrupted Grow leaves the cache unchanged and can be repeated. If there is too little space, the
+// error is a *[NoSpaceError] and the cache is unchanged.
 func Grow(dirs []string, places int) error {
 	f, err := ReadFormat(dirs)
 	if err != nil {
@@ -60,7 +60,7 @@ func Grow(dirs []string, places int) error {
 	return nil
 }
 
-// extend is reserve for an arena that holds samples. The samples stay; without disk space the arena gets its old length back.
+// extend is reserve for an arena with samples, which stay. If there is no space, the arena gets its old length back.
 func extend(path string, size int64) (err error) {
 	f, err := trust.Open(path, os.O_RDWR)
 	if err != nil {
@@ -80,8 +80,8 @@ func extend(path string, size int64) (err error) {
 	return f.Sync()
 }
 
-// Reprint makes the Logfiles of one manifest Logfiles of another: that which has the same samples under the same indices, and differs in
-// what is not a journal's business, such as labels. Each journal is replaced as a whole, so one that is cut off leaves Logfiles of both.
+// Reprint assigns the Logfiles of one manifest to another manifest. Both must have the same samples under the same indices; they may
+// differ in other fields, such as labels. Each journal is replaced as a whole, so an interrupted Reprint leaves Logfiles of both.
 func Reprint(dirs []string, from, to sample.Fingerprint) error {
 	f, err := ReadFormat(dirs)
 	if err != nil {
@@ -104,7 +104,7 @@ func reprint(path string, seed uint64, from, to sample.Fingerprint) (err error) 
 	defer old.Close()
 	h, gen, err := readHeader(old, seed)
 	if err != nil || h.Fingerprint != from {
-		return nil // not ours to judge: Open leaves such a journal alone, and says so
+		return nil // Open leaves such a journal alone, and reports it
 	}
 	h.Fingerprint = to
 	head := encodeHeader(h, gen, seed)

@@ -6,10 +6,10 @@ import (
 	"fmt"
 )
 
-// CheckPlaces waits for the writes in flight, and returns an error unless each place is either free, in the list of its device and once, or held by one block,
-// or by the tails that share it. It is for tests: nothing else may use the Store meanwhile.
+// CheckPlaces waits for the writes in flight. It returns an error unless each arena block is either free, once and in the list of its
+// device, or held by one block or by the tails that share it. It is for tests: nothing else may use the Store meanwhile.
 func (s *Store) CheckPlaces(ctx context.Context) error {
-	errs := []error{s.transfers.wait(ctx)} // also those of dropped Logfiles
+	errs := []error{s.transfers.wait(ctx)} // including writes of dropped Logfiles
 	for _, l := range s.all() {
 		errs = append(errs, l.Flush(ctx))
 	}
@@ -25,7 +25,7 @@ func (s *Store) CheckPlaces(ctx context.Context) error {
 	return errors.Join(append(errs, s.checkFree(held)...)...)
 }
 
-// heldPlaces counts the blocks of each place, and tells which places tails share.
+// heldPlaces counts the blocks of each arena block, and returns the ones that tails share.
 func (s *Store) heldPlaces() (held map[uint32]int, shared map[uint32]bool) {
 	held, shared = map[uint32]int{}, map[uint32]bool{}
 	for _, l := range s.all() {
@@ -46,7 +46,7 @@ func (s *Store) heldPlaces() (held map[uint32]int, shared map[uint32]bool) {
 	return held, shared
 }
 
-// checkFree looks for places that are free twice, free and held, or free on another device, and for writes that are still counted.
+// checkFree finds arena blocks that are free twice, free and held, or in the list of another device, and writes that still count as in flight.
 func (s *Store) checkFree(held map[uint32]int) (errs []error) {
 	seen := map[uint32]bool{}
 	s.free.mu.Lock()

@@ -6,16 +6,16 @@ import (
 	"lcache/internal/disk/durable"
 )
 
-// claim is the content of a journal's newest record of a (segment, sequence).
+// claim is the content of a journal's newest record for one segment and sequence.
 type claim struct {
 	gen         uint64 // 0: there is no record
 	place       uint32
 	used, first uint32
 	count       uint32
-	spill       uint32 // how much of the last sample that begins here lies in the following blocks, in units of 8 bytes
+	spill       uint32 // bytes of the last sample that are in the following blocks, in units of 8 bytes
 	at          uint16
-	cut         bool // the last sample is not whole: it is left out of the arrival list
-	filled      bool // the second pass has met the record again
+	cut         bool // the last sample is incomplete: the arrival list leaves it out
+	filled      bool // the second pass has found the record again
 }
 
 // readClaims is the first pass. It truncates a torn end.
@@ -42,7 +42,7 @@ func (s *Store) readClaims(r *recovery, claimed []uint64) {
 	s.finishScan(r, sc, good)
 }
 
-// note keeps the claim of a record.
+// note stores the claim of a record.
 func (s *Store) note(r *recovery, rec *record, claimed []uint64) error {
 	if err := s.checkPosition(r, rec); err != nil {
 		return err
@@ -71,7 +71,7 @@ func (s *Store) note(r *recovery, rec *record, claimed []uint64) error {
 	return nil
 }
 
-// inRound reports whether a record is of its package's newest round. What is known of earlier rounds is forgotten when the first record of a newer one comes.
+// inRound reports whether a record belongs to its package's newest round. The first record of a newer round drops the claims of earlier rounds.
 func (r *recovery) inRound(rec *record) bool {
 	round := &r.rounds[rec.segment]
 	if rec.epoch > *round {
@@ -81,13 +81,13 @@ func (r *recovery) inRound(rec *record) bool {
 	return rec.epoch == *round
 }
 
-// finishScan decides where the next record goes: behind the last good one, whatever follows it is cut off.
+// finishScan sets where the next record goes: after the last good one. It truncates what follows.
 func (s *Store) finishScan(r *recovery, sc *scanner, good int64) {
 	r.end = sc.end
 	st, err := r.f.Stat()
 	switch {
 	case sc.err != nil || err != nil:
-		// What can't be read now may be good: keep it, and go on behind it.
+		// Unreadable bytes may hold good records: keep them, and continue after them.
 		s.stats.readErrors.Add(1)
 		s.log.Warn("journal read in part", "half", r.half, "err", errors.Join(sc.err, err))
 		if err != nil {
@@ -110,10 +110,10 @@ func (s *Store) finishScan(r *recovery, sc *scanner, good int64) {
 	}
 }
 
-// checkPosition checks epoch, generation and position of a record. Its checksum has shown that a Store wrote the record, but it may be of
-// another time. Neither checkPosition nor claimOf panics, whatever the record says.
+// checkPosition checks epoch, generation and position of a record. The checksum has shown that a Store wrote the record, but it may be
+// of an earlier time. Neither checkPosition nor claimOf panics, whatever the record contains.
 func (s *Store) checkPosition(r *recovery, rec *record) error {
-	limit := r.head.SegmentBlocks // a freed record counts blocks, another numbers one
+	limit := r.head.SegmentBlocks // a freed record has a number of blocks, other records have a block number
 	switch {
 	case rec.epoch != r.head.Epoch && r.head.Open == 0 || rec.epoch == 0 && r.head.Open > 0 || rec.generation <= r.gen:
 		return errors.New("of another logfile")
@@ -123,7 +123,7 @@ func (s *Store) checkPosition(r *recovery, rec *record) error {
 	return nil
 }
 
-// claimOf checks place, bytes and samples of a record, and returns what the record claims.
+// claimOf checks place, bytes and samples of a record, and returns the record's claim.
 func (s *Store) claimOf(r *recovery, rec *record) (c claim, err error) {
 	if err := s.checkBytes(rec); err != nil {
 		return c, err
@@ -136,7 +136,7 @@ func (s *Store) claimOf(r *recovery, rec *record) (c claim, err error) {
 		spill: uint32((end - uint64(rec.used)) / 8)}, nil
 }
 
-// checkBytes checks that a record's bytes lie within a block of the arena.
+// checkBytes checks that a record's bytes are within one arena block.
 func (s *Store) checkBytes(rec *record) error {
 	switch {
 	case uint64(rec.place) >= uint64(s.format.Places):
@@ -149,7 +149,7 @@ func (s *Store) checkBytes(rec *record) error {
 	return nil
 }
 
-// endOf returns where, counted from the block's start, the last sample ends that begins in the block. The samples must be of the manifest and fill the block.
+// endOf returns the end of the last sample that begins in the block, counted from the block's start. The samples must be in the manifest and fill the block.
 func (s *Store) endOf(r *recovery, rec *record) (end uint64, err error) {
 	end = uint64(rec.first)
 	for i := range int(rec.count) {

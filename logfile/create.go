@@ -16,19 +16,19 @@ import (
 // ErrExists is the class of errors about a directory that belongs to a cache already.
 var ErrExists = errors.New("there is a cache already")
 
-// NoSpaceError says that a directory has too little room for its part of the arena.
+// NoSpaceError reports that a directory has too little room for its part of the arena.
 type NoSpaceError struct {
 	Dir        string
-	Need, Have int64 // bytes; Have is the space that an unprivileged process may take
+	Need, Have int64 // bytes; Have is the space available to an unprivileged process
 }
 
 func (e *NoSpaceError) Error() string {
 	return fmt.Sprintf("arena in %s needs %d bytes, %d are available: free some space or give a smaller budget", e.Dir, e.Need, e.Have)
 }
 
-// Create makes an empty cache over dirs: it reserves the arena, so that neither a full disk nor the budget can be met later, and then
-// writes FORMAT, first directory last, whose presence says that all is complete. A directory that holds a FORMAT or a
-// journal is refused with ErrExists; an arena without them is the rest of a Create that was interrupted, and is taken over.
+// Create makes an empty cache over dirs. It first reserves the arena, so that later writes meet neither a full disk nor the budget. Then
+// it writes FORMAT, in the first directory last: that file marks the cache as complete. Create returns ErrExists for a directory with
+// a FORMAT or a journal. An arena without these files is left from an interrupted Create, and is reused.
 func Create(dirs []string, f Format) error { return create(dirs, f, nil) }
 
 func create(dirs []string, f Format, trace durable.Trace) error {
@@ -79,7 +79,7 @@ func refuseUsed(dir string) error {
 	return nil
 }
 
-// checkSpace refuses a size, with both numbers, that fallocate would refuse only after it has filled the disk.
+// checkSpace returns an error with both numbers if the space is too small. fallocate would report that only after it has filled the disk.
 func checkSpace(dir string, need int64) error {
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {
@@ -88,12 +88,12 @@ func checkSpace(dir string, need int64) error {
 	have := int64(st.Bavail) * int64(st.Bsize)
 	var old unix.Stat_t
 	if unix.Lstat(filepath.Join(dir, arenaName), &old) == nil {
-		have += old.Blocks * 512 // of an interrupted Create
+		have += old.Blocks * 512 // left by an interrupted Create
 	}
 	if have < need {
 		return &NoSpaceError{Dir: dir, Need: need, Have: have}
 	}
-	// Growing a file beyond this limit would be answered by a signal that ends the process.
+	// Growing a file beyond this limit would end the process with a signal.
 	var lim unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_FSIZE, &lim) == nil && lim.Cur < uint64(need) {
 		return fmt.Errorf("arena in %s needs a file of %d bytes, this process may write %d: raise ulimit -f", dir, need, lim.Cur)
@@ -112,7 +112,7 @@ func reserve(path string, size int64) (err error) {
 	}
 	switch err := durable.Reserve(f, 0, size); {
 	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
-		_ = os.Remove(path) // else the refused arena would fill the disk
+		_ = os.Remove(path) // otherwise the failed arena would fill the disk
 		return &NoSpaceError{Dir: filepath.Dir(path), Need: size}
 	case err != nil:
 		return err

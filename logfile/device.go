@@ -13,49 +13,49 @@ import (
 	"lcache/internal/disk/blockio"
 )
 
-// ErrAside is the class of errors of reads from a device that is put aside: the bytes may be there again later.
+// ErrAside is the class of errors of reads from a quarantined device: the bytes may be readable again later.
 var ErrAside = errors.New("device is put aside")
 
 // States of a device.
 const (
 	DeviceNormal   = "normal"
-	DeviceReadOnly = "read-only" // no new blocks are put there
-	DeviceAside    = "aside"     // and blocks there are not read either
+	DeviceReadOnly = "read-only" // it gets no new blocks
+	DeviceAside    = "aside"     // quarantined: its blocks are not read either
 )
 
 // A Device describes one directory of the cache.
 type Device struct {
 	Dir       string
 	State     string
-	Errors    uint64 // transfers that failed, hangs and failed probes
-	Asides    uint64 // how often it was put aside, reading and writing counted by themselves
-	LastError string // "": there was none
-	Blocks    uint64 // writes of blocks and tails that it was given
-	Places    int    // blocks that fit
+	Errors    uint64 // failed transfers, hangs and failed probes
+	Asides    uint64 // number of quarantines; reading and writing count separately
+	LastError string // "": none
+	Blocks    uint64 // writes of blocks and tails to it
+	Places    int    // its arena blocks
 }
 
 // device is one directory of the cache and its part of the arena.
 type device struct {
 	number int
 	dir    string
-	arena  atomic.Pointer[blockio.File] // nil: it was not there when the cache was opened, nor later
+	arena  atomic.Pointer[blockio.File] // nil: missing since the cache was opened
 	read   *health
 	write  *health
 	blocks atomic.Uint64
 
 	probing atomic.Bool
 	syncMu  sync.Mutex
-	syncing chan struct{} // guarded by syncMu; closed when the sync under way is over; nil: there is none
+	syncing chan struct{} // guarded by syncMu; closed when the current sync ends; nil: no sync
 }
 
-func (d *device) lane(write bool) *health {
+func (d *device) direction(write bool) *health {
 	if write {
 		return d.write
 	}
 	return d.read
 }
 
-// status is the device's state for people.
+// status returns the device's state for reports.
 func (d *device) status(places int) Device {
 	readAside, readErrors, readAsides, readErr := d.read.report()
 	writeAside, writeErrors, writeAsides, writeErr := d.write.report()
@@ -75,8 +75,8 @@ func (d *device) status(places int) Device {
 	return s
 }
 
-// sync makes the arena durable, in a goroutine of its own, so that a device that hangs does not delay a Close. If the device is put aside meanwhile
-// sync returns nil: the Store no longer relies on blocks that lie there.
+// sync makes the arena durable, in a goroutine of its own, so that a hung device does not delay a Close. If the device is quarantined
+// meanwhile, sync returns nil, because the Store no longer relies on its blocks.
 func (d *device) sync(ctx context.Context) error {
 	for {
 		file := d.arena.Load()
@@ -101,7 +101,7 @@ func (d *device) sync(ctx context.Context) error {
 		select {
 		case err := <-result:
 			return err
-		case <-busy: // began before this call, so it does not cover everything; or this one's, whose result is there as well
+		case <-busy: // it began before this call, so it does not cover everything; or it is this call's, and its result is there as well
 			select {
 			case err := <-result:
 				return err
@@ -129,14 +129,14 @@ func (s *Store) Devices() []Device {
 // Writable reports whether any device takes new blocks.
 func (s *Store) Writable() bool { return s.free.writable() }
 
-// where returns the device of a place and the offset there.
+// where returns the device of an arena block, and its offset there.
 func (s *Store) where(place uint32) (*device, int64) {
 	n := uint32(len(s.devices))
 	return s.devices[place%n], int64(place/n) * int64(s.format.Block)
 }
 
-// openDevices opens the arena of each directory. The first directory holds the journals, so without it there is no cache. Any other directory that
-// is gone, empty or damaged is put aside, and its samples are lost until they are stored again.
+// openDevices opens the arena of each directory. The first directory holds the journals, so the cache needs it. Any other directory that
+// is missing, empty or damaged is quarantined, and its samples are lost until they are stored again.
 func (s *Store) openDevices(broken []error) error {
 	var errs []error
 	for i, dir := range s.dirs {
@@ -165,7 +165,7 @@ func (s *Store) openDevices(broken []error) error {
 	return nil
 }
 
-// unfitError means that a device is there and can't be used as it is configured.
+// unfitError means that a device exists but can't be used as configured.
 type unfitError struct{ reason string }
 
 func (e *unfitError) Error() string { return e.reason }
@@ -190,25 +190,25 @@ func (s *Store) openArena(d *device) error {
 		return errors.Join(err, f.Close())
 	}
 	if old := d.arena.Swap(f); old != nil {
-		_ = old.Close() // transfers in flight on it end first
+		_ = old.Close() // waits for transfers in flight on it
 	}
 	return nil
 }
 
-// missing reports whether the device of a place is absent, so that no record of that place can be right.
+// missing reports whether the device of an arena block is absent. Then no record of that block can be right.
 func (s *Store) missing(place uint32) bool {
 	d, _ := s.where(place)
 	return d.arena.Load() == nil
 }
 
-// submit hands transfers to the engine, and counts them and their errors, for the Store and for their device.
+// submit passes transfers to the engine, and counts them and their errors for the Store and for their device.
 func (s *Store) submit(ops ...*blockio.Op) {
 	for _, op := range ops {
 		s.stats.count(op)
 		s.transfers.add()
 		d := s.deviceOf(op.File)
 		if d != nil {
-			d.lane(op.Write).began()
+			d.direction(op.Write).began()
 		}
 		done := op.Done
 		op.Done = func(op *blockio.Op, err error) {
@@ -223,7 +223,7 @@ func (s *Store) submit(ops ...*blockio.Op) {
 	s.io.Submit(ops...)
 }
 
-// deviceOf returns the device of an arena; nil for a file that a probe only tries.
+// deviceOf returns the device of an arena, or nil for a file that only a probe uses.
 func (s *Store) deviceOf(f *blockio.File) *device {
 	for _, d := range s.devices {
 		if d.arena.Load() == f {
@@ -233,19 +233,19 @@ func (s *Store) deviceOf(f *blockio.File) *device {
 	return nil
 }
 
-// ended notes the end of a transfer. It runs on a goroutine of the engine.
+// ended records the end of a transfer. It runs on a goroutine of the engine.
 func (s *Store) ended(d *device, write bool, err error) {
 	if errors.Is(err, blockio.ErrClosed) {
 		err = nil
 	}
-	if d.lane(write).done(s.now(), err) {
+	if d.direction(write).done(s.now(), err) {
 		s.wentAside(d, write, fmt.Sprintf("%d errors within a minute", s.asideErrors))
 	}
 }
 
-// wentAside ends all waits for a device that was put aside. No lock may be held.
+// wentAside ends all waits for a quarantined device. No lock may be held.
 func (s *Store) wentAside(d *device, write bool, why string) {
-	_, _, _, err := d.lane(write).report()
+	_, _, _, err := d.direction(write).report()
 	if write {
 		s.log.Error("device put aside: no new blocks are written there", "dir", d.dir, "why", why, "err", err)
 	} else {
@@ -261,7 +261,7 @@ type signal struct {
 	c  chan struct{} // guarded by mu
 }
 
-// changed is closed by the next tell.
+// changed returns a channel that the next notify closes.
 func (s *signal) changed() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -280,7 +280,7 @@ func (s *signal) tell() {
 	}
 }
 
-// tendDevices looks for hangs and probes what is aside, until Close.
+// tendDevices detects hangs and probes quarantined devices, until Close.
 func (s *Store) tendDevices() {
 	ticker := time.NewTicker(s.deadline / hungTicks)
 	defer ticker.Stop()
@@ -294,7 +294,7 @@ func (s *Store) tendDevices() {
 	}
 }
 
-// tend is one tick.
+// tend is one tick of tendDevices.
 func (s *Store) tend() {
 	now := s.now()
 	if from := s.noteFrom.Load(); from != 0 && now.UnixNano()-from > int64(s.deadline) {
@@ -302,7 +302,7 @@ func (s *Store) tend() {
 	}
 	for _, d := range s.devices {
 		for _, write := range []bool{false, true} {
-			if d.lane(write).tick(now, errHung) {
+			if d.direction(write).tick(now, errHung) {
 				s.wentAside(d, write, "it hangs")
 			}
 		}

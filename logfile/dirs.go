@@ -10,14 +10,14 @@ import (
 	"lcache/internal/disk/durable"
 )
 
-// What is asked of a cache's directories before they are written to. The caller holds their locks.
+// Checks of a cache's directories before they are written to. The caller holds their locks.
 
-// CheckDirs refuses directories that are not those of one cache, in the order of its creation: files made in them would destroy another
-// cache. Where FORMAT is missing or damaged nothing is known, and nothing refused; but if only later directories have one, then the first must hold
-// what a Create that was cut off left there.
+// CheckDirs returns an error unless the directories belong to one cache, in the order of its creation: files made in them would destroy
+// another cache. It knows nothing of a directory whose FORMAT is missing or damaged, and accepts it. Except: if only later directories
+// have a FORMAT, the first one must hold the files of an interrupted Create.
 func CheckDirs(dirs []string) error {
 	var cache *Format
-	first := 0 // the directory that cache is of
+	first := 0 // the directory whose cache counts
 	for i, dir := range dirs {
 		b, err := readSmall(filepath.Join(dir, formatName))
 		if errors.Is(err, fs.ErrNotExist) {
@@ -54,8 +54,8 @@ func CheckDirs(dirs []string) error {
 	return fmt.Errorf("%s belongs to a cache whose first directory is not %s, or was lost: name another directory, or remove what is left of that cache with lcache rm", dirs[first], dirs[0])
 }
 
-// Mend writes FORMAT again in each directory but the first where FORMAT is damaged and the arena is whole, and returns their names. Blocks that lie there
-// are used again: each sample has a checksum. A directory without FORMAT is left alone, since its disk may just not be mounted.
+// Mend rewrites FORMAT in each directory except the first, if FORMAT is damaged and the arena is complete. It returns their names. The
+// blocks in them are used again, because each sample has a checksum. A directory without FORMAT is left alone, because its disk may only be unmounted.
 func Mend(dirs []string) (mended []string, err error) {
 	f, broken, err := readFormats(dirs)
 	if err != nil {

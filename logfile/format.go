@@ -9,7 +9,7 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// FORMAT is one small file in every directory of a cache. It holds what can't change after the arena was cut into places:
+// FORMAT is a small file in every directory of a cache. It holds what can't change after the arena was cut into places:
 //
 //	 0         8         12      16          32      36      40       48     52    56         64
 //	+---------+---------+-------+-----------+-------+-------+--------+------+-----+----------+
@@ -17,9 +17,9 @@ import (
 //	|         | u32     | u32   |           | u32   | u32   | u64    | u32  | u32 | u64      |
 //	+---------+---------+-------+-----------+-------+-------+--------+------+-----+----------+
 //
-// All little-endian. checksum is xxh3-64 of the bytes before it. dirs and dir say how many directories the cache has and
-// which of them this is (counted from 0), because place p lies in directory p % dirs at (p / dirs)·block: the same
-// directories in another order would be another arena.
+// All fields are little-endian. checksum is xxh3-64 of the bytes before it. dirs is the number of directories of the cache, and dir the
+// number of this one, from 0. Place p is in directory p % dirs at offset (p / dirs)·block, so the same directories in another order
+// would be another arena.
 const (
 	formatName    = "FORMAT"
 	arenaName     = "arena"
@@ -38,18 +38,18 @@ const (
 	maxPlaces = math.MaxUint32 - 1 // the last number is noPlace
 )
 
-// ErrVersion is the class of errors about files of a version that this program does not know.
+// ErrVersion is the class of errors about files whose version this program does not know.
 var ErrVersion = errors.New("unknown format version")
 
-// ErrDamaged is the class of errors about a cache that can't be opened as it is; making it again costs only time.
+// ErrDamaged is the class of errors about a cache that can't be opened. Making it again costs only time.
 var ErrDamaged = errors.New("make the cache again by ingest")
 
-// Format is the part of a cache's geometry that is fixed when the cache is made.
+// Format is the part of a cache's geometry that is fixed at its creation.
 type Format struct {
 	Block  int      // bytes of a block: a multiple of 4096, at most 64 MiB
 	Align  int      // samples are padded to a multiple of this many bytes: 64 or 8
-	UUID   [16]byte // of this cache; seeds the checksums of its journals, so that another cache's records never verify
-	Places int      // blocks that fit into the arena, over all directories
+	UUID   [16]byte // of this cache; it seeds the checksums of the journals, so that records of another cache never verify
+	Places int      // blocks in the arena, over all directories
 }
 
 func (f Format) check() error {
@@ -66,7 +66,7 @@ func (f Format) check() error {
 	return nil
 }
 
-// placesIn returns how many of the places lie in directory dir of dirs.
+// placesIn returns the number of places in directory dir of dirs.
 func (f Format) placesIn(dir, dirs int) int {
 	return (f.Places - dir + dirs - 1) / dirs
 }
@@ -101,7 +101,7 @@ func decodeFormat(b []byte) (f Format, dir, dirs int, err error) {
 	if len(b) < 12 || string(b[:8]) != formatMagic {
 		return f, 0, 0, fmt.Errorf("not a cache's FORMAT file: %w", ErrDamaged)
 	}
-	// Of every version the first 64 bytes end in their checksum: so a damaged version is told from another one.
+	// In every version the first 64 bytes end in their checksum. That distinguishes a damaged file from another version.
 	if len(b) >= formatSize && le.Uint64(b[56:]) != xxh3.Hash(b[:56]) {
 		return f, 0, 0, fmt.Errorf("checksum does not match: it is damaged, %w", ErrDamaged)
 	}

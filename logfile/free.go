@@ -7,22 +7,22 @@ import (
 	"sync/atomic"
 )
 
-// noPlace stands for no place of the arena.
+// noPlace means no arena block.
 const noPlace = math.MaxUint32
 
-// freeList holds the places that no block claims, by device (place p lies on device p mod devices), and the writes that wait for one.
-// A block goes to the device with the fewest writes in flight, so that a slow device takes fewer blocks and delays no other. A device that is off takes none.
-// Each device's places are first in, first out: the place that was freed longest ago is overwritten first. After a crash the old
-// journal therefore still finds the samples whose new copies were only in write buffers.
+// freeList holds the arena blocks (places) that no block claims, by device, and the writes that wait for one. Place p is on device p mod
+// devices. A block goes to the device with the fewest writes in flight, so that a slow device gets fewer blocks and does not delay
+// others. A device that is off gets none. Each device's places are first in, first out: the place that was freed first is overwritten
+// first. So after a crash the old journal still finds samples whose new copies were only in write buffers.
 type freeList struct {
-	most int // writes in flight on one device
+	most int // limit of writes in flight on one device
 
 	mu      sync.Mutex // guards the fields that follow; taken after a segment's mu, never before it
 	devices []freePlaces
 	turn    int            // the device that wins a tie
-	guard   func()         // asks for more places to be noted, because only those may be taken; nil: each may be
-	late    bool           // to note them takes too long: others may be taken, too
-	shared  map[uint32]int // places that hold several tails: how many still need them
+	guard   func()         // requests more noted places, because only noted places may be taken; nil: any may be taken
+	late    bool           // noting takes too long: any place may be taken
+	shared  map[uint32]int // places that hold several tails, with the number of tails that still need them
 	waiting []*blockWrite  // not empty only while no place may be taken: none is free, or their devices have enough writes in flight
 	noFrees bool           // no place will be freed: fail instead of waiting
 }
@@ -31,10 +31,10 @@ type freeList struct {
 type freePlaces struct {
 	ring     []uint32
 	head, n  int
-	ready    int  // how many of the first ones are noted
-	noting   int  // how many of those behind them are being noted
+	ready    int  // number of noted places, at the front
+	noting   int  // number of places after these that are being noted
 	inFlight int  // writes
-	off      bool // it takes no blocks
+	off      bool // it gets no blocks
 }
 
 // newFreeList returns a list of the places for which taken is false, in ascending order.
@@ -59,7 +59,7 @@ func (l *freeList) pushLocked(place uint32) {
 	d.n++
 }
 
-// take gives f a place and returns true, or queues f and returns false. If no place can become free it returns true and f has noPlace.
+// take gives f a place and returns true, or queues f and returns false. If no place will ever be free, it returns true and f has noPlace.
 func (l *freeList) take(f *blockWrite) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -74,7 +74,7 @@ func (l *freeList) take(f *blockWrite) bool {
 	return false
 }
 
-// tryTake returns a place if there is one now. The write to it is not counted.
+// tryTake returns a place if one is free now. The write to it is not counted.
 func (l *freeList) tryTake() (uint32, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -82,7 +82,7 @@ func (l *freeList) tryTake() (uint32, bool) {
 	return p, p != noPlace
 }
 
-// tryTakeOn is tryTake for a device, also one that is off.
+// tryTakeOn is tryTake for one device, even if that is off.
 func (l *freeList) tryTakeOn(device int) (uint32, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -92,7 +92,7 @@ func (l *freeList) tryTakeOn(device int) (uint32, bool) {
 	return l.devices[device].popLocked(), true
 }
 
-// hasLocked reports whether a place of a device may be taken. It asks for more before there is none left.
+// hasLocked reports whether a place of a device may be taken. It requests more noted places before none is left.
 func (l *freeList) hasLocked(d *freePlaces) bool {
 	if l.guard != nil && d.ready < (min(l.aheadLocked(d), d.n)+1)/2 {
 		l.guard()
@@ -100,12 +100,12 @@ func (l *freeList) hasLocked(d *freePlaces) bool {
 	return d.n > 0 && (l.guard == nil || l.late || d.ready > 0)
 }
 
-// aheadLocked is how many places of a device are noted ahead. After a crash the samples that lay there before are not found any longer, so there are few if few are free.
+// aheadLocked returns the number of places of a device to note ahead. After a crash, samples in noted places are not found again, so it is small if few places are free.
 func (l *freeList) aheadLocked(d *freePlaces) int {
 	return min(max(4, d.n/8, len(l.waiting)), 4*l.most)
 }
 
-// unready lists the next places that are to be noted, and a generation between those of the blocks that lay there and those of the blocks to come.
+// unready lists the next places to note, and a generation between those of their old blocks and those of their new blocks.
 func (l *freeList) unready(last *atomic.Uint64) (places []uint32, gen uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -119,7 +119,7 @@ func (l *freeList) unready(last *atomic.Uint64) (places []uint32, gen uint64) {
 	return places, last.Load() + 1
 }
 
-// noted lets the places be taken that unready has listed. It returns the writes that got a place, as release does.
+// noted marks the places that unready has listed as noted. It returns the writes that got a place, as release does.
 func (l *freeList) noted() (ready []*blockWrite) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -131,7 +131,7 @@ func (l *freeList) noted() (ready []*blockWrite) {
 	return l.dealLocked()
 }
 
-// goOn lets places be taken that are not noted, until some are again. It returns the writes that got a place, as release does.
+// goOn allows places that are not noted, until some are again. It returns the writes that got a place, as release does.
 func (l *freeList) goOn() (ready []*blockWrite) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -139,7 +139,7 @@ func (l *freeList) goOn() (ready []*blockWrite) {
 	return l.dealLocked()
 }
 
-// unguard lets each place be taken from now on. It returns the writes that got a place, as release does.
+// unguard allows any place from now on. It returns the writes that got a place, as release does.
 func (l *freeList) unguard() (ready []*blockWrite) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -147,8 +147,8 @@ func (l *freeList) unguard() (ready []*blockWrite) {
 	return l.dealLocked()
 }
 
-// pickLocked takes a place on the device with the fewest writes in flight, if these are fewer than most. The device of the place to avoid is used only if
-// no other device has a place.
+// pickLocked takes a place on the device with the fewest writes in flight, if these are fewer than most. It uses the device of the place
+// avoid only if no other device has a place.
 func (l *freeList) pickLocked(most int, avoid uint32) uint32 {
 	best, worse := -1, -1
 	others := false
@@ -187,8 +187,8 @@ func (d *freePlaces) popLocked() uint32 {
 	return p
 }
 
-// hopelessLocked reports whether a write that waits for a place may never get one. While all devices are on, the mover frees as many
-// places as it takes. Places that it frees on a device that is off can't be taken.
+// hopelessLocked reports whether a waiting write may never get a place. While all devices are on, the mover frees as many places as it
+// takes. Places that it frees on a device that is off can't be taken.
 func (l *freeList) hopelessLocked() bool {
 	some := l.noFrees
 	for i := range l.devices {
@@ -201,7 +201,7 @@ func (l *freeList) hopelessLocked() bool {
 	return some
 }
 
-// share notes that n tails lie in place; each of them will release it.
+// share notes that n tails are in one place. Each of them will release it.
 func (l *freeList) share(place uint32, n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -210,8 +210,8 @@ func (l *freeList) share(place uint32, n int) {
 	}
 }
 
-// release takes back places and returns the waiting writes that now have one; the caller launches them when it holds no lock. noPlace is
-// ignored.
+// release returns places to the list, and returns the waiting writes that now have one. The caller launches them when it holds no lock.
+// It ignores noPlace.
 func (l *freeList) release(places ...uint32) (ready []*blockWrite) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -237,7 +237,7 @@ func (l *freeList) landed(place uint32) (ready []*blockWrite) {
 	return l.dealLocked()
 }
 
-// turnOff sets whether a device takes no blocks. It returns the writes that got a place, as release does.
+// turnOff sets whether a device gets no blocks. It returns the writes that got a place, as release does.
 func (l *freeList) turnOff(device int, off bool) (ready []*blockWrite) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -245,7 +245,7 @@ func (l *freeList) turnOff(device int, off bool) (ready []*blockWrite) {
 	return l.dealLocked()
 }
 
-// setNoFrees sets whether no place will be freed from now on: then waiting writes fail. It returns the writes to launch, as release does.
+// setNoFrees sets whether no place will be freed from now on, so that waiting writes fail. It returns the writes to launch, as release does.
 func (l *freeList) setNoFrees(none bool) (ready []*blockWrite) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -253,7 +253,7 @@ func (l *freeList) setNoFrees(none bool) (ready []*blockWrite) {
 	return l.dealLocked()
 }
 
-// dealLocked gives places to waiting writes and returns those writes. Writes that can never get a place are among them, with noPlace.
+// dealLocked gives places to waiting writes and returns these writes. They include writes that can never get a place, with noPlace.
 func (l *freeList) dealLocked() (ready []*blockWrite) {
 	for len(l.waiting) > 0 {
 		f := l.waiting[0]
@@ -275,7 +275,7 @@ func (l *freeList) cancel(match func(f *blockWrite) bool) []*blockWrite {
 	return l.cancelLocked(match)
 }
 
-// cancelPlaceless is cancel, but for the first writes that wait: as many as there are places that they can take once fewer writes are in flight.
+// cancelPlaceless is cancel without the first waiting writes, for which places are free as soon as fewer writes are in flight.
 func (l *freeList) cancelPlaceless(match func(f *blockWrite) bool) []*blockWrite {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -312,7 +312,7 @@ func (l *freeList) len() (n int) {
 	return n
 }
 
-// unclaimed counts the free places that can be taken and that no write waits for; it is negative if more writes wait.
+// unclaimed returns the free places that can be taken, minus the waiting writes. It may be negative.
 func (l *freeList) unclaimed() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -325,7 +325,7 @@ func (l *freeList) unclaimed() int {
 	return n
 }
 
-// writable reports whether a device takes blocks.
+// writable reports whether any device gets blocks.
 func (l *freeList) writable() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

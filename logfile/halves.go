@@ -9,9 +9,9 @@ import (
 	"lcache/internal/disk/blockio"
 )
 
-// Begin starts an empty Logfile in half 0 or 1, which must hold none, or an empty one. Its journal replaces the old one's at once.
-// starts has one number more than there are segments: segment k takes at most starts[k+1]-starts[k] samples; it is kept.
-// Zero fields Block and Align of h are filled in.
+// Begin starts an empty Logfile A (half 0) or B (half 1). There must be none, or an empty one. The new journal replaces the old one at
+// once. starts has one entry more than there are segments: segment k takes at most starts[k+1]-starts[k] samples. Begin keeps the
+// slice. It fills in Block and Align of h if they are 0.
 func (s *Store) Begin(half int, h Header, starts []uint64) (*Logfile, error) {
 	if half != 0 && half != 1 {
 		return nil, fmt.Errorf("begin logfile: there is no half %d", half)
@@ -23,7 +23,7 @@ func (s *Store) Begin(half int, h Header, starts []uint64) (*Logfile, error) {
 	return s.begin(half, h)
 }
 
-// begin starts an empty log, which is a Logfile or packages.
+// begin starts an empty log: a Logfile or packages.
 func (s *Store) begin(half int, h Header) (*Logfile, error) {
 	if s.readOnly {
 		return nil, fmt.Errorf("begin logfile in half %d: %w", half, ErrReadOnly)
@@ -52,7 +52,7 @@ func (s *Store) begin(half int, h Header) (*Logfile, error) {
 	}
 	expect := int64(s.format.Places)*int64(recordSize(1)) + int64(h.Starts[h.Segments]-h.Starts[0])*4
 	if half == PackageHalf {
-		expect = s.format.rewriteSlack() // it grows by rewriting
+		expect = s.format.rewriteSlack() // it grows when it is rewritten
 	}
 	l.journal, err = beginJournal(s.journalPath(half), &h, l.gen, s.format.seed(), expect, s.trace)
 	if err != nil {
@@ -65,7 +65,7 @@ func (s *Store) begin(half int, h Header) (*Logfile, error) {
 	return l, err
 }
 
-// poolFor gives l the buffers of its half, larger ones if those do not suffice.
+// poolFor gives l the write buffers of its half. It makes larger ones if those are too few.
 func (s *Store) poolFor(l *Logfile) error {
 	need := int(l.head.Segments) + s.spare
 	if l.half == PackageHalf {
@@ -92,13 +92,13 @@ func (s *Store) poolFor(l *Logfile) error {
 	return nil
 }
 
-// freePools unmaps the outgrown write buffers that are not in use.
+// freePools unmaps replaced write buffers that are not in use.
 func (s *Store) freePools() {
 	s.outgrown = slices.DeleteFunc(s.outgrown, func(p *pool) bool {
 		if !p.idle() {
 			return false
 		}
-		_ = s.io.Unregister(p.mem) // an error says that the caller had not registered them
+		_ = s.io.Unregister(p.mem) // an error means that the caller had not registered them
 		if err := blockio.Free(p.mem); err != nil {
 			s.log.Warn("free write buffers", "err", err)
 		}
@@ -125,8 +125,8 @@ func (s *Store) isClosed() bool {
 	return s.closed
 }
 
-// Drop frees all places of the Logfile in a half and forgets it, its journal too. Reads of it in flight may return other bytes than were
-// asked for; later calls of its methods find no blocks.
+// Drop frees all arena blocks of a Logfile, and deletes its journal. Reads of it in flight may return wrong bytes. Later calls of its
+// methods find no blocks.
 func (s *Store) Drop(half int) error {
 	if half != 0 && half != 1 {
 		return fmt.Errorf("drop logfile: there is no half %d", half)
@@ -151,16 +151,16 @@ func (s *Store) drop(half int) error {
 	return nil
 }
 
-// dispose ends a Logfile that has left its half.
+// dispose ends a Logfile that was removed from its half.
 func (s *Store) dispose(l *Logfile) error {
 	l.end.Do(func() { close(l.done) })
 	for seg := range l.segs {
 		sg := &l.segs[seg]
-		sg.lock <- struct{}{} // an Append that waits was woken by done
+		sg.lock <- struct{}{} // done has woken a waiting Append
 		l.freeUpTo(seg, l.Blocks(seg))
 		sg.leave()
 	}
 	l.journal.dropped.Store(true)
-	// Now no block is alive, and only with a living block the arrival lists are touched.
+	// Now there are no blocks, and the arrival lists are used only while there is one.
 	return errors.Join(l.journal.close(), unmapIndices(l.arr))
 }

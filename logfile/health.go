@@ -6,31 +6,31 @@ import (
 )
 
 const (
-	// asideErrors errors within asideWindow put a device aside; so does no answer for Options.Deadline.
+	// asideErrors errors within asideWindow quarantine a device, and so does no answer for Options.Deadline.
 	asideErrors = 3
 	asideWindow = time.Minute
 
-	// hungTicks ticks in a row in which something was in flight and nothing came back are a deadline: ticks are counted and not time,
-	// so that a process that was stopped for a while does not blame its disks.
+	// hungTicks consecutive ticks with transfers in flight and none completed are a deadline. Ticks are counted instead of time, so that a
+	// process that was stopped for a while does not blame its disks.
 	hungTicks = 7
 
-	// patientWrites is the ratio of a write's deadline to a read's: a write may have to wait until the device has flushed its cache.
+	// patientWrites is the ratio of a write's deadline to a read's, because a write may wait for the device to flush its cache.
 	patientWrites = 2
 
 	// mostProbeWait bounds the wait between two probes, in units of the first wait.
 	mostProbeWait = 64
 )
 
-// health is the state of one direction, reading or writing, of a device:
+// health is the state of one direction of a device, reading or writing:
 //
-//	normal ── three errors in a minute, or nothing comes back by the deadline ──▶ aside ── a probe is right ──▶ normal
+//	normal ── three errors in a minute, or nothing completes by the deadline ──▶ aside ── a probe succeeds ──▶ normal
 //
-// While a device is aside the Store only probes it, after a wait that doubles from probe to probe. The wait begins again with the first one
-// only if the device stayed normal for longer than the last wait: an unstable device is probed more and more rarely, but never
-// given up. Reading and writing are two states because a file system that turned read-only can still be read.
+// While a device is aside (quarantined), the Store only probes it. The wait doubles from probe to probe. It starts over with the first
+// one only if the device stayed normal for longer than the last wait. So an unstable device is probed more and more rarely, but never
+// abandoned. Reading and writing have separate states because a file system that turned read-only can still be read.
 type health struct {
-	most     int           // errors within asideWindow that put it aside
-	patience int           // ticks that make a hang
+	most     int           // errors within asideWindow that quarantine it
+	patience int           // ticks without a completion that count as a hang
 	first    time.Duration // wait for the first probe
 
 	mu       sync.Mutex // guards the fields that follow
@@ -39,34 +39,34 @@ type health struct {
 	recent   []time.Time   // of the last errors, at most `most`
 	errors   uint64
 	asides   uint64
-	last     error // why it was put aside last, or the last error
+	last     error // why it was quarantined last, or the last error
 	inFlight int   // transfers
 	ended    bool  // a transfer ended since the last tick
-	idle     int   // ticks in a row in which no transfer ended
+	idle     int   // consecutive ticks without a completion
 	wait     time.Duration
 	next     time.Time // the next probe
-	back     time.Time // when it was taken back
+	back     time.Time // end of the last quarantine
 }
 
 func newHealth(most, patience int, first time.Duration) *health {
 	return &health{most: most, patience: patience, first: first, gone: make(chan struct{})}
 }
 
-// isAside reports whether nothing is to be asked.
+// isAside reports whether the device is quarantined.
 func (h *health) isAside() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.aside
 }
 
-// left is closed when the device is aside.
+// left returns a channel that is closed while the device is quarantined.
 func (h *health) left() <-chan struct{} {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.gone
 }
 
-// began notes a transfer.
+// began counts a transfer.
 func (h *health) began() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -75,7 +75,7 @@ func (h *health) began() {
 	}
 }
 
-// done notes a transfer's end, and reports whether that has put the device aside.
+// done counts a transfer's end, and reports whether that quarantined the device.
 func (h *health) done(now time.Time, err error) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -97,7 +97,7 @@ func (h *health) done(now time.Time, err error) bool {
 	return true
 }
 
-// tick looks for a hang, and reports whether that has put the device aside.
+// tick looks for a hang, and reports whether that quarantined the device.
 func (h *health) tick(now time.Time, hung error) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -114,7 +114,7 @@ func (h *health) tick(now time.Time, hung error) bool {
 	return true
 }
 
-// put puts the device aside for a reason of the caller's.
+// put quarantines the device for the caller's reason.
 func (h *health) put(now time.Time, why error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -141,7 +141,7 @@ func (h *health) due(now time.Time) bool {
 	return h.aside && !now.Before(h.next)
 }
 
-// probed takes the device back, or waits twice as long for the next probe.
+// probed ends the quarantine, or doubles the wait for the next probe.
 func (h *health) probed(now time.Time, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -161,7 +161,7 @@ func (h *health) probed(now time.Time, err error) {
 	h.recent, h.idle, h.ended = h.recent[:0], 0, false
 }
 
-// report returns the state for a status page.
+// report returns the state for the status document.
 func (h *health) report() (aside bool, errors, asides uint64, last error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// HungError names an operation that a file or device of the cache did not finish in time. The operation may still finish: until the process ends no memory that the
-// Store was given may be unmapped, and the directories' locks are kept.
+// HungError names an operation that a file or device of the cache did not finish in time. The operation may still finish. Until the
+// process ends, no memory that the Store has may be unmapped, and the directories stay locked.
 type HungError struct {
 	What string // "fdatasync of /cache/journal-0"
 	Err  error  // why the wait ended
@@ -18,8 +18,8 @@ func (e *HungError) Error() string {
 
 func (e *HungError) Unwrap() error { return e.Err }
 
-// Within runs f on a goroutine of its own and waits for it until ctx ends. Then the error is a *HungError and f goes on by itself: a system
-// call that waits for a disk can't be cancelled.
+// Within runs f on a goroutine of its own and waits for it until ctx ends. The error is then a *HungError, and f continues: a system call
+// that waits for a disk can't be cancelled.
 func Within(ctx context.Context, what string, f func() error) error {
 	result := make(chan error, 1)
 	go func() { result <- f() }()
@@ -31,7 +31,7 @@ func Within(ctx context.Context, what string, f func() error) error {
 	}
 }
 
-// turn is a lock that can be waited for until a context ends.
+// turn is a lock with waits that a context can end.
 type turn chan struct{}
 
 func newTurn() turn { return make(turn, 1) }

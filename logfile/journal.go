@@ -13,11 +13,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxUnwritten bounds the records kept in memory for a journal that can't be written. Further records are dropped: their blocks are read from the
-// source again after a restart.
+// maxUnwritten bounds the records in memory for a journal that can't be written. Further records are dropped: after a restart their
+// samples come from the source.
 const maxUnwritten = 64 << 20
 
-// journal is the file of one Logfile, and the records that are still to be written to it.
+// journal is the file of one Logfile, and the records that are not written to it yet.
 type journal struct {
 	seed  uint64
 	path  string // for errors
@@ -27,16 +27,16 @@ type journal struct {
 	pending []byte
 
 	wmu      sync.Mutex // guards the fields that follow, and the file; taken before mu
-	f        *os.File   // nil if it can't be written: then records are dropped
+	f        *os.File   // nil if it can't be written: records are dropped
 	off      int64      // where the next record goes
 	batch    []byte     // written by the last flush; its memory becomes pending again
 	unsynced bool       // written since the last sync
 
-	live atomic.Int64 // bytes of the records of living blocks, about; of packages only
+	live atomic.Int64 // bytes of the records of live blocks, approximately; only for packages
 
-	broken  atomic.Pointer[error] // the first sync, of arena or journal, that failed
-	dropped atomic.Bool           // its Logfile is dropped: its records are useless
-	closed  atomic.Bool           // f is nil, for those who don't hold wmu
+	broken  atomic.Pointer[error] // the first failed sync, of arena or journal
+	dropped atomic.Bool           // its Logfile is dropped: its records are not needed
+	closed  atomic.Bool           // f is nil; for readers without wmu
 }
 
 // add queues a record.
@@ -48,7 +48,7 @@ func (j *journal) add(r *record, indices []sample.Index) {
 	}
 }
 
-// flush writes the queued records. Records that could not be written are queued again.
+// flush writes the queued records. Records that can't be written are queued again.
 func (j *journal) flush() (n int, err error) {
 	j.wmu.Lock()
 	defer j.wmu.Unlock()
@@ -88,7 +88,7 @@ func (j *journal) sync() error {
 	j.wmu.Lock()
 	defer j.wmu.Unlock()
 	_, err := j.flushLocked()
-	if !j.unsynced || j.f == nil { // closed after the caller had looked
+	if !j.unsynced || j.f == nil { // it was closed after the caller looked
 		return err
 	}
 	j.unsynced = false
@@ -114,7 +114,7 @@ func fdatasync(f *os.File) error {
 	}
 }
 
-// fail notes that a sync failed, so that blocks or records of this journal may not be durable.
+// fail records that a sync failed, so that blocks or records of this journal may not be durable.
 func (j *journal) fail(err error) { j.broken.CompareAndSwap(nil, &err) }
 
 func (j *journal) failure() error {
@@ -124,13 +124,13 @@ func (j *journal) failure() error {
 	return nil
 }
 
-// close does not wait for a write or a sync under way, which may hang: the file is closed behind it.
+// close does not wait for a write or sync in progress, which may hang. The file is closed after it.
 func (j *journal) close() error {
 	if !j.wmu.TryLock() {
 		go func() {
 			j.wmu.Lock()
 			defer j.wmu.Unlock()
-			_ = j.closeLocked() // the data's errors came from the sync
+			_ = j.closeLocked() // the sync has reported the errors of the data
 		}()
 		return nil
 	}
@@ -148,14 +148,14 @@ func (j *journal) closeLocked() error {
 	return f.Close()
 }
 
-// beginJournal puts a journal with only a header in the place of path's old one.
+// beginJournal replaces the journal at path by one with only a header.
 func beginJournal(path string, h *Header, gen, seed uint64, expect int64, trace durable.Trace) (*journal, error) {
 	v, err := trace.Begin(path)
 	if err != nil {
 		return nil, fmt.Errorf("begin journal: %w", err)
 	}
 	head := encodeHeader(h, gen, seed)
-	// Reserved now, so that a disk that others fill later does not cost us the records. Where that is not possible, so be it.
+	// Reserve the space now, so that records fit even if other programs fill the disk later. It is not needed, so errors are ignored.
 	_ = durable.Fallocate(v.File, unix.FALLOC_FL_KEEP_SIZE, int64(len(head))+expect)
 	if _, err = v.Write(head); err == nil {
 		err = v.Commit()

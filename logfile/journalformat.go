@@ -27,24 +27,24 @@ import (
 //	| u32    | u32    | u64        | u32   | u32     | u32      | u32   | u32| u32  | u32   | u32   | u32 × count   | → 8 | u64      |
 //	+--------+--------+------------+-------+---------+----------+-------+----+------+-------+-------+---------------+-----+----------+
 //
-// A record stands alone: it locates its samples without the records around it. So a lost record costs its own block only, reading
-// goes on behind it, and the order in which blocks happened to finish does not matter. Sequence is the block's number in its
-// segment; at and used are bytes within the place: 0 and the block's size, except for tails, many of which share a place.
-// first is where the first sample that begins in this block begins, counted from the start of the block; used if none does. The bytes
-// before it belong to a sample that begins in an earlier block. The lengths of samples are the manifest's.
+// A record is self-contained: it locates its samples without other records. So a lost record costs only its own block, reading continues
+// after it, and the order in which blocks finish does not matter. Sequence is the block's number in its segment. at and used are bytes
+// within the place: 0 and the block's size, except for tails, several of which share a place. first is the offset in the block of the
+// first sample that begins there, or used if none does. The bytes before it belong to a sample that begins in an earlier block. The
+// manifest has the lengths of samples.
 //
-// The journal of packages is of version 2. There the header has, in place of the 0, how many packages are filled at once, and a record's epoch is its
-// package's round: see [Packages].
+// The journal of packages has version 2. In its header, the number of open packages replaces the 0, and a record's epoch is the round of
+// its package: see [Packages].
 //
-// A record whose used is 0 and whose place is 2³²-1 says that all blocks of the segment before sequence are freed. Only a clean stop writes
-// those: after a crash the places that were freed last, and are not yet written over, are better found again, because the newer
-// copies of their samples may have been in memory.
+// A record with used 0 and place 2³²-1 means that all blocks of the segment before sequence are freed. Only a clean stop writes such
+// records. After a crash it is better to find recently freed blocks again if they are not overwritten, because newer copies of their
+// samples may have been only in memory.
 const (
 	journalMagic   = "LCACHEJ\n"
 	journalVersion = 1
 	packsVersion   = 2 // of the journal of packages
 	headerFixed    = 88
-	recordMagic    = 0x314a4c7f // bytes 7f 'L' 'J' '1': a run of zeros is no record
+	recordMagic    = 0x314a4c7f // bytes 7f 'L' 'J' '1': a run of zeros is not a record
 	recordFixed    = 48
 	checksumSize   = 8
 
@@ -53,17 +53,17 @@ const (
 
 var errNoRecord = errors.New("not a record")
 
-// Header says which samples, in which geometry, a Logfile was begun for.
+// Header describes the manifest, order and geometry of a Logfile.
 type Header struct {
 	Fingerprint   sample.Fingerprint // of the manifest whose indices the journal names
-	Key           [16]byte           // the caller's name for the order; opaque here
+	Key           [16]byte           // the caller's name for the order
 	Epoch         uint32
 	Segments      uint32
 	SegmentBlocks uint32   // capacity of a segment, in blocks
 	Align         uint32   // as in Format
 	Block         uint32   // as in Format
 	Starts        []uint64 // len Segments+1: segment k holds at most Starts[k+1]-Starts[k] samples
-	Open          uint32   // how many packages are filled at once; 0: a Logfile
+	Open          uint32   // number of open packages; 0: a Logfile
 }
 
 // version returns the version of the journal.
@@ -77,7 +77,7 @@ func (h *Header) version() uint32 {
 // record is one block, or one tail, in the journal.
 type record struct {
 	generation         uint64
-	epoch              uint32 // of a package: its round
+	epoch              uint32 // for a package: its round
 	segment, sequence  uint32
 	place, at          uint32
 	used, first, count uint32
@@ -97,7 +97,7 @@ func headerSize(segments int) int { return up8(headerFixed+4*segments) + checksu
 
 func recordSize(count int) int { return up8(recordFixed+4*count) + checksumSize }
 
-// recordLimit is the length of the longest record that blocks of this format can need.
+// recordLimit returns the length of the longest possible record of this format.
 func (f Format) recordLimit() int { return recordSize(f.Block / f.Align) }
 
 func encodeHeader(h *Header, generation, seed uint64) []byte {
@@ -120,7 +120,7 @@ func encodeHeader(h *Header, generation, seed uint64) []byte {
 	return b
 }
 
-// headerLength reads from the first headerFixed bytes how long the whole header is.
+// headerLength returns the length of the whole header, from its first headerFixed bytes.
 func headerLength(b []byte) (int, error) {
 	le := binary.LittleEndian
 	if len(b) < headerFixed || string(b[:8]) != journalMagic {
@@ -163,7 +163,7 @@ func decodeHeader(b []byte, seed uint64) (h *Header, generation uint64, err erro
 	return h, le.Uint64(b[16:]), nil
 }
 
-// appendRecord encodes r, whose samples are given apart because they are not encoded yet.
+// appendRecord encodes r. The samples are a separate argument because they are not encoded yet.
 func appendRecord(dst []byte, r *record, indices []sample.Index, seed uint64) []byte {
 	le := binary.LittleEndian
 	begin, n := len(dst), recordSize(len(indices))
@@ -182,7 +182,7 @@ func appendRecord(dst []byte, r *record, indices []sample.Index, seed uint64) []
 	return le.AppendUint64(dst, checksum(dst[begin:], seed))
 }
 
-// recordLength reads from the first eight bytes how long a record claims to be; limit bounds the answer.
+// recordLength returns the claimed length of a record, from its first eight bytes. It is at most limit.
 func recordLength(b []byte, limit int) (int, error) {
 	le := binary.LittleEndian
 	if le.Uint32(b) != recordMagic {
@@ -195,7 +195,7 @@ func recordLength(b []byte, limit int) (int, error) {
 	return n, nil
 }
 
-// decodeRecord fills r from b, which has the length that recordLength said; r.indices points into b.
+// decodeRecord decodes b into r. recordLength has returned the length of b. r.indices points into b.
 func decodeRecord(b []byte, r *record, seed uint64) error {
 	le := binary.LittleEndian
 	n := len(b)

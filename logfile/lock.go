@@ -16,17 +16,17 @@ import (
 	"lcache/internal/trust"
 )
 
-// LockFile is the right to use a cache directory. The kernel takes it back when the process ends, however it ends.
+// LockFile is the lock of a cache directory. The kernel releases it when the process ends for any reason.
 type LockFile struct {
 	f         *os.File
 	isStopped atomic.Bool
 }
 
-// BusyError says that another process holds a cache directory.
+// BusyError reports that another process holds a cache directory.
 type BusyError struct {
 	Dir  string
 	Pid  int       // 0 if the holder has not written it yet
-	Ends time.Time // when the holder ends by itself unless a client comes; zero: it does not
+	Ends time.Time // when the holder exits if no client connects; zero: never
 }
 
 func (e *BusyError) Error() string {
@@ -37,13 +37,13 @@ func (e *BusyError) Error() string {
 	return fmt.Sprintf("%s is in use by process %d%s: stop it with lcache stop %d, or use another cache", e.Dir, e.Pid, left, e.Pid)
 }
 
-// Words of the file's second line. The first is there while the holder waits for a client, and the second once it was told to end.
+// Words of the file's second line. The first is there while the holder waits for a client, and the second after it was told to stop.
 const (
 	endsWord    = "ends "
 	stoppedWord = "stopped"
 )
 
-// Lock takes the cache directory dir for this process, until Close or the process's end. If another one holds it the error is a *BusyError.
+// Lock locks the cache directory dir for this process, until Close or the process's end. If another process holds it, the error is a *BusyError.
 func Lock(dir string) (*LockFile, error) {
 	path := filepath.Join(dir, lockName)
 	for {
@@ -51,7 +51,7 @@ func Lock(dir string) (*LockFile, error) {
 		if err != nil || l.isAt(path) {
 			return l, err
 		}
-		_ = l.Close() // the holder before has removed the file
+		_ = l.Close() // the previous holder has removed the file
 	}
 }
 
@@ -60,7 +60,7 @@ func lock(dir, path string) (*LockFile, error) {
 	if err != nil {
 		return nil, fmt.Errorf("lock cache directory: %w%s", err, lockAdvice(err))
 	}
-	// flock belongs to the open file, not to the process: a second Lock in the same process is refused too.
+	// flock belongs to the open file, not to the process: a second Lock in the same process fails too.
 	if err := flock(f); err != nil {
 		defer f.Close()
 		if errors.Is(err, unix.EWOULDBLOCK) {
@@ -74,7 +74,7 @@ func lock(dir, path string) (*LockFile, error) {
 	return l, nil
 }
 
-// lockAdvice says what to do about a lock file that can't be opened.
+// lockAdvice returns advice for a lock file that can't be opened.
 func lockAdvice(err error) string {
 	switch {
 	case errors.Is(err, unix.EACCES):
@@ -85,8 +85,8 @@ func lockAdvice(err error) string {
 	return ""
 }
 
-// SetEnds writes who holds the directory, and when that process will end by itself; zero: it will not. What is written is for people. A full disk must not
-// keep a cache from being served, so errors are ignored.
+// SetEnds writes the holder of the directory, and when it will exit; zero: never. People read this. Errors are ignored, because a full
+// disk must not keep a cache from being served.
 func (l *LockFile) SetEnds(at time.Time) {
 	switch {
 	case l.isStopped.Load():
@@ -97,28 +97,28 @@ func (l *LockFile) SetEnds(at time.Time) {
 	}
 }
 
-// SetStopped writes that this process was told to end, which stays there when it has ended. Clients that could start a server of their own then wait a moment
-// for another one. They count from the file's time.
+// SetStopped writes that this process was told to stop. The line stays after its end. Clients that could start a server then wait a
+// moment for another one to start. They measure from the file's time.
 func (l *LockFile) SetStopped() {
 	if !l.isStopped.Swap(true) {
 		l.write(stoppedWord + "\n")
 	}
 }
 
-// write writes the second line behind the number of this process.
+// write writes the second line after the pid.
 func (l *LockFile) write(second string) {
 	text := strconv.Itoa(os.Getpid()) + "\n" + second
 	_, _ = l.f.WriteAt([]byte(text), 0)
 	_ = l.f.Truncate(int64(len(text)))
 }
 
-// Close gives the directory back. The file stays.
+// Close unlocks the directory. The file stays.
 func (l *LockFile) Close() error { return l.f.Close() }
 
-// Remove removes the file. The lock is held until Close; then a process that opened the file before takes it again by its name.
+// Remove removes the file. The lock is held until Close. A process that has opened the old file then locks the path again.
 func (l *LockFile) Remove() error { return os.Remove(l.f.Name()) }
 
-// isAt reports whether the locked file is the one that other processes find.
+// isAt reports whether path still leads to the locked file.
 func (l *LockFile) isAt(path string) bool {
 	mine, err1 := l.f.Stat()
 	there, err2 := os.Stat(path)
@@ -141,7 +141,7 @@ func readHolder(f *os.File) (pid int, ends time.Time) {
 	pid, _ = strconv.Atoi(strings.TrimSpace(first))
 	if at, found := strings.CutPrefix(rest, endsWord); found {
 		at, _, _ = strings.Cut(at, "\n")
-		ends, _ = time.Parse(time.RFC3339Nano, at) // half of a line is no time
+		ends, _ = time.Parse(time.RFC3339Nano, at) // a partly written line has no valid time
 	}
 	return pid, ends
 }

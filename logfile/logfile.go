@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Classes of errors that a caller acts on.
+// Classes of errors that callers act on.
 var (
 	ErrFull   = errors.New("segment is full")              // Append: no room in the string or in the arrival list
 	ErrHole   = errors.New("block could not be kept")      // a read: it was never written, or is lost
@@ -24,45 +24,45 @@ var (
 	ErrReadOnly = errors.New("the cache was opened to be read only") // Begin, Drop, Append
 )
 
-// Logfile is the log of one epoch: segments, each a string of bytes that grows by Append and is read by block or by place. [Packages] are one, too.
+// Logfile is the log of one epoch: segments, each a string of bytes that grows by Append and is read by block or with random reads. The log of [Packages] is also a Logfile.
 type Logfile struct {
 	s       *Store
 	half    int // 0 or 1; PackageHalf: its segments are packages
 	head    Header
 	gen     uint64
 	segs    []segment
-	arr     []sample.Index // arrival lists, mapped; that of segment k begins at head.Starts[k]-head.Starts[0]
+	arr     []sample.Index // arrival lists, mapped; the list of segment k begins at head.Starts[k]-head.Starts[0]
 	pool    *pool
 	journal *journal
 	done    chan struct{} // closed when Drop or Close begin
 	end     sync.Once
-	held    atomic.Int64 // blocks that are in a buffer or have a place
+	held    atomic.Int64 // blocks in a buffer or in the arena
 	writes  gauge        // full blocks not yet on disk
 
 	written [][]uint64 // by segment and block: see Written
 }
 
-// segment is one segment's blocks and arrival list. Lock order: lock, then mu, then the free list's and the journal's. The completion of a write takes mu only, so
-// that it never waits for an Append that waits for a buffer.
+// segment has one segment's blocks and arrival list. Lock order: lock, mu, then the mutexes of the free list and the journal. The
+// completion of a write takes only mu, so it never waits for an Append that waits for a buffer.
 type segment struct {
 	lock chan struct{} // full while an Append, or a write or release of the open buffer, is in progress; held while waiting for buffers
 
 	mu     sync.Mutex // guards the fields that follow; never held while waiting
-	round  uint32     // of a package; else the epoch, as its records have it
+	round  uint32     // of a package; for a Logfile the epoch, as in its records
 	blocks []block
 	n      uint32    // length of the arrival list
 	freed  int       // blocks before this one are freed
-	old    diskTail  // of the open buffer
+	old    diskTail  // copy of the open buffer
 	back   *readBack // in flight, of the short last block
 }
 
-// block is 20 bytes, so that a million of them are no burden.
+// block takes 20 bytes, so a million of them are no problem.
 type block struct {
-	place uint32 // of the arena; while the bytes are in memory, the number of the write buffer
+	place uint32 // arena block; while the bytes are in memory, the number of the write buffer
 	ord   uint32 // position in the arrival list of the first sample that begins here or later
-	first uint32 // where in the block that sample begins
+	first uint32 // offset of that sample in the block
 	used  uint32 // bytes
-	at    uint16 // where in the place it lies, in units of 4096 bytes; not 0 only for tails
+	at    uint16 // offset in the arena block, in units of 4096 bytes; not 0 only for tails
 	state state
 }
 
@@ -71,7 +71,7 @@ type state uint8
 const (
 	stateHole     state = iota // lost
 	stateOpen                  // being filled
-	stateInFlight              // full, waiting for its place or being written
+	stateInFlight              // full: waiting for an arena block, or being written
 	stateDisk                  // written
 	stateFreed
 )
@@ -79,7 +79,7 @@ const (
 func (s state) inMemory() bool { return s == stateOpen || s == stateInFlight }
 func (s state) alive() bool    { return s.inMemory() || s == stateDisk }
 
-// newLogfile makes one without blocks; its journal and pool are still to be set.
+// newLogfile makes a Logfile without blocks. The caller must set its journal and pool.
 func newLogfile(s *Store, half int, head Header, gen uint64) (*Logfile, error) {
 	k := int(head.Segments)
 	n := head.Starts[k] - head.Starts[0]
@@ -96,7 +96,7 @@ func newLogfile(s *Store, half int, head Header, gen uint64) (*Logfile, error) {
 	return l, nil
 }
 
-// check returns why a Logfile of this shape can't be kept in the arena.
+// check returns an error if the arena can't hold a Logfile of this shape.
 func (h *Header) check(f Format) error {
 	switch {
 	case int(h.Block) != f.Block || int(h.Align) != f.Align:
@@ -137,17 +137,17 @@ func unmapIndices(arr []sample.Index) error {
 	return nil
 }
 
-// Header returns the Header that the Logfile was begun with. Its Starts must not be changed.
+// Header returns the Header of the Logfile. Callers must not change its Starts.
 func (l *Logfile) Header() Header { return l.head }
 
-// Half is 0 or 1, and PackageHalf for packages.
+// Half is 0 for Logfile A, 1 for B, and PackageHalf for packages.
 func (l *Logfile) Half() int { return l.half }
 
-// Generation says which Logfile is older: that with the smaller one. Block writes draw from the same counter.
+// Generation orders Logfiles: the older one has the smaller number. Block writes use the same counter.
 func (l *Logfile) Generation() uint64 { return l.gen }
 
-// Written returns the generation of the block that has offset off of a segment, if the block was recovered, else 0. Of two copies of a sample the one with the larger generation was written
-// last. It is for the caller of Open, until ForgetWritten.
+// Written returns the generation of the block at offset off of a segment if the block was recovered, else 0. Of two copies of a sample,
+// the one with the larger generation was written last. It is for the caller of Open, until ForgetWritten.
 func (l *Logfile) Written(seg int, off uint64) uint64 {
 	if l.written == nil {
 		return 0
@@ -155,24 +155,24 @@ func (l *Logfile) Written(seg int, off uint64) uint64 {
 	return l.written[seg][off/uint64(l.head.Block)]
 }
 
-// ForgetWritten gives back the memory for what Written returns.
+// ForgetWritten frees the memory of Written's results.
 func (s *Store) ForgetWritten() {
 	for _, l := range s.all() {
 		l.written = nil
 	}
 }
 
-// Buffers is the memory that all writes come from, to be registered with the engine before the first Append. It stays mapped until the
-// Store is closed, or a Logfile that needs more is begun in this half; later Logfiles of the half use it again.
+// Buffers is the memory of all write buffers. Register it with the engine before the first Append. It stays mapped until the Store is
+// closed, or until a Logfile that needs more begins in this half. Later Logfiles of the half reuse it.
 func (l *Logfile) Buffers() []byte { return l.pool.mem }
 
-// Empty reports whether it holds no block, on disk or in memory. Then Begin may take its half.
+// Empty reports whether it has no block, on disk or in memory. Begin may then reuse its half.
 func (l *Logfile) Empty() bool { return l.held.Load() == 0 }
 
-// Held is how many bytes its blocks have, on disk or in memory, whole or not.
+// Held returns the bytes of its blocks, on disk or in memory, full or not.
 func (l *Logfile) Held() uint64 { return uint64(l.held.Load()) * uint64(l.head.Block) }
 
-// open returns how many bytes lie in blocks that are not full.
+// open returns the bytes in blocks that are not full.
 func (l *Logfile) open() (n int64) {
 	for k := range l.segs {
 		sg := &l.segs[k]
@@ -185,7 +185,7 @@ func (l *Logfile) open() (n int64) {
 	return n
 }
 
-// Blocks returns the length of a segment's string in blocks, rounded up: lost, freed and unwritten ones included.
+// Blocks returns the length of a segment's string in blocks, rounded up. Lost, freed and unwritten blocks count.
 func (l *Logfile) Blocks(seg int) int {
 	sg := &l.segs[seg]
 	sg.mu.Lock()
@@ -193,7 +193,7 @@ func (l *Logfile) Blocks(seg int) int {
 	return len(sg.blocks)
 }
 
-// Length returns how many bytes the segment's string has; the next sample is appended there, or at the next block's start if the last one
+// Length returns the bytes of a segment's string. The next sample is appended there, or at the start of the next block if the last one
 // is lost or freed.
 func (l *Logfile) Length(seg int) uint64 {
 	sg := &l.segs[seg]
@@ -216,7 +216,7 @@ func (l *Logfile) arrivals(seg int) []sample.Index {
 	return l.arr[l.head.Starts[seg]-base : l.head.Starts[seg+1]-base]
 }
 
-// enter takes the right to append to a segment.
+// enter locks a segment for appending.
 func (l *Logfile) enter(ctx context.Context, sg *segment) error {
 	select {
 	case <-l.done:

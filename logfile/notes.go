@@ -2,9 +2,10 @@ package logfile
 
 import "context"
 
-// A place is noted in the table of places before it is overwritten, so that after a kill -9 no older record of it is believed. The free list has some places noted ahead, so that no write waits for that.
+// An arena block is noted in the table of places before it is overwritten, so that after a kill -9 no older record of it is accepted. The
+// free list has some blocks noted ahead, so no write waits for the table.
 
-// askForPlaces asks for more places to be noted. It never waits.
+// askForPlaces requests more noted places. It never waits.
 func (s *Store) askForPlaces() {
 	select {
 	case s.more <- struct{}{}:
@@ -24,7 +25,7 @@ func (s *Store) noteAhead() {
 	}
 }
 
-// notePlaces notes the places that are to be taken next, and returns how many. If the table can't be written they are taken all the same: after a kill the checksums of samples tell then what was overwritten.
+// notePlaces notes the places to be taken next, and returns their number. If the table can't be written, they are taken anyway: after a kill, checksums of samples then reveal overwritten blocks.
 func (s *Store) notePlaces(ctx context.Context) (n int, err error) {
 	if err := s.noting.take(ctx); err != nil {
 		return 0, &HungError{What: "write of " + s.table.path, Err: err}
@@ -42,7 +43,7 @@ func (s *Store) notePlaces(ctx context.Context) (n int, err error) {
 		if err != nil {
 			s.stats.journalErrors.Add(1)
 		}
-		if err != nil && !s.unnoted { // once, and not for each few blocks
+		if err != nil && !s.unnoted { // log it once, not for each group of blocks
 			s.log.Warn("places can't be noted: after a kill, samples that were written over are found by their checksums", "err", err)
 		}
 		s.unnoted = err != nil
@@ -56,7 +57,7 @@ func (s *Store) notePlaces(ctx context.Context) (n int, err error) {
 	return <-noted, nil
 }
 
-// takePlace returns a place if there is one, and waits only until it is noted. The write to it is not counted.
+// takePlace returns a free place, if there is one. It waits only until the place is noted. The write to it is not counted.
 func (s *Store) takePlace(ctx context.Context) (place uint32, ok bool, err error) {
 	for n := 1; ; {
 		if place, ok = s.free.tryTake(); ok || n == 0 {
@@ -68,7 +69,7 @@ func (s *Store) takePlace(ctx context.Context) (place uint32, ok bool, err error
 	}
 }
 
-// closeTable closes the table of places once nothing is written there.
+// closeTable closes the table of places after the last write to it.
 func (s *Store) closeTable(ctx context.Context) error {
 	if err := s.noting.take(ctx); err != nil {
 		return &HungError{What: "write of " + s.table.path, Err: err}

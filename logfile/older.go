@@ -7,17 +7,17 @@ import (
 	"lcache/sample"
 )
 
-// Older maps the samples of another manifest, that of a source before files were added, removed or changed, to this manifest. With it a Logfile
-// whose journal names those samples can be read and freed, never appended to.
+// Older maps the samples of another manifest (of the source before files were added, removed or changed) to this manifest. A Logfile of
+// the other manifest can then be read and freed, but not appended to.
 //
-// A sample that is no longer in the manifest still lies between its neighbours in the log, whose offsets follow from its
-// length. So it gets a number behind those of the manifest, which is never visible outside this package.
+// A sample that is no longer in the manifest is still between its neighbours in the log, and their offsets depend on its length. So it
+// gets an index after those of the manifest, which is never visible outside this package.
 type Older struct {
 	Sizes []uint32       // bytes of each sample of that manifest, by index
-	To    []sample.Index // for each of them the index in the present manifest, with the same size; sample.None: it is gone
+	To    []sample.Index // for each of them the index in the present manifest, with the same size; sample.None: removed
 }
 
-// translate prepares for one older Logfile: the result gives every index of its journal a number here.
+// translate maps each index of an older Logfile's journal to an index of this Store.
 func (s *Store) translate(o *Older) ([]sample.Index, error) {
 	if len(o.To) != len(o.Sizes) {
 		return nil, fmt.Errorf("%d sizes and %d indices of the older manifest", len(o.Sizes), len(o.To))
@@ -41,7 +41,7 @@ func (s *Store) translate(o *Older) ([]sample.Index, error) {
 	return to, nil
 }
 
-// size is a sample's length in the log. The index is one of the present manifest, or that of a sample that is gone from it.
+// size returns a sample's length in the log, for an index of the present manifest or of a removed sample.
 func (s *Store) size(index sample.Index) uint32 {
 	if int(index) < len(s.sizes) {
 		return s.sizes[index]
@@ -52,10 +52,10 @@ func (s *Store) size(index sample.Index) uint32 {
 // present reports whether a sample is in the present manifest.
 func (s *Store) present(index sample.Index) bool { return int(index) < len(s.sizes) }
 
-// IsOlder reports whether the Logfile is of another manifest than the present one: see [Older].
+// IsOlder reports whether the Logfile belongs to another manifest than the present one: see [Older].
 func (l *Logfile) IsOlder() bool { return l.head.Fingerprint != l.s.print }
 
-// index is a record's i-th sample in the numbers of this Store; false if the record's manifest has no such sample.
+// index returns a record's i-th sample as an index of this Store. It returns false if the record's manifest has no such sample.
 func (r *recovery) index(rec *record, i int) (sample.Index, bool) {
 	index := rec.index(i)
 	if r.to == nil {

@@ -9,29 +9,30 @@ import (
 	"lcache/sample"
 )
 
-// Packages are the unordered segments of a cache: samples that no promised order names lie in them. They are a log whose segments are packages, each of one
-// block or more, which come and go one by one. So many of them are open at once: a sample is put into one of those, and a package into which the
-// next sample does not fit is finished.
+// Packages are the unordered segments of a cache: they hold samples that no known order needs. They are a log whose segments are
+// packages, each of one block or more, which are filled and freed one by one. Several packages are open at once. A sample goes to one
+// of them, and a package without room for the next sample is finished.
 //
-// A package's number is its segment's. It is given again when the package was freed, and the number's round tells the records of one package from those of the
-// next. Numbers are first in, first out, as places are: after a crash the records of a package that was freed just now are still there.
+// A package has the number of its segment. The number is reused after the package was freed, and its round distinguishes the records of
+// the old package from those of the new one. Numbers are first in, first out, as arena blocks are: after a crash the records of a
+// recently freed package are still there.
 //
-// Packages are read by the methods of Log: by block, by place, and by their arrival lists.
+// Packages are read with the methods of Log: by block, with random reads, and by their arrival lists.
 type Packages struct {
-	log   *Logfile
-	lanes []lane
+	log  *Logfile
+	open []openPackage
 
-	rewriting turn  // guards the field that follows. The rewriting of the journal holds it, and settle does
-	tryAt     int64 // the journal is rewritten only when it is as long as that: after an attempt that failed
+	rewriting turn  // guards the field that follows; held by the rewriting of the journal, and by settle
+	tryAt     int64 // the journal is rewritten when it has this length; set after a failed attempt
 
 	mu     sync.Mutex // guards the fields that follow; never held while waiting
 	states []packageState
-	unused []uint32 // numbers that no package has, in the order in which they are given
-	partly []uint32 // recovered packages that are filled on before others are begun
+	unused []uint32 // numbers without a package, in the order of reuse
+	partly []uint32 // recovered packages, which are filled before new ones
 }
 
-// lane is one of the packages that are open at once.
-type lane struct {
+// openPackage is one of the packages that are open at once.
+type openPackage struct {
 	turn   turn // held by Put; taken before the segment's lock; guards the field that follows
 	number int  // of the package; -1: none
 }
@@ -44,8 +45,8 @@ const (
 	packageFinished
 )
 
-// BeginPackages makes room for so many packages of at most h.SegmentBlocks blocks and room samples, of which h.Open are open at once. There must be no packages,
-// or empty ones. Zero fields Block and Align of h are filled in. The packages' journal is the first that says so: a cache without them has no such file.
+// BeginPackages makes room for a number of packages of at most h.SegmentBlocks blocks, with room samples in each, of which h.Open are open at once. There must be
+// no packages, or only empty ones. It fills in Block and Align of h if they are 0. It makes the journal of packages, which other caches do not have.
 func (s *Store) BeginPackages(h Header, packages, room int) (*Packages, error) {
 	if packages < 1 || packages > maxSegments || room < 1 || h.Open < 1 || h.Epoch != 0 {
 		return nil, fmt.Errorf("begin %d packages of %d samples, %d open at once: out of range", packages, room, h.Open)
@@ -68,7 +69,7 @@ func (s *Store) BeginPackages(h Header, packages, room int) (*Packages, error) {
 	return s.Packages(), err
 }
 
-// DropPackages frees all places of the packages and forgets them, their journal too. It is Drop in all else.
+// DropPackages frees all arena blocks of the packages, and deletes their journal. Otherwise it is like Drop.
 func (s *Store) DropPackages() error {
 	if p := s.Packages(); p != nil {
 		if err := p.settle(s); err != nil {
@@ -79,7 +80,7 @@ func (s *Store) DropPackages() error {
 	return s.drop(PackageHalf)
 }
 
-// settle waits until the journal is not being rewritten, and keeps it so until rewriting is given back: a journal that is replaced must not come back.
+// settle waits until the journal is not being rewritten, and prevents rewriting until the caller returns rewriting: a replaced journal must not come back.
 func (p *Packages) settle(s *Store) error {
 	ctx, cancel := context.WithTimeout(context.Background(), s.closeTimeout)
 	defer cancel()
@@ -89,18 +90,18 @@ func (p *Packages) settle(s *Store) error {
 	return nil
 }
 
-// Packages returns the packages, as recovered or begun; nil if there are none.
+// Packages returns the recovered or begun packages; nil if there are none.
 func (s *Store) Packages() *Packages {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.packages
 }
 
-// newPackages takes over what a Logfile of packages holds.
+// newPackages makes Packages of a Logfile of packages.
 func newPackages(l *Logfile) *Packages {
-	p := &Packages{log: l, rewriting: newTurn(), lanes: make([]lane, l.head.Open), states: make([]packageState, l.head.Segments)}
-	for k := range p.lanes {
-		p.lanes[k] = lane{turn: newTurn(), number: -1}
+	p := &Packages{log: l, rewriting: newTurn(), open: make([]openPackage, l.head.Open), states: make([]packageState, l.head.Segments)}
+	for k := range p.open {
+		p.open[k] = openPackage{turn: newTurn(), number: -1}
 	}
 	enough := uint64(l.head.SegmentBlocks) * uint64(l.head.Block) / 4
 	for number := range l.segs {
@@ -118,59 +119,59 @@ func newPackages(l *Logfile) *Packages {
 	return p
 }
 
-// Log returns the log whose segments are the packages, for reading. Its methods that append or free are not for packages.
+// Log returns the log of the packages, for reading. Do not call its methods that append or free.
 func (p *Packages) Log() *Logfile { return p.log }
 
-// Open returns how many packages are open at once.
-func (p *Packages) Open() int { return len(p.lanes) }
+// Open returns the number of packages that are open at once.
+func (p *Packages) Open() int { return len(p.open) }
 
-// Put appends a sample to the package that is open in a lane, counted from 0, and returns the package's number and the sample's offset there. A package into which
-// the sample does not fit is finished, and another one begun. It waits as Append does, and also for other Puts in the lane. ErrFull means that the sample is
-// larger than a package, or that no number is left: then packages must be freed first.
+// Put appends a sample to open package number in, from 0. It returns the package's number and the sample's offset in it. If the sample
+// does not fit, Put finishes the package and begins another one. It waits as Append does, and for other Puts to the same open
+// package. ErrFull means that the sample is larger than a package, or that no number is left and packages must be freed first.
 func (p *Packages) Put(ctx context.Context, in int, index sample.Index, data []byte) (number int, off uint64, err error) {
-	if in < 0 || in >= len(p.lanes) {
-		return 0, 0, fmt.Errorf("put sample %d into a package: there are %d lanes", index, len(p.lanes))
+	if in < 0 || in >= len(p.open) {
+		return 0, 0, fmt.Errorf("put sample %d into a package: %d packages are open at once", index, len(p.open))
 	}
 	if most := uint64(p.log.head.SegmentBlocks) * uint64(p.log.head.Block); p.log.s.format.pad(len(data)) > most {
 		return 0, 0, fmt.Errorf("put sample %d into a package: %w: %d bytes, a package has %d", index, ErrFull, len(data), most)
 	}
-	lane := &p.lanes[in]
-	if err := lane.turn.take(ctx); err != nil {
+	o := &p.open[in]
+	if err := o.turn.take(ctx); err != nil {
 		return 0, 0, fmt.Errorf("put sample %d into a package: wait for another one: %w", index, err)
 	}
-	defer lane.turn.give()
+	defer o.turn.give()
 	for {
-		if lane.number < 0 {
-			if lane.number, err = p.begin(ctx); err != nil {
-				lane.number = -1
+		if o.number < 0 {
+			if o.number, err = p.begin(ctx); err != nil {
+				o.number = -1
 				return 0, 0, fmt.Errorf("put sample %d into a package: %w", index, err)
 			}
 		}
-		off, err = p.log.Append(ctx, lane.number, index, data)
+		off, err = p.log.Append(ctx, o.number, index, data)
 		if !errors.Is(err, ErrFull) {
-			return lane.number, off, err
+			return o.number, off, err
 		}
-		p.finish(lane.number)
-		lane.number = -1
+		p.finish(o.number)
+		o.number = -1
 	}
 }
 
-// Unplaced returns how many bytes of open packages are in blocks that are not full yet. Such a block takes a place when it is full, or when its package is finished.
+// Unplaced returns the bytes of open packages in blocks that are not full yet. Such a block gets an arena block when it is full, or when its package is finished.
 func (p *Packages) Unplaced(ctx context.Context) (bytes uint64, err error) {
-	for k := range p.lanes {
-		lane := &p.lanes[k]
-		if err := lane.turn.take(ctx); err != nil {
+	for k := range p.open {
+		o := &p.open[k]
+		if err := o.turn.take(ctx); err != nil {
 			return 0, fmt.Errorf("measure open packages: wait for a sample that is put there: %w", err)
 		}
-		if lane.number >= 0 {
-			bytes += p.log.unplaced(lane.number)
+		if o.number >= 0 {
+			bytes += p.log.unplaced(o.number)
 		}
-		lane.turn.give()
+		o.turn.give()
 	}
 	return bytes, nil
 }
 
-// unplaced returns how many bytes are in a segment's last block, if that is not full yet.
+// unplaced returns the bytes in a segment's last block, if that is not full yet.
 func (l *Logfile) unplaced(seg int) uint64 {
 	sg := &l.segs[seg]
 	sg.mu.Lock()
@@ -181,21 +182,21 @@ func (l *Logfile) unplaced(seg int) uint64 {
 	return 0
 }
 
-// Finish finishes the package that is open in a lane, if there is one. What is put there next begins another package.
+// Finish finishes open package number in, if there is one. The next Put there begins another package.
 func (p *Packages) Finish(ctx context.Context, in int) error {
-	lane := &p.lanes[in]
-	if err := lane.turn.take(ctx); err != nil {
+	o := &p.open[in]
+	if err := o.turn.take(ctx); err != nil {
 		return fmt.Errorf("finish a package: wait for a sample that is put there: %w", err)
 	}
-	defer lane.turn.give()
-	if lane.number >= 0 {
-		p.finish(lane.number)
-		lane.number = -1
+	defer o.turn.give()
+	if o.number >= 0 {
+		p.finish(o.number)
+		o.number = -1
 	}
 	return nil
 }
 
-// begin returns a package to be filled: one that was recovered and has room, else a new one.
+// begin returns a package to fill: a recovered one with room, or a new one.
 func (p *Packages) begin(ctx context.Context) (int, error) {
 	p.mu.Lock()
 	if len(p.partly) > 0 {
@@ -223,7 +224,7 @@ func (p *Packages) begin(ctx context.Context) (int, error) {
 	return int(number), nil
 }
 
-// nextRound makes an empty package of one that was freed. Writes of the last round that are still in flight find another one, and give their places back.
+// nextRound empties a freed package for reuse. Writes of the last round that are still in flight see the new round, and release their arena blocks.
 func (l *Logfile) nextRound(ctx context.Context, seg int) error {
 	sg := &l.segs[seg]
 	if err := l.enter(ctx, sg); err != nil {
@@ -237,15 +238,15 @@ func (l *Logfile) nextRound(ctx context.Context, seg int) error {
 	return nil
 }
 
-// finish writes the last block of an open package, if it is not full, as a block of its own.
+// finish writes the last block of an open package as a block of its own, if it is not full.
 func (p *Packages) finish(number int) {
 	l := p.log
 	sg := &l.segs[number]
-	sg.lock <- struct{}{} // nobody else appends to the package
+	sg.lock <- struct{}{} // only Put appends to the package
 	sg.mu.Lock()
 	var f *blockWrite
 	if b := sg.lastLocked(); b != nil && b.state == stateOpen {
-		clear(l.pool.bytes(b.place)[b.used:]) // a used buffer must not leak what it held
+		clear(l.pool.bytes(b.place)[b.used:]) // the old content of a buffer must not reach the disk
 		f = l.prepareWriteLocked(number)
 	}
 	sg.mu.Unlock()
@@ -258,7 +259,7 @@ func (p *Packages) finish(number int) {
 	}
 }
 
-// Free frees a finished package, whose samples' new places the caller has published. Its number is given again, after all others that are free.
+// Free frees a finished package. The caller has published the new locations of its samples. Its number is reused after all other free numbers.
 func (p *Packages) Free(number int) error {
 	if number < 0 || number >= len(p.states) {
 		return fmt.Errorf("free package %d: there are %d", number, len(p.states))
@@ -269,7 +270,7 @@ func (p *Packages) Free(number int) error {
 		return fmt.Errorf("free package %d: it is open", number)
 	}
 	freed := p.states[number] == packageUnused
-	p.states[number] = packageOpen // nobody else frees or fills it meanwhile
+	p.states[number] = packageOpen // so that nothing else frees or fills it meanwhile
 	for k, n := range p.partly {
 		if int(n) == number {
 			p.partly = append(p.partly[:k:k], p.partly[k+1:]...)
@@ -289,7 +290,7 @@ func (p *Packages) Free(number int) error {
 	return nil
 }
 
-// FreeBlocks frees blocks [0, upto) of a finished package, whose samples' new places the caller has published. Free has to follow: the number is not given again before.
+// FreeBlocks frees blocks [0, upto) of a finished package. The caller has published the new locations of its samples. The number is not reused before Free, which must follow.
 func (p *Packages) FreeBlocks(number, upto int) error {
 	p.mu.Lock()
 	finished := number >= 0 && number < len(p.states) && p.states[number] == packageFinished
@@ -300,10 +301,10 @@ func (p *Packages) FreeBlocks(number, upto int) error {
 	return p.log.FreeBlocks(number, upto)
 }
 
-// IsRecorded reports whether the journal takes records. If it does not, what is put into packages is lost at the next restart.
+// IsRecorded reports whether the journal takes records. If it does not, samples in new packages are lost at the next restart.
 func (p *Packages) IsRecorded() bool { return !p.log.journal.closed.Load() }
 
-// FirstFinished returns the first finished package for which skip returns false. Recovered packages are among them until they are filled on.
+// FirstFinished returns the first finished package for which skip returns false. It includes recovered packages until they are filled further.
 func (p *Packages) FirstFinished(skip func(number int) bool) (number int, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -315,7 +316,7 @@ func (p *Packages) FirstFinished(skip func(number int) bool) (number int, ok boo
 	return 0, false
 }
 
-// Finished lists the finished packages by number. Recovered ones are among them until they are filled on.
+// Finished lists the finished packages by number. It includes recovered packages until they are filled further.
 func (p *Packages) Finished() (numbers []int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -327,14 +328,14 @@ func (p *Packages) Finished() (numbers []int) {
 	return numbers
 }
 
-// Unused is how many numbers no package has.
+// Unused returns the number of package numbers without a package.
 func (p *Packages) Unused() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.unused)
 }
 
-// recordBytes is how long the records of a package's blocks on disk are.
+// recordBytes returns the length of the records of a package's blocks on disk.
 func (l *Logfile) recordBytes(seg int) (n int64) {
 	sg := &l.segs[seg]
 	sg.mu.Lock()

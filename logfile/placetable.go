@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The table of places is the file places: for each place of the arena the generation that was drawn just before the place was last given to a write.
+// The table of places is the file places. It has for each arena block the generation that was drawn just before the block was last given to a write.
 //
 //	 0       8         12    16         32
 //	+-------+---------+-----+----------+------------------+
@@ -23,10 +23,12 @@ import (
 //	| 8     | u32 = 1 | u32 | 16 bytes | u64 × places     |
 //	+-------+---------+-----+----------+------------------+
 //
-// Generations are little-endian; behind the end of the file they are 0. A record of a journal that names the place and has a smaller generation is void: bytes of another block may lie there. The journals can't tell
-// that after a kill -9, because the other block's record follows its bytes, and because that record may be gone again, with its journal.
+// Generations are little-endian. After the end of the file they are 0. A journal record of a place is void if its generation is
+// smaller, because another block's bytes may be there. The journals can't show that after a kill -9: the other block's record is
+// written after its bytes, and may have been deleted with its journal.
 //
-// The table is written before the place, and never synced: a process that is killed leaves what it has written. After a power cut an older table costs what a missing one does, which the checksums of samples find.
+// The table is written before the place, and never synced: what a killed process has written stays. After a power cut the table may be
+// older. That costs the same as a missing table: the checksums of samples reveal overwritten blocks.
 const (
 	placesName    = "places"
 	placesMagic   = "LCACHEP\n"
@@ -50,7 +52,7 @@ func (t *placeTable) header() []byte {
 	return b
 }
 
-// read returns the generations of all places. It opens the file for writing, too, unless readOnly is set; it makes none.
+// read returns the generations of all places. It also opens the file for writing, unless readOnly is set. It creates no file.
 func (t *placeTable) read(readOnly bool) ([]uint64, error) {
 	gens := make([]uint64, t.format.Places)
 	mode := os.O_RDWR
@@ -93,7 +95,7 @@ func (t *placeTable) note(places []uint32, gen uint64) error {
 		}
 	}
 	slices.Sort(places)
-	for len(places) > 0 { // a write for each run of places that follow each other
+	for len(places) > 0 { // one write for each run of adjacent places
 		n := 1
 		for n < len(places) && places[n] == places[0]+uint32(n) {
 			n++
@@ -114,13 +116,13 @@ func (t *placeTable) note(places []uint32, gen uint64) error {
 	return nil
 }
 
-// begin makes an empty table in the place of any old file.
+// begin replaces any old file by an empty table.
 func (t *placeTable) begin() error {
 	v, err := t.trace.Begin(t.path)
 	if err != nil {
 		return fmt.Errorf("begin the table of places: %w", err)
 	}
-	// Reserved now, so that a disk that others fill later takes it still. Where that is not possible, so be it.
+	// Reserve the space now, so that the table fits even if other programs fill the disk later. It is not needed, so errors are ignored.
 	_ = durable.Fallocate(v.File, unix.FALLOC_FL_KEEP_SIZE, placesHeader+8*int64(t.format.Places))
 	if _, err = v.Write(t.header()); err == nil {
 		err = v.Commit()

@@ -8,8 +8,8 @@ import (
 	"lcache/internal/disk/blockio"
 )
 
-// pool holds the write buffers of one Logfile, each of one block, in one piece of memory that can be registered with
-// the engine. A pool outlives its Logfile while writes from it are in flight, and serves the next Logfile of the half.
+// pool holds the write buffers of one Logfile, one block each, in one mapping that can be registered with the engine. A pool outlives its
+// Logfile while writes from it are in flight, and serves the next Logfile of the half.
 type pool struct {
 	mem    []byte
 	block  int
@@ -53,10 +53,10 @@ func (p *pool) get(ctx context.Context, done <-chan struct{}) (uint32, error) {
 
 func (p *pool) put(i uint32) { p.free <- i }
 
-// idle reports whether all buffers are back.
+// idle reports whether all buffers are in the pool.
 func (p *pool) idle() bool { return len(p.free) == cap(p.free) }
 
-// gauge counts things in flight; wait returns when the count is zero.
+// gauge counts operations in flight. wait returns when the count is zero.
 type gauge struct {
 	mu   sync.Mutex
 	n    int           // guarded by mu

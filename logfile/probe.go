@@ -12,9 +12,9 @@ import (
 	"lcache/internal/trust"
 )
 
-// probe tries a device that is aside: a page is written to a free place, if there is one, and read back. A device that does not answer
-// through the file that was opened first may have been mounted again: then it is tried by its path, if the directory there is
-// still of this cache. Reading and writing have their own results. It returns early when the Store is closed.
+// probe tests a quarantined device: it writes a page to a free arena block, if there is one, and reads it back. If the device does not
+// answer through its open file, it may have been mounted again. probe then tries its path, if the directory there still belongs to
+// this cache. Reading and writing have separate results. probe returns early when the Store is closed.
 func (s *Store) probe(d *device) {
 	var readErr, writeErr error
 	if file := d.arena.Load(); file != nil {
@@ -43,14 +43,14 @@ func (s *Store) probe(d *device) {
 	s.log.Warn("device taken back", "dir", d.dir)
 }
 
-// tryFile asks both directions of a file.
+// tryFile tests reading and writing of a file.
 func (s *Store) tryFile(d *device, file *blockio.File) (readErr, writeErr error) {
 	place, free := uint32(0), false
 	if !s.readOnly {
 		place, free = s.free.tryTakeOn(d.number)
 	}
 	if !free {
-		place = uint32(d.number) // its first: to be read only
+		place = uint32(d.number) // the first arena block of the device: only to be read
 	}
 	_, off := s.where(place)
 	giveBack := func() {
@@ -62,7 +62,7 @@ func (s *Store) tryFile(d *device, file *blockio.File) (readErr, writeErr error)
 	if free {
 		var late bool
 		if late, writeErr = s.tryPage(file, true, off, pattern, giveBack); late {
-			return writeErr, writeErr // the place is given back when the write is over
+			return writeErr, writeErr // the arena block is released when the write ends
 		}
 		if writeErr != nil {
 			pattern = nil
@@ -77,8 +77,8 @@ func (s *Store) tryFile(d *device, file *blockio.File) (readErr, writeErr error)
 	return readErr, writeErr
 }
 
-// tryPage writes a page, or reads one and compares it (nil: with nothing). late says that the Store was closed first: then after runs when
-// the transfer is over.
+// tryPage writes a page, or reads one and compares it with want (nil: no comparison). late means that the Store was closed first: after
+// then runs when the transfer ends.
 func (s *Store) tryPage(file *blockio.File, write bool, off int64, want []byte, after func()) (late bool, err error) {
 	page, err := blockio.Alloc(unit)
 	if err != nil {
@@ -100,9 +100,9 @@ func (s *Store) tryPage(file *blockio.File, write bool, off int64, want []byte, 
 	return false, errors.Join(err, blockio.Free(page))
 }
 
-// reopen opens a device by its path again, if this cache lies there.
+// reopen opens a device by its path again, if this cache is there.
 func (s *Store) reopen(d *device) error {
-	if err := trust.Dir(d.dir); err != nil { // another disk may be mounted there by now
+	if err := trust.Dir(d.dir); err != nil { // another disk may be mounted there now
 		return err
 	}
 	path := filepath.Join(d.dir, formatName)
@@ -120,7 +120,7 @@ func (s *Store) reopen(d *device) error {
 	return s.openArena(d)
 }
 
-// waitProbes joins the probes, at most until ctx ends.
+// waitProbes joins the probes, until ctx ends.
 func (s *Store) waitProbes(ctx context.Context) error {
 	over := make(chan struct{})
 	go func() { s.probes.Wait(); close(over) }()
@@ -132,18 +132,18 @@ func (s *Store) waitProbes(ctx context.Context) error {
 	}
 }
 
-// updatePlacing lets a device take blocks, or not, as its state is. It reports whether it takes none. No lock may be held.
+// updatePlacing turns a device on or off for new blocks, as its state requires. It reports whether the device is off. No lock may be held.
 func (s *Store) updatePlacing(d *device) (off bool) {
 	for {
 		off = d.read.isAside() || d.write.isAside()
 		s.launch(s.free.turnOff(d.number, off)...)
-		if off == (d.read.isAside() || d.write.isAside()) { // else it was put aside just now
+		if off == (d.read.isAside() || d.write.isAside()) { // otherwise it was quarantined just now
 			return off
 		}
 	}
 }
 
-// defaultDeadline is how long a device may answer nothing.
+// defaultDeadline is how long a device may complete nothing.
 const defaultDeadline = 5 * time.Second
 
 // defaultProbe is the wait for the first probe.

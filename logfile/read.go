@@ -11,24 +11,24 @@ import (
 	"lcache/sample"
 )
 
-// PendingError is the error of a read whose context ended first. The kernel may go on writing into the buffer until Done is closed: before that
-// it must not be touched, used again or unmapped.
+// PendingError is the error of a read whose context ended first. The kernel may write to the buffer until Done is closed: before that,
+// the buffer must not be read, reused or unmapped.
 type PendingError struct {
 	Err  error           // why the wait ended
-	Done <-chan struct{} // closed when the buffer is the caller's again
+	Done <-chan struct{} // closed when the buffer belongs to the caller again
 }
 
 func (e *PendingError) Error() string { return "read not finished: " + e.Err.Error() }
 func (e *PendingError) Unwrap() error { return e.Err }
 
-// Span returns how many bytes Read needs in its buffer for n bytes at off.
+// Span returns the length of the buffer that Read needs for n bytes at off.
 func Span(off uint64, n int) int {
 	return int(roundUp(off+uint64(n)) - off&^(unit-1))
 }
 
-// samplesLocked calls f for each sample that begins in a block, whether it is whole or not: its position in the arrival list, and its
-// offset in the segment's string. Offsets follow from the lengths before, counted from the start of each block, so a lost block does not
-// shift the blocks behind it.
+// samplesLocked calls f for each sample that begins in a block, complete or not, with its position in the arrival list and its offset in
+// the segment's string. Offsets follow from the lengths of the samples before it in the same block, so a lost block does not shift
+// the blocks after it.
 func (l *Logfile) samplesLocked(seg, seq int, f func(ord uint32, index sample.Index, off uint64)) {
 	sg := &l.segs[seg]
 	b := &sg.blocks[seq]
@@ -40,7 +40,7 @@ func (l *Logfile) samplesLocked(seg, seq int, f func(ord uint32, index sample.In
 	}
 }
 
-// wholeLocked reports whether [off, off+n), which begins with a sample, lies in living blocks that continue each other.
+// wholeLocked reports whether [off, off+n), at whose start a sample begins, is in live blocks that continue each other.
 func (l *Logfile) wholeLocked(sg *segment, off, n uint64) bool {
 	w := uint64(l.head.Block)
 	end := off + n
@@ -57,9 +57,9 @@ func (l *Logfile) wholeLocked(sg *segment, off, n uint64) bool {
 	return end-last*w <= uint64(sg.blocks[last].used)
 }
 
-// Arrivals calls f for each sample of the segment that can be read whole, in the order of the string, until f returns false:
-// its position in the arrival list (positions of samples that are lost, or gone from the manifest, are skipped), its index and its offset. The answer is stable once there are no appends and
-// frees. No lock is held while f runs.
+// Arrivals calls f for each sample of the segment that can be read completely, in the order of the string, until f returns false. It
+// passes the position in the arrival list, the index and the offset. Positions of samples that are lost, or removed from the manifest,
+// are skipped. The result is stable while there are no appends and frees. No lock is held while f runs.
 func (l *Logfile) Arrivals(seg int, f func(ord int, index sample.Index, off uint64) bool) {
 	type arrival struct {
 		ord   uint32
@@ -91,7 +91,7 @@ func (l *Logfile) Arrivals(seg int, f func(ord int, index sample.Index, off uint
 	}
 }
 
-// Within calls f for each sample of a segment that begins in a living block of which a part lies in [from, to) of the string, whether it is whole or not. No lock is held while f runs.
+// Within calls f for each sample that begins in a live block overlapping [from, to) of a segment's string, complete or not. No lock is held while f runs.
 func (l *Logfile) Within(seg int, from, to uint64, f func(index sample.Index)) {
 	var found []sample.Index
 	w := uint64(l.head.Block)
@@ -108,8 +108,8 @@ func (l *Logfile) Within(seg int, from, to uint64, f func(index sample.Index)) {
 	}
 }
 
-// Counts reports whether a sample begins in a living block, whole or not: then the offsets of those behind it follow from its length. It
-// looks at all of the Logfile.
+// Counts reports whether a sample begins in a live block, complete or not. If so, the offsets of the samples after it depend on its
+// length. It searches the whole Logfile.
 func (l *Logfile) Counts(index sample.Index) bool {
 	found := false
 	for seg := range l.segs {
@@ -128,7 +128,7 @@ func (l *Logfile) Counts(index sample.Index) bool {
 	return found
 }
 
-// Gone is how many blocks at the beginning of a segment's string are lost or freed. It only grows.
+// Gone returns the number of blocks at the start of a segment's string that are lost or freed. It only grows.
 func (l *Logfile) Gone(seg int) int {
 	sg := &l.segs[seg]
 	sg.mu.Lock()
@@ -140,10 +140,11 @@ func (l *Logfile) Gone(seg int) int {
 	return n
 }
 
-// ReadBlock reads block j of a segment into dst and calls done once: on this goroutine if the bytes are in memory or the block is
-// gone (ErrHole, ErrFreed) or out of reach (ErrAside), else on a goroutine of the engine, which done must not hold up. dst begins at a multiple of 4096 and has
-// the length of a block, or for a shorter last block at least its used length rounded up to 4096; bytes behind
-// the used ones are undefined. dst belongs to the engine until done is called. The bytes are not checked.
+// ReadBlock reads block j of a segment into dst and calls done once. It calls done on this goroutine if the bytes are in memory, or if
+// the block is gone (ErrHole, ErrFreed) or on a quarantined device (ErrAside). Otherwise it calls done on a goroutine of the engine,
+// which done must not block. dst begins at a multiple of 4096 and has the length of a block; for a shorter last block, at least its
+// used length rounded up to 4096. Bytes after the used ones are undefined. dst belongs to the engine until done is called. The bytes
+// are not verified.
 func (l *Logfile) ReadBlock(seg, j int, dst []byte, done func(err error)) {
 	b, err := l.peek(seg, j, func(b *block, mem []byte) { copy(dst, mem) })
 	if n := int(roundUp(b.used)); err == nil && len(dst) < n {
@@ -172,7 +173,7 @@ func (l *Logfile) ReadBlock(seg, j int, dst []byte, done func(err error)) {
 		}})
 }
 
-// peek returns a copy of block j's entry; if its bytes are in memory, inMemory is called with them under the lock that keeps them there.
+// peek returns a copy of block j's entry. If its bytes are in memory, it calls inMemory with them, under the lock that keeps them there.
 func (l *Logfile) peek(seg, j int, inMemory func(b *block, mem []byte)) (block, error) {
 	if seg < 0 || seg >= len(l.segs) {
 		return block{}, fmt.Errorf("there are %d segments", len(l.segs))
@@ -195,10 +196,10 @@ func (l *Logfile) peek(seg, j int, inMemory func(b *block, mem []byte)) (block, 
 	return *b, nil
 }
 
-// Read returns bytes [off, off+n) of a segment's string, read by place. buf begins at a multiple of 4096 and has at least Span(off, n)
-// bytes; data is the part of it that was asked for, in one piece even if it crosses blocks. The bytes are not checked: they may be
-// stale if the blocks were freed meanwhile. Where a device is aside the error is ErrAside. If ctx ends first, or a device is put aside
-// meanwhile, and only then, the error is a *PendingError and buf is not the caller's yet.
+// Read returns bytes [off, off+n) of a segment's string. buf begins at a multiple of 4096 and has at least Span(off, n) bytes. data is
+// the requested part of buf, contiguous even if it crosses blocks. The bytes are not verified, and may be stale if the blocks were freed
+// meanwhile. The error is ErrAside if a device is quarantined. If ctx ends, or a device is quarantined during the read, the error is a
+// *PendingError and buf does not belong to the caller yet.
 func (l *Logfile) Read(ctx context.Context, seg int, off uint64, n int, buf []byte) (data []byte, err error) {
 	ops, devices, err := l.plan(seg, off, n, buf)
 	if err != nil {
@@ -207,7 +208,7 @@ func (l *Logfile) Read(ctx context.Context, seg int, off uint64, n int, buf []by
 	return l.readPlanned(ctx, ops, devices, seg, off, n, buf)
 }
 
-// ReadAhead is Read for a caller that knows what comes next, as the pass does: it counts as block reads.
+// ReadAhead is Read for a caller that reads ahead, such as the scan. It counts as block reads.
 func (l *Logfile) ReadAhead(ctx context.Context, seg int, off uint64, n int, buf []byte) (data []byte, err error) {
 	ops, devices, err := l.plan(seg, off, n, buf)
 	if err != nil {
@@ -224,7 +225,7 @@ func (l *Logfile) readPlanned(ctx context.Context, ops []*blockio.Op, devices []
 	return buf[off&(unit-1):][:n:n], nil
 }
 
-// readAll waits for several reads, until ctx ends or one of their devices is put aside.
+// readAll waits for several reads, until ctx ends or one of their devices is quarantined.
 func (s *Store) readAll(ctx context.Context, ops []*blockio.Op, devices []*device) error {
 	if len(ops) == 0 {
 		return nil
@@ -253,18 +254,18 @@ func (s *Store) readAll(ctx context.Context, ops []*blockio.Op, devices []*devic
 	return result
 }
 
-// errGivenUp is the error of transfer when it did not wait for the end.
+// errGivenUp is the error of transfer if it did not wait for the end.
 var errGivenUp = errors.New("given up")
 
-// transfer waits for an op, unless ctx ends first or the device is put aside in that direction (nil: it is known to be), which the
-// error wraps: then release is called when the kernel is done with the op's memory. Else that is the caller's on return.
+// transfer waits for an op. If ctx ends, or the device is quarantined in that direction (nil: it is known to be quarantined), transfer
+// returns an error that wraps the reason, and release is called when the kernel is done with the op's memory. Otherwise the memory belongs to the caller on return.
 func (s *Store) transfer(ctx context.Context, device *health, op *blockio.Op, release func()) error {
 	var left <-chan struct{}
 	if device != nil {
 		left = device.left()
 	}
 	result := make(chan error, 1)
-	var settled atomic.Bool // set by the first of: the transfer is done, the caller is gone
+	var settled atomic.Bool // set by whichever comes first: the transfer ends, or the caller stops waiting
 	op.Done = func(_ *blockio.Op, err error) {
 		if settled.Swap(true) {
 			release()

@@ -10,10 +10,10 @@ import (
 	"lcache/internal/disk/blockio"
 )
 
-// A tail that a clean stop wrote is read back into a write buffer, so that its segment can grow. Its place is kept until the grown block is on disk: a crash
-// before that finds the short one.
+// A clean stop writes tails. A tail is read back into a write buffer, so that its segment can grow. Its arena block is kept until the
+// grown block is on disk: a crash before that finds the short one.
 
-// diskTail is the copy on disk of what an open buffer began with.
+// diskTail is the copy on disk of the first bytes of an open buffer.
 type diskTail struct {
 	place uint32 // or noPlace
 	used  uint32
@@ -31,8 +31,8 @@ type readBack struct {
 	err    error // once done
 }
 
-// ReadTailsBack begins to read the short last blocks of all segments back into write buffers, many at once, and does not wait for them. It is for a Logfile that
-// was recovered and is to be written on: otherwise the first append to each segment would wait for a read of its own. What can't be read stays where it is.
+// ReadTailsBack begins to read the short last blocks of all segments into write buffers, many at once, and does not wait. It is for a
+// recovered Logfile that will be appended to: otherwise the first append to each segment would wait for a read. Unreadable tails stay on disk.
 func (l *Logfile) ReadTailsBack() {
 	if l.s.readOnly {
 		return
@@ -44,12 +44,12 @@ func (l *Logfile) ReadTailsBack() {
 		}
 	}
 	slices.SortFunc(q.tails, func(a, b queuedTail) int { return cmp.Or(cmp.Compare(a.place, b.place), cmp.Compare(a.at, b.at)) })
-	for range max(1, l.s.spare/2) { // a device that hangs keeps their buffers: no more than other segments can do without
+	for range max(1, l.s.spare/2) { // a hung device keeps their buffers: leave enough for other segments
 		q.next()
 	}
 }
 
-// tailQueue is the tails that are still to be read back.
+// tailQueue has the tails that are still to be read back.
 type tailQueue struct {
 	l *Logfile
 
@@ -63,7 +63,7 @@ type queuedTail struct {
 	at    uint16
 }
 
-// next begins to read a tail. The end of the read begins the next one.
+// next begins to read a tail. The end of that read begins the next one.
 func (q *tailQueue) next() {
 	for {
 		q.mu.Lock()
@@ -83,7 +83,7 @@ func (q *tailQueue) next() {
 				q.l.s.submit(&back.op)
 				return
 			}
-		default: // appends have begun to use them
+		default: // appends use the buffers now
 			return
 		}
 	}
@@ -99,7 +99,7 @@ func (l *Logfile) isEnding() bool {
 	}
 }
 
-// tailOnDisk tells whether the last block of a segment is a short one on disk, and which read of it is in flight.
+// tailOnDisk reports whether the last block of a segment is a short one on disk, and returns the read of it that is in flight.
 func (l *Logfile) tailOnDisk(seg int) (seq int, tail block, back *readBack, short bool) {
 	sg := &l.segs[seg]
 	sg.mu.Lock()
@@ -111,8 +111,8 @@ func (l *Logfile) tailOnDisk(seg int) (seq int, tail block, back *readBack, shor
 	return len(sg.blocks) - 1, *b, sg.back, true
 }
 
-// prepareBack makes the read of a segment's short block into a buffer, which is to be submitted; then is called after it. Another read that is in flight, or nil where
-// there is nothing to read, is returned instead; then the buffer is back in the pool.
+// prepareBack makes the read of a segment's short block into a buffer, which the caller submits. then is called after the read. If
+// another read is in flight, prepareBack returns that one. If there is nothing to read, it returns nil. In both cases the buffer returns to the pool.
 func (l *Logfile) prepareBack(seg int, buf uint32, then func()) (back *readBack, begun bool) {
 	sg := &l.segs[seg]
 	sg.mu.Lock()
@@ -130,11 +130,11 @@ func (l *Logfile) prepareBack(seg int, buf uint32, then func()) (back *readBack,
 	return back, true
 }
 
-// tailIsBack ends a read. The block is open from then on, unless it was freed or given up meanwhile. It runs on a goroutine of the engine.
+// tailIsBack ends a read. The block is then open, unless it was freed or lost meanwhile. It runs on a goroutine of the engine.
 func (l *Logfile) tailIsBack(seg int, back *readBack, err error) {
 	sg := &l.segs[seg]
 	sg.mu.Lock()
-	if err == nil && sg.back == back && sg.blocks[back.seq].state == stateDisk { // back would be another one if the segment were a new package
+	if err == nil && sg.back == back && sg.blocks[back.seq].state == stateDisk { // sg.back differs if the segment is a new package now
 		b := &sg.blocks[back.seq]
 		sg.old = diskTail{place: b.place, used: b.used, at: b.at}
 		b.state, b.place, b.at = stateOpen, back.buf, 0
@@ -180,7 +180,7 @@ func (l *Logfile) reopenTail(ctx context.Context, seg int) error {
 				l.loseTail(seg, back.seq, back.place, back.err)
 			}
 		case <-back.device.read.left():
-			l.loseTail(seg, back.seq, back.place, ErrAside) // the buffer comes back when the device is done with it
+			l.loseTail(seg, back.seq, back.place, ErrAside) // the buffer returns when the device is done with it
 		case <-l.done:
 			return ErrClosed
 		case <-ctx.Done():
@@ -189,7 +189,7 @@ func (l *Logfile) reopenTail(ctx context.Context, seg int) error {
 	}
 }
 
-// loseTail makes a short block that can't be read back a hole, if it is still there. The caller holds the segment's lock.
+// loseTail makes a hole of a short block that can't be read back, if it is still there. The caller holds the segment's lock.
 func (l *Logfile) loseTail(seg, seq int, place uint32, err error) {
 	sg := &l.segs[seg]
 	sg.mu.Lock()
@@ -204,7 +204,7 @@ func (l *Logfile) loseTail(seg, seq int, place uint32, err error) {
 	l.s.reportHole(l, seg, seq, lost, fmt.Errorf("read tail back: %w", err))
 }
 
-// takeOldLocked returns the place of the copy of the open buffer, or noPlace, and forgets it.
+// takeOldLocked returns the arena block with the copy of the open buffer, or noPlace, and clears it.
 func (sg *segment) takeOldLocked() uint32 {
 	place := sg.old.place
 	sg.old = diskTail{place: noPlace}

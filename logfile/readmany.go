@@ -7,9 +7,9 @@ import (
 	"lcache/internal/disk/blockio"
 )
 
-// A Range is a part of a segment's string, read by place. Buf begins at a multiple of 4096, has at least Span(Offset, Len) bytes, and
-// is the engine's until Done, which gets the part of Buf that was asked for. The bytes are not checked: they may be stale if the
-// blocks were freed meanwhile.
+// A Range is a part of a segment's string to read. Buf begins at a multiple of 4096 and has at least Span(Offset, Len) bytes. It belongs
+// to the engine until Done, which gets the requested part of Buf. The bytes are not verified, and may be stale if the blocks were freed
+// meanwhile.
 type Range struct {
 	Segment int
 	Offset  uint64
@@ -18,9 +18,9 @@ type Range struct {
 	Done    func(data []byte, err error)
 }
 
-// ReadMany begins all reads at once and does not wait. Done is called once for each range: on this goroutine if the bytes are in
-// memory or the block is gone (ErrHole, ErrFreed) or out of reach (ErrAside), else on a goroutine of the engine, which Done must not hold up. They count as
-// block reads: a caller that asks for many places knows what comes next, as the pass does.
+// ReadMany begins all reads at once and does not wait. Done is called once for each range. It is called on this goroutine if the bytes
+// are in memory, or if the block is gone (ErrHole, ErrFreed) or on a quarantined device (ErrAside). Otherwise it is called on a goroutine
+// of the engine, which Done must not block. The reads count as block reads, because the caller reads ahead, as the scan does.
 func (l *Logfile) ReadMany(ranges []Range) {
 	var all []*blockio.Op
 	for i := range ranges {
@@ -58,8 +58,8 @@ func (l *Logfile) readError(seg int, off uint64, n int, err error) error {
 	return fmt.Errorf("read %d bytes at %d of segment %d: %w", n, off, seg, err)
 }
 
-// plan lists the transfers that bring bytes [off, off+n) of a segment's string to buf, which starts with the unit that off lies in. Bytes
-// in memory are copied at once. Blocks that are neighbours on disk, too, are one transfer. devices are the devices of the transfers.
+// plan lists the transfers that read bytes [off, off+n) of a segment's string to buf, which starts with the unit that contains off. It
+// copies bytes that are in memory at once. Blocks that are also adjacent on disk share a transfer. devices are the devices of the transfers.
 func (l *Logfile) plan(seg int, off uint64, n int, buf []byte) (ops []*blockio.Op, devices []*device, err error) {
 	if n <= 0 || len(buf) < Span(off, n) {
 		return nil, nil, l.readError(seg, off, n, fmt.Errorf("the buffer has %d bytes, want %d", len(buf), Span(off, n)))
@@ -105,7 +105,7 @@ func (l *Logfile) plan(seg int, off uint64, n int, buf []byte) (ops []*blockio.O
 	return ops, devices, nil
 }
 
-// await makes done be called, with the first error, when all of ops are over. They must not have been submitted.
+// await calls done with the first error when all ops have ended. The ops must not have been submitted.
 func (s *Store) await(ops []*blockio.Op, done func(error)) {
 	if len(ops) == 1 {
 		ops[0].Done = func(_ *blockio.Op, err error) { done(err) }

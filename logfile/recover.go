@@ -11,7 +11,7 @@ import (
 	"lcache/sample"
 )
 
-// recovery is one journal on its way to being a Logfile.
+// recovery is the recovery of one journal.
 type recovery struct {
 	half     int
 	f        *os.File
@@ -22,17 +22,17 @@ type recovery struct {
 	claims   [][]claim // by segment and sequence
 	freed    []uint32  // by segment: blocks before this one are freed
 	rounds   []uint32  // by segment: the newest one of its records
-	end      int64     // where the next record goes
+	end      int64     // offset of the next record
 	rejected int
-	other    error          // why the Logfile is not kept, although its generations count
-	to       []sample.Index // of an older manifest's samples: their numbers here
+	other    error          // why the Logfile is dropped, although its generations count
+	to       []sample.Index // for samples of an older manifest: their indices in this Store
 }
 
-// recover rebuilds Logfiles, packages and the free list. Two passes over each journal: the first finds the newest record of each block and the newest
-// claim of each place, the second fills the arrival lists in the order of the blocks.
+// recover rebuilds Logfiles, packages and the free list, with two passes over each journal. The first pass finds the newest record of each
+// block, and the newest claim of each place. The second fills the arrival lists in block order.
 func (s *Store) recover() error {
 	var found []*recovery
-	claimed, err := s.table.read(s.readOnly) // newest generation that was written to a place, or is to be
+	claimed, err := s.table.read(s.readOnly) // newest generation that was written to a place, or will be
 	if err != nil {
 		s.log.Warn("table of places not read: what was overwritten just before a kill is found by checksums", "err", err)
 	}
@@ -70,7 +70,7 @@ func (s *Store) recover() error {
 	return nil
 }
 
-// openJournal returns nil and no error if there is none.
+// openJournal returns nil and no error if there is no journal.
 func (s *Store) openJournal(half int) (r *recovery, err error) {
 	r = &recovery{half: half, writable: !s.readOnly}
 	path := s.journalPath(half)
@@ -142,7 +142,7 @@ func readHeader(f *os.File, seed uint64) (*Header, uint64, error) {
 	return decodeHeader(b, seed)
 }
 
-// rebuild makes the Logfile of r, and marks the places that it keeps.
+// rebuild makes the Logfile of r, and marks its places as taken.
 func (s *Store) rebuild(r *recovery, claimed, taken []uint64, shared map[uint32]int) error {
 	l, err := newLogfile(s, r.half, *r.head, r.gen)
 	if err != nil {
@@ -167,9 +167,9 @@ func (s *Store) rebuild(r *recovery, claimed, taken []uint64, shared map[uint32]
 				continue
 			}
 			tail := b.used < l.head.Block
-			// Two blocks of one generation in one place: the number was given again after a journal that could not be read for a while.
+			// Two blocks have the same generation and place: the number was reused while a journal could not be read.
 			twice := taken[b.place/64]>>(b.place%64)&1 == 1 && !(tail && shared[b.place] > 0)
-			if !r.claims[seg][i].filled || twice { // not filled: the journal could be read once, but not twice
+			if !r.claims[seg][i].filled || twice { // not filled: the second pass could not read the record again
 				b.state, b.used = stateHole, l.head.Block
 				continue
 			}
@@ -192,8 +192,8 @@ func (s *Store) rebuild(r *recovery, claimed, taken []uint64, shared map[uint32]
 	return err
 }
 
-// settle turns the claims of one segment into blocks. A block is gone if its place was written later for another block, or if the place's device is
-// missing. A sample is gone if its next block does not continue it.
+// settle turns the claims of one segment into blocks. A block is lost if its place was written later for another block, or if the place's
+// device is missing. A sample is lost if the next block does not continue it.
 func (s *Store) settle(l *Logfile, seg int, claims []claim, freed int, round uint32, claimed []uint64) {
 	for i := range claims {
 		if c := &claims[i]; c.gen < claimed[c.place] || i < freed || c.gen != 0 && s.missing(c.place) {
@@ -228,7 +228,7 @@ func (s *Store) settle(l *Logfile, seg int, claims []claim, freed int, round uin
 	}
 }
 
-// markCut marks each claim whose last sample the following blocks, of w bytes, don't continue.
+// markCut marks each claim whose last sample the following blocks, of w bytes, do not continue.
 func markCut(claims []claim, w uint64) {
 	for i := range claims {
 		c := &claims[i]
@@ -259,7 +259,7 @@ func (s *Store) fillArrivals(l *Logfile, r *recovery) {
 		sg := &l.segs[seg]
 		list := l.arrivals(seg)[sg.blocks[seq].ord:l.endLocked(sg, seq)]
 		for i := range list {
-			list[i], _ = r.index(rec, i) // claimOf has looked at it
+			list[i], _ = r.index(rec, i) // claimOf has checked it
 		}
 		c.filled = true
 	}

@@ -10,17 +10,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// rewriteSlack is how many bytes the journal of packages may have beyond 1.5 times the records of living blocks, at most: a little arena has less, so that it counts for nothing in its budget.
+// rewriteSlack is the most bytes that the journal of packages may have beyond 1.5 times the records of live blocks. A small arena has less, so that the journal is negligible in its budget.
 const rewriteSlack = 64 << 10
 
-// rewriteSlack: see the constant.
+// rewriteSlack returns the slack for this format: see the constant.
 func (f Format) rewriteSlack() int64 {
 	return min(rewriteSlack, max(16<<10, int64(f.Places)*int64(f.Block)/4096))
 }
 
-// rewriteJournal replaces the journal of packages by one with the records of living blocks alone, if it has grown enough for that. The goroutine that writes records
-// calls it, so records wait in memory meanwhile. After an error the old journal goes on, and the next attempt comes when that has grown further. A journal that
-// would take more of the budget than is counted for it gets no further records: after a restart the samples that they name are misses.
+// rewriteJournal replaces the journal of packages by one with only the records of live blocks, if it has grown enough. The goroutine that
+// writes records calls it, so records wait in memory meanwhile. After an error the old journal is used, and the next attempt comes when
+// it has grown further. A journal that would take more of the budget than is counted for it gets no further records: after a restart their samples are misses.
 func (p *Packages) rewriteJournal() {
 	select {
 	case p.rewriting <- struct{}{}:
@@ -49,7 +49,7 @@ func (p *Packages) rewriteJournal() {
 	s.stats.rewrites.Add(1)
 }
 
-// errEnding is why a journal is not rewritten when its Store is closed: blocks count as freed then.
+// errEnding is the reason for not rewriting a journal while its Store is being closed: blocks then count as freed.
 var errEnding = errors.New("the cache is being closed")
 
 func (p *Packages) rewriteLocked() error {
@@ -71,7 +71,7 @@ func (p *Packages) rewriteLocked() error {
 		if !isThere(v.File, j.path) {
 			return errors.Join(err, v.Discard())
 		}
-		j.fail(err) // the new one is there, for as long as the machine lives
+		j.fail(err) // the new journal is in place, but may not survive a crash of the machine
 	}
 	old := j.f
 	j.f, j.off, j.unsynced = v.File, size, false
@@ -89,7 +89,7 @@ func isThere(f *os.File, path string) bool {
 	return err == nil && os.SameFile(a, b)
 }
 
-// copyRecords writes the header and the records of living blocks to v, and returns how long they are.
+// copyRecords writes the header and the records of live blocks to v, and returns their length.
 func (p *Packages) copyRecords(v *durable.Version) (size int64, err error) {
 	l := p.log
 	j := l.journal
@@ -121,7 +121,7 @@ func (p *Packages) copyRecords(v *durable.Version) (size int64, err error) {
 	return size, err
 }
 
-// needs reports whether a record of the journal is of a block that lives. A block in memory may have a copy on disk, from the time when it was shorter.
+// needs reports whether a record belongs to a live block. A block in memory may have a copy on disk from when it was shorter.
 func (l *Logfile) needs(r *record) bool {
 	if int(r.segment) >= len(l.segs) || r.isFreed() {
 		return false

@@ -8,23 +8,23 @@ import (
 	"os"
 )
 
-// scanner reads the records of a journal in one pass and does not stop at damage: what is no record is skipped, by
-// steps of eight bytes, until one verifies again. So a page that was lost in the middle costs its own records only.
+// scanner reads the records of a journal in one pass. It does not stop at damage: it skips bytes that are not a record, in steps of eight,
+// until a record verifies again. So a page that was lost in the middle costs only its own records.
 type scanner struct {
 	f     *os.File
 	seed  uint64
-	limit int    // length of the longest record to be believed
-	buf   []byte // buf[pos:n] is read and not yet looked at
+	limit int    // length of the longest record to accept
+	buf   []byte // buf[pos:n] is read but not examined
 	pos   int
 	n     int
 	off   int64 // of buf[0] in the file
 
-	rec     record // the last one found; its indices are valid until the next call of next
-	raw     []byte // its bytes, as long as those
-	end     int64  // where the last good record ends
+	rec     record // the last record found; its indices are valid until the next call of next
+	raw     []byte // its bytes, valid as long
+	end     int64  // end of the last good record
 	records int
 	eof     bool
-	err     error // of a read; bytes behind it are ignored
+	err     error // of a read; bytes after it are ignored
 }
 
 var recordMagicBytes = []byte{recordMagic & 0xff, recordMagic >> 8 & 0xff, recordMagic >> 16 & 0xff, recordMagic >> 24}
@@ -49,14 +49,14 @@ func (s *scanner) next() bool {
 	return false
 }
 
-// skip moves at least eight bytes on, to the next bytes that may be a record.
+// skip moves at least eight bytes forward, to the next bytes that may be a record.
 func (s *scanner) skip() {
 	s.pos += 8
 	for s.pos < s.n {
 		i := bytes.Index(s.buf[s.pos:s.n], recordMagicBytes)
 		switch {
 		case i < 0:
-			s.pos = max(s.pos, (s.n-4)&^7) // the magic may lie across the end of what is read
+			s.pos = max(s.pos, (s.n-4)&^7) // the magic may cross the end of the buffered bytes
 			return
 		case i%8 == 0:
 			s.pos += i

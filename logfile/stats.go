@@ -6,23 +6,23 @@ import (
 	"lcache/internal/disk/blockio"
 )
 
-// Stats counts since Open; numbers only grow.
+// Stats are counters since Open. They only grow.
 type Stats struct {
-	Reads, ReadBytes   uint64 // transfers asked of the engine, the journals' not among them
-	BlockReads         uint64 // those of ReadBlock, and their bytes
+	Reads, ReadBytes   uint64 // transfers submitted to the engine, without journals
+	BlockReads         uint64 // of ReadBlock, and their bytes
 	BlockReadBytes     uint64
 	Writes, WriteBytes uint64
 	ReadErrors         uint64
-	WriteErrors        uint64 // each try counts
+	WriteErrors        uint64 // each attempt counts
 	SyncErrors         uint64 // of arena or journal
 	JournalBytes       uint64 // records written
-	JournalErrors      uint64 // writes of records; they are tried again
+	JournalErrors      uint64 // failed writes of records; they are retried
 	JournalRewrites    uint64 // of the journal of packages
-	Holes              uint64 // blocks and tails lost after two tries, or for want of a place
-	LostSamples        uint64 // by them
+	Holes              uint64 // blocks and tails lost after two attempts, or because no arena block was free
+	LostSamples        uint64 // samples lost in Holes
 	RecoveredRecords   uint64 // at Open, both journals
 	IgnoredRecords     uint64 // at Open: of another epoch, out of range, or superseded
-	IgnoredBytes       uint64 // at Open: what was no record
+	IgnoredBytes       uint64 // at Open: bytes that are not a record
 }
 
 type counters struct {

@@ -24,34 +24,34 @@ const closeTimeout = 30 * time.Second
 
 // Options of Open.
 type Options struct {
-	IO          *blockio.IO        // carries out all transfers; it must stay open longer than the Store
-	Logger      *slog.Logger       // nil is silent
+	IO          *blockio.IO        // does all transfers; it must stay open longer than the Store
+	Logger      *slog.Logger       // nil: no messages
 	Sizes       []uint32           // bytes of each sample by index, as the manifest has them; kept, not copied
-	Fingerprint sample.Fingerprint // of that manifest; a Logfile of another one is opened only by Older
-	// Older returns the other manifest that a Logfile may be of. After an error or nil that Logfile is not opened.
-	// A nil Older is allowed. Only Open calls it.
+	Fingerprint sample.Fingerprint // of that manifest; a Logfile of another one is opened only with Older
+	// Older returns the other manifest to which a Logfile belongs. After an error or nil that Logfile is not opened. Older may be nil. Only
+	// Open calls it.
 	Older func(sample.Fingerprint) (*Older, error)
-	Spare int // write buffers of a Logfile beyond one a segment; 0 means 16 for each directory, 2 is the least
-	// Lost is called with the samples of a segment, and their offsets, that are gone because a block could not be written or read back. It is
-	// called without locks, on any goroutine, and must not block for long. Append may return the offset of such a sample later. A nil Lost is allowed.
+	Spare int // write buffers of a Logfile in addition to one a segment; 0: 16 for each directory; the minimum is 2
+	// Lost is called with samples of a segment, and their offsets, that are lost because a block could not be written or read back. It is
+	// called without locks, on any goroutine, and must not block for long. Append may return the offset of such a sample later. Lost may be nil.
 	Lost        func(l *Logfile, seg int, indices []sample.Index, offsets []uint64)
-	Deadline    time.Duration // a device that answers no read for this long, or no write for twice as long, is put aside; 0: 5 s
-	AsideErrors int           // errors within a minute that put a device aside; 0: 3
-	ProbeAfter  time.Duration // the wait before the first probe of a device that is aside; 0: 2 s
-	// CloseTimeout is how long Close waits for a device that hangs; 0: 30 s.
+	Deadline    time.Duration // a device that completes no read for this long, or no write for twice as long, is quarantined; 0: 5 s
+	AsideErrors int           // errors within a minute that quarantine a device; 0: 3
+	ProbeAfter  time.Duration // the wait before the first probe of a quarantined device; 0: 2 s
+	// CloseTimeout is how long Close waits for a hung device; 0: 30 s.
 	CloseTimeout time.Duration
 	// SyncEvery is the interval of background syncs; 0: only Seal and Close sync.
 	SyncEvery time.Duration
-	// SyncSizes makes Sizes durable where they are learnt as samples are appended: a record is useless if the lengths of its samples are not
-	// known. It is called before records are made durable. nil: Sizes are fixed.
+	// SyncSizes makes Sizes durable if they are learnt while samples are appended: a record is useless if the lengths of its samples are
+	// unknown. It is called before records are made durable. nil: Sizes are fixed.
 	SyncSizes func() error
-	// ReadOnly keeps every file as it is: recovery leaves a torn journal alone, Begin, Drop and Append are refused with ErrReadOnly, a
-	// probe only reads, and Close writes nothing.
+	// ReadOnly changes no file: recovery leaves a torn journal alone, Begin, Drop and Append return ErrReadOnly, probes only read, and Close
+	// writes nothing.
 	ReadOnly bool
-	Trace    durable.Trace // is told each step outside the arenas, for crash tests; nil: nobody is
+	Trace    durable.Trace // receives each step outside the arenas, for crash tests; may be nil
 }
 
-// Store is an open cache: arena, free places, up to two Logfiles, and packages if there are any.
+// Store is an open cache: the arena, its free places, up to two Logfiles, and packages if there are any.
 type Store struct {
 	format Format
 	dirs   []string
@@ -60,7 +60,7 @@ type Store struct {
 	sizes  []uint32
 	print  sample.Fingerprint
 	older  func(sample.Fingerprint) (*Older, error)
-	gone   []uint32 // sizes of samples that only an older manifest has; their numbers follow those of sizes
+	gone   []uint32 // sizes of samples that are only in an older manifest; their indices follow those of sizes
 	spare  int
 	before func() error // Options.SyncSizes
 	lost   func(l *Logfile, seg int, indices []sample.Index, offsets []uint64)
@@ -69,15 +69,15 @@ type Store struct {
 	readOnly bool
 
 	free      *freeList
-	gen       atomic.Uint64 // the last one given
+	gen       atomic.Uint64 // the last generation given
 	stats     counters
-	transfers gauge // in flight, journals not among them
+	transfers gauge // in flight, without journals
 
 	table    placeTable
-	noting   turn          // held while table is written; guards it and the field that follows
-	unnoted  bool          // the last write of it failed
-	more     chan struct{} // the free list asks for places to be noted
-	noteFrom atomic.Int64  // when the noting began that is under way; 0: none is
+	noting   turn          // held while table is written; guards table and the field that follows
+	unnoted  bool          // the last write of table failed
+	more     chan struct{} // the free list requests more noted places
+	noteFrom atomic.Int64  // when the current noting began; 0: none is in progress
 	deadline time.Duration // of a device
 
 	dirty  atomic.Bool   // a record was queued since the last sync
@@ -88,38 +88,38 @@ type Store struct {
 	stopLoops func() // closes stop
 
 	devices      []*device
-	asides       signal // a device was put aside
+	asides       signal // a device was quarantined
 	probeAfter   time.Duration
 	asideErrors  int
 	closeTimeout time.Duration
 	now          func() time.Time // for the windows of errors and probes
 	probes       sync.WaitGroup
-	stopped      context.Context // ends with Close: the Store's own life, not a call's
+	stopped      context.Context // ends with Close: it belongs to the Store, not to a call
 	stopProbes   context.CancelFunc
 
 	syncTurn turn // held while syncing
 	slotTurn turn // held by Begin, Drop and Close; taken before mu; guards the fields that follow
 
-	outgrown []*pool // write buffers to be freed when they are idle
-	shut     bool    // a Close has come to its end
+	outgrown []*pool // write buffers to free when they are idle
+	shut     bool    // a Close has finished
 
 	mu       sync.Mutex // guards the fields that follow
 	slots    [logs]*Logfile
 	pools    [logs]*pool
-	packages *Packages // over the last of slots
+	packages *Packages // over the last element of slots
 	closed   bool
 }
 
-// PackageHalf stands where the number of a half does, 0 or 1, for packages.
+// PackageHalf is the number of the packages' log, where Logfiles have 0 (A) or 1 (B).
 const PackageHalf = 2
 
-// logs is how many logs a Store may have: two Logfiles, and packages.
+// logs is the number of logs of a Store: two Logfiles, and packages.
 const logs = 3
 
-// Open opens the cache over dirs, given in the order in which it was created, and recovers Logfiles and packages from their journals. The caller
-// holds the directories' locks. The first directory must be there, since it holds the journals. Any other directory that is gone, empty or
-// damaged is put aside, with a line in the log, and its samples are lost. A journal that is damaged, or of another manifest, costs its Logfile, with a line in
-// the log, but not the cache.
+// Open opens the cache over dirs, in the order of its creation, and recovers Logfiles and packages from their journals. The caller holds
+// the directories' locks. The first directory must exist, because it holds the journals. Any other directory that is missing, empty or
+// damaged is quarantined with a log message, and its samples are lost. A journal that is damaged, or belongs to another manifest, costs
+// its Logfile, with a log message, but not the cache.
 func Open(dirs []string, opts Options) (*Store, error) {
 	f, broken, err := readFormats(dirs)
 	if err != nil {
@@ -167,8 +167,8 @@ func Open(dirs []string, opts Options) (*Store, error) {
 	return s, nil
 }
 
-// readFormats reads the FORMAT of each directory. The first one must be there; what is wrong with the others is told in broken, unless it
-// shows that they are not the directories of this cache.
+// readFormats reads the FORMAT of each directory. The first one must exist. broken has the errors of the others. If the directories do not
+// belong to one cache, readFormats returns err.
 func readFormats(dirs []string) (first Format, broken []error, err error) {
 	if len(dirs) == 0 {
 		return first, nil, errors.New("no directories given")
@@ -203,7 +203,7 @@ func readFormats(dirs []string) (first Format, broken []error, err error) {
 		if i == 0 {
 			first = f
 		}
-		first.Places = min(first.Places, f.Places) // a Grow that was cut off
+		first.Places = min(first.Places, f.Places) // less after an interrupted Grow
 	}
 	return first, broken, nil
 }
@@ -213,7 +213,7 @@ func sameCache(a, b Format) bool {
 	return a == b
 }
 
-// readSmall reads the beginning of a file: as much as a FORMAT has, and a byte more.
+// readSmall reads the beginning of a file: the length of a FORMAT, and one byte.
 func readSmall(path string) ([]byte, error) {
 	f, err := trust.Open(path, os.O_RDONLY)
 	if err != nil {
@@ -246,10 +246,10 @@ func journalIn(dir string, half int) string {
 // Format returns the Format that the cache was created with.
 func (s *Store) Format() Format { return s.format }
 
-// Free returns how many places no block claims.
+// Free returns the number of arena blocks that no block claims.
 func (s *Store) Free() int { return s.free.len() }
 
-// HasRoom reports whether n bytes can be appended before a place of the arena is freed: whether the free places take them and all that lies in write buffers.
+// HasRoom reports whether n bytes can be appended before an arena block is freed: whether the free ones hold them and all bytes in write buffers.
 func (s *Store) HasRoom(n int64) bool {
 	block := int64(s.format.Block)
 	room := int64(s.free.unclaimed())*block - n
@@ -267,17 +267,17 @@ func (s *Store) HasRoom(n int64) bool {
 	return room >= 0
 }
 
-// Used returns how many places hold blocks, or are being written.
+// Used returns the number of arena blocks that hold blocks, or are being written.
 func (s *Store) Used() int { return s.format.Places - s.free.len() }
 
-// Logfiles returns the Logfiles by half, as recovered or begun; nil where there is none.
+// Logfiles returns Logfile A and B, as recovered or begun. A missing one is nil.
 func (s *Store) Logfiles() [2]*Logfile {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return [2]*Logfile(s.slots[:2])
 }
 
-// all lists the logs that there are: Logfiles and packages.
+// all lists the existing logs: Logfiles and packages.
 func (s *Store) all() (list []*Logfile) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -289,32 +289,32 @@ func (s *Store) all() (list []*Logfile) {
 	return list
 }
 
-// Log returns the Logfile of a half, or the packages', or nil.
+// Log returns a Logfile by half, or the log of packages, or nil.
 func (s *Store) Log(half int) *Logfile {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.slots[half]
 }
 
-// Close stops cleanly: it waits for writes in flight, writes the tails, and makes arena and journals durable. Full blocks that
-// still wait for a place are lost. The caller must not use the Store or its Logfiles during Close or later. The error is that of the first thing that could
-// not be made durable, failed background syncs included. It waits for a device or file that hangs until Options.CloseTimeout; then the error is a [*HungError], and a
-// further Close gives back the memory that was left to a device or file that has answered since.
-// Only a Begin or a Drop that hangs may be under way when it is called.
+// Close stops cleanly: it waits for writes in flight, writes the tails, and makes arena and journals durable. Full blocks that still wait
+// for an arena block are lost. The caller must not use the Store or its Logfiles during Close or later; only a hung Begin or Drop may
+// still be in progress. Close returns the first error of making data durable, including failed background syncs. It waits for hung
+// devices and files until Options.CloseTimeout. Then the error is a [*HungError], and a further Close frees the memory of devices
+// and files that have answered since.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	s.closed = true
 	s.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), s.closeTimeout)
 	defer cancel()
-	if err := s.slotTurn.take(ctx); err != nil { // its Logfile is neither there nor gone: leave all as it is
+	if err := s.slotTurn.take(ctx); err != nil { // it is not known whether its Logfile exists: leave everything as it is
 		s.stopProbes()
 		s.stopLoops()
 		return fmt.Errorf("close cache: %w", &HungError{What: "beginning or dropping a Logfile in " + s.dirs[0], Err: err})
 	}
 	defer s.slotTurn.give()
 	if s.shut {
-		err := s.closeTable(ctx) // what waited for its places has them now, or has been given up
+		err := s.closeTable(ctx) // writes that waited for places have them now, or were given up
 		s.freePools()
 		return err
 	}
@@ -344,13 +344,13 @@ func (s *Store) settleWrites(ctx context.Context) (errs []error) {
 	s.stopProbes()
 	errs = append(errs, s.transfers.wait(ctx))
 	s.stopLoops()
-	s.joined.Wait() // they don't wait for a file that hangs
+	s.joined.Wait() // they don't wait for a hung file
 	s.giveUp(func(*blockWrite) bool { return true })
 	s.launch(s.free.unguard()...)
 	return append(errs, s.waitProbes(ctx))
 }
 
-// giveBack frees the memory of Logfiles and write buffers. Buffers that a hung device still owns stay mapped.
+// giveBack frees the memory of Logfiles and write buffers. Buffers that a hung device may still use stay mapped.
 func (s *Store) giveBack() (errs []error) {
 	for _, l := range s.all() {
 		errs = append(errs, l.forget())
@@ -365,7 +365,7 @@ func (s *Store) giveBack() (errs []error) {
 	return errs
 }
 
-// forget is dispose for a Store that closes: the blocks stay where they are.
+// forget is dispose for a Store that closes: it frees no arena blocks.
 func (l *Logfile) forget() error {
 	for seg := range l.segs {
 		sg := &l.segs[seg]

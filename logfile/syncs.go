@@ -11,7 +11,7 @@ import (
 // process loses few blocks.
 const batchTime = 20 * time.Millisecond
 
-// wake tells the journals' goroutine that a record is queued.
+// wake notifies the journals' goroutine that a record is queued.
 func (s *Store) wake() {
 	select {
 	case s.kick <- struct{}{}:
@@ -19,7 +19,7 @@ func (s *Store) wake() {
 	}
 }
 
-// writeJournals runs until Close; it is the one goroutine that writes records, other than syncs.
+// writeJournals runs until Close. Only it writes records, except for syncs.
 func (s *Store) writeJournals() {
 	for {
 		select {
@@ -36,7 +36,7 @@ func (s *Store) writeJournals() {
 	}
 }
 
-// flushJournals writes the queued records of all logs. When the Store stops it does not wait for a write that hangs.
+// flushJournals writes the queued records of all logs. When the Store stops, it does not wait for a hung write.
 func (s *Store) flushJournals() {
 	for _, l := range s.all() {
 		_ = Within(s.stopped, "write of "+l.journal.path, func() error {
@@ -74,11 +74,11 @@ func (s *Store) syncJournals(every time.Duration) {
 	}
 }
 
-// syncAll makes all earlier writes durable: first the blocks, then the records that point to them. It returns the error of a failed sync that concerned l,
-// now or earlier. A failed sync is never retried: the kernel may have dropped the pages, and would
-// report success. A sync that ctx did not wait for goes on by itself; a later sync covers the writes that it may have missed.
+// syncAll makes all earlier writes durable: first the blocks, then the records that point to them. It returns the error of a failed sync
+// that concerned l, now or earlier. A failed sync is never retried: the kernel may have dropped the pages, and would report success. If
+// ctx ends first, the sync continues, and a later sync covers the writes that it may have missed.
 //
-// Blocks on a device that is aside are not synced. Their checksums decide whether they are used, as always.
+// Blocks on a quarantined device are not synced. As always, their checksums decide whether they are used.
 func (s *Store) syncAll(ctx context.Context, l *Logfile) error {
 	if err := s.syncTurn.take(ctx); err != nil {
 		return &HungError{What: "another sync", Err: err}
@@ -99,7 +99,7 @@ func (s *Store) syncAll(ctx context.Context, l *Logfile) error {
 	return nil
 }
 
-// syncOnce syncs once. It returns an error only for a sync that ctx did not wait for; a failed sync is noted with the Logfiles that it concerns.
+// syncOnce syncs once. It returns an error only if ctx ended first. A failed sync is recorded with the Logfiles that it concerns.
 func (s *Store) syncOnce(ctx context.Context) error {
 	all := s.all()
 	if s.before != nil {
@@ -113,7 +113,7 @@ func (s *Store) syncOnce(ctx context.Context) error {
 	}
 	failed, unfinished := s.syncDevices(ctx)
 	s.syncFailed(failed, all...)
-	if unfinished != nil { // not failed: a later one does it
+	if unfinished != nil { // not failed: a later sync covers it
 		return unfinished
 	}
 	for _, l := range all {
@@ -128,7 +128,7 @@ func (s *Store) syncOnce(ctx context.Context) error {
 	return nil
 }
 
-// syncDevices syncs all arenas. failed are errors of syncs; unfinished are syncs that ctx did not wait for.
+// syncDevices syncs all arenas. failed has the errors of syncs; unfinished means that ctx ended first.
 func (s *Store) syncDevices(ctx context.Context) (failed, unfinished error) {
 	for _, d := range s.devices {
 		err := d.sync(ctx)
@@ -136,7 +136,7 @@ func (s *Store) syncDevices(ctx context.Context) (failed, unfinished error) {
 			unfinished = errors.Join(unfinished, err)
 			continue
 		}
-		if err != nil { // a device's trouble as any other
+		if err != nil { // it counts as any other error of the device
 			d.write.began()
 			s.ended(d, true, err)
 		}

@@ -10,23 +10,23 @@ import (
 	"lcache/internal/disk/blockio"
 )
 
-// tail is the partly filled last block of a segment on its way into a shared place.
+// tail is the partly filled last block of a segment, to be written to a shared arena block.
 type tail struct {
 	seg, seq int
 	used     uint32
-	at       uint32 // in the place, in bytes
+	at       uint32 // offset in the arena block, in bytes
 }
 
-// bin is the tails that share a place.
+// bin is the tails that share an arena block.
 type bin struct {
 	tails []tail
 	size  uint32
 }
 
-// WriteTails writes the partly filled buffers of all segments as short blocks, several to a place, and gives the buffers back. It
-// is for the end of an ingest; Close does the same. Appends wait meanwhile; an Append afterwards reads its segment's short block
-// back. A tail that is as it was read back stays where it is. A tail for which no place is free, or that can't be written, becomes a hole. The error says only that ctx ended
-// first: tails not written by then stay in memory.
+// WriteTails writes the partly filled buffers of all segments as short blocks, several to an arena block, and returns the buffers to the
+// pool. It is for the end of an ingest; Close does the same. Appends wait meanwhile. A later Append reads its segment's short block
+// back. A tail that has not grown since it was read back stays where it is. A tail without a free arena block, or that can't be
+// written, becomes a hole. An error means only that ctx ended first: tails not written by then stay in memory.
 func (l *Logfile) WriteTails(ctx context.Context) error {
 	for seg := range l.segs {
 		select {
@@ -45,7 +45,7 @@ func (l *Logfile) WriteTails(ctx context.Context) error {
 	return nil
 }
 
-// putBack makes the open buffers that have not grown since they were read back short blocks on disk again. It needs the locks of all segments.
+// putBack turns open buffers that have not grown since they were read back into short blocks on disk again. The caller holds the locks of all segments.
 func (l *Logfile) putBack() {
 	for seg := range l.segs {
 		sg := &l.segs[seg]
@@ -59,7 +59,7 @@ func (l *Logfile) putBack() {
 	}
 }
 
-// openTails needs the locks of all segments.
+// openTails lists the tails. The caller holds the locks of all segments.
 func (l *Logfile) openTails() (tails []tail) {
 	for seg := range l.segs {
 		sg := &l.segs[seg]
@@ -72,7 +72,7 @@ func (l *Logfile) openTails() (tails []tail) {
 	return tails
 }
 
-// packTails fills places with tails, largest first, each where it fits first: at most 11/9 of the least number of places.
+// packTails distributes tails over arena blocks, largest first, each to the first one where it fits: at most 11/9 of the minimum number of arena blocks.
 func packTails(tails []tail, block uint32) (bins []bin) {
 	slices.SortStableFunc(tails, func(a, b tail) int { return cmp.Compare(b.used, a.used) })
 	open := 0 // bins before this one are full
@@ -94,14 +94,14 @@ func packTails(tails []tail, block uint32) (bins []bin) {
 	return bins
 }
 
-// writeBin writes the tails of one place. It needs their segments' locks.
+// writeBin writes the tails of one arena block. The caller holds their segments' locks.
 func (l *Logfile) writeBin(ctx context.Context, b bin) error {
 	place, ok, err := l.s.takePlace(ctx)
 	if err != nil {
 		return err
 	}
 	if !ok {
-		l.loseTails(b, errNoPlace) // the budget is a promise, tails are not
+		l.loseTails(b, errNoPlace) // the budget is guaranteed, tails are not
 		return nil
 	}
 	buf, err := l.pool.get(ctx, nil)
@@ -129,7 +129,7 @@ func (l *Logfile) writeBin(ctx context.Context, b bin) error {
 		err := l.s.transfer(ctx, d.write, &blockio.Op{File: d.arena.Load(), Write: true, Offset: off, Buf: mem}, release)
 		switch {
 		case errors.Is(err, ErrAside) && errors.Is(err, errGivenUp):
-			return l.writeBin(ctx, b) // with another place and buffer: the device owns this buffer until the transfer ends
+			return l.writeBin(ctx, b) // with another arena block and buffer: the device may use this buffer until the transfer ends
 		case errors.Is(err, errGivenUp):
 			return err
 		case err == nil:
@@ -149,7 +149,7 @@ func (l *Logfile) writeBin(ctx context.Context, b bin) error {
 	}
 }
 
-// tailsWritten makes the tails ordinary short blocks.
+// tailsWritten turns the tails into short blocks on disk.
 func (l *Logfile) tailsWritten(b bin, place uint32, gen uint64) {
 	l.s.free.share(place, len(b.tails))
 	var old []uint32
@@ -188,7 +188,7 @@ func (l *Logfile) loseTails(b bin, err error) {
 	}
 }
 
-// writeFreed records which blocks are freed, for a clean stop.
+// writeFreed records the freed blocks, for a clean stop.
 func (l *Logfile) writeFreed() {
 	for seg := range l.segs {
 		sg := &l.segs[seg]

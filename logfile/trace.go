@@ -5,11 +5,11 @@ import (
 	"lcache/internal/disk/durable"
 )
 
-// Trace returns what the Store tells each step outside the arenas, for others that write files of the cache.
+// Trace returns the receiver of each step outside the arenas, for other code that writes files of the cache.
 func (s *Store) Trace() durable.Trace { return s.trace }
 
-// withFaults returns a Trace that asks the engine for an injected fault first, see [blockio.InjectPlain]. A Store's Trace is told each step outside
-// the arenas. Transfers of arenas pass through blockio, which has a seam of its own.
+// withFaults returns a Trace that first asks the engine for an injected fault, see [blockio.InjectPlain]. A Store's Trace receives each
+// step outside the arenas. Transfers of arenas get faults from blockio.
 func withFaults(io *blockio.IO, t durable.Trace) durable.Trace {
 	return func(c durable.Change) error {
 		if c.Step != durable.StepSynced && c.Step != durable.StepSyncedDir {

@@ -11,19 +11,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrOlder means that a Logfile belongs to an earlier manifest. It can't be appended to, and its records can't be written again.
+// ErrOlder means that a Logfile belongs to an earlier manifest. It can't be appended to, and its records can't be rewritten.
 var ErrOlder = errors.New("the logfile is of an older manifest")
 
 const (
-	unordered   = 2       // packages that may be filled at once where Logfiles have become packages
-	mostNumbers = 1 << 20 // of packages: no more segments fit the address of a sample
+	unordered   = 2       // open packages of packages that were made of Logfiles
+	mostNumbers = 1 << 20 // limit of packages: the address of a sample has no room for more segments
 )
 
-// Unorder makes finished packages of the segments of the Logfile in a half, in addition to the packages that there are, and forgets the Logfile. Only records and the partly filled last blocks
-// are written, so it takes no more space than that. moved is called for each sample while it can be read in both places. The caller lets nothing be appended to the Logfile or to packages
-// meanwhile. Unorder waits for writes in flight until ctx ends. After an error that comes with ok the packages are there, and only the Logfile's journal could not be removed.
+// Unorder turns the segments of a Logfile into finished packages, in addition to the existing packages, and removes the Logfile. It writes
+// only records and partly filled last blocks, and takes no more space than that. It calls moved for each sample while it can be read at
+// both locations. The caller prevents appends to the Logfile and to packages meanwhile. Unorder waits for writes in flight until ctx ends.
+// An error with ok set means that the packages exist, and only the Logfile's journal could not be removed.
 //
-// The records get new generations. So after a crash the blocks belong to the packages as soon as their journal is there, and to the Logfile before.
+// The records get new generations. So after a crash the blocks belong to the packages if their journal exists, and otherwise to the Logfile.
 func (s *Store) Unorder(ctx context.Context, half int, moved func(index sample.Index, seg, number int, off uint64)) (ok bool, err error) {
 	if half != 0 && half != 1 {
 		return false, fmt.Errorf("unorder logfile: there is no half %d", half)
@@ -54,11 +55,11 @@ func (s *Store) unorder(ctx context.Context, half int, moved func(index sample.I
 	case l.IsOlder() || packages != nil && packages.log.IsOlder() && !packages.log.Empty():
 		return false, ErrOlder
 	}
-	var old *Logfile // of the packages that there are
+	var old *Logfile // of the existing packages
 	if packages != nil {
 		old = packages.log
-		for lane := range packages.lanes {
-			if err := packages.Finish(ctx, lane); err != nil {
+		for in := range packages.open {
+			if err := packages.Finish(ctx, in); err != nil {
 				return false, err
 			}
 		}
@@ -86,7 +87,7 @@ func (s *Store) unorder(ctx context.Context, half int, moved func(index sample.I
 	return true, errors.Join(err, l.giveAway(s), s.trace.Remove(s.journalPath(half)))
 }
 
-// toDisk writes all blocks to the disk: it waits for the ones in flight, and writes the tails. If there are fewer free places than the tails need, it changes nothing.
+// toDisk writes all blocks to disk: it waits for those in flight, and writes the tails. If the tails need more arena blocks than are free, it changes nothing.
 func (l *Logfile) toDisk(ctx context.Context) error {
 	if err := l.Flush(ctx); err != nil {
 		return err
@@ -97,11 +98,11 @@ func (l *Logfile) toDisk(ctx context.Context) error {
 	if err := l.WriteTails(ctx); err != nil {
 		return err
 	}
-	_ = l.s.syncAll(ctx, l) // the bytes before the records; a sync that fails is counted, and costs reads after a power cut
+	_ = l.s.syncAll(ctx, l) // the bytes before the records; a failed sync is counted, and costs reads after a power cut
 	return nil
 }
 
-// origin is the segment that a package was made of. Of a package that is made of none, and can be filled, l is nil and most how many samples it takes.
+// origin is the segment that a package was made of. For a new package l is nil, and most is the number of samples that it takes.
 type origin struct {
 	l    *Logfile
 	seg  int
@@ -130,8 +131,8 @@ func (s *Store) gather(old, l *Logfile) (made *Logfile, from []origin, err error
 	return made, from, nil
 }
 
-// merged returns the header of those packages, and the origin of each. Empty packages give their numbers to segments of l. There are as many empty ones behind them as the arena has room for: a
-// job whose samples go to packages fills those.
+// merged returns the header of the new packages, and the origin of each. Empty packages give their numbers to segments of l. After them
+// come as many empty packages as the arena has room for, for jobs that put samples into packages.
 func merged(old, l *Logfile) (h Header, from []origin) {
 	h = Header{Fingerprint: l.head.Fingerprint, SegmentBlocks: l.head.SegmentBlocks, Align: l.head.Align, Block: l.head.Block, Open: unordered}
 	var unused []int
@@ -167,7 +168,7 @@ func merged(old, l *Logfile) (h Header, from []origin) {
 	return h, from
 }
 
-// room is how many samples a package that is made of the segment has room for. What was a Logfile's gets no more.
+// room returns the number of samples of the package. A package made of a Logfile's segment takes no further samples.
 func (f origin) room() uint64 {
 	switch {
 	case f.l == nil:
@@ -181,7 +182,7 @@ func (f origin) room() uint64 {
 	return uint64(sg.n)
 }
 
-// writeGathered gives each package of made its blocks, and writes their records to a journal, which replaces the packages' one as a whole.
+// writeGathered gives each package of made its blocks, and writes their records to a journal, which replaces the journal of packages as a whole.
 func (s *Store) writeGathered(made *Logfile, from []origin) (*journal, error) {
 	path := s.journalPath(PackageHalf)
 	v, err := s.trace.Begin(path)
@@ -190,7 +191,7 @@ func (s *Store) writeGathered(made *Logfile, from []origin) (*journal, error) {
 	}
 	w := &recordWriter{v: v, out: encodeHeader(&made.head, made.gen, s.format.seed())}
 	_ = durable.Fallocate(v.File, unix.FALLOC_FL_KEEP_SIZE, int64(len(w.out))+s.format.rewriteSlack())
-	shared := map[uint32]uint64{} // by place: the generation of tails that share it
+	shared := map[uint32]uint64{} // by arena block: the generation of tails that share it
 	for number, f := range from {
 		if err == nil && f.l != nil {
 			err = made.take(number, f, shared, w)
@@ -206,7 +207,7 @@ func (s *Store) writeGathered(made *Logfile, from []origin) (*journal, error) {
 	if err == nil {
 		err = v.Commit()
 		if err != nil && isThere(v.File, path) {
-			j.fail(err) // the new one is there, for as long as the machine lives
+			j.fail(err) // the new journal is in place, but may not survive a crash of the machine
 			err = nil
 		}
 	}
@@ -216,14 +217,14 @@ func (s *Store) writeGathered(made *Logfile, from []origin) (*journal, error) {
 	return j, nil
 }
 
-// recordWriter writes records to a file that is to be a journal.
+// recordWriter writes the records of a new journal.
 type recordWriter struct {
 	v    *durable.Version
 	out  []byte
 	size int64
 }
 
-// flush writes the collected records if they have more than a number of bytes.
+// flush writes the collected records if they have more than some bytes.
 func (w *recordWriter) flush(more int) error {
 	if len(w.out) <= more {
 		return nil
@@ -234,7 +235,7 @@ func (w *recordWriter) flush(more int) error {
 	return err
 }
 
-// take copies a segment's blocks and arrival list to an empty package, and encodes the records. It fails if a block is in memory. Nobody else has made yet.
+// take copies a segment's blocks and arrival list to an empty package, and encodes the records. It fails if a block is in memory. No other goroutine uses made yet.
 func (made *Logfile) take(number int, f origin, shared map[uint32]uint64, w *recordWriter) error {
 	source, sg := &f.l.segs[f.seg], &made.segs[number]
 	source.mu.Lock()
@@ -269,10 +270,10 @@ func (made *Logfile) take(number int, f origin, shared map[uint32]uint64, w *rec
 	return nil
 }
 
-// giveAway ends a log whose places belong to the packages now.
+// giveAway ends a log whose arena blocks belong to the packages now.
 func (l *Logfile) giveAway(s *Store) error {
 	for seg := range l.segs {
-		l.letGo(seg)
+		l.detach(seg)
 	}
 	return s.dispose(l)
 }
