@@ -7,11 +7,11 @@ import (
 	"lcache/logfile"
 )
 
-// carryTime is how long Carry waits for write buffers and a short tail that is read back. Loading the segment instead is never wrong.
+// carryTime is how long Carry waits for write buffers and for a short tail that is read back. If it fails, the segment is loaded instead.
 const carryTime = time.Second
 
-// Carry hands a segment over to the next Logfile as it is, if the next line has all of its samples in one segment, and reports whether it did. Else the segment is to be loaded: that moves
-// its samples to the same places one by one. Nothing may load the segment meanwhile.
+// Carry moves a segment to the next Logfile as a whole, if one segment of the next epoch layout has exactly its samples. It reports
+// whether it did. Otherwise the segment must be loaded, which moves its samples one by one. Nothing may load the segment during Carry.
 func (p *Pass) Carry(from *EpochLog, seg int, to *EpochLog) bool {
 	if from.Line == nil || to.Line == nil || to.Line.Before != from.Line {
 		return false
@@ -31,7 +31,7 @@ func (p *Pass) Carry(from *EpochLog, seg int, to *EpochLog) bool {
 	return true
 }
 
-// isAsLaidOut reports whether a segment holds its line's samples and no others, and the next Logfile holds none of them.
+// isAsLaidOut reports whether a segment holds exactly the samples of its layout, and the next Logfile holds none of them.
 func (p *Pass) isAsLaidOut(from *EpochLog, seg int, to *EpochLog) bool {
 	left, ok := len(from.Line.Members(seg)), true
 	from.Log.Arrivals(seg, func(_ int, index uint32, off uint64) bool {
@@ -42,7 +42,7 @@ func (p *Pass) isAsLaidOut(from *EpochLog, seg int, to *EpochLog) bool {
 	return ok && left == 0
 }
 
-// move publishes the new places of a segment's samples.
+// move publishes the new locations of a segment's samples.
 func (p *Pass) move(from *logfile.Logfile, seg int, to *EpochLog, next int) {
 	from.Arrivals(seg, func(_ int, index uint32, off uint64) bool {
 		if p.o.Locations.Move(index, p.o.Locations.At(from.Half(), seg, off), p.o.Locations.At(to.Log.Half(), next, off)) {

@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// closeGrace is how long Close waits for samples that are being supplied or written on. What has come from the source would be read from there again after the next
-// start. An append that is given up half-way leaves a gap in its segment, which may then be too small for its last sample.
+// closeGrace is how long Close waits for samples that are being supplied or appended. A sample that was read from the source would be
+// read again after the next start. An interrupted append leaves a gap in its segment, which may then have no room for its last sample.
 const closeGrace = time.Second
 
-// Close ends all loads, at the next sample, and joins the workers. Samples that are under way are written on, if that does not take long. A block that
-// the disk never answers keeps it until ctx ends.
+// Close ends all loads at the next sample, and joins the workers. Samples in progress are appended, if that does not take long. If the
+// disk never answers for a block, Close waits until ctx ends.
 func (p *Pass) Close(ctx context.Context) error {
 	p.endSamples(ctx)
 	p.cancel()
@@ -31,7 +31,7 @@ func (p *Pass) Close(ctx context.Context) error {
 	}
 }
 
-// endSamples lets no further sample begin, and waits a while for those that are under way.
+// endSamples prevents new samples from beginning, and waits a while for those in progress.
 func (p *Pass) endSamples(ctx context.Context) {
 	p.entering.Lock()
 	p.end()
@@ -54,7 +54,7 @@ func (p *Pass) endSamples(ctx context.Context) {
 	}
 }
 
-// enter reports whether samples of a load may begin; underWay.Done is to be called after them.
+// enter reports whether samples of a load may begin. If so, the caller calls underWay.Done after them.
 func (p *Pass) enter(l *load) bool {
 	p.entering.Lock()
 	defer p.entering.Unlock()

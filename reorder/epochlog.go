@@ -7,22 +7,22 @@ import (
 	"lcache/sample"
 )
 
-// An EpochLog is the log of one epoch: the Logfile that holds its samples, and the line that says in which segment each is to lie. It owns
-// the line and, while samples are written to it, the router.
+// An EpochLog is the log of one epoch: the Logfile that holds its samples, and the epoch layout, which assigns each sample to a segment.
+// It owns the layout and, while samples are written to it, the router.
 type EpochLog struct {
-	ID     uint64 // of the pass over it, unique while the server runs, never 0: a pass that begins again has another one
-	Epoch  int    // -1: in the order of no epoch that this job knows
+	ID     uint64 // of the scan of it; unique while the server runs, never 0. A scan that restarts has another ID
+	Epoch  int    // -1: not in the order of an epoch of this job
 	Log    *logfile.Logfile
-	Line   *chunker.Line // nil: its order is not known; its samples can be moved, and are not delivered in place
-	Router *Router       // nil: nothing is written to it
+	Line   *chunker.Line // the epoch layout; nil: its order is not known, so its samples can be moved, but not delivered from it
+	Router *Router       // nil: nothing is written to this log
 
-	Packages *logfile.Packages // whose log Log is; nil: it is a Logfile
+	Packages *logfile.Packages // the packages whose log Log is; nil: Log is a Logfile
 }
 
 // Owner names a segment in staging.
 func (l *EpochLog) Owner(seg int) staging.Segment { return staging.Segment{Line: l.ID, Segment: seg} }
 
-// Members calls f for each sample that a segment should hold.
+// Members calls f for each sample that the layout has in a segment.
 func (l *EpochLog) Members(seg int, f func(sample.Index)) {
 	if l.Line == nil {
 		l.Log.Arrivals(seg, func(_ int, index uint32, _ uint64) bool { f(index); return true })
@@ -33,7 +33,7 @@ func (l *EpochLog) Members(seg int, f func(sample.Index)) {
 	}
 }
 
-// Aim makes the log one that samples are written to. What it holds already, as holds reports, is not written to it again.
+// Aim makes the log a target of writes. Samples that it already holds, as holds reports, are not written again.
 func (l *EpochLog) Aim(holds func(sample.Index) bool) (err error) {
 	if l.Router, err = NewRouter(l.Line.Segment); err != nil {
 		return err
@@ -46,25 +46,25 @@ func (l *EpochLog) Aim(holds func(sample.Index) bool) (err error) {
 	return nil
 }
 
-// free frees blocks of a segment, or of a package, that were moved.
+// free frees blocks of a segment or package whose samples were moved.
 func (l *EpochLog) free(seg, upto int) {
 	if l.Packages == nil {
 		_ = l.Log.FreeBlocks(seg, upto)
 		return
 	}
-	_ = l.Packages.FreeBlocks(seg, upto) // an error says that it is being filled: then it holds other samples
+	_ = l.Packages.FreeBlocks(seg, upto) // an error means that it is being filled, and has other samples
 }
 
-// freeAll frees a segment of which all was moved.
+// freeAll frees a segment whose samples were all moved.
 func (l *EpochLog) freeAll(seg int) {
 	if l.Packages == nil {
 		l.Log.FreeSegment(seg)
 		return
 	}
-	_ = l.Packages.Free(seg) // an error says that it is being filled: then it holds other samples
+	_ = l.Packages.Free(seg) // an error means that it is being filled, and has other samples
 }
 
-// EndRouting frees the router: nothing is written to the log after that.
+// EndRouting frees the router. Nothing is written to the log after that.
 func (l *EpochLog) EndRouting() {
 	if l.Router != nil {
 		l.Router.Free()
@@ -72,7 +72,7 @@ func (l *EpochLog) EndRouting() {
 	}
 }
 
-// Free gives line and router back. Nothing may use the log's line after that.
+// Free frees layout and router. Nothing may use the log's Line after that.
 func (l *EpochLog) Free() {
 	l.EndRouting()
 	if l.Line != nil {

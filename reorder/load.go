@@ -12,23 +12,23 @@ import (
 // arrival is one sample of the segment's byte string.
 type arrival struct {
 	off   uint64 // in the string
-	at    uint64 // in the slot: the same, as blocks are read to the place they have in the string, unless they hold packed samples
+	at    uint64 // in the slot; equal to off, because blocks are read to their position in the string, unless they hold compressed samples
 	index sample.Index
-	lost  bool // a block under it could not be read
-	late  bool // because the block did not come in time: don't ask the disk again
+	lost  bool // one of its blocks could not be read
+	late  bool // because a block did not come in time: don't read it from the disk again
 }
 
-// noPlace is the at of an arrival that the slot has no room for.
+// noPlace is the value of at for an arrival that the slot has no room for.
 const noPlace = ^uint64(0)
 
 type blockState uint8
 
 const (
-	blockQueued blockState = iota // waits for a place
+	blockQueued blockState = iota // waits for a read token or buffer
 	blockPending
 	blockHere
 	blockFailed
-	blockLate // given up; its bytes may still land in the slot, or in its buffer
+	blockLate // given up; its bytes may still be written to the slot, or to its buffer
 )
 
 // load is the load of one segment into one slot.
@@ -39,59 +39,59 @@ type load struct {
 	slot   int
 	base   uint64 // of the slot in staging
 	mem    []byte
-	target *EpochLog // nil: the samples stay where they are
+	target *EpochLog // the next log; nil: the samples stay where they are
 	use    Use
-	inSlot bool // its blocks lie in the slot already
+	inSlot bool // the slot already has its blocks
 	done   func()
 	turn   chan struct{} // tokens, one for each sample that is being supplied
 
 	arrivals []arrival
 	inPlace  []uint64    // with compression and huge samples: where in the slot each block is read to, or scratchOnly
-	cut      atomic.Bool // a sample was left out because the pass is being closed: its block must stay
+	cut      atomic.Bool // a sample was left out because the Pass is being closed: its block must stay
 
 	mu       sync.Mutex // guards the fields that follow
 	blocks   []blockState
-	bufs     [][]byte // with compression: the buffer of each block, until it is given back
-	returned int      // the memory of blocks [0, returned) is given back
-	pending  int      // blocks that have not come in
+	bufs     [][]byte // with compression: the buffer of each block, until it is returned
+	returned int      // the memory of blocks [0, returned) was returned
+	pending  int      // blocks that have not arrived
 	here     int      // blocks [0, here) are decided
 	handed   int      // arrivals [0, handed) are in tasks
 	finishes []bool
 	popped   int // tasks [0, popped) are done, in order
 	ends     []uint64
-	open     int    // tasks, supplies and the reading itself, not yet done
-	end      uint64 // no block is read to the slot from here on
-	used     uint64 // nor to [used, front), because those blocks are gone
+	open     int    // number of tasks, supplies and the reading itself that are not done
+	end      uint64 // no block is read to the slot after this offset
+	used     uint64 // nor to [used, front), because those blocks are lost
 	front    uint64
 	watch    *time.Timer
 }
 
-// A Use is what a segment is loaded for.
+// A Use is the purpose of loading a segment.
 type Use uint8
 
 const (
 	Deliver Use = iota // requests wait for its samples
-	Drain              // its samples are written on; those that others bring are not brought. Requests find them in the slot, and so keep it
-	Move               // as Drain, and no request finds them: the slot is free when they are written on
+	Drain              // its samples are appended to the next log, and only samples in its blocks are loaded. Requests find them in the slot, and so keep it
+	Move               // as Drain, but no request finds them: the slot is free when they are appended
 )
 
-// Load brings segment seg of from into slot (which the caller has acquired for it), and appends its samples to target (nil:
-// they stay where they are). done runs when all samples are published, if use says so, and written on; the slot is then ready.
+// Load reads segment seg of from into slot, which the caller has acquired for it, and appends its samples to target (nil: they stay where
+// they are). It calls done when all samples are appended, and published if use requires that. The slot is then ready.
 func (p *Pass) Load(slot int, from *EpochLog, seg int, target *EpochLog, use Use, done func()) {
 	l := p.newLoad(slot, from, seg)
 	l.target, l.use, l.done = target, use, done
 	l.begin()
 }
 
-// Reload is Load, for Deliver, of a segment that was loaded into the slot when there was no target: its samples are written on from there, and nothing is read. IsLoaded has reported
-// that this can be, and nothing has used the slot for another segment since.
+// Reload is Load, for Deliver, of a segment that was loaded into the slot while there was no target. Its samples are appended from the
+// slot, and nothing is read. IsLoaded must have returned true, and nothing may have used the slot for another segment since.
 func (p *Pass) Reload(slot int, from *EpochLog, seg int, target *EpochLog, done func()) {
 	l := p.newLoad(slot, from, seg)
 	l.target, l.use, l.done, l.inSlot = target, Deliver, done, true
 	l.begin()
 }
 
-// IsLoaded reports whether a slot has all samples of a segment, each where its block was read to.
+// IsLoaded reports whether a slot has all samples of a segment, each at the position to which its block was read.
 func (p *Pass) IsLoaded(slot int, from *EpochLog, seg int) bool {
 	if p.o.Form != nil || from.Line == nil { // compressed blocks are not kept
 		return false
@@ -109,7 +109,7 @@ func (p *Pass) IsLoaded(slot int, from *EpochLog, seg int) bool {
 	return true
 }
 
-// newLoad looks up what a segment holds, and where in the slot it goes.
+// newLoad lists the samples of a segment, and assigns their positions in the slot.
 func (p *Pass) newLoad(slot int, from *EpochLog, seg int) *load {
 	l := &load{p: p, from: from, seg: seg, slot: slot, base: uint64(slot * p.o.Staging.SlotBytes()), mem: p.o.Staging.Slot(slot),
 		open: 1, turn: make(chan struct{}, p.o.Fetcher.Jobs())}
@@ -121,7 +121,7 @@ func (p *Pass) newLoad(slot int, from *EpochLog, seg int) *load {
 	return l
 }
 
-// begin begins to read, and to supply what the segment lacks.
+// begin begins to read blocks, and to supply missing samples.
 func (l *load) begin() {
 	p := l.p
 	missing, n := l.missing(), len(l.blocks)
@@ -156,7 +156,7 @@ func (l *load) begin() {
 	})
 }
 
-// layOut decides where in the slot each block and sample goes.
+// layOut assigns a position in the slot to each block and sample.
 func (l *load) layOut() {
 	p, n := l.p, l.from.Log.Blocks(l.seg)
 	l.blocks = make([]blockState, n)
@@ -168,13 +168,13 @@ func (l *load) layOut() {
 		return
 	}
 	gone := uint64(l.from.Log.Gone(l.seg))
-	if len(l.arrivals) > 0 { // which may have been lost since they were listed
+	if len(l.arrivals) > 0 { // they may have been lost since they were listed
 		gone = min(gone, l.arrivals[0].off/uint64(p.o.Block))
 	}
 	l.front = gone * uint64(p.o.Block)
 }
 
-// stored returns how many bytes of the string a sample takes.
+// stored returns the bytes of the string that a sample takes.
 func (l *load) stored(a *arrival) uint64 {
 	if l.p.o.Form != nil {
 		return uint64(l.p.o.Form.Length(a.index))
@@ -182,9 +182,9 @@ func (l *load) stored(a *arrival) uint64 {
 	return uint64(l.p.o.Sizes[a.index])
 }
 
-// missing lists the samples that the segment should hold and the Logfile lacks, in line order. It asks the Logfile and not Locations: a sample
-// whose place is elsewhere, but whose bytes are still in this segment, is loaded with the others; and a sample whose block was lost just when its place
-// was published is found.
+// missing lists, in layout order, the samples that the segment should hold and the Logfile does not have. It uses the Logfile and not
+// Locations for two reasons. A sample whose location is elsewhere, but whose bytes are still in this segment, is loaded with the
+// others. And a sample whose block was lost just when its location was published is found.
 func (l *load) missing() (missing []sample.Index) {
 	if l.from.Line == nil {
 		return nil
@@ -205,13 +205,13 @@ func (l *load) missing() (missing []sample.Index) {
 	return missing
 }
 
-// staysPacked reports whether the load of a segment must not append a sample, because it lies in a package. Such a sample is moved only when its package is emptied: otherwise the package would keep
-// its place, and appends would wait for places that nobody frees.
+// staysPacked reports whether the load of a segment must not append a sample because it is in a package. Such a sample is moved only
+// when its package is emptied. Otherwise the package would keep its arena blocks, and appends would wait for blocks that nobody frees.
 func (l *load) staysPacked(index sample.Index) bool {
 	return l.from.Packages == nil && l.p.o.Locations.In(index, logfile.PackageHalf)
 }
 
-// routed reports whether the next line has a sample already or leaves it out, or the sample stays in its package.
+// routed reports whether the next layout already has a sample or leaves it out, or the sample stays in its package.
 func (l *load) routed(index sample.Index) bool {
 	if l.target == nil || l.staysPacked(index) || l.p.o.Form != nil && l.p.o.Form.Refuses(index) {
 		return true
@@ -220,7 +220,7 @@ func (l *load) routed(index sample.Index) bool {
 	return !ok
 }
 
-// isNotWorth reports whether a sample is lost that this epoch does not deliver, and that was kept for its sake alone.
+// isNotWorth reports whether a lost sample need not be read again: this epoch does not deliver it, and it was kept only for this epoch.
 func (l *load) isNotWorth(index sample.Index) bool {
 	return l.from.Line.Chosen && l.from.Line.IsRest(l.seg) && l.p.o.Locations.Get(index) == 0
 }
@@ -241,14 +241,14 @@ func (l *load) reserve(size uint64) (uint64, bool) {
 	return off, true
 }
 
-// padded returns how many bytes a sample of n bytes takes in a slot.
+// padded returns the bytes that a sample of n bytes takes in a slot.
 func (p *Pass) padded(n uint64) uint64 {
 	a := uint64(p.o.Align)
 	return (n + a - 1) / a * a
 }
 
-// advance moves over the decided blocks and queues the samples that end in them, as one task for each block. Tasks of a
-// load are queued in order, under its lock; in another order the queue's tokens would deadlock.
+// advance passes the decided blocks, and queues the samples that end in them as one task for each block. Tasks of a load are queued in
+// order, under its lock: in another order the queue's tokens would deadlock.
 func (l *load) advance() {
 	w := uint64(l.p.o.Block)
 	for l.here < len(l.blocks) && l.blocks[l.here] > blockPending {
@@ -269,7 +269,7 @@ func (l *load) advance() {
 		if l.handed > from {
 			l.p.queue.put(&task{load: l, from: from, to: l.handed, seq: len(l.finishes)})
 			l.finishes = append(l.finishes, false)
-			// Blocks before the first sample that is not yet written on can be freed.
+			// Blocks before the first sample that is not appended yet can be freed.
 			free := uint64(len(l.blocks))
 			if l.handed < len(l.arrivals) {
 				free = l.arrivals[l.handed].off / w
@@ -279,15 +279,15 @@ func (l *load) advance() {
 		}
 	}
 	if l.here == len(l.blocks) {
-		l.open-- // the reading is over; a task or the supplies may still be open
+		l.open-- // the reading is done; a task or the supplies may still be open
 		if l.open == 0 {
-			l.open++ // no task is left to close the load: do it as the last task would
+			l.open++ // no task is left to close the load, so do it here
 			go l.close()
 		}
 	}
 }
 
-// finished is called when all samples of a task are written on. Blocks are freed in order.
+// finished is called when all samples of a task are appended. Blocks are freed in order.
 func (l *load) finished(t *task) {
 	l.mu.Lock()
 	l.finishes[t.seq] = true
@@ -310,11 +310,11 @@ func (l *load) finished(t *task) {
 	l.close()
 }
 
-// isWhole reports whether the samples that are done were all written on, so that their blocks may be freed: appends that are under way while the pass is being closed
-// may wait for these places.
+// isWhole reports whether all finished samples were appended, so that their blocks may be freed. Appends in progress while the Pass is
+// being closed may wait for these arena blocks.
 func (l *load) isWhole() bool { return !l.cut.Load() && l.p.ctx.Err() == nil }
 
-// close ends one of the load's open parts; the last one ends the load.
+// close ends one of the load's open parts. The last one ends the load.
 func (l *load) close() {
 	l.mu.Lock()
 	l.open--

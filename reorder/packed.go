@@ -10,14 +10,15 @@ import (
 	"lcache/sample"
 )
 
-// With compression a segment's byte string holds stored bytes, and its slot plain ones. So its blocks are read to scratch memory, and
-// each sample is unpacked from there to the place that it has in the slot: plain bytes lie there in arrival order, too.
+// With compression a segment's byte string holds compressed bytes, and its slot plain ones. So blocks are read to scratch memory, and
+// each sample is unpacked from there to its position in the slot. Plain bytes are also in arrival order.
 //
-// A huge sample is stored as it is, and scratch memory may be smaller than it. The blocks that lie in it as a whole are read to the slot, as without
-// compression; only its two ends come by scratch memory. docs/adr/0027-huge-samples-as-they-are.md has the reason.
+// A huge sample is stored uncompressed, and scratch memory may be smaller than the sample. Blocks that are entirely inside it are read to
+// the slot, as without compression, and only its two ends are read to scratch memory. docs/adr/0027-huge-samples-as-they-are.md has the
+// reason.
 
-// place gives the arrivals their places in the slot. A Logfile that a crash has left holes in may hold more samples than there is room for: the
-// last of them have none.
+// place assigns positions in the slot to the arrivals. A Logfile with holes from a crash may hold more samples than the slot has room
+// for. The last ones then get no position.
 func (l *load) place() {
 	at := uint64(0)
 	for i := range l.arrivals {
@@ -25,7 +26,7 @@ func (l *load) place() {
 		size := l.p.padded(uint64(l.p.o.Sizes[a.index]))
 		huge := l.p.o.Form.IsHuge(a.index)
 		if huge {
-			at += (a.off - at) % page // its blocks begin at pages of the slot
+			at += (a.off - at) % page // so that its blocks begin at pages of the slot
 		}
 		if at+size > uint64(len(l.mem)) {
 			a.at = noPlace
@@ -40,13 +41,13 @@ func (l *load) place() {
 	l.end = at
 }
 
-// page is what direct I/O aligns memory to.
+// page is the memory alignment of direct I/O.
 const page = 4096
 
-// scratchOnly is the place of a block that is read to scratch memory.
+// scratchOnly marks a block that is read to scratch memory.
 const scratchOnly = ^uint64(0)
 
-// readInPlace gives the blocks that lie in a huge sample as a whole their places in the slot.
+// readInPlace assigns positions in the slot to the blocks that are entirely inside a huge sample.
 func (l *load) readInPlace(a *arrival) {
 	w := uint64(l.p.o.Block)
 	if l.inPlace == nil {
@@ -57,7 +58,7 @@ func (l *load) readInPlace(a *arrival) {
 	}
 }
 
-// placeOf returns where in the slot block j is read to. ok is false if it is read to scratch memory.
+// placeOf returns the part of the slot that block j is read to. ok is false if it is read to scratch memory.
 func (l *load) placeOf(j int) (place []byte, ok bool) {
 	w := uint64(l.p.o.Block)
 	switch {
@@ -71,7 +72,7 @@ func (l *load) placeOf(j int) (place []byte, ok bool) {
 	return l.mem[at : at+w : at+w], true
 }
 
-// giveBack returns the buffers of blocks [l.returned, upto), but of those that may still be written to. l.mu is held.
+// giveBack returns the buffers of blocks [l.returned, upto), except buffers that may still be written to. l.mu is held.
 func (l *load) giveBack(upto int) {
 	for ; l.returned < upto; l.returned++ {
 		if buf := l.bufs[l.returned]; buf != nil && l.blocks[l.returned] == blockHere {
@@ -81,7 +82,7 @@ func (l *load) giveBack(upto int) {
 	}
 }
 
-// pieces calls f for each part of a sample's stored bytes that lies in scratch memory, in order. at is where in the sample it begins. The sample's blocks are here.
+// pieces calls f, in order, for each part of a sample's compressed bytes in scratch memory. at is the part's offset in the sample. All blocks of the sample have arrived.
 func (l *load) pieces(a *arrival, f func(at uint64, part []byte)) {
 	w := uint64(l.p.o.Block)
 	for off, end := a.off, a.off+l.stored(a); off < end; {
@@ -93,8 +94,8 @@ func (l *load) pieces(a *arrival, f func(at uint64, part []byte)) {
 	}
 }
 
-// unpack brings a sample to its place in the slot, which has its size, and gives its stored bytes in one piece, until w.done. What it
-// brought is still to be checked.
+// unpack unpacks a sample to place, which has its size. It returns its compressed bytes in one piece, valid until w.done. The result is
+// not verified yet.
 func (l *load) unpack(w *worker, a *arrival, place []byte) (data []byte, ok bool) {
 	data = l.whole(w, a, place)
 	if unsafe.SliceData(data) == unsafe.SliceData(place) {
@@ -103,7 +104,7 @@ func (l *load) unpack(w *worker, a *arrival, place []byte) (data []byte, ok bool
 	return data, l.p.o.Form.Unpack(a.index, data, place) == nil
 }
 
-// whole puts the pieces of a sample together: where it is stored as it is, at its place.
+// whole joins the pieces of a sample. An uncompressed sample is joined at place.
 func (l *load) whole(w *worker, a *arrival, place []byte) (data []byte) {
 	l.pieces(a, func(_ uint64, part []byte) { data = part })
 	if uint64(len(data)) == l.stored(a) {
@@ -119,11 +120,11 @@ func (l *load) whole(w *worker, a *arrival, place []byte) (data []byte) {
 
 // worker is the state that one goroutine keeps between samples.
 type worker struct {
-	buf    []byte // for the pieces of a sample of at most a block
-	shared bool   // the pass's buffer is lent to it
+	buf    []byte // for the pieces of a sample that is at most as large as a block
+	shared bool   // it has borrowed the Pass's buffer
 }
 
-// lend lends n bytes until done. Samples larger than a block share one buffer, in turn.
+// lend lends n bytes until done. Samples larger than a block share one buffer, one at a time.
 func (w *worker) lend(p *Pass, n int) []byte {
 	if n <= p.o.Block {
 		if w.buf == nil {
@@ -153,7 +154,7 @@ func (p *Pass) appendPacked(t *EpochLog, seg uint32, index sample.Index, plain [
 	return p.o.Form.Pack(ctx, index, plain, func(data []byte) error { return p.append(t, seg, index, data) })
 }
 
-// dropped counts and logs a sample that is not written on. A lack of room is logged once.
+// dropped counts and logs a sample that was not appended. A lack of room is logged once.
 func (p *Pass) dropped(index sample.Index, err error) {
 	p.Stats.Dropped.Add(1)
 	switch {

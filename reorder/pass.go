@@ -1,11 +1,11 @@
-// Package reorder is the one pass over a Logfile: it loads a segment into staging, verifies each sample, and writes it on into the
-// Logfile of the next epoch, at the place where that epoch wants it (LCache's Algorithm 1, lines 11–16). Delivery is its side
-// effect: a verified sample is published in staging, by reference.
+// Package reorder scans a Logfile: it loads a segment into staging, verifies each sample, and appends it to the Logfile of the next epoch,
+// at the position where that epoch needs it (LCache's Algorithm 1, lines 11–16). Delivery is a side effect: a verified sample is
+// published in staging, by reference.
 //
-// A Pass loads the segments that the engine asks for, several at a time. An EpochLog is an epoch's Logfile and its line; a Router is a pure
-// function from a sample to its next segment. Samples that a segment should hold and lacks are
-// supplied through fetch and treated like the rest. A block of the old Logfile is free as soon as all its samples are verified and
-// appended, so that a slow client never holds disk space. Load may be called concurrently.
+// A Pass loads the segments that the engine requests, several at a time. An EpochLog is an epoch's Logfile and its layout. A Router is
+// a pure function from a sample to its next segment. Samples that a segment should hold and does not have are read by package fetch and
+// treated like the others. A block of the old Logfile is freed as soon as all its samples are verified and appended, so a slow client
+// never holds disk space. Load may be called concurrently.
 package reorder
 
 import (
@@ -35,26 +35,26 @@ type Options struct {
 	Sums         *sample.Sums
 	Sizes        []uint32
 	Form         *compress.Form // nil: without compression
-	Scratch      []byte         // with compression: blocks are read there; room for the largest sample that is compressed and a block, and for three blocks at least
+	Scratch      []byte         // with compression: memory for blocks; room for a block and the largest compressed sample, and for at least three blocks
 	Align        int
 	Block        int
-	InFlight     int           // without compression: blocks that are read at once; 0: 16
+	InFlight     int           // without compression: blocks in flight; 0: 16
 	Workers      int           // goroutines that verify and copy
-	BlockTimeout time.Duration // without progress for this long, outstanding blocks are late
+	BlockTimeout time.Duration // after this long without progress, blocks in flight are late
 	WriteTimeout time.Duration // an append that waits longer drops its sample
 	Logger       *slog.Logger
 }
 
-// Stats only grow.
+// Stats are counters; they only grow.
 type Stats struct {
-	Dropped    atomic.Int64 // samples not written on: a write error, a deadline, no room
+	Dropped    atomic.Int64 // samples not appended: a write error, a deadline, or no room
 	Verified   atomic.Int64
 	LateBlocks atomic.Int64
-	Supplied   atomic.Int64 // samples that a segment lacked
-	Carried    atomic.Int64 // segments that the next Logfile has as they were
+	Supplied   atomic.Int64 // samples that were missing in a segment
+	Carried    atomic.Int64 // segments that were moved to the next Logfile as a whole
 }
 
-// A Pass: see the package's comment.
+// A Pass is described in the package comment.
 type Pass struct {
 	o     Options
 	Stats Stats
@@ -63,23 +63,23 @@ type Pass struct {
 	room     room
 	places   *places
 	turnMu   sync.Mutex    // guards turn
-	turn     chan struct{} // closed when all blocks of the load that came last have been begun
+	turn     chan struct{} // closed when all blocks of the latest load have been begun
 	large    sync.Mutex    // guards largeBuf
 	largeBuf []byte
 	full     sync.Once
-	progress atomic.Int64 // when a block of any load last came in: loads share the disk's queue
+	progress atomic.Int64 // time of the last completed block of any load: loads share the disk's queue
 	wg       sync.WaitGroup
 	loads    sync.WaitGroup
-	open     context.Context // ends when Close begins: nothing is begun after that. The pass's own life, not a call's
+	open     context.Context // ends when Close begins: nothing begins after that. It belongs to the Pass, not to a call
 	end      context.CancelFunc
-	ctx      context.Context // ends when what is under way has had its time to end by itself
+	ctx      context.Context // ends after closeGrace
 	cancel   context.CancelFunc
-	entering sync.Mutex     // held while underWay is added to, and while open ends
-	underWay sync.WaitGroup // tasks and samples that are being supplied
+	entering sync.Mutex     // held while underWay is incremented, and while open ends
+	underWay sync.WaitGroup // tasks, and samples that are being supplied
 }
 
-// aheadTasks is how many blocks may be appended to the next Logfile before the oldest of them is free in the old one. With the
-// arena's least slack of 32 blocks this leaves room for what is in flight.
+// aheadTasks is the number of blocks that may be appended to the next Logfile before the oldest of them is freed in the old one. With
+// the arena's minimum slack of 32 blocks this leaves room for blocks in flight.
 const aheadTasks = 8
 
 // New starts the workers.
@@ -108,7 +108,7 @@ func New(o Options) *Pass {
 	return p
 }
 
-// A task is a run of a segment's samples whose blocks are all in memory, or have failed.
+// A task is a run of a segment's samples whose blocks have all arrived or failed.
 type task struct {
 	load     *load
 	from, to int          // of load.arrivals
@@ -116,7 +116,7 @@ type task struct {
 	open     atomic.Int32 // the worker, and samples that are being supplied
 }
 
-// close ends one of the task's open parts; the last one ends the task.
+// close ends one of the task's open parts. The last one ends the task.
 func (t *task) close() {
 	if t.open.Add(-1) == 0 {
 		t.load.finished(t)
@@ -134,7 +134,7 @@ func (p *Pass) work() {
 		t.open.Store(1)
 		if p.enter(t.load) {
 			p.workOn(t, w)
-			t.close() // while it is under way: Close lets the blocks be freed of what is written on
+			t.close() // before underWay.Done: Close allows freeing blocks of appended samples
 			p.underWay.Done()
 		} else {
 			t.close()
@@ -142,7 +142,7 @@ func (p *Pass) work() {
 	}
 }
 
-// workOn takes a task's samples in turn, until the pass is being closed.
+// workOn handles a task's samples in order, until the Pass is being closed.
 func (p *Pass) workOn(t *task, w *worker) {
 	for i := t.from; i < t.to; i++ {
 		if p.open.Err() != nil {
@@ -153,7 +153,7 @@ func (p *Pass) workOn(t *task, w *worker) {
 	}
 }
 
-// arrive verifies one sample at its place in the slot, publishes it and writes it on.
+// arrive verifies one sample at its position in the slot, publishes it and appends it.
 func (p *Pass) arrive(t *task, a *arrival, w *worker) {
 	l := t.load
 	size := uint64(p.o.Sizes[a.index])
@@ -175,17 +175,17 @@ func (p *Pass) arrive(t *task, a *arrival, w *worker) {
 			return
 		}
 	}
-	// A lost device leaves many such samples, and the source is slower than the disk: one after the other they would stall the pass.
+	// A lost device leaves many such samples, and the source is slower than the disk: one after the other, they would stall the scan.
 	t.open.Add(1)
-	p.underWay.Add(1) // beside the task's own
+	p.underWay.Add(1) // in addition to the task's own
 	l.inTurn(func() {
 		defer p.underWay.Done()
 		defer t.close()
 		switch {
-		case a.at == noPlace, l.inSlot: // clients may read what lies there
+		case a.at == noPlace, l.inSlot: // clients may read these bytes of the slot
 			p.supply(l, a.index, slotRoom{}, !a.late, true)
 		case !a.late:
-			p.supply(l, a.index, slotRoom{a.at, true}, true, true) // at its place in the slot, which was not published and which no transfer is writing to
+			p.supply(l, a.index, slotRoom{a.at, true}, true, true) // at its position in the slot, which is not published and which no transfer writes to
 		default:
 			off, inSlot := l.reserve(size)
 			p.supply(l, a.index, slotRoom{off, inSlot}, false, true)
@@ -193,22 +193,22 @@ func (p *Pass) arrive(t *task, a *arrival, w *worker) {
 	})
 }
 
-// publish makes a verified sample available from its slot. Samples of a Logfile whose order is not known are only written on: no request waits for
-// them, and once their blocks are free, no list of the slot's addresses is left to withdraw them by. Neither are those that are only moved.
+// publish publishes a verified sample in its slot. Samples of a Logfile with an unknown order are only appended: no request waits for
+// them, and after their blocks are freed there is no list to withdraw the slot's addresses by. Neither are moved samples published.
 func (p *Pass) publish(l *load, index sample.Index, off uint64, from sample.Origin) {
 	if l.from.Line != nil && l.use != Move {
 		p.o.Staging.Publish(index, l.base+off, from)
 	}
 }
 
-// route appends a sample to the next line, and publishes its new place before its old block is freed. data is the sample's bytes, or with packed its
-// stored bytes, which are moved as they are.
+// route appends a sample to the next log, and publishes its new location before its old block is freed. data is the sample's bytes. If
+// packed is set, it is the compressed bytes, which are moved unchanged.
 func (p *Pass) route(l *load, index sample.Index, data []byte, packed bool) {
 	if l.target == nil || l.staysPacked(index) {
 		return
 	}
 	seg, ok := l.target.Router.Route(index)
-	if seg == chunker.None { // the next line leaves it out: its block is about to be free
+	if seg == chunker.None { // the next layout leaves it out, and its block is about to be freed
 		p.forget(l, index)
 	}
 	if !ok || !l.target.Router.Claim(index) {
@@ -230,7 +230,7 @@ func (p *Pass) route(l *load, index sample.Index, data []byte, packed bool) {
 	}
 }
 
-// append adds stored bytes to the next line.
+// append adds a sample's bytes, as stored, to the next log.
 func (p *Pass) append(t *EpochLog, seg uint32, index sample.Index, data []byte) error {
 	ctx, cancel := context.WithTimeout(p.ctx, p.o.WriteTimeout)
 	defer cancel()
@@ -241,7 +241,7 @@ func (p *Pass) append(t *EpochLog, seg uint32, index sample.Index, data []byte) 
 	return err
 }
 
-// forget clears the place of a sample that was not written on, because its old block is about to be freed.
+// forget clears the location of a sample that was not appended, because its old block is about to be freed.
 func (p *Pass) forget(l *load, index sample.Index) {
 	loc := p.o.Locations.Get(index)
 	if slot, seg, _, ok := p.o.Locations.Split(loc); ok && slot == l.from.Log.Half() && seg == l.seg {
@@ -249,7 +249,7 @@ func (p *Pass) forget(l *load, index sample.Index) {
 	}
 }
 
-// pinUntil keeps a slot from reuse until a late read from the source has ended.
+// pinUntil pins a slot until a late read from the source has ended.
 func (p *Pass) pinUntil(slot int, late <-chan struct{}) {
 	p.o.Staging.Pin(slot)
 	p.o.Fetcher.After(late, func() { p.o.Staging.Unpin(slot) })

@@ -2,9 +2,10 @@ package reorder
 
 import "sync"
 
-// places bound the blocks that are being read. With compression a place is a buffer for one block of stored bytes, out of one region that is registered with the
-// I/O engine: it is taken before its block is read and given back when all samples in it are unpacked. For a block that is read to the slot it stands for nothing but the read. Without, blocks are read to the slot, and a place has no
-// memory: it is given back when its block has come in. The place of a read that is late stays out until the read has ended.
+// places bounds the blocks that are being read. With compression a place is a buffer for one block of compressed bytes, in a region that
+// is registered with the I/O engine. It is taken before its block is read, and returned when all samples in the block are unpacked. If
+// the block is read to the slot, the place only counts the read. Without compression all blocks are read to the slot, and a place has
+// no memory: it is returned when its block has arrived. A place with a late read is returned when the read has ended.
 type places struct {
 	mu     sync.Mutex // guards the fields that follow
 	more   sync.Cond
@@ -22,8 +23,8 @@ func newPlaces(n int) *places {
 	return s
 }
 
-// newBuffers cuts mem into blocks. The largest packed sample must fit into all of them but one: it may begin anywhere in the first. A huge
-// sample needs one for each of its ends, and one for what lies between them.
+// newBuffers cuts mem into blocks. The largest compressed sample must fit into all of them but one, because it may begin anywhere in the
+// first. A huge sample needs one for each of its ends, and one for the blocks between.
 func newBuffers(mem []byte, block int, largestPacked uint32, huge bool) *places {
 	s := newPlaces(0)
 	s.least = (int(largestPacked)+block-1)/block + 1
@@ -60,7 +61,7 @@ func (s *places) give(buf []byte) {
 	s.more.Signal()
 }
 
-// late adds n to the number of places whose reads are late.
+// late adds n to the number of places with late reads.
 func (s *places) late(n int) {
 	s.mu.Lock()
 	s.hung += n

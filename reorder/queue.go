@@ -2,8 +2,8 @@ package reorder
 
 import "sync"
 
-// queue hands tasks to the workers in order, at most `tokens` of them begun and not yet popped: that bounds how many blocks are
-// in both Logfiles at once, and so the slack that the arena needs. put never waits: it may run on the I/O engine's goroutine.
+// queue passes tasks to the workers in order. At most `tokens` tasks have begun and are not popped. That bounds the blocks that are in
+// both Logfiles at once, and so the slack of the arena. put never waits, because it may run on the I/O engine's goroutine.
 type queue struct {
 	mu     sync.Mutex // guards the fields that follow
 	more   sync.Cond
@@ -25,7 +25,7 @@ func (q *queue) put(t *task) {
 	q.more.Signal()
 }
 
-// take waits for a task and a token; ok is false once the queue is closed and empty.
+// take waits for a task and a token. ok is false once the queue is closed and empty.
 func (q *queue) take() (t *task, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// errNotRead is the error of a block that is not read because no sample lies in it.
+// errNotRead is the error of a block that is not read because it has no samples.
 var errNotRead = errors.New("block is not read")
 
-// read reads the blocks that samples lie in, as fast as places come free. One load at a time does that: with compression two that each hold a part of what their
-// next sample needs would wait for each other.
+// read reads the blocks with samples, as fast as places become free. Only one load at a time does that: with compression, two loads that
+// each hold a part of their next sample's blocks would deadlock.
 func (l *load) read() {
 	needed := l.needed()
 	hangs := false
@@ -24,7 +24,7 @@ func (l *load) read() {
 			buf, ok = l.p.places.take()
 			hangs = !ok
 		}
-		if hangs { // no more blocks of this load are read: the disk has had its time
+		if hangs { // the disk is hung: no more blocks of this load are read
 			l.skip(j)
 			continue
 		}
@@ -36,20 +36,20 @@ func (l *load) read() {
 			buf = place
 		}
 		l.blocks[j] = blockPending
-		l.p.progress.Store(time.Now().UnixNano()) // the block's time begins now, not with the wait for a place
+		l.p.progress.Store(time.Now().UnixNano()) // the block's time starts now, not with the wait for a place
 		l.mu.Unlock()
 		l.from.Log.ReadBlock(l.seg, j, buf, func(err error) { l.arrived(j, err) })
 	}
 }
 
-// allArrived takes all blocks for read.
+// allArrived marks all blocks as arrived, instead of reading them.
 func (l *load) allArrived() {
 	for j := range l.blocks {
 		l.arrived(j, nil)
 	}
 }
 
-// needed marks the blocks that a sample with a place in the slot lies in.
+// needed marks the blocks that contain part of a sample with a position in the slot.
 func (l *load) needed() []bool {
 	needed := make([]bool, len(l.blocks))
 	w := uint64(l.p.o.Block)
@@ -65,7 +65,7 @@ func (l *load) needed() []bool {
 	return needed
 }
 
-// skip gives up on a block before it is read.
+// skip gives up a block before it is read.
 func (l *load) skip(j int) {
 	l.mu.Lock()
 	l.pending--
@@ -94,7 +94,7 @@ func (l *load) arrived(j int, err error) {
 	switch {
 	case had && l.bufs == nil:
 		l.p.places.give(nil)
-	case had && (inSlot || err != nil): // its buffer is not used
+	case had && (inSlot || err != nil): // its buffer is not needed
 		l.p.places.give(l.bufs[j])
 		l.bufs[j] = nil
 	}
@@ -102,7 +102,7 @@ func (l *load) arrived(j int, err error) {
 	l.mu.Unlock()
 }
 
-// quarantine keeps the memory of block j, which is given up, from reuse until the block has come in.
+// quarantine keeps the memory of block j, which was given up, from reuse until its read has ended.
 func (l *load) quarantine(j int) {
 	l.p.places.late(1)
 	if _, ok := l.placeOf(j); ok {
@@ -123,7 +123,7 @@ func (l *load) backAtLast(j int) {
 	}
 }
 
-// timeout gives up on blocks in flight if no block has come in for BlockTimeout. The time of blocks that are not being read yet has not begun.
+// timeout gives up blocks in flight if no block has arrived for BlockTimeout. Blocks whose read has not begun are not late.
 func (l *load) timeout() {
 	l.mu.Lock()
 	if l.pending == 0 || l.here == len(l.blocks) {

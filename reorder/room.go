@@ -7,21 +7,21 @@ import (
 	"lcache/logfile"
 )
 
-// errNoRoom is the error of a sample that the arena has no room for.
+// errNoRoom is the error of a sample for which the arena has no room.
 var errNoRoom = errors.New("the arena is full of blocks whose samples have moved")
 
-// room bounds the appends of samples that a segment lacks, which free no block. They may use the free places of the arena except for a reserve. The reserve is for samples that move between
-// the two Logfiles: without it these would wait for a place, and would not free their own blocks.
+// room bounds the appends of missing samples, which free no block. They may use the free arena blocks except for a reserve. The reserve
+// is for samples that move between the two Logfiles: without it they would wait for a block, and would not free their own blocks.
 type room struct {
 	store   *logfile.Store
 	reserve int64
-	full    sync.Once // logs that there is none
+	full    sync.Once // logs once that there is no room
 
 	mu    sync.Mutex // guards the field that follows
 	taken int64      // bytes that are being appended
 }
 
-// reserve is how many bytes the tasks under way have in both Logfiles at most: a block each, and the largest sample of each of two loads.
+// reserve returns the most bytes that the tasks in progress have in both Logfiles: a block each, and the largest sample of each of two loads.
 func (p *Pass) reserve() int64 {
 	largest := uint32(0)
 	for _, size := range p.o.Sizes {
@@ -30,7 +30,7 @@ func (p *Pass) reserve() int64 {
 	return int64(aheadTasks*p.o.Block) + 2*int64(p.padded(uint64(largest)))
 }
 
-// take reports whether there is room for n bytes. If so, give is to be called when they are appended.
+// take reports whether there is room for n bytes. If so, the caller calls give after they are appended.
 func (r *room) take(n int64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -8,16 +8,16 @@ import (
 	"lcache/sample"
 )
 
-// A sample that a segment should hold and lacks is supplied: from another place in the log, or else from the source. Then it is treated like the rest.
+// A sample that is missing in a segment is supplied: from elsewhere in the log, or else from the source. Then it is treated like the others.
 
-// slotRoom is bytes of the slot that no block is read to, for a sample that the segment lacks.
+// slotRoom is a range of the slot that no block is read to, for a missing sample.
 type slotRoom struct {
 	off    uint64
 	inSlot bool // there is room
 }
 
-// supplyAll supplies the missing samples: those that the log holds elsewhere many at once, since after a restart all samples of a segment may have been written
-// on already; the others one by one, at most one for each token at a time.
+// supplyAll supplies the missing samples. Samples elsewhere in the log are read many at once, because after a restart all samples of a
+// segment may have been appended already. The others are read one by one, at most one for each token at a time.
 func (l *load) supplyAll(missing []sample.Index) {
 	rooms := make([]slotRoom, len(missing))
 	for i, index := range missing {
@@ -52,7 +52,7 @@ func (l *load) supplyAll(missing []sample.Index) {
 	wg.Wait()
 }
 
-// supplyMissing supplies one sample that no block of the segment holds. Where the arena has no room it is only delivered.
+// supplyMissing supplies one sample that no block of the segment holds. If the arena has no room, the sample is only delivered.
 func (l *load) supplyMissing(index sample.Index, room slotRoom) {
 	bytes := int64(l.p.padded(uint64(l.p.o.Sizes[index])))
 	writeOn := l.isWanted(index)
@@ -68,7 +68,7 @@ func (l *load) supplyMissing(index sample.Index, room slotRoom) {
 	}
 }
 
-// isWanted reports whether the next line is to get a sample that the segment lacks.
+// isWanted reports whether a missing sample must be appended to the next log.
 func (l *load) isWanted(index sample.Index) bool {
 	if l.target == nil || l.staysPacked(index) {
 		return false
@@ -77,7 +77,7 @@ func (l *load) isWanted(index sample.Index) bool {
 	return ok
 }
 
-// inTurn takes a token, waiting for it, and calls supply in a goroutine of its own.
+// inTurn waits for a token, and calls supply in a goroutine of its own.
 func (l *load) inTurn(supply func()) {
 	l.turn <- struct{}{}
 	go func() {
@@ -86,8 +86,8 @@ func (l *load) inTurn(supply func()) {
 	}()
 }
 
-// supply reads a sample that the segment lacks, by its place in the log or else from the source, to its room in the slot, where no
-// transfer is in flight. Without room in the slot the sample is only written on.
+// supply reads a missing sample, at its location in the log or else from the source, to its room in the slot, where no transfer is in
+// flight. Without room in the slot, the sample is only appended.
 func (p *Pass) supply(l *load, index sample.Index, room slotRoom, useLog, writeOn bool) {
 	if !p.enter(l) {
 		return
@@ -141,7 +141,7 @@ func (p *Pass) supply(l *load, index sample.Index, room slotRoom, useLog, writeO
 	}
 }
 
-// supplyStored takes a sample that the segment lacks from bytes that the log has elsewhere, and reports whether they are right.
+// supplyStored takes a missing sample from its stored bytes elsewhere in the log. It returns false if they are wrong.
 func (p *Pass) supplyStored(l *load, index sample.Index, room slotRoom, data []byte) bool {
 	sum, known := p.o.Sums.Get(index)
 	packed := p.o.Form != nil && p.o.Form.Packed(index)
@@ -170,7 +170,7 @@ func (p *Pass) supplyStored(l *load, index sample.Index, room slotRoom, data []b
 	return true
 }
 
-// skipped leaves a sample out of the window. A request for the sample reads it by index, and gets the error.
+// skipped leaves a sample out. A request for the sample reads it by index, and gets the error.
 func (p *Pass) skipped(l *load, index sample.Index, err error) {
 	if p.ctx.Err() != nil {
 		return
