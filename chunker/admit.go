@@ -7,11 +7,11 @@ import (
 	"lcache/sample"
 )
 
-// Admit draws the fixed set that a budget keeps: the samples whose name hash is below the threshold it returns. The set is the
-// largest of that kind whose padded bytes are at most room. Deciding by name and not by a running total means that a changed or
-// added file leaves the rest of the set as it is, that every node draws the same set, and that misses spread evenly over every
-// epoch, so that disk and source are read side by side all the time. All is admitted when it fits: then the threshold is the
-// largest number and even a sample with that hash is kept.
+// Admit chooses the fixed set of samples that a budget keeps: those whose name hash is below the returned threshold. The set is the
+// largest one whose padded bytes are at most room. Choosing by name hash, not by a running total, has three effects. A changed or added
+// file leaves the other samples in the set. Every node chooses the same set. And misses spread evenly over every epoch, so that disk and
+// source are read in parallel all the time. If all samples fit, all are admitted: the threshold is then the largest number, and even a
+// sample with that hash is kept.
 func Admit(hashes []uint64, sizes []uint32, align int, room uint64) (threshold uint64, bytes uint64) {
 	const bits = 16
 	var bucket [1 << bits]uint64
@@ -28,7 +28,7 @@ func Admit(hashes []uint64, sizes []uint32, align int, room uint64) (threshold u
 	for ; bytes+bucket[b] <= room; b++ {
 		bytes += bucket[b]
 	}
-	// The threshold lies within bucket b: look at its samples one by one.
+	// The threshold is within bucket b: look at its samples one by one.
 	type entry struct{ hash, size uint64 }
 	var in []entry
 	for i, h := range hashes {
@@ -42,7 +42,7 @@ func Admit(hashes []uint64, sizes []uint32, align int, room uint64) (threshold u
 		for ; j < len(in) && in[j].hash == in[i].hash; j++ {
 			same += in[j].size
 		}
-		if bytes+same > room { // true at the latest for the bucket's last hash: the bucket as a whole has no room
+		if bytes+same > room { // true for the bucket's last hash at the latest, because the whole bucket does not fit
 			return in[i].hash, bytes
 		}
 		bytes += same
@@ -50,9 +50,9 @@ func Admit(hashes []uint64, sizes []uint32, align int, room uint64) (threshold u
 	}
 }
 
-// Most chooses how large a sample may be that a budget with room for only a part of the dataset admits, in padded bytes; 0: of any size. Slack holds the largest
-// admitted sample twice, so in a little cache a few large samples keep out more bytes than they have. Most halves the size down to a block, and takes the one
-// that keeps most bytes; of equal ones the largest.
+// Most chooses the padded size of the largest sample that is admitted, if the budget has room for only part of the dataset; 0: any size.
+// Slack holds the largest admitted sample twice, so in a small cache a few large samples displace more bytes than they have. Most
+// halves the size down to a block, and chooses the size that keeps most bytes; among equal ones the largest.
 func (f Facts) Most(sizes []uint32, align int) (most uint64) {
 	w := f.Block
 	if w == 0 {
@@ -81,12 +81,12 @@ func (f Facts) Most(sizes []uint32, align int) (most uint64) {
 	return most
 }
 
-// Admitted is the rule itself. The two largest hashes count as one, so that the largest threshold can mean all.
+// Admitted reports whether a hash is below the threshold. The two largest hashes count as one, so that the largest threshold can mean all.
 func Admitted(hash, threshold uint64) bool { return fold(hash) < threshold }
 
 func fold(hash uint64) uint64 { return min(hash, math.MaxUint64-1) }
 
-// Largest is the largest of the samples that a line would keep.
+// Largest returns the size of the largest kept sample.
 func Largest(sizes []uint32, keep func(sample.Index) bool) (largest uint32) {
 	for i, s := range sizes {
 		if s > largest && keep(sample.Index(i)) {

@@ -7,8 +7,8 @@ import (
 	"lcache/sample"
 )
 
-// NewLineOf lays out one epoch again whose rest did not follow from its order: starts, kept and rest are those of the line that NewLineAfter made of the same order. It returns nil if they can't be. n is how
-// many samples the dataset has.
+// NewLineOf rebuilds an epoch layout whose unused segments did not follow from its order alone. starts, kept and rest are from the Line
+// that NewLineAfter made of the same order. n is the number of samples in the dataset. It returns nil if the arguments do not match.
 func NewLineOf(c *Chunks, ranks []int, n int, starts []uint64, kept func(sample.Index) bool, rest []sample.Index) (*Line, error) {
 	if len(starts) < 2 || starts[0] != 0 || !slices.IsSorted(starts) || starts[len(starts)-1] < uint64(len(rest)) || starts[len(starts)-1] > uint64(n) {
 		return nil, nil
@@ -36,7 +36,7 @@ func NewLineOf(c *Chunks, ranks []int, n int, starts []uint64, kept func(sample.
 	return l, nil
 }
 
-// putRest puts the rest where it was, and reports whether it can have been there.
+// putRest places the unused samples in their old segments, and reports whether that is possible.
 func (l *Line) putRest(kept func(sample.Index) bool, rest []sample.Index) bool {
 	k := 0
 	for j, index := range rest {
@@ -52,7 +52,7 @@ func (l *Line) putRest(kept func(sample.Index) bool, rest []sample.Index) bool {
 	return true
 }
 
-// putUsed puts what the epoch delivers from the line, and reports whether that is as much as it was. The rest is there already.
+// putUsed lays out the samples that the epoch delivers from the log, and reports whether their number is as before. The unused samples are in place already.
 func (l *Line) putUsed(c *Chunks, used []uint64, kept func(sample.Index) bool) bool {
 	k, at := 0, 0
 	for p, index := range c.Global {

@@ -1,11 +1,10 @@
-// Package chunker is the geometry of an epoch: which samples a mini-batch asks for, in which order all samples lie in the log,
-// and where that line is cut into segments.
+// Package chunker is the geometry of an epoch: the samples of each mini-batch, the order of all samples in the log (the epoch layout), and
+// the cuts between segments.
 //
-// Chunks answers (rank, batch) → indices, from a global order and the split that deals it out. A Line is the layout of one
-// epoch's Logfile: every sample that this node keeps, once, in delivery order, then the samples that the epoch does not use
-// (drop_last). Size computes block, segment, slots, memory and space from the dataset and the limits (the formulas are in
-// sizing.go), and Admit draws the fixed set that a small budget keeps. Nothing here does I/O; values are immutable once built
-// and may be read concurrently.
+// Chunks maps (rank, batch) to indices, with a global order and a Split. A Line is the layout of one epoch's Logfile: every sample that
+// this node keeps, once, in delivery order, then the samples that the epoch does not use (drop_last). Size computes block, segment,
+// slots, memory and disk space from the dataset and the limits (the formulas are in sizing.go). Admit chooses the fixed set of samples
+// that a small budget keeps. Nothing here does I/O. Values do not change after they are built, and may be read concurrently.
 package chunker
 
 import (
@@ -15,24 +14,23 @@ import (
 	"lcache/sample"
 )
 
-// A Split says which positions of a global order a batch of a rank is made of. The replayed recipes have one, and orders that
-// clients push have another.
+// A Split maps a batch of a rank to positions of a global order. Recipes have one, and so have orders that clients push.
 type Split interface {
 	Batches(rank int) int
 	Positions(rank, batch int, dst []uint64) []uint64
 }
 
-// Chunks are all chunks of one epoch, in the order in which the ranks ask for them.
+// Chunks are all chunks of one epoch, in the order in which the ranks request them.
 type Chunks struct {
 	Global []sample.Index
 	Split  Split
-	Open   []uint64 // a bit for each position that is not laid out: its sample may be known only when the epoch begins, and is brought by itself; nil: none
+	Open   []uint64 // a bit for each position that is not laid out: its sample may become known only when the epoch begins, and is loaded by the prefetcher; nil: none
 }
 
-// Batches is how many chunks a rank gets.
+// Batches returns the number of chunks of a rank.
 func (c *Chunks) Batches(rank int) int { return c.Split.Batches(rank) }
 
-// Chunk appends the indices of one chunk to dst[:0]; ok is false past the end of the rank's epoch.
+// Chunk appends the indices of one chunk to dst[:0]. ok is false after the end of the rank's epoch.
 func (c *Chunks) Chunk(rank, batch int, dst []sample.Index) (chunk []sample.Index, ok bool) {
 	if batch < 0 || batch >= c.Split.Batches(rank) {
 		return nil, false
@@ -45,26 +43,26 @@ func (c *Chunks) Chunk(rank, batch int, dst []sample.Index) (chunk []sample.Inde
 	return dst, true
 }
 
-// None is the segment of a sample that a line does not hold.
+// None is the segment of a sample that is not in the layout.
 const None = ^uint32(0)
 
-// A Line is the layout of one epoch. Order and Segment lie outside the Go heap until Free.
+// A Line is an epoch layout. Order and Segment are outside the Go heap until Free.
 type Line struct {
-	Order   []sample.Index // the kept samples in delivery order, then the rest
-	Used    int            // positions [0, Used) are delivered in this epoch, the others belong to rest segments
+	Order   []sample.Index // the kept samples in delivery order, then the unused samples
+	Used    int            // positions [0, Used) are delivered in this epoch; the others are in unused segments
 	Starts  []uint64       // segment k is positions [Starts[k], Starts[k+1])
 	Segment []uint32       // by index: its segment, or None
-	Repeats bool           // samples come more than once in this epoch: each lies where its first use is
-	Carried []Carried      // the last segments of the line; nil: none
-	Before  *Line          // with Carried: the line that has those samples now. It may be freed
-	Chosen  bool           // what it keeps was chosen for its epoch: what is lost of it, and not delivered, is not read from the source again
-	OfOrder bool           // it follows from the epoch's order alone, and so is laid out again after a restart
+	Repeats bool           // samples occur more than once in this epoch: each is at the position of its first use
+	Carried []Carried      // the last segments of the layout; nil: none
+	Before  *Line          // with Carried: the layout that has those samples now. It may be freed
+	Chosen  bool           // its samples were chosen for this epoch: lost ones that the epoch does not deliver are not read from the source again
+	OfOrder bool           // it follows from the epoch's order alone, so it is rebuilt after a restart
 }
 
-// A Carried segment has the samples of a segment of the line before, which need not be moved.
+// A Carried segment has exactly the samples of a segment of the previous layout, so they need not be moved.
 type Carried struct{ From, To int }
 
-// CarriedTo returns the segment that has the samples of segment k of the line before.
+// CarriedTo returns the segment that has the samples of segment k of the previous layout.
 func (l *Line) CarriedTo(k int) (to int, ok bool) {
 	for _, c := range l.Carried {
 		if c.From == k {
@@ -77,10 +75,10 @@ func (l *Line) CarriedTo(k int) (to int, ok bool) {
 // Segments returns the number of segments.
 func (l *Line) Segments() int { return len(l.Starts) - 1 }
 
-// IsRest reports whether segment k holds what the epoch does not deliver.
+// IsRest reports whether segment k is unused: the epoch does not deliver its samples.
 func (l *Line) IsRest(k int) bool { return l.Starts[k] >= uint64(l.Used) }
 
-// Delivers returns the segment that a sample is delivered from; ok is false if there is none.
+// Delivers returns the segment from which a sample is delivered. ok is false if there is none.
 func (l *Line) Delivers(index sample.Index) (segment int, ok bool) {
 	k := l.Segment[index]
 	if k == None || l.IsRest(int(k)) {
@@ -89,33 +87,33 @@ func (l *Line) Delivers(index sample.Index) (segment int, ok bool) {
 	return int(k), true
 }
 
-// Members returns the samples of segment k, in line order.
+// Members returns the samples of segment k, in layout order.
 func (l *Line) Members(k int) []sample.Index { return l.Order[l.Starts[k]:l.Starts[k+1]] }
 
-// Free frees the line's memory. It must be the last call.
+// Free frees the layout's memory. It must be the last call.
 func (l *Line) Free() {
 	offheap.Free(l.Order)
 	offheap.Free(l.Segment)
 	l.Order, l.Segment, l.Before = nil, nil, nil
 }
 
-// Cut is how a line is cut: samples are padded to Align bytes, and a segment holds at most Capacity bytes.
+// Cut has the parameters of a layout: samples are padded to Align bytes, and a segment holds at most Capacity bytes.
 type Cut struct {
 	Sizes    []uint32
 	Align    int
 	Capacity uint64
-	Keep     func(sample.Index) bool // reports whether this node stores a sample: it is admitted, and not empty
-	Chosen   bool                    // Keep is of this epoch alone
+	Keep     func(sample.Index) bool // reports whether this node stores a sample: it is admitted and not empty
+	Chosen   bool                    // Keep is for this epoch only
 }
 
-// Padded returns how many bytes a sample takes in a segment.
+// Padded returns the bytes that a sample takes in a segment.
 func Padded(size uint32, align int) uint64 {
 	a := uint64(align)
 	return (uint64(size) + a - 1) / a * a
 }
 
-// NewLine lays out one epoch for the ranks attached here. Every kept sample appears once, at its first use. Kept samples that no
-// local rank uses follow, in segments of their own, so that they stay kept and are never loaded for delivery.
+// NewLine lays out one epoch for the local ranks. Every kept sample occurs once, at its first use. Kept samples that no local rank uses
+// follow in unused segments: they stay in the log and are never loaded for delivery.
 func NewLine(c *Chunks, ranks []int, cut Cut) (*Line, error) {
 	line, err := NewLineAfter(c, ranks, cut, Rest{})
 	if err == nil {
@@ -124,16 +122,16 @@ func NewLine(c *Chunks, ranks []int, cut Cut) (*Line, error) {
 	return line, err
 }
 
-// layout is a line that is being laid out.
+// layout is a Line that is being built.
 type layout struct {
 	cut  Cut
 	rest Rest
 	line *Line
-	kept int    // samples
+	kept int    // number of samples
 	fill uint64 // bytes of the last segment
 }
 
-// begin makes an empty line with memory for all kept samples.
+// begin makes an empty Line with memory for all kept samples.
 func (y *layout) begin() error {
 	segment, err := offheap.Make[uint32](len(y.cut.Sizes))
 	if err != nil {
@@ -154,12 +152,12 @@ func (y *layout) begin() error {
 	return nil
 }
 
-// lacks reports whether a sample is kept and not yet laid out, nor to be carried.
+// lacks reports whether a kept sample is neither laid out nor in a carried segment.
 func (y *layout) lacks(index sample.Index) bool {
 	return y.line.Segment[index] == None && y.cut.Keep(index)
 }
 
-// put appends a sample, to a new segment if it does not fit the last one.
+// put appends a sample. It begins a new segment if the last one has no room.
 func (y *layout) put(index sample.Index) error {
 	size := Padded(y.cut.Sizes[index], y.cut.Align)
 	if size > y.cut.Capacity {
@@ -179,7 +177,7 @@ func (y *layout) newSegment() {
 	y.fill = 0
 }
 
-// usedPositions marks the positions of the global order that a local rank delivers.
+// usedPositions marks the positions of the global order that local ranks use.
 func usedPositions(c *Chunks, ranks []int) ([]uint64, error) {
 	used, err := offheap.Make[uint64]((len(c.Global) + 63) / 64)
 	if err != nil {

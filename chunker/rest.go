@@ -7,19 +7,19 @@ import (
 	"lcache/sample"
 )
 
-// carried is the segment of a sample that is to be carried, while the line is laid out.
+// carried is the value of Segment for a sample of a carried segment, while the layout is built.
 const carried = None - 1
 
-// A Rest says what a line does with samples that an epoch does not deliver from it. The zero Rest lays out all that are delivered, and then the others by index.
+// A Rest defines the unused segments of a layout. With the zero Rest all delivered samples are laid out, and then the others by index.
 type Rest struct {
-	Apart  func(sample.Index) bool    // reports whether a sample that is delivered is brought by itself, and so belongs to the rest; nil: none
-	Order  []sample.Index             // of the rest. Samples of the rest that it lacks follow by index
-	Before *Line                      // the line that the samples lie in now, for Carry
+	Apart  func(sample.Index) bool    // reports whether a delivered sample is loaded by the prefetcher instead, and so is in an unused segment; nil: none
+	Order  []sample.Index             // of the unused samples. Unused samples that are not in it follow by index
+	Before *Line                      // the layout that has the samples now, for Carry
 	Carry  []int                      // segments of Before that stay as they are
-	Lies   func(k int) []sample.Index // the samples of segment k of Before
+	Lies   func(k int) []sample.Index // returns the samples in segment k of Before
 }
 
-// NewLineAfter lays out one epoch as NewLine does, with another rest.
+// NewLineAfter lays out one epoch as NewLine does, with other unused segments.
 func NewLineAfter(c *Chunks, ranks []int, cut Cut, rest Rest) (*Line, error) {
 	used, err := usedPositions(c, ranks)
 	if err != nil {
@@ -37,7 +37,7 @@ func NewLineAfter(c *Chunks, ranks []int, cut Cut, rest Rest) (*Line, error) {
 	return y.line, nil
 }
 
-// putAll lays out the used positions of the global order, then the rest of the kept samples, and last what is carried.
+// putAll lays out the used positions of the global order, then the unused samples, and at last the carried segments.
 func (y *layout) putAll(c *Chunks, used []uint64) error {
 	l := y.line
 	carry := 0
@@ -83,7 +83,7 @@ func (y *layout) putAll(c *Chunks, used []uint64) error {
 	return nil
 }
 
-// putCarried appends the segments that are carried.
+// putCarried appends the carried segments.
 func (y *layout) putCarried() {
 	l := y.line
 	if len(y.rest.Carry) > 0 {
