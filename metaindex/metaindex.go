@@ -1,9 +1,9 @@
 // Package metaindex lists an epoch's chunks and locates each sample: the two levels of LCache's MetaIndex (§III-C).
 //
-// The upper level answers for one sample: Locations holds, in one atomic word each, the Logfile, segment and offset of every
-// sample. The lower level is the list of an epoch's chunks in order, as CMs {CID, Offset, Size, Cached, Content}. The paper links
-// CMs in a list and hashes file names; here both levels are arrays outside the Go heap, indexed by chunk and by sample, which is
-// why 14 million samples cost a few hundred MB instead of 10 GB. Names are looked up in the manifest.
+// The upper level is about single samples: Locations holds, in one atomic word each, the Logfile, segment and offset of every sample. The
+// lower level is the list of an epoch's chunks in order, as CMs {CID, Offset, Size, Cached, Content}. The paper links CMs in a list and
+// hashes file names. Here both levels are arrays outside the Go heap, indexed by chunk and by sample, so 14 million samples take a few
+// hundred MB instead of 10 GB. Names are looked up in the manifest.
 //
 // Locations may be read and written concurrently. A List is immutable.
 package metaindex
@@ -15,8 +15,8 @@ import (
 	"lcache/sample"
 )
 
-// A Loc is where a sample's bytes begin: which log (2 bits: the two Logfiles, and packages), segment (20 bits), offset in the segment's byte string / align
-// (42 bits, plus one so that the zero Loc is nowhere). It is final when a sample is appended; blocks move, the string does not.
+// A Loc is the location of a sample: the log (2 bits: the two Logfiles, and packages), segment (20 bits), and offset in the segment's byte
+// string / align (42 bits, plus one so that the zero Loc is nowhere). It is final when a sample is appended: blocks move, the string does not.
 type Loc uint64
 
 const (
@@ -25,11 +25,11 @@ const (
 	offsetMask  = 1<<offsetBits - 1
 	halfShift   = offsetBits + segmentBits
 
-	// MaxSegments is how many segments a Logfile may have, and how many packages there may be.
+	// MaxSegments is the maximum number of segments of a Logfile, and of packages.
 	MaxSegments = 1 << segmentBits
 )
 
-// Locations are the places of all samples of a dataset.
+// Locations are the locations of all samples of a dataset.
 type Locations struct {
 	loc   []uint64
 	align uint64
@@ -44,18 +44,18 @@ func NewLocations(n, align int) (*Locations, error) {
 	return &Locations{loc: loc, align: uint64(align)}, nil
 }
 
-// Free gives the memory back.
+// Free frees the memory.
 func (l *Locations) Free() { offheap.Free(l.loc); l.loc = nil }
 
 // Bytes is the size of the table.
 func (l *Locations) Bytes() int64 { return int64(len(l.loc)) * 8 }
 
-// At makes the Loc of an offset in a segment of the Logfile in a half, 0 or 1, or in a package: half is 2 then.
+// At makes the Loc of an offset in a segment of Logfile A (half 0) or B (half 1), or in a package (half 2).
 func (l *Locations) At(half, segment int, off uint64) Loc {
 	return Loc(uint64(half)<<halfShift | uint64(segment)<<offsetBits | (off/l.align + 1))
 }
 
-// Split is the inverse of At; ok is false for nowhere.
+// Split is the inverse of At. ok is false for nowhere.
 func (l *Locations) Split(loc Loc) (half, segment int, off uint64, ok bool) {
 	if loc == 0 {
 		return 0, 0, 0, false
@@ -63,45 +63,44 @@ func (l *Locations) Split(loc Loc) (half, segment int, off uint64, ok bool) {
 	return int(loc >> halfShift), int(loc >> offsetBits & (MaxSegments - 1)), (uint64(loc)&offsetMask - 1) * l.align, true
 }
 
-// Get is where a sample is now.
+// Get returns the location of a sample.
 func (l *Locations) Get(i sample.Index) Loc { return Loc(atomic.LoadUint64(&l.loc[i])) }
 
-// Set publishes a sample's place. The old block may be freed only afterwards.
+// Set publishes a sample's location. The old block may be freed only after that.
 func (l *Locations) Set(i sample.Index, loc Loc) { atomic.StoreUint64(&l.loc[i], uint64(loc)) }
 
-// Clear removes a sample's place, if it is still the one that the caller saw.
+// Clear removes a sample's location, if it is still the one that the caller saw.
 func (l *Locations) Clear(i sample.Index, saw Loc) bool {
 	return saw != 0 && atomic.CompareAndSwapUint64(&l.loc[i], uint64(saw), 0)
 }
 
-// Move replaces a sample's place, if it is still the one that the caller saw. 0 is the place of a sample that the log lacks.
+// Move replaces a sample's location, if it is still the one that the caller saw. 0 is the location of a sample that is not in the log.
 func (l *Locations) Move(i sample.Index, saw, to Loc) bool {
 	return atomic.CompareAndSwapUint64(&l.loc[i], uint64(saw), uint64(to))
 }
 
-// In reports whether a sample's place is in the Logfile of a half; 2: in a package.
+// In reports whether a sample is in Logfile A (half 0) or B (half 1), or in a package (2).
 func (l *Locations) In(i sample.Index, half int) bool {
 	loc := l.Get(i)
 	return loc != 0 && int(loc>>halfShift) == half
 }
 
-// A CM is a chunk's metadata (LCache §III-C), as the Prefetcher of package fetch needs it.
+// A CM is a chunk's metadata (LCache §III-C).
 type CM struct {
 	CID     uint64         // the chunk's number in its rank's epoch
-	Offset  uint64         // of the chunk in the bytes that the rank's epoch delivers
+	Offset  uint64         // of the chunk in the bytes that the rank gets in the epoch
 	Size    uint64         // bytes of all its samples
 	Cached  bool           // every sample is in a Logfile or empty
 	Content []sample.Index // in the order in which they are delivered
 }
 
-// Chunks returns the samples of a rank's chunk; ok is false past its last one.
+// Chunks returns the samples of a rank's chunk. ok is false after the last one.
 type Chunks func(batch int) (content []sample.Index, ok bool)
 
-// A List is the CMs of one rank's epoch, in the order in which the rank asks for them. It does not keep the order itself: its methods get the Chunks that it
-// was made from.
+// A List is the CMs of one rank's epoch, in order. It does not keep the order itself: its methods get the Chunks that it was made from.
 type List struct {
 	batches int
-	stride  int      // chunks from one entry of offset to the next
+	stride  int      // chunks between entries of offset
 	offset  []uint64 // of each stride-th chunk
 	bytes   uint64
 	largest uint64
@@ -109,10 +108,10 @@ type List struct {
 	loc     *Locations
 }
 
-// mostOffsets bounds how many offsets a List keeps. The others are counted from the one before.
+// mostOffsets bounds the offsets that a List keeps. The others are computed from the one before.
 const mostOffsets = 1 << 16
 
-// NewList walks a rank's chunks once. sizes is by index, and with loc nil no chunk is called cached.
+// NewList visits a rank's chunks once. sizes is by index. With loc nil no chunk counts as cached.
 func NewList(batches int, chunks Chunks, sizes []uint32, loc *Locations) *List {
 	l := &List{batches: batches, stride: 1 + batches/mostOffsets, sizes: sizes, loc: loc}
 	l.offset = make([]uint64, 0, batches/l.stride+1)
@@ -138,7 +137,7 @@ func (l *List) size(chunks Chunks, batch int) (n uint64) {
 // Len returns the number of chunks.
 func (l *List) Len() int { return l.batches }
 
-// CM returns the metadata of a chunk. Cached is of this moment.
+// CM returns the metadata of a chunk. Cached is the current state.
 func (l *List) CM(chunks Chunks, cid int) CM {
 	content, _ := chunks(cid)
 	cm := CM{CID: uint64(cid), Offset: l.Offset(chunks, cid), Cached: l.loc != nil, Content: content}
@@ -149,7 +148,7 @@ func (l *List) CM(chunks Chunks, cid int) CM {
 	return cm
 }
 
-// Offset returns how many bytes the chunks before a chunk have.
+// Offset returns the bytes of all chunks before a chunk.
 func (l *List) Offset(chunks Chunks, cid int) uint64 {
 	if cid >= l.batches {
 		return l.bytes
@@ -161,7 +160,7 @@ func (l *List) Offset(chunks Chunks, cid int) uint64 {
 	return off
 }
 
-// Bytes returns how many bytes the epoch delivers to the rank.
+// Bytes returns the bytes that the rank gets in the epoch.
 func (l *List) Bytes() uint64 { return l.bytes }
 
 // Largest returns the size of the largest chunk. A client must be allowed to hold at least that.
