@@ -6,21 +6,21 @@ import (
 	"lcache/internal/plan"
 )
 
-// Chosen is a layout that a server found to be the better one while it served the cache.
+// Chosen is a layout that a server chose, from measurements, while it served the cache.
 type Chosen struct {
 	Layout string `json:"layout"`
 	Reason string `json:"reason"`
-	Disk   string `json:"disk"` // how the disk was known then: other facts of the disk have the word again
+	Disk   string `json:"disk"` // origin of the facts about the disk; with other facts, the disk decides again
 }
 
-// MayChange reports whether the layout is open: the disk decided, not the user or the job.
+// MayChange reports whether the layout may change: the disk decided it, not the user or the job.
 func (c *Cache) MayChange() bool { return strings.HasPrefix(c.LayoutReason, ByDisk) }
 
-// LayoutAgain chooses the layout by an epoch that was served. sourceBPS is what the source gave meanwhile; 0: not known.
+// LayoutAgain chooses the layout by a served epoch. sourceBPS is the rate of the source during it; 0: unknown.
 func (c *Cache) LayoutAgain(s plan.Served, sourceBPS float64) (layout, reason string, err error) {
 	f := c.PlanFacts(c.disk)
 	f.FromLog, f.Source.BPS = c.isLaidOut(), sourceBPS
-	f.WearPerDay = c.disk.WearPerDay // not before: what a log writes in a day depends on how fast the training is
+	f.WearPerDay = c.disk.WearPerDay // only now: the daily write volume of a log depends on the speed of the training
 	a, err := plan.Reconsider(f, s)
 	if err != nil {
 		return "", "", err
@@ -28,16 +28,16 @@ func (c *Cache) LayoutAgain(s plan.Served, sourceBPS float64) (layout, reason st
 	return string(a.Layout), sentence(a, c.disk.From+", and by the last epoch"), nil
 }
 
-// Disk is what is known of the devices.
+// Disk returns the facts about the devices.
 func (c *Cache) Disk() Disk { return c.disk }
 
-// NoteLayout keeps a layout for the next start.
+// NoteLayout stores a layout for the next start.
 func (c *Cache) NoteLayout(layout, reason string) error {
 	c.chosen = &Chosen{layout, reason, c.disk.From}
 	return c.keepRecord()
 }
 
-// keepRecord writes the record with the layout that was noted last. Record itself may be read meanwhile, and stays.
+// keepRecord writes the record with the last noted layout. It does not change Record, which may be read concurrently.
 func (c *Cache) keepRecord() error {
 	next := c.Record
 	if c.chosen != nil {
@@ -46,7 +46,7 @@ func (c *Cache) keepRecord() error {
 	return WriteRecord(c.Dirs[0], next)
 }
 
-// chosenBefore is what a server before this one found, if the disk is still known by the same facts.
+// chosenBefore returns the layout that an earlier server chose, if the facts about the disk are the same.
 func (c *Cache) chosenBefore(disk Disk) *Chosen {
 	if was := c.Record.Chosen; was != nil && disk.From != "" && was.Disk == disk.From {
 		return was

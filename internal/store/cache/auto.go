@@ -12,24 +12,24 @@ import (
 	"lcache/logfile"
 )
 
-// Disk is what is known of the devices of a cache, all of them together.
+// Disk has the facts about the devices of a cache, all together.
 type Disk struct {
 	Line plan.DiskLine
-	From string // how it is known, as in "measured on 22 Nov 2026"; "": it is not known
-	Why  string // why it is not known
+	From string // their origin, as in "measured on 22 Nov 2026"; "": there are none
+	Why  string // why there are none
 
-	DriveBytes float64 // the size of the file systems that the cache lies on; 0: not known
-	WearPerDay float64 // bytes a day that the drives are meant to be written; 0: not known
+	DriveBytes float64 // size of the file systems under the cache; 0: unknown
+	WearPerDay float64 // rated write volume of the drives in bytes a day; 0: unknown
 }
 
-// unlimited is more memory than any layout takes. Both layouts of an engine take the same memory: what one needs for slots, the other has as a ring. So memory
-// decides nothing between them, and chunker.Size refuses what does not fit.
+// unlimited is more memory than any layout takes. Both layouts of an engine take the same memory: one uses it for slots, the other for
+// the miss ring. So memory does not decide between them, and chunker.Size refuses a cache that does not fit.
 const unlimited = 1 << 60
 
-// unknownEpochs stands for the epochs of a job that does not say how many it has.
+// unknownEpochs is the assumed number of epochs of a job that does not give one.
 const unknownEpochs = 90
 
-// PlanFacts are the facts of this cache and its job for package plan: what is kept is what the cache admits, and no less is considered.
+// PlanFacts returns the facts of this cache and its job for package plan. The log keeps exactly the admitted samples.
 func (c *Cache) PlanFacts(d Disk) plan.Facts {
 	job := c.Record.Job
 	f := plan.Facts{DatasetBytes: float64(c.Manifest.Bytes()), Samples: float64(c.Manifest.Len()), Batch: float64(max(job.BatchSize, 1)), Epochs: float64(job.Epochs),
@@ -49,11 +49,11 @@ func (c *Cache) PlanFacts(d Disk) plan.Facts {
 	return f
 }
 
-// ByDisk begins a reason that follows from what the disk gives.
+// ByDisk begins a reason that follows from the facts about the disk.
 const ByDisk = "read in place an epoch takes "
 
-// countBorders chooses the layout again where samples would stay in a log that was laid out for an epoch: its blocks lie anywhere, so a sample that crosses two
-// of them takes two reads. Of a log in the source's order the blocks lie side by side.
+// countBorders chooses the layout again if samples would stay in a log that was laid out for an epoch. The blocks of such a log are anywhere
+// on disk, so a sample that crosses two blocks takes two reads. In a log in source order, adjacent blocks are adjacent on disk.
 func (c *Cache) countBorders() {
 	if !c.IsStatic() || !c.MayChange() || c.chosenBefore(c.disk) != nil {
 		return
@@ -68,7 +68,7 @@ func (c *Cache) countBorders() {
 	}
 }
 
-// isLaidOut reports whether samples lie in a log that was laid out for an epoch.
+// isLaidOut reports whether samples are in a log that was laid out for an epoch.
 func (c *Cache) isLaidOut() bool {
 	logs := c.Store.Logfiles()
 	return slices.ContainsFunc(logs[:], func(l *logfile.Logfile) bool {
@@ -76,7 +76,7 @@ func (c *Cache) isLaidOut() bool {
 	})
 }
 
-// LayoutFor chooses a layout by what the disk gives, and says why in one sentence. from says how the disk is known.
+// LayoutFor chooses a layout by the facts about the disk. reason is one sentence. from is the origin of the facts.
 func LayoutFor(f plan.Facts, from string) (layout, reason string, err error) {
 	m, err := plan.New(f)
 	if err != nil {
@@ -92,7 +92,7 @@ func LayoutFor(f plan.Facts, from string) (layout, reason string, err error) {
 	return string(a.Layout), sentence(a, from), nil
 }
 
-// sentence says what binds both layouts, how long their epochs take, and what reordering would write.
+// sentence describes the bottleneck of both layouts, the duration of their epochs, and the write volume of reordering.
 func sentence(a plan.Advice, from string) string {
 	saves := "nothing"
 	if a.Log.EpochS < a.Static.EpochS {
@@ -111,7 +111,7 @@ func sentence(a plan.Advice, from string) string {
 	return fmt.Sprintf("%s: reordering saves %s, and writes %s in each epoch", times, saves, writes)
 }
 
-// byDisk chooses a layout by what the disk gives. Without facts it is the log.
+// byDisk chooses a layout by the facts about the disk. Without facts it is log.
 func (c *Cache) byDisk(d Disk) (layout, reason string) {
 	const reordered = "the log is reordered every epoch, which gives large reads in exact order"
 	switch {

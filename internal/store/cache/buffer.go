@@ -8,16 +8,16 @@ import (
 	"lcache/logfile"
 )
 
-// A Buffer is memory that parts of the log are read to, one after the other.
+// A Buffer is memory for successive reads of parts of the log.
 type Buffer struct{ mem []byte }
 
-// NewBuffer returns a Buffer of so many bytes, which are a multiple of 4096. Free gives them back.
+// NewBuffer returns a Buffer of some bytes, a multiple of 4096. Free frees it.
 func NewBuffer(bytes int) (*Buffer, error) {
 	mem, err := blockio.Alloc(bytes)
 	return &Buffer{mem}, err
 }
 
-// Free gives the memory back.
+// Free frees the memory.
 func (b *Buffer) Free() {
 	if b.mem != nil {
 		blockio.Free(b.mem)
@@ -25,10 +25,10 @@ func (b *Buffer) Free() {
 	}
 }
 
-// Holds reports whether n bytes at an offset find room.
+// Holds reports whether n bytes at an offset fit.
 func (b *Buffer) Holds(off uint64, n int) bool { return logfile.Span(off, n) <= len(b.mem) }
 
-// Read reads bytes of a segment's string ahead of their need. They stay until the next Read. A device that does not answer keeps the memory until it does, and the Buffer has other memory from then on.
+// Read reads bytes of a segment's string ahead. The result is valid until the next Read. If a device does not answer, it keeps the memory until it does, and the Buffer gets new memory.
 func (b *Buffer) Read(ctx context.Context, l *logfile.Logfile, seg int, off uint64, n int) ([]byte, error) {
 	data, err := l.ReadAhead(ctx, seg, off, n, b.mem)
 	pending := new(logfile.PendingError)

@@ -1,12 +1,12 @@
-// Package cache is one opened cache: the contents of its directories, and the size of each part. Serving a cache, making one and checking one
-// start here.
+// Package cache is an opened cache: the contents of its directories, and the size of each part. Code that serves, makes or checks a cache
+// starts here.
 //
-// A [Cache] has the directories and their locks, the [Record] of its job (job.json), the manifest, the checksums, the
-// stored lengths of a cache that compresses, the store of both Logfiles, the place of every sample, the schedule of the job, and the sizes
-// that follow from all these. [Open] opens them in order, and Close closes them in reverse order. [Verify] reads every sample and checks it.
+// A [Cache] has the directories and their locks, the [Record] of its job (job.json), the manifest, the checksums, the compressed lengths
+// (if it compresses), the store of both Logfiles, the location of every sample, the schedule of the job, and the sizes that follow from
+// these. [Open] opens them in order, and Close closes them in reverse order. [Verify] reads and checks every sample.
 //
-// The package moves no sample from one Logfile to the other, and delivers none: see resort and engine. A Cache's fields are set while it is opened
-// and not changed after that; its methods may then be called concurrently.
+// The package neither moves samples between Logfiles nor delivers them: see resort and engine. A Cache's fields are set while it is opened
+// and do not change later. Its methods may then be called concurrently.
 package cache
 
 import (
@@ -37,14 +37,14 @@ import (
 	"lcache/source"
 )
 
-// A Cache is an opened cache. Ingest opens one step by step, because it makes the parts that it opens.
+// A Cache is an opened cache. Ingest opens it step by step, because it makes the parts first.
 type Cache struct {
-	Dirs      []string // absolute; the first holds all but arena and journals of the others
+	Dirs      []string // absolute; the first has everything except the arenas of the others
 	Record    Record
 	Format    logfile.Format
 	Manifest  *sample.Manifest
 	Sums      *sample.Sums
-	Inodes    *sample.Inodes  // nil: not kept
+	Inodes    *sample.Inodes  // nil: unknown
 	Lengths   *sample.Lengths // nil without compression
 	Form      *compress.Form  // nil without compression
 	Source    *source.Retrying
@@ -58,20 +58,20 @@ type Cache struct {
 
 	Layout, LayoutReason string // how it is served: log or static, and why
 
-	Elsewhere func(*sample.Manifest, sample.Index) bool // reports whether a sample is not for this machine to keep; nil: none
+	Elsewhere func(*sample.Manifest, sample.Index) bool // reports whether another machine keeps a sample; nil: none does
 
 	learning     learning
-	suspected    sync.Once // a sample whose file has other bytes was found, and the record of the listing removed
+	suspected    sync.Once // a changed file was found, and the record of the listing was removed
 	disk         Disk
-	planned      uint64 // bytes of the manifest's file, while it is decided how it lies on disk; 0: as it is
+	planned      uint64 // length of the manifest's file while its form is being chosen; 0: as it is
 	locks        []*logfile.LockFile
-	recovered    [3]atomic.Bool                            // by half, packages last: another process began this Logfile
-	closeTimeout time.Duration                             // how long Close waits for a device that hangs; 0: the default
-	chosen       *Chosen                                   // the layout that was noted last; one caller at a time
-	remote       source.Remote                             // the settings that the source is read with
+	recovered    [3]atomic.Bool                            // by half, packages last: an earlier process began this Logfile
+	closeTimeout time.Duration                             // how long Close waits for a hung device; 0: the default
+	chosen       *Chosen                                   // the last noted layout; one caller at a time
+	remote       source.Remote                             // the settings for reading the source
 	readOnly     bool                                      // no file is changed, except the lock files
-	askSpace     func(dir string, fs *unix.Statfs_t) error // instead of unix.Statfs
-	asideErrors  int                                       // errors within a minute that put a device aside; 0: the default
+	askSpace     func(dir string, fs *unix.Statfs_t) error // replaces unix.Statfs
+	asideErrors  int                                       // errors within a minute that quarantine a device; 0: the default
 }
 
 // The files that only the first directory of a cache has.
@@ -89,13 +89,13 @@ type Options struct {
 	Dirs   []string
 	IO     IO
 	Memory int64         // bytes; 0: the limit given to ingest
-	Layout string        // as requested now; "" or "auto": the layout given to ingest, else chosen by the job, and by the disk
-	Disk   Disk          // what is known of the devices
-	Remote source.Remote // of a source over a network: what is given now comes before what the cache has
+	Layout string        // as requested now; "" or "auto": the layout given to ingest, or chosen by the job and the disk
+	Disk   Disk          // facts about the devices
+	Remote source.Remote // for a source over a network: settings given now override the stored ones
 	Logger *slog.Logger
 }
 
-// Open opens a cache that ingest made. After an error nothing stays open.
+// Open opens a cache that ingest made. After an error nothing is open.
 func Open(o Options) (*Cache, error) {
 	c := &Cache{Logger: o.Logger, Elsewhere: o.IO.Elsewhere}
 	if err := c.open(o); err != nil {
@@ -143,8 +143,8 @@ func (c *Cache) open(o Options) (err error) {
 	return c.OpenStore(o.IO, cmp.Or(o.Memory, c.Record.Memory))
 }
 
-// CleanDirs returns the absolute paths of a cache's directories. It refuses an empty list, a directory that is given twice, a symbolic link, and a
-// directory that other users could have written to, or to whose files: the error is a *trust.Error.
+// CleanDirs returns the absolute paths of a cache's directories. It returns an error for an empty list, a directory given twice, a
+// symbolic link, and a directory to which, or to whose files, other users could have written: that error is a *trust.Error.
 func CleanDirs(dirs []string) ([]string, error) {
 	if len(dirs) == 0 || dirs[0] == "" {
 		return nil, &usage.Error{Reason: "no cache given: say --cache DIR"}
@@ -171,8 +171,8 @@ func CleanDirs(dirs []string) ([]string, error) {
 	return clean, nil
 }
 
-// Lock locks the directories for this process. With lacking, a lost directory is skipped, unless it is the first: the process that holds the first
-// one has the cache. After an error none is locked.
+// Lock locks the directories for this process. With lacking, a missing directory is skipped, unless it is the first: the lock of the
+// first directory is the lock of the cache. After an error none is locked.
 func (c *Cache) Lock(lacking bool) (err error) {
 	defer func() {
 		if err != nil {
@@ -181,7 +181,7 @@ func (c *Cache) Lock(lacking bool) (err error) {
 	}()
 	for i, d := range c.Dirs {
 		if _, err := os.Lstat(filepath.Join(d, "FORMAT")); err != nil && lacking && i > 0 {
-			continue // the store reports its fault; nothing is made there
+			continue // the store reports it; nothing is created there
 		}
 		l, err := logfile.Lock(d)
 		var busy *logfile.BusyError
@@ -212,14 +212,14 @@ func (c *Cache) unlock() (err error) {
 	return err
 }
 
-// SetEnds notes in the locks when this process will end by itself; zero: it will not. Others that want the cache then say so.
+// SetEnds writes into the locks when this process will exit; zero: never. Other processes that want the cache report that.
 func (c *Cache) SetEnds(at time.Time) {
 	for _, l := range c.locks {
 		l.SetEnds(at)
 	}
 }
 
-// SetStopped notes in the locks that this process was told to end, for clients that could start a server of their own.
+// SetStopped writes into the locks that this process was told to stop, for clients that could start a server.
 func (c *Cache) SetStopped() {
 	for _, l := range c.locks {
 		l.SetStopped()
@@ -245,8 +245,8 @@ func (c *Cache) openData() (err error) {
 	return nil
 }
 
-// OpenSums opens the samples' checksums. Checksums of a replaced manifest are carried over for the samples that are unchanged. Damaged ones are
-// forgotten: a sample without a checksum is read from the source, and its checksum is learnt again.
+// OpenSums opens the samples' checksums. Checksums of a replaced manifest are kept for unchanged samples. Damaged ones are dropped: a
+// sample without a checksum is read from the source, and its checksum is learnt again.
 func (c *Cache) OpenSums() (err error) {
 	path := filepath.Join(c.Dirs[0], SumsName)
 	if c.readOnly {
@@ -299,8 +299,9 @@ func (c *Cache) OpenStore(o IO, memory int64) (err error) {
 	return nil
 }
 
-// locate sets every sample's place from the recovered logs. A sample in both Logfiles has its place in the newer one, which is being filled. One that is in a package, too, has it
-// where it was written last: after a kill the other copy may be in a block that was freed and written over.
+// locate sets every sample's location from the recovered logs. A sample in both Logfiles gets its location in the newer one, which is being
+// filled. A sample that is also in a package gets the location that was written last, because after a kill the other copy may be in a
+// block that was freed and overwritten.
 func (c *Cache) locate() {
 	logs := c.Store.ByAge()
 	if p := c.Store.Packages(); p != nil {
@@ -321,7 +322,7 @@ func (c *Cache) locate() {
 	c.Store.ForgetWritten()
 }
 
-// written tells when the block was written in which a sample was found so far: see Logfile.Written.
+// written returns the generation of the block with a sample's location so far: see Logfile.Written.
 func (c *Cache) written(index sample.Index) uint64 {
 	half, seg, off, ok := c.Locations.Split(c.Locations.Get(index))
 	if !ok {
@@ -330,7 +331,7 @@ func (c *Cache) written(index sample.Index) uint64 {
 	return c.Store.Log(half).Written(seg, off)
 }
 
-// lost turns samples into misses whose block could not be written or read back.
+// lost makes misses of samples whose block could not be written or read back.
 func (c *Cache) lost(l *logfile.Logfile, seg int, indices []sample.Index, offsets []uint64) {
 	for i, index := range indices {
 		c.Locations.Clear(index, c.Locations.At(l.Half(), seg, offsets[i]))
@@ -343,8 +344,8 @@ func (c *Cache) Logfile(half int) *logfile.Logfile { return c.Store.Log(half) }
 // WasRecovered reports whether an earlier process began the Logfile of a half.
 func (c *Cache) WasRecovered(half int) bool { return c.recovered[half].Load() }
 
-// closeIO closes the I/O engine, and stops waiting for a device that hangs. The memory of transfers in flight stays mapped until the process ends:
-// the device may still write to it.
+// closeIO closes the I/O engine, and stops waiting for a hung device. The memory of transfers in flight stays mapped until the process
+// ends, because the device may still write to it.
 func (c *Cache) closeIO() error {
 	closed := make(chan error, 1)
 	go func() { closed <- c.IO.Close() }()
@@ -358,8 +359,8 @@ func (c *Cache) closeIO() error {
 	}
 }
 
-// Close closes everything in reverse order of opening. If a file of the cache hangs, the memory of the log stays mapped, and the directories stay
-// locked: the kernel takes both back when the process ends.
+// Close closes everything in reverse order of opening. If a file of the cache hangs, the memory of the log stays mapped and the directories
+// stay locked until the process ends.
 func (c *Cache) Close() (err error) {
 	if c.Schedule != nil {
 		c.Schedule.Stop()

@@ -10,8 +10,8 @@ import (
 	"lcache/sample"
 )
 
-// IsComplete reports whether the log holds every sample of a share of the source. A sample can be missing because its segment was full, or
-// because its tail found no free place. A sample without a known checksum counts as missing.
+// IsComplete reports whether the log has every sample of a share of the source. A sample can be missing because its segment was full, or
+// because no arena block was free for its tail. A sample without a known checksum counts as missing.
 func (c *Cache) IsComplete(share, shares int) bool {
 	from, to := c.ShareOf(share, shares)
 	keeps := c.Placement()
@@ -24,8 +24,8 @@ func (c *Cache) IsComplete(share, shares int) bool {
 	return true
 }
 
-// ShareOf returns the first sample of a share of the source, and the first one behind it. The samples of a share follow each other; those of one shard are
-// in one share.
+// ShareOf returns the range of samples of a share of the source: the first, and the one after the last. The samples of a shard are in one
+// share.
 func (c *Cache) ShareOf(share, shares int) (from, to int) {
 	n, shards := c.Manifest.Len(), len(c.Manifest.Shards())
 	begin := func(share int) int { return share * n / shares }
@@ -54,7 +54,7 @@ func (c *Cache) IsOfThisJob(l *logfile.Logfile, first *schedule.Order) bool {
 	return err == nil && o.Key == h.Key
 }
 
-// HoldsOlder reports whether a Logfile of a replaced manifest still holds samples, because the sort of it was cut off.
+// HoldsOlder reports whether a Logfile of a replaced manifest still has samples, because its sort was interrupted.
 func (c *Cache) HoldsOlder() bool {
 	for _, l := range c.Store.Logfiles() {
 		if l != nil && l.IsOlder() && !l.Empty() {

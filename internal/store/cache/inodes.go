@@ -13,12 +13,12 @@ import (
 	"lcache/source"
 )
 
-// Two files of one size and time may have other bytes, and only the inode tells them apart. So a cache of a directory keeps which file each sample's bytes
-// were read from: see sample.Inodes. Ingest makes the file and compares it with a listing; a server learns from what it reads anyway. Whatever is wrong with
-// the file is no error: the inodes are not known then, and are learnt again.
+// Two files with the same size and time may have other bytes, and only the inode distinguishes them. So a cache of a directory stores the
+// file that each sample's bytes were read from: see sample.Inodes. Ingest makes the file of inodes and compares it with a listing. A server
+// learns inodes from its reads. Problems with the file are not errors: the inodes are then unknown, and are learnt again.
 
-// OpenInodes opens the inodes, if the source has some. With create a missing or unusable file is made again, if there is room for it, and the record of the last listing
-// is removed, so that the next listing looks at every file; made says so. Without inodes c.Inodes stays nil.
+// OpenInodes opens the inodes, if the source has any. With create, a missing or unusable file is made again if there is room, and the
+// record of the last listing is removed, so that the next listing checks every file; made is then true. Without inodes c.Inodes stays nil.
 func (c *Cache) OpenInodes(create bool) (made bool) {
 	if c.readOnly || !source.NumbersFiles(c.Lister) {
 		return false
@@ -58,8 +58,8 @@ func remove(path string) error {
 	return nil
 }
 
-// checkInodesRoom refuses a file of inodes for which the budget or the disk has no room. The budget of a cache that was made before there were such files does
-// not include one.
+// checkInodesRoom returns an error if the budget or the disk has no room for the file of inodes. The budgets of caches from before this
+// file existed do not include it.
 func (c *Cache) checkInodesRoom() error {
 	need := int64(sample.InodesBytes(c.Manifest.Len()))
 	free, err := c.FreeBytes()
@@ -74,7 +74,7 @@ func (c *Cache) checkInodesRoom() error {
 	return nil
 }
 
-// statesBytes returns how many bytes the files of importance have.
+// statesBytes returns the bytes of the files of importance.
 func (c *Cache) statesBytes() (n int64) {
 	paths, _ := filepath.Glob(filepath.Join(c.Dirs[0], "importance-*"))
 	for _, path := range paths {
@@ -85,7 +85,7 @@ func (c *Cache) statesBytes() (n int64) {
 	return n
 }
 
-// inodesBytes returns how many bytes the inodes take on disk: in a new cache, or in one that has the file.
+// inodesBytes returns the bytes of the inodes on disk, in a new cache or in one that has the file.
 func (c *Cache) inodesBytes() uint64 {
 	if !source.NumbersFiles(c.Lister) {
 		return 0
@@ -96,7 +96,7 @@ func (c *Cache) inodesBytes() uint64 {
 	return sample.InodesBytes(c.Manifest.Len())
 }
 
-// carryInodes carries the inodes of a replaced manifest over to this one, by a mapping from sample.Remap.
+// carryInodes copies the inodes of a replaced manifest to this one, with a mapping from sample.Remap.
 func (c *Cache) carryInodes(from *sample.Manifest, to []sample.Index) {
 	path := filepath.Join(c.Dirs[0], InodesName)
 	if _, err := os.Lstat(path); err != nil {
@@ -104,7 +104,7 @@ func (c *Cache) carryInodes(from *sample.Manifest, to []sample.Index) {
 	}
 	old, err := sample.OpenInodes(path, from.Fingerprint(), from.Len())
 	if err != nil {
-		return // carried already, or of no use
+		return // copied already, or useless
 	}
 	next := path + ".next"
 	err = remove(next)
@@ -124,7 +124,7 @@ func (c *Cache) carryInodes(from *sample.Manifest, to []sample.Index) {
 	}
 }
 
-// learning has what reads found out about inodes, until a goroutine has noted it. A page of the file may be on a disk that hangs, and no read waits for that.
+// learning has inodes from reads until a goroutine has stored them. A page of the file may be on a hung disk, and no read must wait for that.
 type learning struct {
 	mu     sync.Mutex // guards the fields that follow
 	queue  []learnt
@@ -139,11 +139,12 @@ type learnt struct {
 	right bool
 }
 
-// mostLearnt bounds the queue. What finds no room is learnt by a later read.
+// mostLearnt bounds the queue. Inodes that do not fit are learnt by a later read.
 const mostLearnt = 4096
 
-// LearnInode notes which file the bytes of a sample were read from; sample.NoInode: that is not known. They have the sample's checksum, or, if right is false, other
-// bytes than that: then the next listing looks at every file and reads this one, also if its size, time and inode are those of before. It does not wait.
+// LearnInode notes the file from which the bytes of a sample were read; sample.NoInode: unknown. right reports whether the bytes have the
+// sample's checksum. If not, the next listing checks every file, and reads this one even if size, time and inode are unchanged. LearnInode
+// does not wait.
 func (c *Cache) LearnInode(index sample.Index, inode uint64, right bool) {
 	if c.Inodes == nil || right && inode == sample.NoInode {
 		return
@@ -160,7 +161,7 @@ func (c *Cache) LearnInode(index sample.Index, inode uint64, right bool) {
 	}
 }
 
-// noteLearnt notes what is in the queue, until it is empty.
+// noteLearnt stores the entries of the queue, until it is empty.
 func (c *Cache) noteLearnt() {
 	l := &c.learning
 	for {
@@ -183,7 +184,7 @@ func (c *Cache) noteLearnt() {
 	}
 }
 
-// CloseInodes makes the inodes durable and closes them. Close calls it. Nothing is read any longer.
+// CloseInodes makes the inodes durable and closes them. Close calls it. All reads have ended.
 func (c *Cache) CloseInodes() (err error) {
 	c.learning.goroutine.Wait()
 	if c.Inodes != nil {

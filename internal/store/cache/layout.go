@@ -15,7 +15,7 @@ const (
 	LayoutStatic = "static" // samples stay where they were packed
 )
 
-// CheckLayout refuses an unknown layout; "" is auto.
+// CheckLayout returns an error for an unknown layout; "" is auto.
 func CheckLayout(layout string) error {
 	switch layout {
 	case "", LayoutAuto, LayoutLog, LayoutStatic:
@@ -27,7 +27,7 @@ func CheckLayout(layout string) error {
 // leftOut is the largest share of samples that an epoch may leave out of a reordered log. Beyond it, moving all samples costs more than it saves.
 const leftOut = 0.05
 
-// ChooseLayout returns the layout, with the reason in a sentence. asked comes first, then the layout given to ingest, then the job decides, then what a server has measured, then what the disk gives.
+// ChooseLayout returns the layout, with the reason in one sentence. The first that applies decides: asked, the layout given to ingest, the job, a server's measurement, the disk.
 func (c *Cache) ChooseLayout(asked string, disk Disk) (layout, reason string) {
 	switch {
 	case asked != "" && asked != LayoutAuto:
@@ -36,7 +36,7 @@ func (c *Cache) ChooseLayout(asked string, disk Disk) (layout, reason string) {
 		return c.Record.Layout, "as ingest was asked for by --layout"
 	}
 	s := c.Schedule
-	if world := max(s.World(), c.Record.Job.World); len(s.Local()) < world { // without a recipe, too: the ranks push orders over all samples
+	if world := max(s.World(), c.Record.Job.World); len(s.Local()) < world { // also without a recipe: the ranks push orders over all samples
 		return LayoutStatic, fmt.Sprintf("%d of %d ranks are served here, and each epoch they get other samples: moving all of them on every time would cost more than it saves",
 			len(s.Local()), world)
 	}
@@ -52,7 +52,7 @@ func (c *Cache) ChooseLayout(asked string, disk Disk) (layout, reason string) {
 	return c.byDisk(disk)
 }
 
-// usedByEpoch counts the dataset's samples, and those that the first epoch delivers here. Later epochs are assumed to deliver about as many.
+// usedByEpoch counts the dataset's samples, and the samples that the first epoch delivers here. Later epochs are assumed to deliver about as many.
 func (c *Cache) usedByEpoch() (n, used int, err error) {
 	order, err := c.Schedule.Order(context.Background(), 0)
 	if err != nil {

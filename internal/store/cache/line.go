@@ -13,7 +13,7 @@ import (
 	"lcache/sample"
 )
 
-// NewLine lays out an order, cut into segments as those of held. With a nil held, segments have the size that Sizing gives.
+// NewLine lays out an order, with the segment size of held. If held is nil, segments have the size of Sizing.
 func (c *Cache) NewLine(o *schedule.Order, held *logfile.Logfile) (*chunker.Line, error) {
 	capacity := c.Sizing.Segment
 	if held != nil {
@@ -22,7 +22,7 @@ func (c *Cache) NewLine(o *schedule.Order, held *logfile.Logfile) (*chunker.Line
 	return chunker.NewLine(o.Chunks, o.Ranks, c.cut(capacity))
 }
 
-// NewLineAfter lays out an order, in segments of the size that Sizing gives, with a rest that does not follow from the order. The line keeps the samples of kept; nil: those of Placement.
+// NewLineAfter lays out an order, with the segment size of Sizing and unused segments that do not follow from the order. The layout has the samples of kept; nil: those of Placement.
 func (c *Cache) NewLineAfter(o *schedule.Order, rest chunker.Rest, kept *sample.Set) (*chunker.Line, error) {
 	cut := c.cut(c.Sizing.Segment)
 	if kept != nil {
@@ -35,8 +35,8 @@ func (c *Cache) cut(capacity uint64) chunker.Cut {
 	return chunker.Cut{Sizes: c.Manifest.Sizes(), Align: c.Format.Align, Capacity: capacity, Keep: c.Placement().Keeps}
 }
 
-// Begin starts a Logfile for a line, in the given half. A Logfile that is there is dropped. A segment has one block more than the line's cut,
-// because a restart may leave gaps.
+// Begin starts a Logfile for an epoch layout as Logfile A (half 0) or B (half 1), and drops the existing one. A segment has one block more
+// than the layout needs, because a restart may leave gaps.
 func (c *Cache) Begin(half int, line *chunker.Line, o *schedule.Order, epoch uint32) (*logfile.Logfile, error) {
 	if line.Segments() > metaindex.MaxSegments {
 		return nil, fmt.Errorf("%d segments are more than %d: give more --memory", line.Segments(), metaindex.MaxSegments)
@@ -60,7 +60,7 @@ func (c *Cache) Begin(half int, line *chunker.Line, o *schedule.Order, epoch uin
 	return l, nil
 }
 
-// BeginPackages begins packages of so many blocks, of which open are filled at once: as many as the log has room for, each of at most room samples.
+// BeginPackages begins packages of some blocks each, of which open are filled at once. There are as many as the log has room for, each of at most room samples.
 func (c *Cache) BeginPackages(blocks, open, packages, room int) (*logfile.Packages, error) {
 	p, err := c.Store.BeginPackages(logfile.Header{Fingerprint: c.Manifest.Fingerprint(), SegmentBlocks: uint32(blocks), Open: uint32(open)}, packages, room)
 	if err == nil {
@@ -69,8 +69,8 @@ func (c *Cache) BeginPackages(blocks, open, packages, room int) (*logfile.Packag
 	return p, err
 }
 
-// Unorder makes packages of the segments of the Logfile in a half, whose order no job wants, so that a Logfile can be begun there. No sample is moved. ok says that it
-// is done, also where the journal that is needed no longer could not be removed.
+// Unorder makes packages of the segments of a Logfile whose order no job needs, so that its half is free for a new Logfile. It moves no
+// sample. ok means that it is done, even if the old journal could not be removed.
 func (c *Cache) Unorder(ctx context.Context, half int) (ok bool, err error) {
 	ok, err = c.Store.Unorder(ctx, half, func(index sample.Index, seg, number int, off uint64) {
 		c.Locations.Move(index, c.Locations.At(half, seg, off), c.Locations.At(logfile.PackageHalf, number, off))
@@ -87,10 +87,11 @@ func (c *Cache) OtherHolds(half int) bool {
 	return other != nil && !other.Empty()
 }
 
-// LineOf lays out a Logfile in an order of a job, and returns line, order and epoch; the epoch of the canonical order is -1. A nil line means that
-// the order is not one of that job, is not known yet, or was cut into other segments. The Logfile can still be read and sorted.
+// LineOf rebuilds the epoch layout of a Logfile, if its order belongs to a job. It returns layout, order and epoch; the canonical order is
+// epoch -1. A nil layout means that the order does not belong to the job, is not known yet, or was cut into other segments. The Logfile can
+// still be read and sorted.
 func (c *Cache) LineOf(ctx context.Context, s *schedule.Schedule, l *logfile.Logfile, patience time.Duration) (*chunker.Line, *schedule.Order, int, error) {
-	if l.IsOlder() { // its order may have the same key, but it has another number of samples
+	if l.IsOlder() { // its order may have the same key, but has another number of samples
 		return nil, nil, -1, nil
 	}
 	h := l.Header()

@@ -29,23 +29,23 @@ import (
 //	│  8 B  │   u32   │   u32   │ key 16 B│ key 16 B  │  u64  │ u64… │ u32… │
 //	└───────┴─────────┴─────────┴─────────┴───────────┴───────┴──────┴──────┘
 //
-// A line that does not follow from its order alone can't be laid out again without it. The Logfile's key is a digest of all that the line was made of, so a file that was damaged, or is another Logfile's, is noticed.
+// An epoch layout that does not follow from its order alone can be rebuilt only with this file. The Logfile's key is a digest of all inputs of the layout, so a damaged file, or the file of another Logfile, is detected.
 const (
 	lineMagic   = "lcacheLN"
 	lineVersion = 1
 	lineHead    = 56
 )
 
-// linePath is the path of the file about the line of the Logfile of a half.
+// linePath returns the path of the file for the layout of a Logfile.
 func (c *Cache) linePath(half int) string {
 	return filepath.Join(c.Dirs[0], fmt.Sprintf("line-%d", half))
 }
 
-// digest is the key of a Logfile whose line does not follow from its order alone.
+// digest returns the key of a Logfile whose layout does not follow from its order alone.
 func digest(order [16]byte, starts, kept []uint64, rest []sample.Index) [16]byte {
 	h := xxh3.New()
 	w := bufio.NewWriterSize(h, 1<<16)
-	w.Write(order[:]) // a hash takes all
+	w.Write(order[:]) // a hash never fails
 	putWords(w, starts)
 	putWords(w, kept)
 	putIndices(w, rest)
@@ -53,7 +53,7 @@ func digest(order [16]byte, starts, kept []uint64, rest []sample.Index) [16]byte
 	return h.Sum128().Bytes()
 }
 
-// putEach is how many numbers are encoded at once.
+// putEach is the number of integers that are encoded at once.
 const putEach = 1024
 
 func putWords(w *bufio.Writer, words []uint64) {
@@ -76,7 +76,7 @@ func putIndices(w *bufio.Writer, indices []sample.Index) {
 	}
 }
 
-// keptBits has a bit for each sample that a line keeps, outside the Go heap.
+// keptBits returns a bit for each sample that a layout keeps, outside the Go heap.
 func keptBits(line *chunker.Line) ([]uint64, error) {
 	kept, err := offheap.Make[uint64]((len(line.Segment) + 63) / 64)
 	if err != nil {
@@ -90,7 +90,7 @@ func keptBits(line *chunker.Line) ([]uint64, error) {
 	return kept, nil
 }
 
-// noteLine writes the file of a line that is about to get a Logfile in a half, or removes the one that is there, and returns the Logfile's key. Without the file a server that starts again reads the Logfile by place.
+// noteLine prepares the file for the layout of a new Logfile, and returns the Logfile's key. It writes the file, or removes an old one that is not needed. Without the file, a restarted server uses random reads for the Logfile.
 func (c *Cache) noteLine(half int, line *chunker.Line, o *schedule.Order) ([16]byte, error) {
 	if line.OfOrder {
 		if _, err := os.Lstat(c.linePath(half)); errors.Is(err, fs.ErrNotExist) {
@@ -105,7 +105,7 @@ func (c *Cache) noteLine(half int, line *chunker.Line, o *schedule.Order) ([16]b
 	defer offheap.Free(kept)
 	rest := line.Order[line.Used:]
 	key := digest(o.Key, line.Starts, kept, rest)
-	if err := os.Remove(c.linePath(half)); err != nil && !errors.Is(err, fs.ErrNotExist) { // it is about a Logfile that was dropped
+	if err := os.Remove(c.linePath(half)); err != nil && !errors.Is(err, fs.ErrNotExist) { // it belongs to a dropped Logfile
 		return key, err
 	}
 	if err := c.checkLine(lineHead + 8*int64(len(kept)) + 4*int64(len(rest))); err != nil {
@@ -119,14 +119,14 @@ func (c *Cache) noteLine(half int, line *chunker.Line, o *schedule.Order) ([16]b
 		copy(head[16:], key[:])
 		copy(head[32:], o.Key[:])
 		binary.LittleEndian.PutUint64(head[48:], uint64(len(rest)))
-		w.Write(head) // the writer keeps its first error for Flush
+		w.Write(head) // Flush returns the writer's first error
 		putWords(w, kept)
 		putIndices(w, rest)
 		return w.Flush()
 	})
 }
 
-// OrderKey returns the key of the order that a Logfile's line was made of, as far as the cache's files tell.
+// OrderKey returns the key of the order from which a Logfile's layout was made, as far as the cache's files have it.
 func (c *Cache) OrderKey(l *logfile.Logfile) [16]byte {
 	f, err := trust.Open(c.linePath(l.Half()), os.O_RDONLY)
 	if err != nil {
@@ -141,7 +141,7 @@ func (c *Cache) OrderKey(l *logfile.Logfile) [16]byte {
 
 var errOtherLine = errors.New("it is not about this Logfile")
 
-// lineHead reads the beginning of a line's file, and returns how many samples the rest has, and the key of the order.
+// lineHead reads the header of a layout's file. It returns the number of unused samples, and the key of the order.
 func (c *Cache) lineHead(f *os.File, l *logfile.Logfile) (count int, order [16]byte, err error) {
 	var head [lineHead]byte
 	if _, err := io.ReadFull(f, head[:]); err != nil {
@@ -161,7 +161,7 @@ func (c *Cache) lineHead(f *os.File, l *logfile.Logfile) (count int, order [16]b
 	return int(rest), [16]byte(head[32:48]), nil
 }
 
-// lineKept lays out the line of a Logfile again by its file; nil if that is missing or wrong.
+// lineKept rebuilds the layout of a Logfile from its file; nil if that is missing or wrong.
 func (c *Cache) lineKept(l *logfile.Logfile, o *schedule.Order) (*chunker.Line, error) {
 	f, err := trust.Open(c.linePath(l.Half()), os.O_RDONLY)
 	if err != nil {

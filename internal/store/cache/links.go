@@ -14,7 +14,7 @@ type LinkFacts struct {
 	OutsideLinks int  `json:"outside_links"`                // samples that are reached through such links
 }
 
-// Links says whether samples are served that are reached through links that leave the source.
+// Links are the settings for samples that are reached through links out of the source.
 type Links struct {
 	Shared bool  // other users may connect
 	Follow *bool // the user's flag; nil: they are served, but not to other users
@@ -31,8 +31,8 @@ func (c *Cache) sourceOptions() source.Options {
 	return o
 }
 
-// CheckLinks refuses to serve other users samples that are reached through links that leave the source, unless a flag allows it: such a link can lead
-// to any file that this process may read. beneath says that reads must not leave the source.
+// CheckLinks returns an error if other users would be served samples that are reached through links out of the source, unless a flag allows
+// it: such a link can lead to any file that this process may read. beneath means that reads must not leave the source.
 func (j *Record) CheckLinks(l Links) (beneath bool, err error) {
 	allowed := !l.Shared || j.FollowGiven
 	if l.Follow != nil {
@@ -68,7 +68,7 @@ func CheckLinks(dirs []string, l Links) error {
 	return err
 }
 
-// HoldToLinks checks the rule of links, and opens the source again if reads must not leave it.
+// HoldToLinks applies CheckLinks, and reopens the source if reads must not leave it.
 func (c *Cache) HoldToLinks(l Links) error {
 	beneath, err := c.Record.CheckLinks(l)
 	if err != nil || beneath == !c.Record.FollowLinks {

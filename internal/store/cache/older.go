@@ -35,8 +35,8 @@ func (c *Cache) OlderManifests() (paths []string, err error) {
 	return paths, nil
 }
 
-// older returns the map by which the store reads a Logfile of a replaced manifest. A sample that is no longer admitted counts as removed. nil: that
-// manifest is not there.
+// older returns the map with which the store reads a Logfile of a replaced manifest. A sample that is no longer admitted counts as removed.
+// nil: the cache does not have that manifest.
 func (c *Cache) older(print sample.Fingerprint) (*logfile.Older, error) {
 	m, err := sample.OpenManifest(c.OlderPath(print))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -62,8 +62,8 @@ func (c *Cache) older(print sample.Fingerprint) (*logfile.Older, error) {
 	return &logfile.Older{Sizes: slices.Clone(m.Sizes()), To: to}, nil
 }
 
-// carrySums carries the checksums of a replaced manifest over to this one, and opens them. A changed sample loses its checksum. carrySums returns
-// false if the file belongs to no known manifest.
+// carrySums copies the checksums of a replaced manifest to this one, and opens them. A changed sample loses its checksum. It returns false
+// if the file belongs to no known manifest.
 func (c *Cache) carrySums(path string) (bool, error) {
 	paths, err := c.OlderManifests()
 	if err != nil {
@@ -100,7 +100,7 @@ func (c *Cache) carryFrom(path string, from *sample.Manifest) (err error) {
 	if err != nil {
 		return err
 	}
-	c.carryInodes(from, to) // first: an inode says something of a sample only beside its checksum
+	c.carryInodes(from, to) // first, because an inode is useful only together with a checksum
 	next := path + ".next"
 	if err := os.Remove(next); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

@@ -7,12 +7,12 @@ import (
 	"lcache/sample"
 )
 
-// A Placement decides which samples the log on this machine's disks keeps. Everything that has to know this goes by Keeps: what ingest reads, how a line is laid out, how much space and memory is
+// A Placement decides which samples the log on this machine's disks keeps. All code uses Keeps: reading by ingest, layouts, sizing of space and memory, completeness of a cache, and reads from the source. A Placement does not change.
 // needed, when a cache is complete, and which samples are read from the source. A Placement does not change.
 type Placement struct {
 	manifest  *sample.Manifest
 	align     int
-	most      uint64 // padded bytes of the largest sample that is kept; 0: any
+	most      uint64 // padded bytes of the largest kept sample; 0: any
 	threshold uint64 // of name hashes
 	elsewhere func(*sample.Manifest, sample.Index) bool
 }
@@ -39,7 +39,7 @@ func (p Placement) may(index sample.Index) bool {
 	return p.isHere(index) && (p.most == 0 || chunker.Padded(p.manifest.Size(index), p.align) <= p.most)
 }
 
-// isHere reports whether a sample has bytes, and this machine is the one to keep them.
+// isHere reports whether a sample has bytes, and this machine keeps them.
 func (p Placement) isHere(index sample.Index) bool {
 	return p.manifest.Size(index) > 0 && (p.elsewhere == nil || !p.elsewhere(p.manifest, index))
 }
@@ -59,7 +59,7 @@ func (p Placement) sizes() []uint32 {
 	return all
 }
 
-// Fit draws the samples that are kept, as many as room has space for, and notes them in the record. It returns their padded bytes.
+// Fit chooses the samples to keep, as many as fit into room, and stores the choice in the record. It returns their padded bytes.
 func (c *Cache) Fit(room uint64) (bytes uint64) {
 	p := c.Placement()
 	p.threshold, bytes = chunker.Admit(p.manifest.NameHashes(), p.sizes(), p.align, room)
@@ -73,7 +73,7 @@ func (c *Cache) Fit(room uint64) (bytes uint64) {
 	return bytes
 }
 
-// FitLargest notes in the record how large a sample may be that is kept, as f says (chunker.Facts.Most), and reports whether that leaves out any.
+// FitLargest stores in the record the largest size of a kept sample, by chunker.Facts.Most, and reports whether that leaves out any sample.
 func (c *Cache) FitLargest(f chunker.Facts) bool {
 	c.Record.Most = 0
 	p := c.Placement()
@@ -81,7 +81,7 @@ func (c *Cache) FitLargest(f chunker.Facts) bool {
 	return c.Record.Most > 0
 }
 
-// fill sets the facts about the samples that this machine keeps where there is room, in padded bytes.
+// fill sets the facts about the samples that this machine would keep with enough room, in padded bytes.
 func (p Placement) fill(f *chunker.Facts) {
 	for i, size := range p.manifest.Sizes() {
 		index, n := sample.Index(i), chunker.Padded(size, p.align)

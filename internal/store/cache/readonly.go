@@ -8,10 +8,10 @@ import (
 	"lcache/sample"
 )
 
-// A read-only cache changes no file. Where serving would repair or replace a file, the same is made in memory: a check finds what a server would
-// find, and the next check finds it again.
+// A read-only cache changes no file. If serving would repair or replace a file, that is done in memory. So a check finds the same state
+// that a server would find, and so does the next check.
 
-// readSums is OpenSums without a change of any file.
+// readSums is OpenSums without changing files.
 func (c *Cache) readSums(path string) (err error) {
 	c.Sums, err = sample.ReadSums(path, c.Manifest.Fingerprint(), c.Manifest.Len())
 	if errors.Is(err, sample.ErrOtherManifest) {
@@ -32,7 +32,7 @@ func isUseless(err error) bool {
 	return errors.Is(err, sample.ErrCorrupt) || errors.Is(err, sample.ErrOtherManifest) || errors.Is(err, fs.ErrNotExist)
 }
 
-// readLengths is openLengths without a change of any file.
+// readLengths is openLengths without changing files.
 func (c *Cache) readLengths(path string) ([]uint32, error) {
 	var err error
 	c.Lengths, err = sample.ReadLengths(path, c.Manifest.Fingerprint(), c.Manifest.Sizes())
@@ -46,7 +46,7 @@ func (c *Cache) readLengths(path string) ([]uint32, error) {
 	return c.Lengths.All(), nil
 }
 
-// readFrom is carryFrom without a change of any file.
+// readFrom is carryFrom without changing files.
 func (c *Cache) readFrom(path string, from *sample.Manifest) error {
 	old, err := sample.ReadSums(path, from.Fingerprint(), from.Len())
 	if err != nil {

@@ -18,33 +18,33 @@ import (
 	"lcache/source"
 )
 
-// A Record is the content of job.json: source and job of a cache, and the sizes that were fixed when it was made. Ingest writes it last in its
-// preparation, atomically.
+// A Record is the content of job.json: source and job of a cache, and the sizes that were fixed when it was made. Ingest writes it as the
+// last step of its preparation, atomically.
 type Record struct {
 	Schema     int      `json:"schema"`
 	Source     string   `json:"source"`
 	Exts       []string `json:"exts,omitempty"`
 	Flat       bool     `json:"flat,omitempty"`
-	AllowEmpty bool     `json:"allow_empty,omitempty"` // class folders without a file are classes
+	AllowEmpty bool     `json:"allow_empty,omitempty"` // class folders without files are classes
 	Group      string   `json:"group,omitempty"`
 	Labels     string   `json:"labels,omitempty"`
 	FirstPart  string   `json:"first_part,omitempty"` // the extension of the part that comes first, as given
-	Stream     bool     `json:"stream,omitempty"`     // packed shards are read front to back
-	NoRanges   bool     `json:"no_ranges,omitempty"`  // the server of its shards gives none
+	Stream     bool     `json:"stream,omitempty"`     // compressed shards are read sequentially
+	NoRanges   bool     `json:"no_ranges,omitempty"`  // the server of its shards does not serve ranges
 	LinkFacts
-	Remote    source.Remote `json:"remote,omitzero"`    // of a source that is no directory
+	Remote    source.Remote `json:"remote,omitzero"`    // of a source that is not a directory
 	Listed    time.Time     `json:"listed,omitzero"`    // when such a source was last listed
-	Complete  bool          `json:"complete,omitempty"` // all of its samples that are admitted have been in the log since
+	Complete  bool          `json:"complete,omitempty"` // all its admitted samples have been in the log since then
 	Job       schedule.Job  `json:"job"`
-	Budget    int64         `json:"budget"`           // as given, bytes; 0: the need of the dataset
+	Budget    int64         `json:"budget"`           // as given, bytes; 0: as much as the dataset needs
 	Memory    int64         `json:"memory"`           // as given, bytes; 0: the default
 	Threshold uint64        `json:"threshold"`        // of admission by name hash
-	Most      uint64        `json:"most,omitempty"`   // bytes of the largest sample that is admitted, padded; 0: any
+	Most      uint64        `json:"most,omitempty"`   // padded bytes of the largest admitted sample; 0: any
 	Kept      int           `json:"kept_samples"`     // admitted samples
 	KeptBytes uint64        `json:"kept_bytes"`       // of the admitted samples, unpadded
 	Chunk     uint64        `json:"largest_chunk"`    // bytes, of the first epoch: the least that a client must be allowed to hold
 	Layout    string        `json:"layout,omitempty"` // as given; "": auto
-	Chosen    *Chosen       `json:"chosen,omitempty"` // by a server, from what it measured; nil: it found nothing better than what it began with
+	Chosen    *Chosen       `json:"chosen,omitempty"` // by a server, from measurements; nil: it kept the first layout
 	Share     int           `json:"share,omitempty"`
 	Shares    int           `json:"shares,omitempty"`
 	Counted   *Counted      `json:"extensions,omitempty"`
@@ -87,7 +87,7 @@ func checkJob(b []byte) error {
 	return nil
 }
 
-// ReadRecord reads the Record of a cache from its first directory. A damaged one is ErrDamaged, and a missing one is fs.ErrNotExist.
+// ReadRecord reads the Record of a cache from its first directory. The error wraps ErrDamaged or fs.ErrNotExist if that is the cause.
 func ReadRecord(dir string) (j Record, err error) {
 	b, err := trust.ReadFile(filepath.Join(dir, RecordName), mostRecord)
 	if err != nil {
@@ -114,8 +114,8 @@ func WriteRecord(dir string, j Record) error {
 	return durable.ReplaceFile(filepath.Join(dir, RecordName), sealJob(b))
 }
 
-// Name returns the dataset's name, for people: the last element of the source's path. Of a pattern it is the text before the first character that stands for
-// others, as in train-{000..146}.tar, or the folder if there is none.
+// Name returns the dataset's name, for people: the last element of the source's path. For a pattern it is the text before the first wildcard,
+// as in train-{000..146}.tar, or the folder if there is no such text.
 func (c *Cache) Name() string {
 	path := strings.TrimRight(c.Record.Source, "/")
 	name := filepath.Base(path)

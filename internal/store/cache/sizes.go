@@ -12,8 +12,8 @@ import (
 	"lcache/sample"
 )
 
-// Size computes the sizes for this job and a memory limit in bytes. The block size is fixed by FORMAT. The segments of a Logfile that exists are the
-// least size of a segment.
+// Size computes the sizes for this job and a memory limit in bytes. FORMAT fixes the block size. Segments are at least as large as those of
+// an existing Logfile.
 func (c *Cache) Size(memory uint64) (chunker.Sizing, error) {
 	f := c.Facts()
 	f.Memory = memory
@@ -29,11 +29,11 @@ func (c *Cache) Size(memory uint64) (chunker.Sizing, error) {
 		f.Segment = max(f.Segment, uint64(h.SegmentBlocks-1)*f.Block) // a slot has one block more
 	}
 	z, err := chunker.Size(f)
-	if err != nil && f.Packages > 0 { // the limit was enough before a Logfile became packages, and these take the memory of write buffers only once something is put into them
+	if err != nil && f.Packages > 0 { // the limit may have been enough before a Logfile became packages; these take memory for write buffers only when they are filled
 		f.Packages = 0
 		z, err = chunker.Size(f)
 	}
-	if err != nil && memory > 0 && memory == uint64(c.Record.Memory) { // it may be the minimum of before pushed orders were a part of it
+	if err != nil && memory > 0 && memory == uint64(c.Record.Memory) { // it may be the minimum from before pushed orders were included
 		f.Memory += OrderBytes * uint64(f.Samples)
 		z, err = chunker.Size(f)
 	}
@@ -44,23 +44,23 @@ func (c *Cache) Size(memory uint64) (chunker.Sizing, error) {
 	return z, nil
 }
 
-// PackagesBytes is the memory that packages take of which open are filled at once: write buffers for these and for as many on their way, and two more; what
-// is known of each package; and an index of each of samples.
+// PackagesBytes returns the memory of packages, of which open are filled at once: write buffers for these, for as many in flight, and two
+// more; a table entry for each package; and an index for each sample.
 func PackagesBytes(open, packages uint32, samples, block uint64) uint64 {
 	return (2*uint64(open)+2)*block + perPackage*uint64(packages) + 4*samples
 }
 
-// perPackage is how many bytes of tables a package has.
+// perPackage is the size of a package's table entries in bytes.
 const perPackage = 256
 
-// Facts returns the facts that sizes follow from.
+// Facts returns the facts from which sizes are computed.
 func (c *Cache) Facts() chunker.Facts {
 	f := c.facts()
 	f.Metadata += c.importanceBytes(f)
 	return f
 }
 
-// facts returns the same, with metadata that has no part for importance.
+// facts is Facts with metadata that excludes importance.
 func (c *Cache) facts() chunker.Facts {
 	sizes := c.Manifest.Sizes()
 	align := c.Format.Align
@@ -95,8 +95,8 @@ func (c *Cache) facts() chunker.Facts {
 	return f
 }
 
-// changeBytes returns how many bytes are kept free for a change of the source: the source may grow a little, and the cache with it, within the budget. While a cache is adapted it has manifest and checksums twice; where the manifest is
-// packed there is room for that.
+// changeBytes returns the bytes to keep free for a change of the source: source and cache may grow a little within the budget. While a cache
+// is adapted, it has manifest and checksums twice. If the manifest is packed, there is room for that.
 func (c *Cache) changeBytes(metadata uint64) uint64 {
 	grown := metadata / 16
 	if !c.Record.PackedManifest {
@@ -111,7 +111,7 @@ func SumsBytes(n int) uint64 { return 4096 + 12*uint64(n) }
 // manifestBytes returns the length of the manifest's file, or of the one that is planned.
 func (c *Cache) manifestBytes() uint64 { return cmp.Or(c.planned, c.Manifest.FileBytes()) }
 
-// leastBlock returns the size of a block that metadata is reserved for: the least that the cache may have. Caches with larger blocks were sized for those of 128 KiB.
+// leastBlock returns the block size for which metadata is reserved: the smallest that the cache may have. Caches with larger blocks were sized for 128 KiB.
 func (c *Cache) leastBlock(f chunker.Facts) uint64 {
 	if c.Format.Block > 0 {
 		return min(uint64(c.Format.Block), 128<<10)
@@ -119,12 +119,12 @@ func (c *Cache) leastBlock(f chunker.Facts) uint64 {
 	return f.LeastBlock()
 }
 
-// hugeSample is the size from which on a sample that is larger than two batches does not count as a batch: what memory holds several times is a usual
-// batch, and the huge sample is held once where it may be.
+// hugeSample is the minimum size of a sample that does not count as a batch although it is larger than two batches. Memory is sized for
+// several usual batches, and for one huge sample in each place that may hold it.
 const hugeSample = 16 << 20
 
-// batchBytes returns the largest chunk of usual samples. largest is the largest sample, chunk the largest chunk of the first epoch (0: not known), and mean a
-// batch of samples of mean size.
+// batchBytes returns the largest chunk of usual samples. largest is the largest sample, chunk the largest chunk of the first epoch (0:
+// unknown), and mean a batch of samples of mean size.
 func batchBytes(largest, chunk, mean uint64) uint64 {
 	if largest <= hugeSample || largest <= 2*mean {
 		return max(largest, chunk, mean)
@@ -132,8 +132,8 @@ func batchBytes(largest, chunk, mean uint64) uint64 {
 	return min(max(mean, chunk-min(chunk, largest)), largest)
 }
 
-// mostPacked returns the size of the largest samples that are compressed. Huge samples are stored as they are, if they are few: no more than one of a hundred.
-// docs/adr/0027-huge-samples-as-they-are.md has the reason.
+// mostPacked returns the size of the largest compressed samples. Huge samples are stored uncompressed if they are few: at most one in a
+// hundred. docs/adr/0027-huge-samples-as-they-are.md has the reason.
 func mostPacked(sizes []uint32, f chunker.Facts) uint32 {
 	most := max(f.Batch, hugeSample)
 	if f.Largest <= most {
@@ -151,10 +151,10 @@ func mostPacked(sizes []uint32, f chunker.Facts) uint32 {
 	return uint32(most)
 }
 
-// MostPacked returns the size of the largest samples that a cache compresses.
+// MostPacked returns the size of the largest samples that the cache compresses.
 func (c *Cache) MostPacked() uint32 { return mostPacked(c.Manifest.Sizes(), c.Facts()) }
 
-// largestPacked returns the padded size of the largest sample that is compressed, or can be. An earlier server may have compressed larger ones than this one does.
+// largestPacked returns the padded size of the largest sample that is or can be compressed. An earlier server may have compressed larger ones.
 func (c *Cache) largestPacked(most uint32, align int) (largest uint64) {
 	for i, s := range c.Manifest.Sizes() {
 		var length uint32
@@ -168,17 +168,17 @@ func (c *Cache) largestPacked(most uint32, align int) (largest uint64) {
 	return largest
 }
 
-// tableBytes is what tables and orders take a sample: place and address 12, two lines (order, segments, arrival list) 24, lines made ahead 16,
-// orders 12, pushed orders 8. docs/adr/0014-tables-in-memory.md and docs/adr/0038-one-account.md have the reasons.
+// tableBytes is the memory of tables and orders for each sample: location and address 12, two layouts (order, segments, arrival list) 24,
+// layouts made ahead 16, orders 12, pushed orders 8. docs/adr/0014-tables-in-memory.md and docs/adr/0038-one-account.md have the reasons.
 const tableBytes = 64 + OrderBytes
 
-// OrderBytes is what pushed orders have of the computed minimum of --memory, a sample.
+// OrderBytes is the part of the computed minimum of --memory that is for pushed orders, for each sample.
 const OrderBytes = 8
 
 // IsStatic reports whether the cache is served in the static layout.
 func (c *Cache) IsStatic() bool { return c.Layout == LayoutStatic }
 
-// AlignFor returns the alignment of samples in the log, in bytes. Short samples are padded less.
+// AlignFor returns the alignment of samples in the log, in bytes. It is smaller for small samples.
 func AlignFor(m *sample.Manifest) int {
 	if n := uint64(m.Len()); n > 0 && m.Bytes()/n >= 4096 {
 		return 64
@@ -186,9 +186,9 @@ func AlignFor(m *sample.Manifest) int {
 	return 8
 }
 
-// MetadataBytes returns the bytes that the cache needs on disk in addition to its arena: manifest, index of shards, checksums, inodes, both journals, and the small files. A
-// journal has a record for each block, an index for each sample that the log holds, and both once more for tails. kept is how many bytes of samples the log
-// holds at most, block the least size of a block.
+// MetadataBytes returns the bytes on disk in addition to the arena: manifest, index of shards, checksums, inodes, both journals, and the
+// small files. A journal has a record for each block, an index for each sample in the log, and both again for tails. kept is the most bytes
+// of samples in the log, and block the smallest size of a block.
 func (c *Cache) MetadataBytes(kept, block uint64) uint64 {
 	n := uint64(c.Manifest.Len())
 	listed := c.manifestBytes()
@@ -204,5 +204,5 @@ func (c *Cache) MetadataBytes(kept, block uint64) uint64 {
 	return listed + 12*n + c.inodesBytes() + 2*(5*held+160*blocks) + others
 }
 
-// PlanManifest sets how long the file of the manifest will be, in bytes, before it is written; 0: as it is.
+// PlanManifest sets the length of the manifest's file, in bytes, before it is written; 0: its current length.
 func (c *Cache) PlanManifest(bytes uint64) { c.planned = bytes }

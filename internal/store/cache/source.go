@@ -11,7 +11,7 @@ import (
 	"lcache/source"
 )
 
-// watched is a source that removes the record of the last listing when a sample has changed. The next listing then looks at every file.
+// watched is a source that removes the record of the last listing when a sample has changed. The next listing then checks every file.
 type watched struct {
 	source.Source
 	record string // path of the record of the listing
@@ -26,11 +26,11 @@ func (w *watched) Read(ctx context.Context, e sample.Entry, dst []byte) error {
 	return err
 }
 
-// Requests are those of the source itself.
+// Requests returns the requests of the wrapped source.
 func (w *watched) Requests() (source.Requests, bool) { return source.RequestsOf(w.Source) }
 
-// SourceJobs is how many samples are read from the source at once. A source over a network decides itself how many requests are under way, and
-// needs enough of them to decide about.
+// SourceJobs returns the number of samples that are read from the source at once. A source over a network limits its own requests, and
+// needs enough samples to reach that limit.
 func (c *Cache) SourceJobs() int {
 	const least, most, memory = 16, 256, 256 << 20
 	if c.Manifest == nil || c.Manifest.Len() == 0 || !source.IsRemote(c.Record.Source) {
@@ -40,7 +40,7 @@ func (c *Cache) SourceJobs() int {
 	return int(min(max(memory/mean, least), most))
 }
 
-// NoteComplete writes into the record that all of a remote source is in the log, so that it need not be listed again to be served.
+// NoteComplete records that all of a remote source is in the log, so that it need not be listed again to be served.
 func (c *Cache) NoteComplete() error {
 	if c.Record.Complete || !source.IsRemote(c.Record.Source) || c.Record.Listed.IsZero() || !c.IsComplete(0, 1) {
 		return nil

@@ -36,7 +36,7 @@ func (p Packing) CompressName() string {
 // LZ4 is the only compression.
 const LZ4 = "lz4"
 
-const lengthBytes = 8 // of an entry of the stored lengths
+const lengthBytes = 8 // of an entry of the compressed lengths
 
 // openLengths opens the stored lengths of a cache that compresses, and returns the bytes that every sample takes in the log. Without compression these
 // are the manifest's sizes. If the file is missing, it is made empty: then no sample in the log can be read.
@@ -91,7 +91,7 @@ func (c *Cache) StoredSize(index sample.Index) int {
 	return int(c.Manifest.Size(index))
 }
 
-// Padded returns how many bytes of the log a sample takes.
+// Padded returns the bytes of the log that a sample takes.
 func (c *Cache) Padded(index sample.Index) int64 {
 	return int64(chunker.Padded(uint32(c.StoredSize(index)), c.Format.Align))
 }
@@ -111,8 +111,8 @@ func (c *Cache) AppendTo(ctx context.Context, l *logfile.Logfile, seg int, index
 	return off, err
 }
 
-// Pack puts a sample's plain bytes into the package that is open in a lane, packed if the cache compresses, and returns the package's number and the offset there.
-// logfile.ErrFull also means that a compressed sample has no room, or other bytes than the stored ones.
+// Pack puts a sample's plain bytes into open package number open, compressed if the cache compresses, and returns the package's number and
+// the offset in it. logfile.ErrFull also means that a compressed sample has no room, or has other bytes than the stored ones.
 func (c *Cache) Pack(ctx context.Context, p *logfile.Packages, lane int, index sample.Index, plain []byte) (number int, off uint64, err error) {
 	if c.Form == nil {
 		return p.Put(ctx, lane, index, plain)

@@ -23,8 +23,8 @@ import (
 type VerifyOptions struct {
 	Dirs     []string
 	Against  string        // a source, to compare every byte with; "": checksums only
-	Remote   source.Remote // of Against: what is given comes before what the cache has
-	Repair   bool          // forget the checksums of damaged samples, so that they are read from the source again
+	Remote   source.Remote // for Against: settings given now override the stored ones
+	Repair   bool          // drop the checksums of damaged samples, so that they are read from the source again
 	IO       IO
 	Jobs     int
 	Logger   *slog.Logger
@@ -37,12 +37,12 @@ type VerifyReport struct {
 	InLog      int      `json:"in_log"`
 	Good       int      `json:"good"`
 	Corrupt    int      `json:"corrupt"`    // in the log, with bytes that don't have the known checksum
-	Unreadable int      `json:"unreadable"` // in the log, but could not be read: nothing is known of their bytes
+	Unreadable int      `json:"unreadable"` // in the log, but could not be read: their bytes are unknown
 	Unknown    int      `json:"unknown"`    // in the log, without a known checksum: never delivered from there
 	Missing    int      `json:"missing"`    // not in the log: read from the source when requested
 	Different  int      `json:"different"`  // good, but the source has other bytes now
 	Uncompared int      `json:"uncompared"` // good, but the source could not be read
-	Forgotten  int      `json:"forgotten"`  // corrupt ones whose checksum was forgotten, because of Repair
+	Forgotten  int      `json:"forgotten"`  // corrupt samples whose checksum was dropped, because of Repair
 	Bytes      int64    `json:"bytes"`
 	Seconds    float64  `json:"seconds"`
 	Bad        []string `json:"bad"`    // the first names of corrupt and different samples
@@ -54,7 +54,7 @@ type VerifyReport struct {
 // the log again; the next ingest, or the next epoch, reads it from the source. A block that was torn by a power cut and a block that has rotted look
 // the same on disk: both count as corrupt.
 //
-// An error without a report says that Verify did not come to the end, and forgot nothing.
+// An error without a report means that Verify did not finish, and dropped no checksum.
 func Verify(ctx context.Context, o VerifyOptions) (*VerifyReport, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -76,7 +76,7 @@ func Verify(ctx context.Context, o VerifyOptions) (*VerifyReport, error) {
 	}
 	v.forget()
 	err := c.Close()
-	if err != nil && !o.Repair { // nothing was written, so nothing is lost: a device that does not answer is in the report
+	if err != nil && !o.Repair { // nothing was written, so nothing is lost: the report has a device that does not answer
 		o.Logger.Warn("the cache was not closed cleanly", "error", err)
 		err = nil
 	}
@@ -92,7 +92,7 @@ func OpenReadOnly(dirs []string, logger *slog.Logger) (*Cache, error) {
 	return c, nil
 }
 
-// verifyErrors is the number of errors within a minute that puts a device aside. It is large, so that a device with a few bad sectors is read to its end.
+// verifyErrors is the number of errors within a minute that quarantines a device. It is large, so that a device with a few bad sectors is read to its end.
 const verifyErrors = 1 << 16
 
 type verify struct {
@@ -117,7 +117,7 @@ func (v *verify) run(ctx context.Context) error {
 		}
 		defer v.against.Close()
 		if s, ok := v.against.(source.Sharded); ok && slices.ContainsFunc(v.cache.Manifest.Shards(), s.Streamed) {
-			jobs = 1 // what can only be read front to back is read by one, once
+			jobs = 1 // one reader, once: the source can only be read sequentially
 		}
 		if v.o.Repair {
 			v.against = &watched{Source: v.against, record: filepath.Join(v.cache.Dirs[0], ListingName)}
@@ -152,7 +152,7 @@ func (v *verify) run(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// forget forgets the checksums of damaged samples, with Repair.
+// forget drops the checksums of damaged samples, with Repair.
 func (v *verify) forget() {
 	if !v.o.Repair {
 		return
@@ -201,7 +201,7 @@ func (v *verifier) one(ctx context.Context, index sample.Index) error {
 	}
 	var data []byte
 	good := false
-	for range 2 { // a single wrong read is no damage yet
+	for range 2 { // a single wrong read is not damage yet
 		if data, err = v.read(ctx, c.Logfile(half), seg, off, index); ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -242,7 +242,7 @@ func (v *verifier) one(ctx context.Context, index sample.Index) error {
 	return nil
 }
 
-// errUnpack says that bytes were read from the log, but are no packed sample.
+// errUnpack means that bytes were read from the log, but are not a compressed sample.
 var errUnpack = errors.New("the stored bytes can't be unpacked")
 
 // read returns a sample's plain bytes from the log. They are valid until the next call.
