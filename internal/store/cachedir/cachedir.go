@@ -27,25 +27,25 @@ import (
 	"lcache/internal/trust"
 )
 
-// A Cache is one directory of a cache. Of a cache over several directories each is one, and only the first knows the source.
+// A Cache is one directory of a cache. A cache over several directories has one for each, and only the first has the source.
 type Cache struct {
 	Dir       string     `json:"dir"`
-	Source    string     `json:"source"` // "": not known here
+	Source    string     `json:"source"` // "": unknown here
 	Bytes     int64      `json:"bytes"`  // space of its files on disk
 	LastUse   time.Time  `json:"last_use"`
 	Pid       int        `json:"pid"`            // of the process that uses it; 0: none
-	Ends      *time.Time `json:"ends,omitempty"` // when that process ends by itself unless a client comes; nil: it does not
+	Ends      *time.Time `json:"ends,omitempty"` // when that process exits if no client connects; nil: never
 	Part      int        `json:"part"`
 	Parts     int        `json:"parts"`               // directories that the cache has; Part counts from 0
-	Link      string     `json:"link,omitempty"`      // Dir is a link to this directory, and not used as a cache
-	Untrusted string     `json:"untrusted,omitempty"` // why Dir is not used: who could have written to it
+	Link      string     `json:"link,omitempty"`      // Dir is a symbolic link to this directory, and not used as a cache
+	Untrusted string     `json:"untrusted,omitempty"` // why Dir is not used: other users could have written to it
 	Listing   `json:"-"`
-	Files     map[string]int64 `json:"-"` // number of files with each extension; nil: not known here
+	Files     map[string]int64 `json:"-"` // number of files with each extension; nil: unknown here
 	Memory    int64            `json:"-"` // as given to ingest; 0: not given
-	Job       json.RawMessage  `json:"-"` // as given to ingest; nil: not known here
+	Job       json.RawMessage  `json:"-"` // as given to ingest; nil: unknown here
 }
 
-// A Listing has the flags of ingest that say which files of a source are samples, and which labels they have.
+// A Listing has the flags of ingest that select the samples of a source, and their labels.
 type Listing struct {
 	Exts   []string `json:"exts"`
 	Flat   bool     `json:"flat"`
@@ -53,26 +53,26 @@ type Listing struct {
 	Labels string   `json:"labels"` // a file, absolute
 	Remote struct {
 		S3 struct {
-			Endpoint string `json:"endpoint_url"` // of a bucket: the same name is another bucket elsewhere
+			Endpoint string `json:"endpoint_url"` // of a bucket: the same name is another bucket at another endpoint
 		} `json:"s3"`
 	} `json:"remote"`
 
 	FirstPart string `json:"first_part,omitempty"` // --part
 
-	// The rule about links, and how many samples are reached through one that leaves the source. Two rules never make two datasets:
+	// The rule about links, and the number of samples that are reached through a link out of the source. Two rules never make two datasets:
 	// they give the same listing, or one of them is an error. So the name of a cache's folder does not depend on them.
 	FollowLinks  bool `json:"follow_links"`
 	FollowGiven  bool `json:"follow_links_given"` // the user gave the flag
 	OutsideLinks int  `json:"outside_links"`
 }
 
-// ErrNotCache says that a directory is not a cache.
+// ErrNotCache means that a directory is not a cache.
 var ErrNotCache = errors.New("not a cache")
 
 // InUse is the error of removing a cache that a process uses.
 type InUse struct {
 	Dir  string
-	Pid  int        // 0: not known
+	Pid  int        // 0: unknown
 	Ends *time.Time // as in Cache
 }
 
@@ -94,20 +94,20 @@ const (
 	openName   = "open.lock" // of the Python client, while it lists and starts a server
 )
 
-// files are the names of all files that lcache makes in a cache. Longer names are those of files before a rename.
+// files are the names of all files that lcache makes in a cache. Longer names belong to files before their rename.
 var files = []string{jobName, jobName + ".new", "manifest", "manifest.listed", "manifest.new", "manifest.listed.new", "listing", "listing.new", "inodes", "inodes.new", "inodes.next", "inodes.next.new", "shards", "shards.new", "sums", "sums.new", "sums.next", "sums.next.new", "sums.tmp", "stored", "stored.new",
 	formatName, formatName + ".new", formatName + ".tmp", "arena", "journal-0", "journal-0.new", "journal-0.tmp", "journal-1", "journal-1.new", "journal-1.tmp", "journal-packages", "journal-packages.new", "places", "places.new", "line-0", "line-0.new", "line-1", "line-1.new", "lcache.sock", "serve.log", openName, lockName}
 
 // older matches the manifest of a source before a change. Its name has the fingerprint. It stays until the cache is adapted to the change.
 var older = regexp.MustCompile(`^manifest-[0-9a-f]{32}$`)
 
-// observed matches what is known of a job's importance. Its name has the job's, of 64 letters at most. A longer name is that of the file before its rename.
+// observed matches the state of a job's importance. Its name includes the job's name, of at most 64 letters. A longer name belongs to the file before its rename.
 var observed = regexp.MustCompile(`^importance-[A-Za-z0-9][A-Za-z0-9._-]{0,63}(\.new)?$`)
 
 // Makes reports whether lcache makes a file of that name in a cache.
 func Makes(name string) bool { return slices.Contains(files, name) || isOurs(name) }
 
-// isUnfinished reports whether a directory has nothing but files of lcache, one of them a lock: an ingest or a client was killed before there was a cache.
+// isUnfinished reports whether a directory has only files of lcache, one of them a lock: an ingest or a client was killed before the cache was made.
 func isUnfinished(dir string) bool {
 	entries, err := os.ReadDir(dir)
 	locked := false
@@ -120,7 +120,7 @@ func isUnfinished(dir string) bool {
 	return err == nil && locked
 }
 
-// isOurs reports whether a name is that of an older manifest, or of a job's importance.
+// isOurs reports whether a name belongs to an older manifest, or to a job's importance.
 func isOurs(name string) bool { return older.MatchString(name) || observed.MatchString(name) }
 
 // files returns the names of the files that lcache may have made in the directory.
@@ -138,11 +138,11 @@ func (c *Cache) files() []string {
 	return all
 }
 
-// Look describes dir. The error wraps ErrNotCache if dir exists and is no cache. If dir is a link to a cache, Look returns the description and a
-// *LinkError. Of a cache that other users could have written to it returns a *trust.Error, and nothing that the cache says.
+// Look describes dir. The error wraps ErrNotCache if dir exists and is not a cache. If dir is a link to a cache, Look returns the description
+// and a *LinkError. For a cache that other users could have written to it returns a *trust.Error, and none of the cache's content.
 func Look(dir string) (Cache, error) { return look(dir, false) }
 
-// look is Look. unfinished: a directory that an ingest left before there was a cache counts, too.
+// look is Look. With unfinished, a directory that an ingest left before the cache was made also counts.
 func look(dir string, unfinished bool) (Cache, error) {
 	c := Cache{Dir: dir, Parts: 1}
 	if info, err := os.Stat(dir); err != nil {
@@ -177,7 +177,7 @@ func look(dir string, unfinished bool) (Cache, error) {
 	return c, CheckLink(dir)
 }
 
-// readFormat reads the magic of FORMAT, and the number of directories. Every version of the file has both at the same place.
+// readFormat reads the magic of FORMAT, and the number of directories. Both are at the same offset in every version of the file.
 func (c *Cache) readFormat() bool {
 	b, err := trust.ReadFile(filepath.Join(c.Dir, formatName), mostSmall)
 	if err != nil || len(b) < 8 || string(b[:8]) != "LCACHEF\n" {
@@ -215,8 +215,8 @@ func (c *Cache) readJob() bool {
 // mostSmall bounds the size of FORMAT and of job.json, in bytes.
 const mostSmall = 16 << 20
 
-// holder returns the process that holds a lock file, 0: none; and the time at which that process ends by itself. For a moment it takes a shared lock
-// itself, for which a starting server waits.
+// holder returns the process that holds a lock file, 0: none; and the time at which it will exit. For a moment it takes a shared lock itself;
+// a starting server waits for that.
 func holder(path string) (pid int, ends *time.Time) {
 	f, err := trust.Open(path, os.O_RDONLY)
 	if err != nil {
@@ -229,8 +229,8 @@ func holder(path string) (pid int, ends *time.Time) {
 	return readHolder(f)
 }
 
-// readHolder reads what the holder of a lock file has written: its number, and on a second line when it ends by itself (logfile/lock.go). The Python client
-// writes a number and a text.
+// readHolder reads what the holder of a lock file has written: its pid, and on a second line when it will exit (logfile/lock.go). The Python
+// client writes a pid and a text.
 func readHolder(f *os.File) (pid int, ends *time.Time) {
 	var b [128]byte
 	n, _ := f.ReadAt(b[:], 0)
@@ -278,7 +278,7 @@ func List(root string) ([]Cache, error) {
 	return found, nil
 }
 
-// Within names the caches in a directory, for a message to a user that gave the directory by mistake; "": there is none. The directory itself
+// Within names the caches inside a directory, for a message to a user who gave that directory by mistake; "": none. The directory itself
 // does not count.
 func Within(root string) string {
 	found, _ := List(root)
@@ -300,7 +300,7 @@ func Within(root string) string {
 // folder matches the name that Folder makes.
 var folder = regexp.MustCompile(`^(.*-)[0-9a-f]{8}$`)
 
-// Beside describes the caches in the same root as dir whose sources have the same last name. There are none if Folder did not name dir.
+// Beside describes the caches in the same root as dir whose sources have the same last name. If Folder did not name dir, there are none.
 func Beside(dir string) (found []Cache) {
 	root, name := filepath.Split(filepath.Clean(dir))
 	of := folder.FindStringSubmatch(name)

@@ -11,10 +11,10 @@ import (
 	"lcache/internal/trust"
 )
 
-// A ClientLock is the lock under which a client lists a source and starts the cache's server (python/lcache/cache_lock.py). While it is held, no client starts one.
+// A ClientLock is the lock under which a client lists a source and starts the cache's server (python/lcache/cache_lock.py). While it is held, no other client starts one.
 type ClientLock struct{ f *os.File }
 
-// TakeClientLock takes the lock of the cache in dir, and writes what this process does for the clients that wait. It returns nil if another process has the lock.
+// TakeClientLock takes the lock of the cache in dir, and writes this process's activity for waiting clients. It returns nil if another process has the lock.
 func TakeClientLock(dir, what string) (*ClientLock, error) {
 	path := filepath.Join(dir, openName)
 	f, err := trust.Open(path, os.O_RDWR|os.O_CREATE)
@@ -31,12 +31,12 @@ func TakeClientLock(dir, what string) (*ClientLock, error) {
 		return nil, fmt.Errorf("lock %s: %w", path, err)
 	}
 	text := fmt.Sprintf("%d: %s", os.Getpid(), what)
-	_, _ = f.WriteAt([]byte(text), 0) // for people: a full disk must not keep the lock from being taken
+	_, _ = f.WriteAt([]byte(text), 0) // for people: a full disk must not prevent taking the lock
 	_ = f.Truncate(int64(len(text)))
 	return &ClientLock{f}, nil
 }
 
-// isAt reports whether a file is the one that others find at path: its holder before may have removed it.
+// isAt reports whether path still leads to the file: its previous holder may have removed it.
 func isAt(f *os.File, path string) bool {
 	open, err := f.Stat()
 	if err != nil {
@@ -46,7 +46,7 @@ func isAt(f *os.File, path string) bool {
 	return err == nil && os.SameFile(open, there)
 }
 
-// Close gives the lock back. A nil ClientLock has none.
+// Close releases the lock. A nil ClientLock does nothing.
 func (l *ClientLock) Close() {
 	if l != nil {
 		l.f.Close()

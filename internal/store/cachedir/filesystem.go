@@ -8,21 +8,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Nature says how a file system suits a cache.
+// Nature classifies a file system's fitness for a cache.
 type Nature string
 
 // The natures of file systems. A cache on Network or RAM is refused.
 const (
 	Local   Nature = "local"   // on a block device: this suits a cache
-	Copying Nature = "copying" // local, but a block that is written again goes elsewhere, or is kept in a second cache
+	Copying Nature = "copying" // local, but rewritten blocks go elsewhere, or are kept in a second cache
 	Layered Nature = "layered" // a container's own layer
-	User    Nature = "user"    // served by a process: FUSE, or a sandbox's or virtual machine's host
+	User    Nature = "user"    // served by a process: FUSE, or the host of a sandbox or virtual machine
 	Network Nature = "network"
 	RAM     Nature = "memory"
 	Unknown Nature = "unknown"
 )
 
-// fileSystems are the file systems that statfs tells apart.
+// fileSystems are the file systems that statfs distinguishes.
 var fileSystems = map[uint32]struct {
 	name   string
 	nature Nature
@@ -64,7 +64,7 @@ func byNumber(magic int64) (name string, nature Nature) {
 	return fmt.Sprintf("%#x", uint32(magic)), Unknown
 }
 
-// byMount tells file systems with the same number apart, by the type in the list of mounts.
+// byMount distinguishes file systems with the same number, by the type in the list of mounts.
 func byMount(name string, nature Nature, mounted string) (string, Nature) {
 	if served, ok := strings.CutPrefix(mounted, "fuse."); ok && overFUSE[served] {
 		return served, Network
@@ -72,13 +72,13 @@ func byMount(name string, nature Nature, mounted string) (string, Nature) {
 	return name, nature
 }
 
-// mountType returns the type of the mount that a directory is on; "": not known.
+// mountType returns the type of the mount that a directory is on; "": unknown.
 func mountType(dir string) (mounted string) {
 	var st unix.Stat_t
 	if unix.Stat(dir, &st) != nil {
 		return ""
 	}
-	_, _ = mountinfo.GetMounts(func(m *mountinfo.Info) (skip, stop bool) { // without /proc nothing is told
+	_, _ = mountinfo.GetMounts(func(m *mountinfo.Info) (skip, stop bool) { // without /proc there is no list
 		if m.Major == int(unix.Major(st.Dev)) && m.Minor == int(unix.Minor(st.Dev)) {
 			mounted = m.FSType
 		}
@@ -87,5 +87,5 @@ func mountType(dir string) (mounted string) {
 	return mounted
 }
 
-// Floor returns the space that a cache leaves free on a file system of some size, whatever its budget. Both are in bytes.
+// Floor returns the free-space reserve of a file system: the bytes that a cache leaves free, whatever its budget. size is in bytes.
 func Floor(size uint64) uint64 { return max(1e9, size/20) }

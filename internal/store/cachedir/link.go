@@ -7,8 +7,8 @@ import (
 	"path/filepath"
 )
 
-// A LinkError says that a cache's directory is a symbolic link. Folders above it may be links: only the directory itself must not be
-// one, as the files in it must not.
+// A LinkError reports that a cache's directory is a symbolic link. Folders above it may be links. The directory and the files in it must not
+// be.
 type LinkError struct {
 	Dir    string
 	Target string // where the link leads; "": nowhere
@@ -21,9 +21,9 @@ func (e *LinkError) Error() string {
 	return fmt.Sprintf("%s is a link: give the directory that it leads to, %s", e.Dir, e.Target)
 }
 
-// CheckLink returns a *LinkError if a directory is a link. A directory that does not exist is no link.
+// CheckLink returns a *LinkError if a directory is a link. A missing directory is not a link.
 func CheckLink(dir string) error {
-	dir = filepath.Clean(dir) // with a slash behind it a link is its target
+	dir = filepath.Clean(dir) // with a trailing slash, a link is its target
 	if info, err := os.Lstat(dir); err != nil || info.Mode().Type() != fs.ModeSymlink {
 		return nil
 	}

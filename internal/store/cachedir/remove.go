@@ -12,8 +12,8 @@ import (
 	"lcache/internal/trust"
 )
 
-// Remove removes the cache in dir: the files that lcache makes, then the directory. If there are other files, they stay, and so does the
-// directory; left has their names. The error is an *InUse if a process uses the cache. It wraps ErrNotCache if dir is no cache.
+// Remove removes the cache in dir: the files that lcache makes, then the directory. Other files stay, and then the directory stays too; left
+// has their names. The error is an *InUse if a process uses the cache. It wraps ErrNotCache if dir is not a cache.
 func Remove(dir string) (c Cache, left []string, err error) {
 	if c, err = look(dir, true); err != nil {
 		return c, nil, err
@@ -31,7 +31,7 @@ func Remove(dir string) (c Cache, left []string, err error) {
 	}
 	for _, name := range c.files() {
 		if name == lockName && len(left) > 0 {
-			continue // two processes could then hold locks on two files of one name
+			continue // otherwise two processes could hold locks on two files of one name
 		}
 		if err := removeFile(filepath.Join(dir, name)); err != nil {
 			return c, left, fmt.Errorf("remove the cache: %w", err)
@@ -77,11 +77,11 @@ func lock(dir, name string) (release func(), err error) {
 // Removed is a directory of a cache that was removed.
 type Removed struct {
 	Cache
-	Left []string `json:"left"` // files of others: they stay, and so does the directory
+	Left []string `json:"left"` // files that lcache did not make: they stay, and so does the directory
 }
 
-// RemoveAll removes the directories of one cache. It looks at all of them before it touches the first. With an error, done are those that
-// were removed before it.
+// RemoveAll removes the directories of one cache. It checks all of them before it touches the first. If it returns an error, done has the
+// directories that were removed before it.
 func RemoveAll(dirs []string) (done []Removed, err error) {
 	for _, dir := range dirs {
 		c, err := look(dir, true)

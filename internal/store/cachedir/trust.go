@@ -9,8 +9,8 @@ import (
 	"lcache/internal/trust"
 )
 
-// CheckTrust returns a *trust.Error if other users could have written to a directory, or to a file that lcache makes in a cache. A directory that can't be looked at is left to
-// what opens it, and so is a file that is no regular one.
+// CheckTrust returns a *trust.Error if other users could have written to a directory, or to a file that lcache makes in a cache. It ignores
+// directories that can't be read, and files that are not regular: opening them reports the error.
 func CheckTrust(dir string) error {
 	if untrusted := new(trust.Error); errors.As(trust.Dir(dir), &untrusted) {
 		return untrusted
@@ -25,7 +25,7 @@ func CheckTrust(dir string) error {
 	return nil
 }
 
-// WarnOfFolders logs one warning if a folder above a directory of the cache lets every user put something else in that directory's place.
+// WarnOfFolders logs one warning if a folder above a directory of the cache lets every user replace that directory.
 func WarnOfFolders(log *slog.Logger, dirs []string) {
 	for _, dir := range dirs {
 		if folder := trust.OpenFolder(dir); folder != "" {
