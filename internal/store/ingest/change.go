@@ -17,12 +17,12 @@ import (
 	"github.com/dustin/go-humanize"
 )
 
-// A changed source. The new manifest takes the old one's name. The old manifest stays, as manifest-<fingerprint>, as long as a journal or the
-// checksums name samples by its indices. A process that opens the cache meanwhile reads these through a map, by name, from old index to new index.
-// Adapting writes no other file of the cache. So a kill at any point leaves the old cache, or the new cache with a log that is partly the old one's.
-// Then the log is sorted into the new order, as for another job, and only the new samples are read.
+// A changed source. The new manifest takes the old one's name. The old manifest stays, as manifest-<fingerprint>, while a journal or the
+// checksums name samples by its indices. A process that opens the cache meanwhile maps old indices to new ones, by name. Adapting writes no
+// other file of the cache. So a kill at any point leaves the old cache, or the new cache with a log that partly belongs to the old one. Then
+// the log is sorted into the new order, as for another job, and only the new samples are read.
 
-// errRemake says that the cache can't be adapted to the source, and is made again. Errors that wrap it have the reason.
+// errRemake means that the cache can't be adapted to the source and is made again. Errors that wrap it have the reason.
 var errRemake = errors.New("the cache is made again")
 
 // adapt replaces the old manifest by the new listing at path, and closes the old one.
@@ -54,7 +54,7 @@ func (in *run) adapt(ctx context.Context, old *sample.Manifest, path string) err
 	return logfile.Reprint(c.Dirs, from, to)
 }
 
-// settleOld completes a Logfile that was being filled, with the old manifest and the old job: its order is known only by these.
+// settleOld completes a Logfile that was being filled, with the old manifest and the old job: only they have its order.
 func (in *run) settleOld(ctx context.Context, old *sample.Manifest) (err error) {
 	c := in.cache
 	for _, name := range []string{"journal-0", "journal-1"} {
@@ -80,7 +80,7 @@ func (in *run) settleOld(ctx context.Context, old *sample.Manifest) (err error) 
 	return in.finishOld(ctx)
 }
 
-// compare counts the added, removed and changed samples in the report. same says that every sample has the same bytes and the same index.
+// compare counts the added, removed and changed samples in the report. same means that every sample has the same bytes and the same index.
 func (in *run) compare(old, next *sample.Manifest) (same bool, err error) {
 	to, err := sample.Remap(old, next)
 	if err != nil {
@@ -148,8 +148,9 @@ func (in *run) refit() (err error) {
 	return nil
 }
 
-// neededMeanwhile returns how many bytes the cache needs beside its arena while it is adapted, if it needs so many after that: those and the replaced manifests, until the log is sorted; and what is there now and a second file of
-// checksums, until they are carried over.
+// neededMeanwhile returns the bytes that the cache needs in addition to its arena while it is adapted, if it needs after bytes later. That is
+// the larger of two sums: after and the replaced manifests, until the log is sorted; and the present files and a second file of checksums,
+// until the checksums are copied.
 func (in *run) neededMeanwhile(arena, after uint64) (uint64, error) {
 	c := in.cache
 	older, err := c.OlderManifests()
@@ -171,7 +172,7 @@ func (in *run) neededMeanwhile(arena, after uint64) (uint64, error) {
 	return max(after+kept, used+cache.SumsBytes(c.Manifest.Len())-min(used, arena)), errors.Join(err, err2)
 }
 
-// lengthOf returns how many bytes files have together.
+// lengthOf returns the total length of some files.
 func lengthOf(paths []string) (n uint64, err error) {
 	for _, path := range paths {
 		st, err := os.Lstat(path)
@@ -183,7 +184,7 @@ func lengthOf(paths []string) (n uint64, err error) {
 	return n, nil
 }
 
-// grow makes the arena larger if there is space.
+// grow enlarges the arena if there is space.
 func (in *run) grow(places int) error {
 	c := in.cache
 	more := uint64(places-c.Format.Places) * uint64(c.Format.Block)

@@ -14,12 +14,13 @@ import (
 	"lcache/source"
 )
 
-// A file of the listing may be another one than the sample's bytes were read from, with the same size and time. Only its inode shows that. Each such file is read
-// once, so a source that was restored from a backup costs one read a file. Ingest compares it with the sample's checksum: if they agree, the inode is learnt, else the
-// sample has changed, and is read as one that the log lacks. Without prefill, training begins after the listing, so the checksum is forgotten at once. The first
-// read of the sample then learns checksum and inode from the file, and the log's copy counts again if it has the same bytes.
+// A file of the listing may be another file than the sample's bytes were read from, with the same size and time. Only its inode shows that.
+// Each such file is read once, so a source that was restored from a backup costs one read for each file. Ingest compares the file with the
+// sample's checksum. If they agree, the inode is learnt; otherwise the sample has changed, and is read as a missing one. Without prefill,
+// training begins after the listing, so the checksum is dropped at once. The first read of the sample then learns checksum and inode from
+// the file, and the log's copy is valid again if it has the same bytes.
 
-// compareFiles finds the files of the listing that are others than the samples were read from, and compares them.
+// compareFiles finds the files of the listing that are not the files from which the samples were read, and compares them.
 func (in *run) compareFiles(ctx context.Context) error {
 	c := in.cache
 	listed := in.inodes
@@ -35,7 +36,7 @@ func (in *run) compareFiles(ctx context.Context) error {
 		index := sample.Index(i)
 		_, known := c.Sums.Get(index)
 		switch was := c.Inodes.Get(index); {
-		case inode == sample.NoInode || inode == was || !known: // without a checksum the file is read, and its inode learnt then
+		case inode == sample.NoInode || inode == was || !known: // without a checksum the file is read later, and its inode learnt then
 		case was == sample.NoInode:
 			c.Inodes.Set(index, inode)
 		default:
@@ -66,7 +67,7 @@ func (in *run) compareFiles(ctx context.Context) error {
 	return in.forget(changed)
 }
 
-// forget makes the checksums of samples unknown. That is durable before the inodes of other files are learnt for these samples.
+// forget drops the checksums of samples. That is durable before inodes of other files are learnt for these samples.
 func (in *run) forget(list []sample.Index) error {
 	if len(list) == 0 {
 		return nil
@@ -77,15 +78,15 @@ func (in *run) forget(list []sample.Index) error {
 	return in.cache.Sums.Sync()
 }
 
-// learn notes which file the bytes of a sample were read from.
+// learn stores the file from which the bytes of a sample were read.
 func (in *run) learn(index sample.Index, inode uint64) {
 	if c := in.cache; c.Inodes != nil && inode != sample.NoInode {
 		c.Inodes.Set(index, inode)
 	}
 }
 
-// readOthers reads the files of samples, several at once, learns the inodes of those that have the samples' checksums, and returns the others. failed is the error of a
-// file that can't be read, if there is one. err ends the ingest.
+// readOthers reads the files of samples, several at once, and learns the inodes of files with the samples' checksums. It returns the other
+// samples. failed is the error of an unreadable file, if there is one. err ends the ingest.
 func (in *run) readOthers(ctx context.Context, others []sample.Index) (changed []sample.Index, failed, err error) {
 	c := in.cache
 	var mu sync.Mutex // guards changed and failed

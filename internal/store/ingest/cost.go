@@ -8,14 +8,14 @@ import (
 	"lcache/source"
 )
 
-// tellCost tells what the missing samples of a remote source will cost, before the first of them is read.
+// tellCost reports the cost of the missing samples of a remote source, before the first of them is read.
 func (in *run) tellCost(todo []sample.Index, total int64) {
 	if _, ok := source.RequestsOf(in.cache.Lister); ok && in.report.Cost == nil && len(todo) > 0 {
 		in.setCost(in.costOf(todo, total))
 	}
 }
 
-// costOf returns what some samples of the source, with their bytes, cost to read. Requests to a directory are not counted.
+// costOf returns the cost of reading some samples of the source. Requests to a directory are not counted.
 func (in *run) costOf(todo []sample.Index, total int64) *Cost {
 	cost := &Cost{Samples: int64(len(todo)), Bytes: total}
 	requests, ok := source.RequestsOf(in.cache.Lister)
@@ -27,7 +27,7 @@ func (in *run) costOf(todo []sample.Index, total int64) *Cost {
 	if in.sharded() {
 		from := 0
 		for _, end := range in.cut(todo) {
-			piece := uint32(0) // of several samples at most MostTogether, and one has less than 4 GiB
+			piece := uint32(0) // a piece has at most MostTogether samples if it has several, and a sample has less than 4 GiB
 			for ; from < end; from++ {
 				piece += m.Size(todo[from])
 			}
@@ -48,8 +48,8 @@ func (in *run) setCost(cost *Cost) {
 	}
 }
 
-// shardsCost is what shards over a network will cost that are not known yet: each is read for its index, and then for its samples. nil: the source is another one, or all
-// indexes are kept.
+// shardsCost returns the cost of reading remote shards whose indexes the cache does not have: each is read for its index, and then for its
+// samples. nil: the source has no shards, or the cache has all indexes.
 func shardsCost(ctx context.Context, s source.Source, o Options) (*Cost, error) {
 	v, err := source.SurveyOf(ctx, s, o.Share, o.Shares)
 	if err != nil || v == nil || v.Index == 0 {
@@ -59,7 +59,7 @@ func shardsCost(ctx context.Context, s source.Source, o Options) (*Cost, error) 
 	return &Cost{Listed: requests.Requests, Gets: v.Gets, Bytes: v.Bytes, Shards: v.Shards, Index: v.Index}, nil
 }
 
-// keptRemote is the settings of a remote source, with those that its cache has for what was not given.
+// keptRemote returns the settings of a remote source. Settings that are not given come from its cache.
 func keptRemote(o Options) source.Remote {
 	if len(o.Dirs) == 0 || !source.IsRemote(o.Source) {
 		return o.Remote

@@ -7,11 +7,11 @@ import (
 	"lcache/internal/store/cache"
 )
 
-// leastMeasured is the least size of a dataset for whose sake a device is measured: a smaller one is read in less time than the measurement takes.
+// leastMeasured is the smallest dataset for which a device is measured: reading a smaller one takes less time than the measurement.
 const leastMeasured = 16 << 20
 
-// lookAtDisk finds out what is known of the devices. For a new cache that may choose its layout they are measured while the source is listed. disk has the
-// answer, and waits for it; for a dataset that is smaller than leastMeasured it ends the measurement. end ends it in any case.
+// lookAtDisk collects the facts about the devices. If a new cache may choose its layout, the devices are measured while the source is listed.
+// disk waits for the result; for a dataset smaller than leastMeasured it stops the measurement. end stops it in any case.
 func (in *run) lookAtDisk(ctx context.Context) (disk func(bytes uint64) cache.Disk, end func()) {
 	asked := in.o.Layout
 	if asked == "" && in.old != nil {

@@ -17,8 +17,8 @@ import (
 	"lcache/source"
 )
 
-// dryRun lists a source and reports what reading it would cost: of what the cache lacks. Of shards over a network whose indexes are not kept it asks for their sizes alone. It makes and changes
-// nothing: what it needs on disk lies in a temporary folder.
+// dryRun lists a source and reports the cost of reading the samples that the cache does not have. For remote shards without a stored index it
+// requests only the sizes. It creates and changes nothing, except in a temporary folder.
 func dryRun(ctx context.Context, o Options) (report *Report, err error) {
 	for _, dir := range o.Dirs {
 		if err := cachedir.CheckTrust(dir); err != nil {
@@ -65,7 +65,7 @@ func dryRun(ctx context.Context, o Options) (report *Report, err error) {
 	return report, report.hint(s.String(), list.Len(), func(i int) (string, uint32, error) { return list.At(i).Name, list.At(i).Size, nil })
 }
 
-// costOfMissing reports what the samples cost that a cache lacks. old is its record; nil: there is no cache. What is needed on disk lies in the folder temp.
+// costOfMissing reports the cost of the samples that a cache does not have. old is its record; nil: there is no cache. temp is a folder for temporary files.
 func costOfMissing(s source.Source, listing *source.Listing, old *cache.Record, o Options, temp string) (report *Report, err error) {
 	if old == nil {
 		return costOfAll(s, listing, o), nil
@@ -95,7 +95,7 @@ func costOfMissing(s source.Source, listing *source.Listing, old *cache.Record, 
 	return &Report{Source: s.String(), Dirs: o.Dirs, Samples: m.Len(), Classes: len(m.Classes()), Bytes: total, Cost: in.costOf(todo, total), LeftOut: listing.LeftOut}, nil
 }
 
-// costOfAll reports what all samples of a share cost.
+// costOfAll reports the cost of all samples of a share.
 func costOfAll(s source.Source, listing *source.Listing, o Options) *Report {
 	cost := &Cost{}
 	list := listing.Samples()
@@ -113,7 +113,7 @@ func costOfAll(s source.Source, listing *source.Listing, o Options) *Report {
 	return &Report{Source: s.String(), Dirs: o.Dirs, Samples: list.Len(), Classes: len(listing.Classes), Bytes: cost.Bytes, Cost: cost, LeftOut: listing.LeftOut}
 }
 
-// copyKept copies what the cache has of the indexes of shards into a folder, since a listing writes to it. It returns the copy's path; "": there is none.
+// copyKept copies the cache's indexes of shards into a folder, because a listing writes to them. It returns the copy's path; "": there is none.
 func copyKept(o Options, into string) (path string, err error) {
 	if len(o.Dirs) == 0 || o.Relist {
 		return "", nil
@@ -134,7 +134,7 @@ func copyKept(o Options, into string) (path string, err error) {
 	return to.Name(), errors.Join(err, to.Close())
 }
 
-// stays returns the samples of the new listing that an ingest would not read, because the cache has them, or has no room for them. There are none if there is no cache of this source, or if it
+// stays returns the samples of the new listing that an ingest would not read: the cache has them, or has no room for them. It returns none if there is no cache of this source, or if it
 // would be made again.
 func (in *run) stays() (stays map[sample.Index]bool, err error) {
 	if in.old == nil {
@@ -172,7 +172,7 @@ func (in *run) stays() (stays map[sample.Index]bool, err error) {
 	return stays, nil
 }
 
-// held returns the record of the cache that a dry run is about; nil: there is none, or it is damaged.
+// held returns the record of the cache for a dry run; nil: there is none, or it is damaged.
 func held(o Options) (*cache.Record, error) {
 	if len(o.Dirs) == 0 {
 		return nil, nil

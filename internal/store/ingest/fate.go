@@ -4,11 +4,11 @@ package ingest
 type fate uint8
 
 const (
-	keep    fate = iota // it stays as it is; of the log: no sample is to be read or moved
+	keep    fate = iota // it stays as it is; for the log: no sample must be read or moved
 	adapt               // to a changed source: only new samples are read
-	remake              // made again, without the samples that it holds
-	begin               // the log: begin a Logfile, because none holds samples
-	finish              // the log: complete the sort of the job before this one, and decide again
+	remake              // made again, without its samples
+	begin               // the log: begin a Logfile, because none has samples
+	finish              // the log: complete the sort of the previous job, and decide again
 	sortLog             // the log: sort it into the first epoch's order, and decide again
 	fill                // the log: read the missing samples
 )
@@ -31,10 +31,10 @@ const (
 type found struct {
 	record       bool // it has an undamaged job.json of this source
 	otherBudget  bool // it was made with another budget than the requested one
-	otherPacking bool // it is compressed and must not be, or the reverse
+	otherPacking bool // it is compressed and should not be, or the reverse
 	packed       bool // it is compressed
 	manifest     manifestState
-	sums         bool // the manifest is lost, and the checksums are of this listing
+	sums         bool // the manifest is lost, and the checksums belong to this listing
 }
 
 // decideCache returns the fate of a cache, and the reason.
@@ -58,25 +58,25 @@ func decideCache(f found) (fate, string) {
 	return adapt, "the source has changed"
 }
 
-// foundLog has the facts of the log once it is opened.
+// foundLog has the facts of the log after it is opened.
 type foundLog struct {
 	holds bool // a Logfile holds samples; the later fields are about the newer one if both do
-	two   bool // both Logfiles hold samples: a sort was cut off
+	two   bool // both Logfiles have samples: a sort was interrupted
 	older bool // a Logfile of a replaced manifest holds samples
 
 	first   bool        // it is in the first epoch's order
 	fits    bool        // it can be filled further: it is in the order of an epoch of this job; in the static layout, of the first epoch
-	ofOld   func() bool // it was being filled for an epoch of the job before this one, and the order of that epoch is known
+	ofOld   func() bool // it was being filled for an epoch of the previous job, and the order of that epoch is known
 	resort  bool        // this ingest has just sorted it
 	recipe  bool        // the job has a recipe: without one, clients push the order
 	static  bool        // the layout is static
-	nothing bool        // nothing is to be read: the log has all admitted samples, or prefill is off
+	nothing bool        // no sample must be read: the log has all admitted samples, or prefill is off
 	all     bool        // the log has all admitted samples
 }
 
 // decideLog returns the fate of the log, and the reason.
 func decideLog(f foundLog) (fate, string) {
-	fits := f.fits && !(f.first && f.two) // samples that a cut-off sort has left take the places that new samples need
+	fits := f.fits && !(f.first && f.two) // samples that an interrupted sort has left take the room of new samples
 	switch {
 	case !f.holds:
 		return begin, "no Logfile holds anything"

@@ -29,7 +29,7 @@ func (in *run) prefill(ctx context.Context) error {
 	if err != nil || done {
 		return err
 	}
-	if p := in.cache.Store.Packages(); p != nil && p.Log().IsOlder() { // only what is of this manifest can be put into packages
+	if p := in.cache.Store.Packages(); p != nil && p.Log().IsOlder() { // only samples of this manifest can be put into packages
 		if err := resort.Empty(ctx, in.cache, in.target, in.line); err != nil {
 			return err
 		}
@@ -48,7 +48,7 @@ func (in *run) prefill(ctx context.Context) error {
 			in.logger().Warn("some samples have no room in the log and will be read from the source")
 			return nil
 		}
-		// Each killed ingest has left gaps in the segments. In a new Logfile the segments have room again.
+		// Each killed ingest left gaps in the segments. In a new Logfile the segments have room again.
 		in.full.Store(0)
 		if err := resort.Sort(ctx, in.cache, order, in.target); err != nil {
 			return err
@@ -67,7 +67,7 @@ func (in *run) firstOrder() (*schedule.Order, error) {
 	return in.cache.Schedule.Order(context.Background(), 0)
 }
 
-// settle prepares the log for new samples: in.target is the Logfile that takes them, and in.line its layout. done reports that nothing is to be read.
+// settle prepares the log for new samples: in.target is the Logfile that takes them, and in.line its layout. done means that no sample must be read.
 func (in *run) settle(ctx context.Context, order *schedule.Order) (done bool, err error) {
 	c := in.cache
 	finished, sorted := false, false
@@ -98,7 +98,7 @@ func (in *run) settle(ctx context.Context, order *schedule.Order) (done bool, er
 	}
 }
 
-// newest returns the newer Logfile of those that hold samples, or nil.
+// newest returns the newer of the Logfiles with samples, or nil.
 func newest(s *logfile.Store) *logfile.Logfile {
 	list := s.HoldingByAge()
 	if len(list) == 0 {
@@ -143,7 +143,7 @@ func (in *run) begin(order *schedule.Order) (err error) {
 	return err
 }
 
-// goOn makes held the target again. Its order is the first epoch's, or that of the epoch that the job has come to.
+// goOn makes held the target again. Its order is that of the first epoch, or of the epoch that the job has reached.
 func (in *run) goOn(held *logfile.Logfile, order *schedule.Order) (err error) {
 	in.target = held
 	if held.Header().Key != order.Key {
@@ -156,11 +156,11 @@ func (in *run) goOn(held *logfile.Logfile, order *schedule.Order) (err error) {
 	return err
 }
 
-// static reports whether the layout is static. Samples are then packed in the source's order, so that the blocks of a sample that crosses blocks lie side
-// by side on disk.
+// static reports whether the layout is static. Samples are then packed in the source's order, so that the blocks of a sample that crosses
+// blocks are adjacent on disk.
 func (in *run) static() bool { return in.report.Layout == cache.LayoutStatic }
 
-// lacking lists the admitted samples of this share that the log does not have, with their bytes. there counts the samples that it has.
+// lacking lists the admitted samples of this share that are not in the log, with their bytes. there counts the others.
 func (in *run) lacking() (todo []sample.Index, total, there int64) {
 	c := in.cache
 	from, to := c.ShareOf(in.o.Share, in.o.Shares)
@@ -184,7 +184,7 @@ func (in *run) lacking() (todo []sample.Index, total, there int64) {
 func (in *run) read(ctx context.Context) error {
 	c := in.cache
 	todo, total, there := in.lacking()
-	if in.report.ReadSeconds == 0 { // the first read: not after a re-sort
+	if in.report.ReadSeconds == 0 { // the first read, not after a re-sort
 		in.report.Already, in.report.ReadSamples = there, int64(len(todo))
 	}
 	in.tellCost(todo, total)
@@ -264,7 +264,7 @@ func (in *run) storeSample(ctx context.Context, entry sample.Entry, index sample
 	sum := sample.Sum(buf)
 	if old, known := c.Sums.Get(index); known && old != sum {
 		in.logger().Warn("content changed though size and modification time agree: the new content is taken", "name", entry.Name)
-		entry.Inode = sample.NoInode // a power cut may bring back the old checksum, and must not find this file's inode beside it
+		entry.Inode = sample.NoInode // after a power cut the file may have the old checksum again, which must not be combined with this inode
 	}
 	if in.holds(ctx, index, buf) {
 		c.Sums.Set(index, sum)
@@ -276,7 +276,7 @@ func (in *run) storeSample(ctx context.Context, entry sample.Entry, index sample
 	switch {
 	case errors.Is(err, compress.ErrRoom):
 		return nil
-	case errors.Is(err, compress.ErrLength): // the log holds other bytes of it: it has room in a new Logfile
+	case errors.Is(err, compress.ErrLength): // the log has other bytes of it: in a new Logfile there is room for it
 		c.Locations.Clear(index, c.Locations.Get(index))
 		return nil
 	case errors.Is(err, logfile.ErrFull):
@@ -292,7 +292,7 @@ func (in *run) storeSample(ctx context.Context, entry sample.Entry, index sample
 	return nil
 }
 
-// holds reports whether the log has exactly these bytes of a sample. Then only its checksum was lost.
+// holds reports whether the log has exactly these bytes of a sample. If so, only its checksum was lost.
 func (in *run) holds(ctx context.Context, index sample.Index, plain []byte) bool {
 	c := in.cache
 	slot, seg, off, ok := c.Locations.Split(c.Locations.Get(index))

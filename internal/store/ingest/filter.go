@@ -14,10 +14,10 @@ import (
 	"lcache/source"
 )
 
-// Filters that remove no file share one cache, which is recorded without a filter (docs/adr/0042-one-cache.md). Options.Dirs are that cache, and
-// Options.Filtered has the cache of a filter that removes files. The listing decides: it is made once, with the filter, and counts what that removes.
+// Filters that remove no file share one cache, which is recorded without a filter (docs/adr/0042-one-cache.md): Options.Dirs. The cache of a
+// filter that removes files is Options.Filtered. The listing decides: it is made once, with the filter, and counts the removed files.
 
-// elsewhere is the error of an ingest into Options.Dirs whose cache must be that of Options.Filtered.
+// elsewhere is the error of an ingest into Options.Dirs if the right cache is Options.Filtered.
 type elsewhere struct {
 	listing *source.Listing // nil: none was made
 	dir     string          // the first of Options.Dirs, which may have indexes of shards
@@ -35,7 +35,7 @@ func isMade(dir string) bool {
 	return false
 }
 
-// compareFilter compares the filter that is asked for with the cache that was found. If they are the same by the last listing, that listing is used.
+// compareFilter compares the requested filter with the filter of the cache. If they list the same files by the last listing, that listing is used.
 func (in *run) compareFilter() {
 	if in.o.Filtered == nil || in.old == nil {
 		return
@@ -48,7 +48,7 @@ func (in *run) compareFilter() {
 	}
 }
 
-// isSameFilter reports whether a filter lists what the cache's filter has listed. counted has the files of the cache; nil: not known.
+// isSameFilter reports whether a filter lists the same files as the cache's filter. counted has the files of the cache; nil: unknown.
 func isSameFilter(exts, of []string, counted *cache.Counted) bool {
 	var files source.Counts
 	if counted != nil {
@@ -57,13 +57,13 @@ func isSameFilter(exts, of []string, counted *cache.Counted) bool {
 	return source.Options{Exts: exts}.Difference(source.Options{Exts: of}, files) == ""
 }
 
-// settleFilter decides by the listing whether the cache in Options.Dirs is the right one. If so, in.o.Exts becomes the filter that is recorded.
+// settleFilter decides by the listing whether the cache in Options.Dirs is the right one. If so, it sets in.o.Exts to the filter to record.
 func (in *run) settleFilter(l *source.Listing) error {
 	f := in.o.Filtered
 	switch {
 	case f == nil:
 		return nil
-	case l.Removed > 0 || hasLongExt(f.Exts): // a client counts files by their last extension, and can't tell what .seg.png removes
+	case l.Removed > 0 || hasLongExt(f.Exts): // a client counts files by their last extension, so it can't evaluate .seg.png
 		return &elsewhere{listing: l}
 	case in.old == nil || !slices.Equal(in.o.Exts, in.old.Exts):
 		in.o.Exts = nil
@@ -81,7 +81,7 @@ func hasLongExt(exts []string) bool {
 	return false
 }
 
-// busy is the error of a cache that another process uses. If the filter removes files of that cache, it is none: the cache is elsewhere.
+// busy handles the error of a cache that another process uses. If the filter removes files of that cache, the right cache is elsewhere, and there is no error.
 func (in *run) busy(err error) error {
 	held := new(logfile.BusyError)
 	if in.o.Filtered == nil || !errors.As(err, &held) {
@@ -93,7 +93,7 @@ func (in *run) busy(err error) error {
 	return err
 }
 
-// leave removes directories that were made for a cache, if there is none in them.
+// leave removes directories that were made for a cache, if they have none.
 func leave(dirs []string) {
 	for _, dir := range dirs {
 		if isMade(dir) {
@@ -101,11 +101,11 @@ func leave(dirs []string) {
 		}
 		lock, err := logfile.Lock(dir)
 		if err != nil {
-			return // another process begins a cache here
+			return // another process is making a cache here
 		}
 		_ = os.Remove(filepath.Join(dir, cache.ShardsName))
 		_ = lock.Remove()
-		_ = os.Remove(dir) // if nothing else is in it
+		_ = os.Remove(dir) // only if it is empty
 		_ = lock.Close()
 	}
 }

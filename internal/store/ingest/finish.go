@@ -7,8 +7,8 @@ import (
 	"lcache/internal/store/resort"
 )
 
-// oldTarget returns the schedule of the job before this one, and the order of the Logfile that it was filling. nil: there is no such Logfile, or its
-// order is not known. The caller stops the schedule.
+// oldTarget returns the schedule of the previous job, and the order of the Logfile that it was filling. It returns nil if there is no such
+// Logfile, or if its order is unknown. The caller stops the schedule.
 func (in *run) oldTarget() (*schedule.Schedule, *schedule.Order, error) {
 	c := in.cache
 	logs := c.Store.HoldingByAge()
@@ -28,7 +28,7 @@ func (in *run) oldTarget() (*schedule.Schedule, *schedule.Order, error) {
 	return s, order, nil
 }
 
-// isOfOldJob reports whether finishOld has something to do.
+// isOfOldJob reports whether finishOld must do anything.
 func (in *run) isOfOldJob() bool {
 	s, order, err := in.oldTarget()
 	if s != nil {
@@ -37,8 +37,8 @@ func (in *run) isOfOldJob() bool {
 	return order != nil || err != nil
 }
 
-// finishOld completes a Logfile that the job before this one was filling. Its order is known only until the new job is written to job.json. After
-// that, samples that only this Logfile holds would have to be read from the source again.
+// finishOld completes a Logfile that the previous job was filling. Its order is known only until the new job is written to job.json. After
+// that, samples that are only in this Logfile would have to be read from the source again.
 func (in *run) finishOld(ctx context.Context) error {
 	s, order, err := in.oldTarget()
 	if s == nil || err != nil {

@@ -4,8 +4,8 @@ import (
 	"lcache/source"
 )
 
-// A FirstEpoch is what the first epoch of a training will ask shards over a network for, if no ingest fills the cache before: each sample takes a request of its
-// own. An ingest reads neighbours together.
+// A FirstEpoch is the number of requests of the first epoch to remote shards, if no ingest fills the cache first. Each sample then takes a
+// request of its own. An ingest reads neighbours together.
 type FirstEpoch struct {
 	Gets    int64 `json:"get_requests"`
 	Ingest  int64 `json:"ingest_get_requests"` // of an ingest, for the same samples
@@ -13,10 +13,10 @@ type FirstEpoch struct {
 	Bytes   int64 `json:"bytes"`
 }
 
-// muchMore is how many times as many requests as an ingest are worth a warning.
+// muchMore is the ratio to an ingest's requests that causes a warning.
 const muchMore = 2
 
-// firstEpoch returns what the missing samples cost in the first epoch; nil: an ingest would cost about as much.
+// firstEpoch returns the cost of the missing samples in the first epoch; nil: an ingest would cost about as much.
 func (in *run) firstEpoch() *FirstEpoch {
 	if _, remote := source.RequestsOf(in.cache.Lister); !remote || !in.sharded() {
 		return nil

@@ -7,10 +7,11 @@ import (
 	"lcache/internal/store/cache"
 )
 
-// A manifest lists all samples, also those that the log has no room for. In a little cache it would take much of the budget, so there it lies packed. A cache that holds everything has a plain
-// one: nothing would be gained, and every lcache reads it. The form is chosen when the cache is made, and stays in job.json.
+// A manifest lists all samples, also those that do not fit into the log. In a small cache it would take much of the budget, so it is packed
+// there. A cache with all samples has a plain manifest, because packing would gain nothing, and every version of lcache can read it. The
+// form is chosen when the cache is made, and recorded in job.json.
 
-// A form is one of the two forms of a manifest, and what a new cache is like that has it.
+// A form is one of the two forms of a manifest, and the resulting sizes of a new cache.
 type form struct {
 	packed   []byte // nil: plain
 	record   cache.Record
@@ -39,13 +40,13 @@ func (in *run) chooseForm() (form, error) {
 	return chosen, nil
 }
 
-// isBetter decides whether a manifest lies packed: if the log has more room then. It may have less, because a cache with a packed manifest keeps more space free for a change of the source. While the packed form is written the plain
-// one is still there, so both must be within the budget.
+// isBetter reports whether to pack a manifest: only if the log then has more room. It may have less, because a cache with a packed manifest
+// keeps more space free for a change of the source. While the packed form is written the plain one still exists, so both must fit the budget.
 func isBetter(plain, packed form) bool {
 	return packed.packed != nil && packed.sizing.Room > plain.sizing.Room && plain.facts.Metadata+uint64(len(packed.packed)) <= plain.facts.Budget
 }
 
-// length is that of the manifest's file, in bytes.
+// length returns the length of the manifest's file, in bytes.
 func (f form) length(plainBytes uint64) uint64 {
 	if f.packed == nil {
 		return plainBytes
@@ -53,7 +54,7 @@ func (f form) length(plainBytes uint64) uint64 {
 	return uint64(len(f.packed))
 }
 
-// size fixes the largest sample that is admitted, and computes the sizes of a new cache with a form of the manifest, record and defaults. It leaves these in the cache and in the report.
+// size computes the sizes of a new cache with a form of the manifest, and first the size of the largest admitted sample. It stores them in the cache, the record and the report.
 func (in *run) size(f form) (form, error) {
 	c := in.cache
 	c.Record, in.report.Defaults = f.record, f.defaults

@@ -21,17 +21,17 @@ type volume struct {
 	first    bool   // the cache's first directory is among them: it has the cache's metadata
 	size     uint64 // bytes
 	free     uint64 // bytes, for an unprivileged process
-	reserved uint64 // bytes of files that making the cache again removes
+	reserved uint64 // bytes of files that are removed when the cache is made again
 }
 
-// freeBytes returns the bytes that a cache may take of a volume.
+// freeBytes returns the bytes of a volume that a cache may take.
 func (v volume) freeBytes() uint64 {
 	have := v.free + v.reserved
 	return have - min(have, cachedir.Floor(v.size))
 }
 
-// mostBudget returns the largest budget, in whole MiB, that leaves every file system above its floor, and the file system that limits it. The first
-// directory holds metadata, and the arena is dealt evenly over all directories. 0: there is no room for a cache.
+// mostBudget returns the largest budget, in whole MiB, that leaves every file system its free-space reserve, and the file system that limits
+// it. The first directory has metadata, and the arena is spread evenly over all directories. 0: there is no room for a cache.
 func mostBudget(volumes []volume, metadata uint64) (most uint64, tightest volume) {
 	dirs := 0
 	for _, v := range volumes {
@@ -57,7 +57,7 @@ func mostBudget(volumes []volume, metadata uint64) (most uint64, tightest volume
 
 // volumes returns the file systems of the cache's directories. The files that removed lists for each directory count as free space.
 func (in *run) volumes(removed func(dir string) []string) (list []volume, err error) {
-	ids := map[uint64]int{} // by device: its place in list
+	ids := map[uint64]int{} // by device: its position in list
 	for i, dir := range in.cache.Dirs {
 		var st unix.Stat_t
 		var fs unix.Statfs_t
@@ -80,7 +80,7 @@ func (in *run) volumes(removed func(dir string) []string) (list []volume, err er
 	return list, nil
 }
 
-// askSpace is statfs, or what a test has in its place.
+// askSpace is statfs, unless a test replaces it.
 func (in *run) askSpace(dir string, fs *unix.Statfs_t) error {
 	if in.o.Statfs != nil {
 		return in.o.Statfs(dir, fs)
@@ -88,8 +88,8 @@ func (in *run) askSpace(dir string, fs *unix.Statfs_t) error {
 	return unix.Statfs(dir, fs)
 }
 
-// fit sizes a new cache so that every file system keeps its floor. Without a budget the cache takes the need of the dataset, or the free space if that is
-// less. A budget that is too large is refused with the largest possible one.
+// fit sizes a new cache so that every file system keeps its free-space reserve. Without a budget the cache takes as much as the dataset needs,
+// or the free space if that is less. If a budget is too large, the error has the largest possible one.
 func (in *run) fit(f *chunker.Facts) (z chunker.Sizing, err error) {
 	volumes, err := in.volumes(in.cache.Made)
 	if err != nil {
@@ -131,11 +131,11 @@ func freeSpace(dir string) (uint64, error) {
 	return st.Bavail * uint64(st.Bsize), nil
 }
 
-// refuseInside refuses a cache inside its own source: the listing would take the cache's files as samples.
+// refuseInside returns an error for a cache inside its own source, because the listing would take the cache's files as samples.
 func refuseInside(dir, source string) error {
 	src, err := filepath.EvalSymlinks(source)
 	if err != nil {
-		return nil // the source is no directory
+		return nil // the source is not a directory
 	}
 	there := dir // the part of dir that exists
 	real, err := filepath.EvalSymlinks(there)
@@ -148,7 +148,7 @@ func refuseInside(dir, source string) error {
 	return fmt.Errorf("the cache %s is inside its source %s, which would list it as samples: give another --cache", dir, source)
 }
 
-// refuseFileSystem refuses a cache on a network file system or in memory. LCACHE_TMPFS=1 allows memory, for tests.
+// refuseFileSystem returns an error for a cache on a network file system or in memory. LCACHE_TMPFS=1 allows memory, for tests.
 func refuseFileSystem(dir string) error {
 	name, nature, err := cachedir.FileSystem(dir)
 	if err != nil {

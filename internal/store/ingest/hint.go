@@ -5,7 +5,7 @@ import (
 	"lcache/source"
 )
 
-// hint looks at the names and sizes of the files, and tells what the samples probably are, before any file is read.
+// hint guesses from the names and sizes of the files how they contain samples, and reports that before any file is read.
 func (in *run) hint() error {
 	if in.sharded() || in.o.Group != "" {
 		return nil

@@ -1,9 +1,8 @@
-// Package ingest makes a cache of a source, or adapts an existing cache to a changed source or job: offline, while no server has it.
+// Package ingest makes a cache of a source, or adapts an existing cache to a changed source or job, while no server uses it.
 //
-// [Run] lists the source, fixes the geometry (block, budget, admission), opens or makes the cache, and decides the fate of the log that it finds:
-// keep it, finish a sort that was cut off, sort it into another order, adapt it to a changed source, or make it again. Then it reads the missing
-// samples from the source. A sample that is stored already is not read again. A run that is killed at any point leaves a cache that the next run
-// completes.
+// [Run] lists the source, fixes the geometry (block, budget, admission), opens or makes the cache, and decides the fate of an existing log:
+// keep it, finish an interrupted sort, sort it into another order, adapt it to a changed source, or make it again. Then it reads the missing
+// samples from the source. It never reads a stored sample again. If a run is killed at any point, the next run completes the cache.
 package ingest
 
 import (
@@ -29,17 +28,17 @@ type Options struct {
 	Source         string
 	Exts           []string
 	Flat           bool
-	AllowEmpty     bool          // class folders without a file are classes, and no error
+	AllowEmpty     bool          // accept class folders without files
 	Group          string        // source.GroupStem, or "": each file is a sample
 	Part           string        // of shards: the extension of the part that comes first; "": chosen by a rule
 	Labels         string        // a CSV file of name,label; "": the folders' labels
-	Stream         bool          // shards that are packed, and have no random access, are read front to back
-	Remote         source.Remote // settings of a source that is no directory
-	Complete       bool          // a cache that has all of a remote source is not held against a new listing of it
-	DryRun         bool          // list the source, and report what reading it would cost; no cache is made
-	FollowLinks    *bool         // whether links that leave the source are followed; nil: yes, but not for other users
+	Stream         bool          // read compressed shards, which have no random access, sequentially
+	Remote         source.Remote // settings of a source that is not a directory
+	Complete       bool          // do not list a remote source again if the cache has all of it
+	DryRun         bool          // list the source, and report the cost of reading it; no cache is made
+	FollowLinks    *bool         // follow links out of the source; nil: yes, but not for other users
 	Dirs           []string
-	Filtered       *Options // of the cache if Exts remove a file; Dirs are then of the source without a filter. nil: Dirs are of the cache in any case
+	Filtered       *Options // the cache to use if Exts remove a file; Dirs are then the cache without a filter. nil: Dirs are the cache in any case
 	Job            schedule.Job
 	Budget, Memory int64 // bytes; 0: the default
 	NoPrefill      bool
@@ -48,19 +47,19 @@ type Options struct {
 	Jobs           int    // reads at once; 0: 16
 	Share, Shares  int    // the Share-th of Shares parts of the source, from 0; 0, 0: all of it
 	Relist         bool   // list every folder, not only those that have changed
-	Disk           Disk   // nil: nothing is known of the devices
+	Disk           Disk   // nil: there are no facts about the devices
 	IO             cache.IO
 	Block          int // bytes; 0: chosen (tests)
 	Logger         *slog.Logger
 	Progress       func(cache.Progress)
-	Cost           func(Cost)    // is told before a remote source is read; nil: nobody is
-	Hint           func(*Report) // is told TarPattern and Records before anything is read, if the report has one of them; nil: nobody is
+	Cost           func(Cost)    // receives the cost before a remote source is read; may be nil
+	Hint           func(*Report) // receives a report with TarPattern or Records before any file is read, if one of them is set; may be nil
 
 	Statfs func(dir string, fs *unix.Statfs_t) error // for tests; nil: the system's
 }
 
-// A Disk says what is known of the devices below a cache's directories. If the cache is new it may measure them, which takes up to 3 s; when ctx ends it returns
-// without a measurement.
+// A Disk returns the facts about the devices under a cache's directories. For a new cache it may measure them, which takes up to 3 s. When ctx
+// ends it returns without a measurement.
 type Disk func(ctx context.Context, isNew bool, dirs []string) cache.Disk
 
 // A Report describes an ingest, and the cache after it.
@@ -78,7 +77,7 @@ type Report struct {
 	Anew           bool             `json:"anew"` // the cache could not be adapted, and was made again
 	ReadBytes      int64            `json:"read_bytes"`
 	ReadSamples    int64            `json:"read_samples"`
-	Replaced       int              `json:"replaced_samples"` // their files took the place of others of the same size and time
+	Replaced       int              `json:"replaced_samples"` // their files were replaced by others of the same size and time
 	ReadSeconds    float64          `json:"read_seconds"`
 	Already        int64            `json:"already"` // samples that were in the log before
 	Resorted       bool             `json:"resorted"`
@@ -100,23 +99,23 @@ type Report struct {
 	HitRatio       float64          `json:"hit_ratio"`
 	Defaults       []cache.Default  `json:"defaults"`
 	Cost           *Cost            `json:"cost,omitempty"`         // of a remote source, before it was read
-	FirstEpoch     *FirstEpoch      `json:"first_epoch,omitempty"`  // of shards over a network that were not read: what the first epoch will cost, if that is much more than an ingest
+	FirstEpoch     *FirstEpoch      `json:"first_epoch,omitempty"`  // requests of the first epoch to remote shards that were not read, if they are many more than an ingest's
 	Remote         *source.Requests `json:"remote,omitempty"`       // requests of a remote source, listing and all
-	SourceWait     float64          `json:"source_wait_seconds"`    // of ReadSeconds: how long each reader waited for the source, on average
+	SourceWait     float64          `json:"source_wait_seconds"`    // part of ReadSeconds: how long each reader waited for the source, on average
 	ListedBefore   time.Time        `json:"listed_before,omitzero"` // when the source was listed, if its cache has all of it and it was not listed again
-	TarPattern     string           `json:"tar_pattern,omitempty"`  // the source that has the samples in the files, if each file of a directory is a tar shard
-	Records        string           `json:"records,omitempty"`      // why each file probably holds many samples, which lcache does not read one by one
-	Others         []Other          `json:"other_caches,omitempty"` // beside a new cache
-	LeftOut        int              `json:"left_out,omitempty"`     // files that belong to no sample: beside the class folders, or in shards without an extension
+	TarPattern     string           `json:"tar_pattern,omitempty"`  // the source to give instead, if each file of a directory is a tar shard
+	Records        string           `json:"records,omitempty"`      // why each file probably contains many samples, which lcache does not read one by one
+	Others         []Other          `json:"other_caches,omitempty"` // other caches of the source, if this one is new
+	LeftOut        int              `json:"left_out,omitempty"`     // files that belong to no sample: outside the class folders, or in shards without an extension
 }
 
-// A Cost is what a remote source will be asked for.
+// A Cost is the number of requests to a remote source.
 type Cost struct {
-	Listed  int64 `json:"listing_requests"` // that were made already
+	Listed  int64 `json:"listing_requests"` // requests made so far
 	Gets    int64 `json:"get_requests"`
-	Samples int64 `json:"samples"` // 0 where it is told before a listing of shards
+	Samples int64 `json:"samples"` // 0 if reported before a listing of shards
 	Bytes   int64 `json:"bytes"`
-	// Where the headers of shards are read first, once:
+	// If the headers of shards must be read first, once:
 	Shards int   `json:"shards,omitempty"`
 	Index  int64 `json:"index_get_requests,omitempty"` // about; Gets, too
 }
@@ -204,17 +203,17 @@ func one(ctx context.Context, o Options, moved *elsewhere) (report *Report, err 
 type run struct {
 	o        Options
 	moved    *elsewhere // nil: no other cache was tried before
-	freeJobs bool       // o.Jobs was chosen here
+	freeJobs bool       // o.Jobs is the default
 	was      dirsBefore
-	locked   bool // the directories are this process's
+	locked   bool // this process has locked the directories
 	cache    *cache.Cache
 	report   *Report
 	fresh    bool             // the cache is made again
 	old      *cache.Record    // the record before this ingest; nil: there was none
 	full     atomic.Int64     // samples without room in their segment
 	folders  []source.Folder  // of a new listing
-	inodes   []uint64         // of the listing, by index, where there was a cache before; nil: none are known
-	partly   bool             // the listing looked only into folders that had changed
+	inodes   []uint64         // of the listing, by index, if there was a cache before; nil: unknown
+	partly   bool             // the listing read only folders that had changed
 	outside  int              // samples that are reached through links that leave the source
 	leftOut  int              // files that belong to no sample
 	listedAt time.Time        // of a remote source

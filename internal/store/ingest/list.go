@@ -21,9 +21,9 @@ import (
 	"lcache/source"
 )
 
-// list lists the source and makes the manifest. If the source is the same, the old manifest stays. If the source has changed, the cache is adapted. A
-// damaged manifest is written again, and the cache stays if its checksums are of the same listing. Folders that have not changed since the last listing
-// are not read, unless a sample was found to have changed.
+// list lists the source and makes the manifest. If the source has not changed, the old manifest stays. If it has changed, the cache is
+// adapted. A damaged manifest is written again, and the cache stays if its checksums belong to the same listing. Folders that have not
+// changed since the last listing are not read, unless a sample was found to have changed.
 func (in *run) list(ctx context.Context) error {
 	c := in.cache
 	in.o.Progress(cache.Progress{Stage: "listing", Unit: "samples"})
@@ -48,7 +48,7 @@ func (in *run) list(ctx context.Context) error {
 		return nil
 	}
 	remote := source.IsRemote(c.Source.String())
-	if remote || in.sharded() { // whose listing makes many times the garbage that it keeps
+	if remote || in.sharded() { // their listing makes many times more garbage than it keeps
 		defer debug.SetGCPercent(debug.SetGCPercent(listingGC))
 	}
 	if remote {
@@ -99,7 +99,7 @@ func (in *run) list(ctx context.Context) error {
 	return err
 }
 
-// listSource lists the source, unless it was listed just now for another cache.
+// listSource lists the source, unless it was just listed for another cache.
 func (in *run) listSource(ctx context.Context, old *sample.Manifest) (*source.Listing, error) {
 	if in.moved != nil && in.moved.listing != nil && in.old == nil {
 		return in.moved.listing, nil
@@ -116,7 +116,7 @@ func (in *run) listSource(ctx context.Context, old *sample.Manifest) (*source.Li
 	return source.Relist(ctx, in.cache.Lister, before, func(n int) { in.o.Progress(cache.Progress{Stage: "listing", Done: int64(n), Unit: "samples"}) })
 }
 
-// write writes the manifest of a listing in the form that the cache has. create chooses that of a new cache.
+// write writes the manifest of a listing in the form that the cache has. For a new cache, create chooses the form.
 func (in *run) write(path string, listing *source.Listing) (sample.Fingerprint, error) {
 	if in.old != nil && in.old.PackedManifest {
 		return sample.WritePacked(path, listing.Classes, listing.Samples())
@@ -125,18 +125,18 @@ func (in *run) write(path string, listing *source.Listing) (sample.Fingerprint, 
 }
 
 const (
-	listingGC   = 20      // by how many percent memory may grow, while a source over a network is listed, before the collector runs
-	manySamples = 1 << 20 // whose listing is worth to be given back at once
+	listingGC   = 20      // percent by which memory may grow before the garbage collector runs, while a source over a network is listed
+	manySamples = 1 << 20 // a listing of more samples is freed at once
 )
 
-// holdsAll reports whether the listing of the last ingest is good enough: the cache has all of a remote source, and is asked for the same.
+// holdsAll reports whether the last listing can be used again: the cache has all of a remote source, and the options are the same.
 func (in *run) holdsAll(old *sample.Manifest) bool {
 	o, was := in.o, in.old
 	return o.Complete && !o.Relist && old != nil && was.Complete && source.IsRemote(was.Source) && !in.sharded() && slices.Equal(o.Exts, was.Exts) && o.Flat == was.Flat &&
 		o.AllowEmpty == was.AllowEmpty && o.Group == was.Group && o.Labels == was.Labels
 }
 
-// sameShards takes the old manifest if its shards are all that the source is, and nothing else is asked for than the last ingest was.
+// sameShards uses the old manifest if its shards are exactly those of the source, and the options are the same.
 func (in *run) sameShards(ctx context.Context, old *sample.Manifest) (bool, error) {
 	o, was := in.o, in.old
 	if old == nil || o.Relist || !in.sharded() || o.Labels != "" || was.Labels != "" || !slices.Equal(o.Exts, was.Exts) || o.Flat != was.Flat || o.AllowEmpty != was.AllowEmpty ||
@@ -158,14 +158,14 @@ func (in *run) sameShards(ctx context.Context, old *sample.Manifest) (bool, erro
 	return true, nil
 }
 
-// sharded reports whether the source is shards. To list those again whose indexes are kept takes no more than to ask for their versions.
+// sharded reports whether the source is shards. Listing shards with stored indexes again takes no more than a request for their versions.
 func (in *run) sharded() bool {
 	_, ok := in.cache.Lister.(source.Sharded)
 	return ok
 }
 
-// take puts the new listing at path to use, by the fate of the cache. old is the manifest of the last ingest; nil: there is none. take closes old, unless
-// it stays the manifest.
+// take puts the new listing at path to use, by the fate of the cache. old is the last manifest; nil: there is none. take closes old, unless it
+// stays the manifest.
 func (in *run) take(ctx context.Context, path string, old *sample.Manifest, fp sample.Fingerprint, samples int) error {
 	f := in.lookAtCache()
 	switch {
@@ -180,7 +180,7 @@ func (in *run) take(ctx context.Context, path string, old *sample.Manifest, fp s
 	what, why := decideCache(f)
 	in.logger().Debug("the cache that is found", "fate", what, "reason", why)
 	switch {
-	case f.manifest == manifestSame: // space makes the cache again if that is its fate
+	case f.manifest == manifestSame: // space makes the cache again if necessary
 		in.cache.Manifest = old
 		return os.Remove(path)
 	case what == keep:
@@ -206,7 +206,7 @@ func wholeManifest(path string) (*sample.Manifest, error) {
 	return m, nil
 }
 
-// isOf reports whether a cache without a manifest is of a listing: its checksums name the listing's fingerprint.
+// isOf reports whether a cache without a manifest belongs to a listing: its checksums name the listing's fingerprint.
 func (in *run) isOf(fp sample.Fingerprint, samples int) bool {
 	path := filepath.Join(in.cache.Dirs[0], cache.SumsName)
 	if _, err := os.Lstat(path); err != nil {
@@ -248,11 +248,11 @@ func (in *run) record() error {
 	return durable.ReplaceFile(filepath.Join(c.Dirs[0], cache.ListingName), source.EncodeFolders(in.folders, of))
 }
 
-// listed returns a hash that names a listing: of its fingerprint and its options. Labels are not part of it, because they are added after the listing.
+// listed returns a hash of a listing's fingerprint and its options. Labels are not part of it, because they are added after the listing.
 func (in *run) listed(fp sample.Fingerprint, src string) [16]byte {
 	said, err := surrogate.Marshal([]any{fp.String(), src, in.o.Exts, in.o.Flat, in.o.Group, in.follows()})
 	if err != nil {
-		panic(err) // strings and a boolean
+		panic(err) // impossible: strings and a boolean
 	}
 	return xxh3.Hash128(said).Bytes()
 }

@@ -14,15 +14,15 @@ import (
 	"lcache/internal/usage"
 )
 
-// ownDirectory adds to the error of a directory that other users can write, and that is no cache yet, the command that makes a directory of this user's own.
+// ownDirectory handles the error of a directory that other users can write and that has no cache yet. It adds the command that makes a private directory.
 func ownDirectory(err error) error {
 	untrusted := new(trust.Error)
 	if !errors.As(err, &untrusted) || untrusted.Owner == os.Geteuid() && untrusted.Mode&0o002 == 0 {
-		return err // its owner can take the permission away
+		return err // its owner can remove the permission
 	}
 	dir := untrusted.Path
 	if _, readErr := os.ReadDir(dir); readErr != nil {
-		return err // it is a file in a cache, or hides what is in it
+		return err // it is a file in a cache, or hides its content
 	}
 	if _, lookErr := cachedir.Look(dir); !errors.Is(lookErr, cachedir.ErrNotCache) {
 		return err

@@ -19,13 +19,13 @@ func (in *run) keepsPacking(p cache.Packing) bool {
 	return in.o.Compress == "" || in.o.Compress == "auto" || in.o.Compress == p.CompressName()
 }
 
-// choosePacking decides whether a new cache compresses. If lz4 is allowed, it measures the saving on a part of the data. Huge samples are not among it: they are
-// stored as they are.
+// choosePacking decides whether a new cache compresses. If lz4 is allowed, it measures the saving on a trial. Huge samples are not in the
+// trial, because they are stored uncompressed.
 func (in *run) choosePacking(ctx context.Context) error {
 	c := in.cache
 	c.Record.Packing = cache.Packing{}
 	want := in.o.Compress
-	if want == "" && in.old != nil { // made again for another reason
+	if want == "" && in.old != nil { // the cache is made again for another reason
 		want = in.old.CompressName()
 	}
 	if want == "" || want == "none" {
@@ -53,7 +53,7 @@ func (in *run) choosePacking(ctx context.Context) error {
 	return nil
 }
 
-// checkCompress refuses an unknown compression; "" is that of the existing cache.
+// checkCompress returns an error for an unknown compression; "" is that of the existing cache.
 func checkCompress(c string) error {
 	switch c {
 	case "", "auto", cache.LZ4, "none":
@@ -63,13 +63,13 @@ func checkCompress(c string) error {
 }
 
 const (
-	leastSaving = 0.1      // auto: a smaller saving costs more time than it gains
-	mostTried   = 1000     // samples of a trial
-	trialBytes  = 64 << 20 // of a trial, at most
+	leastSaving = 0.1      // for auto: a smaller saving costs more time than it gains
+	mostTried   = 1000     // samples in a trial
+	trialBytes  = 64 << 20 // bytes in a trial, at most
 )
 
-// TrialSamples returns the samples of a trial, of those from a place up to another: one at random out of each of that number of runs of equal length. So
-// neither a sorted dataset nor one with a period misleads the trial.
+// TrialSamples returns the samples of a trial, from the range [first, behind): one at random from each of several runs of equal length. So
+// neither a sorted dataset nor a periodic one misleads the trial.
 func TrialSamples(sizes []uint32, first, behind int) (list []sample.Index) {
 	mine := behind - first
 	r := rand.New(rand.NewPCG(1, uint64(mine)))
@@ -88,7 +88,7 @@ func TrialSamples(sizes []uint32, first, behind int) (list []sample.Index) {
 	}
 }
 
-// try reads the samples of a trial and packs them.
+// try reads and compresses the samples of a trial.
 func (in *run) try(ctx context.Context) (*compress.Trial, error) {
 	c := in.cache
 	t := &compress.Trial{Align: c.Format.Align}
@@ -109,7 +109,7 @@ func (in *run) try(ctx context.Context) (*compress.Trial, error) {
 	var readers sync.WaitGroup
 	jobs := min(in.o.Jobs, len(list))
 	if in.streams() > 0 {
-		jobs = 1 // the samples come in order, so that no shard is begun twice
+		jobs = 1 // the samples come in order, so that no shard is opened twice
 	}
 	for range jobs {
 		readers.Go(func() {
@@ -159,7 +159,7 @@ func (in *run) append(ctx context.Context, seg int, index sample.Index, plain []
 	return off, err
 }
 
-// inLog reports whether a Logfile relies on a sample's stored length. It looks at all of a Logfile, and is rarely called.
+// inLog reports whether a Logfile depends on a sample's compressed length. It searches the whole Logfile, and is rarely called.
 func (in *run) inLog(index sample.Index) (held bool) {
 	for _, l := range in.cache.Store.Logfiles() {
 		held = held || l != nil && l.Counts(index)

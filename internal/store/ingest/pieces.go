@@ -16,12 +16,12 @@ const readRun = 16
 // mostRun is the number of samples in a run of neighbours.
 const mostRun = 4096
 
-// mostPieces is how many readers of shards work side by side if nobody says how many. However small the samples are, each reader has a piece of a shard in memory and a copy of its samples. So many
-// readers keep all bytes that may be under way in flight, while some of them store.
+// mostPieces is the default number of concurrent readers of shards. Each reader has a piece of a shard in memory and a copy of its samples, even
+// if the samples are small. This number keeps the maximum of bytes in flight while some of the readers store samples.
 const mostPieces = 24
 
-// cut cuts the samples that are to be read into runs, one after the other, each for one reader. It returns their ends. Of a source that reads neighbours together a run is as large as such a
-// piece.
+// cut cuts the samples to read into runs, one after the other, each for one reader. It returns their ends. For a source that reads neighbours
+// together, a run is as large as one such read.
 func (in *run) cut(todo []sample.Index) (ends []int) {
 	if !in.sharded() {
 		for at := readRun; at < len(todo); at += readRun {
@@ -29,14 +29,14 @@ func (in *run) cut(todo []sample.Index) (ends []int) {
 		}
 		return append(ends, len(todo))
 	}
-	from, start := 0, uint64(0) // of a run: its first sample, and where that lies
+	from, start := 0, uint64(0) // of a run: its first sample, and that sample's position
 	m := in.cache.Manifest
 	for i, index := range todo {
 		at, end := m.Span(index)
 		if i == 0 {
 			start = at
 		}
-		if in.streamed(index) { // one reader reads all of the shard
+		if in.streamed(index) { // one reader reads the whole shard
 			if i > from && m.ShardOf(index) != m.ShardOf(todo[i-1]) {
 				ends, from, start = append(ends, i), i, at
 			}
@@ -59,7 +59,7 @@ type reader struct {
 	waited  *atomic.Int64 // nanoseconds for the source, of all readers
 }
 
-// each reads the samples of a run, neighbours together where the source can do that, and hands each on, with the inode that it was read from. data is valid until take returns.
+// each reads the samples of a run, with neighbours together if the source can do that. It passes each to take, with the inode that it was read from. data is valid until take returns.
 func (r *reader) each(ctx context.Context, run []sample.Index, take func(e sample.Entry, index sample.Index, data []byte) error) error {
 	for some := range slices.Chunk(run, mostRun) {
 		if err := r.some(ctx, some, take); err != nil {
@@ -100,7 +100,7 @@ func (r *reader) some(ctx context.Context, run []sample.Index, take func(e sampl
 	return nil
 }
 
-// read reads some samples into parts. What can't be read together is read one by one, with retries, and its error names the sample.
+// read reads some samples into parts. If they can't be read together, they are read one by one, with retries, and an error names the sample.
 func (r *reader) read(ctx context.Context, sharded source.Sharded, entries []sample.Entry) error {
 	size := 0
 	for _, e := range entries {

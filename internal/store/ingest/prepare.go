@@ -48,7 +48,7 @@ func (in *run) prepare(ctx context.Context) error {
 	if err := in.describe(); err != nil {
 		return err
 	}
-	known := disk(c.Manifest.Bytes()) // before free space is looked at: a measurement takes some
+	known := disk(c.Manifest.Bytes()) // before the check of free space, because a measurement takes some
 	if err := in.space(ctx); err != nil {
 		return err
 	}
@@ -89,7 +89,7 @@ func (in *run) takeDirs() (err error) {
 			err = c.Lock(false)
 			in.locked = err == nil
 		}
-		if tries == 3 || !errors.Is(err, fs.ErrNotExist) { // another process may remove a directory that has no cache
+		if tries == 3 || !errors.Is(err, fs.ErrNotExist) { // another process may remove a directory without a cache
 			return in.busy(err)
 		}
 	}
@@ -102,7 +102,7 @@ func (in *run) makeDirs() error {
 		if err := os.MkdirAll(d, 0o700); err != nil {
 			return fmt.Errorf("make the cache directory: %w", err)
 		}
-		if err := trust.Dir(d); err != nil { // another user may have been faster
+		if err := trust.Dir(d); err != nil { // another user may have created it first
 			return fmt.Errorf("make the cache directory: %w", err)
 		}
 		if err := refuseFileSystem(d); err != nil {
@@ -165,7 +165,7 @@ func (in *run) mend() {
 	}
 }
 
-// openLog opens checksums and store. If damage keeps the store from being opened, the log is made again, empty.
+// openLog opens checksums and store. If the store is too damaged to open, the log is made again, empty.
 func (in *run) openLog(ctx context.Context) error {
 	c := in.cache
 	if err := c.OpenSums(); err != nil {
@@ -256,8 +256,8 @@ func (in *run) space(ctx context.Context) error {
 
 func (in *run) logger() *slog.Logger { return in.o.Logger }
 
-// clear removes all files of the cache. It begins with job.json: a directory without it can't be served. It goes from the last directory to the first:
-// as long as a later directory has a FORMAT, the first one shows that both are of the same cache.
+// clear removes all files of the cache, first job.json: a directory without it can't be served. It goes from the last directory to the first:
+// while a later directory has a FORMAT, the first one shows that both belong to the same cache.
 func (in *run) clear() error {
 	older, err := in.cache.OlderManifests()
 	if err != nil {
@@ -267,7 +267,7 @@ func (in *run) clear() error {
 	for _, d := range slices.Backward(in.cache.Dirs) {
 		paths = append(paths, cache.MadeIn(d)...)
 	}
-	// Durably: a file system need not keep the order of removals over a power cut.
+	// Durably, because a file system need not keep the order of removals over a power cut.
 	if err := durable.Trace(nil).Remove(paths[0]); err != nil {
 		return err
 	}
@@ -284,7 +284,7 @@ func (in *run) clear() error {
 	return nil
 }
 
-// create fixes block, budget and admission, and reserves the arena. An existing cache is removed only when it is known that the new one fits.
+// create fixes block, budget and admission, and reserves the arena. It removes an existing cache only after it is known that the new one fits.
 func (in *run) create(ctx context.Context) error {
 	c := in.cache
 	c.Format = logfile.Format{Align: cache.AlignFor(c.Manifest)}
@@ -318,14 +318,14 @@ func (in *run) create(ctx context.Context) error {
 	if err := in.clear(); err != nil {
 		return err
 	}
-	if err := c.Manifest.Rewrite(filepath.Join(c.Dirs[0], cache.ManifestName), chosen.packed); err != nil { // before there is an arena: both forms are there for a moment
+	if err := c.Manifest.Rewrite(filepath.Join(c.Dirs[0], cache.ManifestName), chosen.packed); err != nil { // before the arena exists: both forms exist for a moment
 		return err
 	}
 	c.PlanManifest(0)
 	return logfile.Create(c.Dirs, c.Format)
 }
 
-// defaulted notes a default in the report.
+// defaulted records a default in the report.
 func (in *run) defaulted(name string, n uint64, from string) {
 	in.report.Defaults = append(in.report.Defaults, cache.Default{Name: name, Value: humanize.Bytes(n), From: from})
 }

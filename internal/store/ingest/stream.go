@@ -35,7 +35,7 @@ func (in *run) streams() (n int) {
 	return n
 }
 
-// checkStreams refuses a budget that does not hold all samples of shards without random access: what the cache lacks can't be read later at a bearable cost.
+// checkStreams returns an error for a budget that does not hold all samples of shards without random access: reading the missing samples later would cost too much.
 func (in *run) checkStreams() error {
 	c := in.cache
 	n := in.streams()

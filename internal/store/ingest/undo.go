@@ -8,13 +8,13 @@ import (
 	"lcache/internal/store/cachedir"
 )
 
-// dirsBefore is what the directories of a cache were before an ingest that makes a new one.
+// dirsBefore is the state of a cache's directories before an ingest that makes a new cache.
 type dirsBefore struct {
-	missing []string        // directories that were not there, in the order in which they are removed
-	files   map[string]bool // paths that were there
+	missing []string        // missing directories, in the order of removal
+	files   map[string]bool // existing paths
 }
 
-// note looks at a directory before anything is made there.
+// note records the state of a directory before anything is made in it.
 func (b *dirsBefore) note(dir string) {
 	entries, err := os.ReadDir(dir)
 	if b.files == nil {
@@ -29,13 +29,13 @@ func (b *dirsBefore) note(dir string) {
 		dir = filepath.Dir(dir)
 		_, err = os.Lstat(dir)
 	}
-	b.missing = append(missing, b.missing...) // a directory that was noted before may hold this one
+	b.missing = append(missing, b.missing...) // an earlier noted directory may contain this one
 }
 
 const lockName = "LOCK"
 
-// undo removes what an ingest made that failed before there was a cache. What a later run can use stays: a cache that is filled in part, and the index of
-// shards. Its errors are ignored, because lcache rm removes what stays.
+// undo removes the files of an ingest that failed before the cache was made. Files that a later run can use stay: a partly filled cache, and
+// the index of shards. Errors are ignored, because lcache rm removes what is left.
 func (in *run) undo() {
 	for _, dir := range in.cache.Dirs {
 		for _, name := range []string{cache.RecordName, "FORMAT", cache.ShardsName} {
@@ -53,11 +53,11 @@ func (in *run) undo() {
 				}
 			}
 			if lock := filepath.Join(dir, lockName); !in.was.files[lock] {
-				_ = os.Remove(lock) // the last one: then the directory may be another process's
+				_ = os.Remove(lock) // last, because the directory may then belong to another process
 			}
 		}
 	}
 	for _, dir := range in.was.missing {
-		_ = os.Remove(dir) // if it is empty
+		_ = os.Remove(dir) // only if it is empty
 	}
 }
