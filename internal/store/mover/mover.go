@@ -1,7 +1,9 @@
-// Package mover has what moves the samples of a cache from one Logfile to the other: the shared memory with its slots, the fetcher, the pass, and the memory that is registered with
-// the I/O engine. A [Mover] is made by the sizes of its cache. The engine serves out of one, and a sort without clients (package resort) uses one, too.
+// Package mover has the parts that move samples from one Logfile to the other: the shared memory with its slots, the fetcher, the
+// reorder.Pass, and the memory that is registered with the I/O engine. A [Mover] has the sizes of its cache. The engine serves from one,
+// and a sort without clients (package resort) also uses one.
 //
-// A Mover decides nothing: which segment is loaded, and when Logfiles change their roles, is said by its caller. Its methods may be called concurrently unless they say otherwise.
+// A Mover decides nothing: its caller chooses the segments to load, and the roles of the Logfiles. Its methods may be called concurrently
+// unless they say otherwise.
 package mover
 
 import (
@@ -25,13 +27,13 @@ import (
 // Options of New. The zero value of each is the default.
 type Options struct {
 	SideBytes                               int                                                       // of side memory; 0: by the memory formula
-	BlockTimeout, LogTimeout, SourceTimeout time.Duration                                             // for tests: after how long a read counts as late
+	BlockTimeout, LogTimeout, SourceTimeout time.Duration                                             // for tests: when a read counts as late
 	OnRead                                  func(from sample.Origin, index sample.Index, data []byte) // as in fetch.Options
 	Awaited                                 func(staging.Segment) bool                                // as in staging.Options
 }
 
-// A Mover moves the samples of a cache. It has the shared memory with its slots, the fetcher, and the pass. The write buffers of both Logfiles and of packages are
-// registered with the I/O engine, and so is the scratch memory of a cache that compresses.
+// A Mover moves the samples of a cache. The write buffers of both Logfiles and of packages are registered with the I/O engine, and so is the
+// scratch memory of a cache that compresses.
 type Mover struct {
 	Cache   *cache.Cache
 	Staging *staging.Staging
@@ -42,7 +44,7 @@ type Mover struct {
 	scratch []byte                          // memory that compressed blocks are read to, registered; nil without compression
 }
 
-// New allocates memory by the cache's sizes, and starts the pass's workers. After an error nothing is left allocated.
+// New allocates memory by the cache's sizes, and starts the workers of the Pass. After an error nothing is allocated.
 func New(c *cache.Cache, o Options) (m *Mover, err error) {
 	z := c.Sizing
 	m = &Mover{Cache: c}
@@ -68,7 +70,7 @@ func New(c *cache.Cache, o Options) (m *Mover, err error) {
 	return m, nil
 }
 
-// makeScratch allocates the memory that the pass reads compressed blocks to.
+// makeScratch allocates the memory for compressed blocks of the scan.
 func (m *Mover) makeScratch() error {
 	if m.Cache.Form == nil {
 		return nil
@@ -107,14 +109,14 @@ func (m *Mover) Register(l *logfile.Logfile) error {
 	return m.Cache.IO.RegisterOnUse(want)
 }
 
-// Aim makes a log the target of the pass. Samples that its Logfile already holds are not routed to it again. Tails that a stop has written are read back, all
-// at once, before the pass needs them.
+// Aim makes a log the target of the scan. Samples that its Logfile already has are not routed to it again. Tails from a clean stop are
+// read back, all at once, before the scan needs them.
 func (m *Mover) Aim(l *reorder.EpochLog) error {
 	l.Log.ReadTailsBack()
 	return l.Aim(func(index sample.Index) bool { return m.Cache.Locations.In(index, l.Log.Half()) })
 }
 
-// GiveUp drops a Logfile whose order this job does not have. Samples that only this Logfile holds become misses.
+// GiveUp drops a Logfile whose order this job does not have. Samples that only this Logfile has become misses.
 func (m *Mover) GiveUp(l *logfile.Logfile) error {
 	m.Cache.Logger.Info("the log was being sorted for an order that this job does not have; what only that one holds is read from the source again")
 	half := l.Half()

@@ -12,8 +12,8 @@ import (
 	"lcache/reorder"
 )
 
-// Empty moves what lies in packages to a Logfile that is laid out by a line, and removes the packages once nothing is left in them. What finds no room there becomes a miss. An error leaves the rest in
-// packages.
+// Empty moves samples from packages to a Logfile with an epoch layout, and removes the packages when they are empty. Samples without room
+// become misses. After an error the other samples stay in packages.
 func Empty(ctx context.Context, c *cache.Cache, to *logfile.Logfile, line *chunker.Line) error {
 	p := c.Store.Packages()
 	if p == nil {
@@ -34,10 +34,10 @@ func Empty(ctx context.Context, c *cache.Cache, to *logfile.Logfile, line *chunk
 	defer cancel()
 	closeErr := m.Close(stop)
 	if closeErr == nil { // after an error a load may still route
-		s.tgt.EndRouting() // the line is the caller's
+		s.tgt.EndRouting() // the layout belongs to the caller
 	}
 	if err == nil && closeErr == nil {
-		if err = to.Seal(ctx); err == nil { // as long as the packages' journal is there, a kill loses only what has been written over since
+		if err = to.Seal(ctx); err == nil { // while the packages' journal exists, a kill loses only what was overwritten since
 			err = s.dropPackages()
 		}
 	}
@@ -56,7 +56,7 @@ func (s *sort) emptyPackages(ctx context.Context) error {
 	return s.pass(ctx, &reorder.EpochLog{Epoch: -1, Log: p.Log(), Packages: p}, p.Finished())
 }
 
-// dropPackages removes the packages if nothing is left in them.
+// dropPackages removes the packages if they are empty.
 func (s *sort) dropPackages() error {
 	p := s.Cache.Store.Packages()
 	if p == nil || !p.Log().Empty() {

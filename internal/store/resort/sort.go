@@ -1,9 +1,8 @@
-// Package resort sorts a cache's log into another order. No client reads from the log meanwhile, and the source is not read. Ingest sorts a log that
-// it finds in another job's order, and a log whose segments have no room left.
+// Package resort sorts a cache's log into another order. No client reads the log meanwhile, and the source is not read. Ingest sorts a log
+// that it finds in another job's order, and a log whose segments have no room left.
 //
-// [Sort] goes over the older Logfile segment by segment and
-// writes its samples to the newer one, until one Logfile in the wanted order holds them all. A newer Logfile in an unknown order becomes packages first, and packages are
-// emptied before segments.
+// [Sort] scans the older Logfile and writes its samples to the newer one, until one Logfile in the wanted order has them all. If the newer
+// Logfile has an unknown order, it first becomes packages. Packages are emptied before segments.
 package resort
 
 import (
@@ -27,8 +26,8 @@ const (
 	stopWait   = 30 * time.Second // for transfers in flight after a sort has ended or was interrupted
 )
 
-// Sort sorts the log into an order. leave is a Logfile without room that is sorted even if it has that order already; nil: none. An error leaves a
-// cache whose samples lie in two Logfiles, as a kill does: the next Sort goes on with it.
+// Sort sorts the log into an order. leave is a Logfile without room that is sorted even if it already has that order; nil: none. After an
+// error, as after a kill, samples are in two Logfiles: the next Sort continues.
 func Sort(ctx context.Context, c *cache.Cache, order *schedule.Order, leave *logfile.Logfile) error {
 	m, err := mover.New(c, mover.Options{})
 	if err != nil {
@@ -39,7 +38,7 @@ func Sort(ctx context.Context, c *cache.Cache, order *schedule.Order, leave *log
 	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopWait)
 	defer cancel()
 	closeErr := m.Close(stop)
-	if closeErr == nil { // after an error a load may still read a line
+	if closeErr == nil { // after an error a load may still read a layout
 		s.free()
 	}
 	return errors.Join(err, closeErr)
@@ -53,10 +52,10 @@ type sort struct {
 	cur, tgt *reorder.EpochLog
 	inOrder  bool   // cur is in the wanted order
 	willBe   bool   // tgt is in the wanted order
-	lastID   uint64 // of the last pass
+	lastID   uint64 // ID of the last scan
 }
 
-// run passes over the log until it is in the wanted order, in one Logfile.
+// run scans the log until it is in the wanted order, in one Logfile.
 func (s *sort) run(ctx context.Context) error {
 	if err := s.find(ctx); err != nil || s.cur == nil {
 		return err
@@ -82,7 +81,7 @@ func (s *sort) run(ctx context.Context) error {
 	}
 }
 
-// find takes up the Logfiles of the cache. Of two, the older one is emptied into the newer one if the newer one's order is known; else the newer one becomes packages.
+// find opens the Logfiles of the cache. If there are two and the newer one's order is known, the older one is emptied into it; otherwise the newer one becomes packages.
 func (s *sort) find(ctx context.Context) error {
 	var found []*reorder.EpochLog
 	for _, l := range s.Cache.Store.ByAge() {
@@ -121,7 +120,7 @@ func (s *sort) recognize(ctx context.Context, l *logfile.Logfile, wanted *bool) 
 	return line, err
 }
 
-// takeUp makes a Logfile that was being filled the target again. If its order is unknown it becomes packages, and if it also belongs to an earlier manifest it is given up.
+// takeUp makes a Logfile that was being filled the target again. If its order is unknown it becomes packages. If it also belongs to an earlier manifest it is dropped.
 func (s *sort) takeUp(ctx context.Context, newer *reorder.EpochLog) (err error) {
 	newer.Line, err = s.recognize(ctx, newer.Log, &s.willBe)
 	switch {
@@ -162,7 +161,7 @@ func (s *sort) segments() (list []int) {
 	return list
 }
 
-// pass loads segments of a log, or packages, and writes their samples to tgt. If ctx ends it, loads in flight are left to Close.
+// pass loads segments of a log, or packages, and writes their samples to tgt. If ctx ends, Close handles the loads in flight.
 func (s *sort) pass(ctx context.Context, from *reorder.EpochLog, segments []int) error {
 	s.lastID++
 	from.ID = s.lastID
@@ -188,7 +187,7 @@ func (s *sort) pass(ctx context.Context, from *reorder.EpochLog, segments []int)
 	return nil
 }
 
-// acquire finds a slot for a segment. Slots that were loaded may be used again, because no sample is delivered from them.
+// acquire finds a slot for a segment. Slots with loaded segments are reused, because no sample is delivered from them.
 func (s *sort) acquire(owner staging.Segment) (slot int, ok bool) {
 	if slot, ok = s.Staging.Acquire(owner); ok {
 		return slot, true
@@ -197,8 +196,8 @@ func (s *sort) acquire(owner staging.Segment) (slot int, ok bool) {
 	return s.Staging.Acquire(owner)
 }
 
-// swap drops cur, which holds no samples now, and makes tgt the next cur. Before that it makes durable what tgt holds: as long as cur's journal is there, a kill or
-// a power cut loses only what has been written over since.
+// swap drops cur, which has no samples left, and makes tgt the next cur. Before that it makes tgt durable: while cur's journal exists, a
+// kill or a power cut loses only what was overwritten since.
 func (s *sort) swap(ctx context.Context) error {
 	if err := s.tgt.Log.Seal(ctx); err != nil {
 		return err
@@ -216,7 +215,7 @@ func (s *sort) swap(ctx context.Context) error {
 	return nil
 }
 
-// free frees the lines of both logs.
+// free frees the layouts of both logs.
 func (s *sort) free() {
 	for _, l := range []*reorder.EpochLog{s.cur, s.tgt} {
 		if l != nil {
