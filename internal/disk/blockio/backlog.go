@@ -3,14 +3,15 @@ package blockio
 import "sync"
 
 // backlog is the queue between Submit and an engine. An operation is waiting, then active (taken by the engine, or held by a fault), then
-// finished. Of each way, at most depth operations are active, and at most fileDepth of one file. Each way of each file has a queue of its own: so a device that
-// hangs or is slow does not keep the others from being asked, and a write does not wait behind many reads, which a volume with limits serves
-// independently of it. Files take turns. Operations that the engine gives back (to continue, or released by a fault) are ready: they stay active and go first.
+// finished. In each direction at most depth operations are active, and at most fileDepth of one file. Each direction of each file has a
+// queue of its own. So a device that hangs or is slow does not delay the others, and a write does not wait behind many reads, which a volume
+// with limits serves independently of it. Files take turns. Operations that the engine gives back (to continue, or released by a fault) are
+// ready: they stay active and go first.
 type backlog struct {
 	depth, fileDepth int
-	// kick tells the engine how many operations are ready, or with 0 that it must end. It is called with mu held.
+	// kick tells the engine how many operations are ready. 0 means that it must end. It is called with mu held.
 	kick func(ready int)
-	// kicked, if it is set, is called after each kick, when mu is free.
+	// kicked, if set, is called after each kick, when mu is free.
 	kicked func()
 
 	mu      sync.Mutex         // guards the fields that follow
@@ -19,7 +20,7 @@ type backlog struct {
 	ready   list
 	active  [ways]int
 	closing bool
-	ended   bool // the engine's last goroutine has left or is leaving: no operation will be taken
+	ended   bool // the engine's last goroutine has ended or is ending: no operation will be taken
 }
 
 func newBacklog(depth, fileDepth int) *backlog {
@@ -30,7 +31,7 @@ func newBacklog(depth, fileDepth int) *backlog {
 type way int
 
 const (
-	writes way = iota // taken first: there are few, and what fills the next Logfile waits for them
+	writes way = iota // taken first: they are few, and the filling of the next Logfile waits for them
 	reads
 	ways
 )
@@ -113,7 +114,7 @@ func (b *backlog) giveBack(op *Op) {
 	b.unlockAndKick()
 }
 
-// unlockAndKick unlocks, and tells the engine if operations can be taken or it must end.
+// unlockAndKick unlocks, and calls kick if operations can be taken or the engine must end.
 func (b *backlog) unlockAndKick() {
 	n := b.takeableLocked()
 	ends := b.closing && b.idleLocked()
@@ -145,7 +146,7 @@ func (b *backlog) take() *Op {
 	return b.takeLocked()
 }
 
-// end reports whether the engine must end: it is closing and no operation is left. Then none is taken any longer.
+// end reports whether the engine must end: it is closing and no operation is left. After that none is taken.
 func (b *backlog) end() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -178,7 +179,7 @@ func (b *backlog) idleLocked() bool {
 	return b.waiting == 0 && b.active == [ways]int{}
 }
 
-// popLocked takes the next waiting operation of the file whose turn it is, and makes it active; nil: there is none with room.
+// popLocked takes the next waiting operation of the file whose turn it is, and makes it active. It returns nil if there is none with room.
 func (b *backlog) popLocked() *Op {
 	for w := range ways {
 		if len(b.turns[w]) == 0 || b.active[w] >= b.depth {
@@ -197,7 +198,7 @@ func (b *backlog) popLocked() *Op {
 	return nil
 }
 
-// takeLocked returns an operation to carry out now, or nil. Those held by a fault pass through here to their wait.
+// takeLocked returns an operation to carry out now, or nil. Operations that a fault holds begin their wait here.
 func (b *backlog) takeLocked() *Op {
 	for {
 		if op := b.ready.pop(); op != nil {
@@ -217,7 +218,7 @@ func (b *backlog) takeLocked() *Op {
 	}
 }
 
-// finish ends an operation: its room is free before Done, which may submit.
+// finish ends an operation. Its room is free before Done, which may submit.
 func (b *backlog) finish(op *Op, err error) {
 	if op.fault != nil && err == nil {
 		op.fault.spoil(op)

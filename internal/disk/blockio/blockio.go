@@ -1,13 +1,12 @@
-// Package blockio reads and writes whole blocks of files, past the page cache where that is possible.
+// Package blockio reads and writes whole blocks of files, without the page cache if possible.
 //
-// It hides how a transfer reaches the kernel: through an io_uring with registered buffers, through one without, or
-// through a pool of goroutines in pread and pwrite; a self-test in Open decides. It also hides O_DIRECT with its
-// alignment, and short transfers. IO is an engine with a bounded number of transfers in flight, File a file
-// opened through it, Op one asynchronous transfer; Alloc gives the aligned memory that direct I/O wants. It does not interpret
-// the bytes, retries no error of a device and keeps no cache.
+// It hides how a transfer reaches the kernel: through an io_uring with registered buffers, through one without, or through a pool of
+// goroutines with pread and pwrite. A self-test in Open decides. It also hides O_DIRECT with its alignment, and short transfers. IO is an
+// engine with a bounded number of transfers in flight, File a file opened through it, Op one asynchronous transfer. Alloc makes aligned
+// memory for direct I/O. The package does not interpret the bytes, retries no device errors and has no cache.
 //
-// All methods of IO and File may be called concurrently; the docs name methods that must not be called from a Done. An Op, and the memory of its buffer, belong to the engine from Submit
-// until Done is called, even if its waiter has given up.
+// All methods of IO and File may be called concurrently; their comments name methods that must not be called from a Done. An Op, and the
+// memory of its buffer, belong to the engine from Submit until Done is called, even if its waiter has given up.
 package blockio
 
 import (
@@ -19,7 +18,7 @@ import (
 	"sync/atomic"
 )
 
-// DefaultDepth is the bound of transfers of each way in flight unless Options says otherwise.
+// DefaultDepth is the default limit of transfers in flight in each direction.
 const DefaultDepth = 32
 
 // maxDepth keeps the ring's completion queue (twice the next power of two) far below the kernel's limit of 65,536.
@@ -31,10 +30,10 @@ var ErrClosed = errors.New("block I/O is closed")
 // Options of Open. The zero value is the automatic choice.
 type Options struct {
 	Engine  string       // "auto" (or empty), "uring" or "pread"; uring fails instead of falling back
-	Direct  string       // "auto" (or empty), "on" or "off" ("1" or "0", as LCACHE_DIRECT has it); on makes OpenFile fail where O_DIRECT is refused
-	Depth   int          // reads in flight at most, and as many writes and syncs; 0 means DefaultDepth
-	PerFile int          // of them, on one file; 0 means Depth. With several devices a slow one then can't take all
-	Logger  *slog.Logger // told which engine was chosen and why; nil is silent
+	Direct  string       // "auto" (or empty), "on" or "off" ("1" or "0", as in LCACHE_DIRECT); with on, OpenFile fails if the file system has no O_DIRECT
+	Depth   int          // limit of reads in flight, and of writes and syncs in flight; 0: DefaultDepth
+	PerFile int          // the same for one file; 0: Depth. With several devices, one slow device then can't take all of Depth
+	Logger  *slog.Logger // receives the chosen engine and the reason; nil: no messages
 }
 
 // IO is an engine and its operations in flight.
@@ -60,8 +59,8 @@ type engine interface {
 	close()
 }
 
-// Open starts an engine. With Engine "auto" the error is always nil unless the options themselves are wrong: the pool works
-// everywhere. Reason says why a better engine was not taken.
+// Open starts an engine. With Engine "auto" it returns an error only for invalid options, because the pool works everywhere. Reason has the
+// reason why a better engine was not chosen.
 func Open(opts Options) (*IO, error) {
 	depth := opts.Depth
 	if depth == 0 {
@@ -101,13 +100,13 @@ func Open(opts Options) (*IO, error) {
 	return io, nil
 }
 
-// Name says which engine runs: "io_uring", "io_uring (unregistered)" or "pread".
+// Name returns the engine: "io_uring", "io_uring (unregistered)" or "pread".
 func (io *IO) Name() string { return io.engine.name() }
 
-// Direct reports whether O_DIRECT is tried at all; whether a file has it, its own Direct says.
+// Direct reports whether O_DIRECT is tried. File.Direct reports whether a file has it.
 func (io *IO) Direct() bool { return io.direct != "off" }
 
-// Reason says why this engine was chosen, and which features are missing, in words for a status page.
+// Reason returns why this engine was chosen, and the missing features, for people.
 func (io *IO) Reason() string {
 	io.mu.Lock()
 	defer io.mu.Unlock()
@@ -127,9 +126,8 @@ func (io *IO) because(format string, args ...any) {
 	io.reason = text
 }
 
-// Close waits until everything submitted before it is done, Dones included, and ends the engine's goroutines. It waits for
-// a hung device as long as that hangs: a caller that can't wait calls it in a goroutine. It must not be called from a Done. Further calls
-// wait likewise. The error is always nil today.
+// Close waits for all submitted operations, including their Dones, and ends the engine's goroutines. It waits for a hung device without a
+// limit: callers that can't wait call it in a goroutine. It must not be called from a Done. Further calls also wait. The error is always nil today.
 func (io *IO) Close() error {
 	io.ops.close()
 	io.engine.close()

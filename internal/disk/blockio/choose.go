@@ -11,7 +11,7 @@ import (
 	"lcache/iouring"
 )
 
-// choose starts the engine that the caller wants, or with "auto" the best that passes its self-test.
+// choose starts the requested engine, or with "auto" the best one that passes its self-test.
 func (io *IO) choose(want string) error {
 	switch want {
 	case "pread":
@@ -57,8 +57,8 @@ func (io *IO) tryRing() error {
 	return nil
 }
 
-// selfTest moves some bytes through the engine, without and with registered memory, in a file that exists in memory only. What
-// it shows is that requests are not refused and come back. That registering fails is no error.
+// selfTest transfers some bytes through the engine, without and with registered memory, in a file in memory. It shows that requests are
+// accepted and complete. A failed registration is not an error.
 func (io *IO) selfTest() error {
 	fd, err := unix.MemfdCreate("lcache-self-test", unix.MFD_CLOEXEC)
 	if err != nil {
@@ -71,7 +71,7 @@ func (io *IO) selfTest() error {
 	if err != nil {
 		return err
 	}
-	ctx := context.Background() // local memory: there is nothing to wait for that could hang
+	ctx := context.Background() // local memory can't hang
 	out, in := mem[:page], mem[page:]
 	for i := range 2 {
 		for j := range out {

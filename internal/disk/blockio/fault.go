@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Fault is the trouble of one operation. The zero value lets the operation pass. Everything but Err happens
-// below the engine's own handling of short and interrupted transfers, so those are tested with it.
+// Fault is an injected fault of one operation. The zero value has no effect. All fields except Err act below the engine's handling of short
+// and interrupted transfers, so that this handling is tested too.
 type Fault struct {
 	Err      error           // the operation ends with it, before the kernel is asked (after Hold)
 	Hold     <-chan struct{} // nothing happens before it is closed: a hung or late device. The operation is in flight meanwhile
@@ -25,9 +25,9 @@ type injector struct {
 	n      atomic.Int64
 }
 
-// Inject calls f for every operation submitted from now on, n counting from 0; the Fault that f returns happens to it. It is for
-// tests, also of other packages. f is called inside Submit, concurrently if Submit is, and must not keep op. A Sync of a file is asked too, with
-// an op whose Buf is nil and whose Write is set; of its Fault only Err, Hold and Again count. A nil f ends it.
+// Inject calls f for every operation submitted from now on, with n from 0, and applies the Fault that f returns. It is for tests, also of
+// other packages. f is called inside Submit, concurrently if Submit is, and must not keep op. It is also called for the Sync of a file, with
+// an op whose Buf is nil and whose Write is set; only Err, Hold and Again of its Fault have an effect. A nil f ends the injection.
 func Inject(io *IO, f func(n int64, op *Op) Fault) {
 	if f == nil {
 		io.inject.Store(nil)
@@ -41,8 +41,8 @@ type plainInjector struct {
 	n      atomic.Int64
 }
 
-// InjectPlain is Inject for files that are changed without this package, as journals are: f is called before each step, with the file's path
-// and what is done ("write", "truncate", "sync", "create", "rename", "remove"). Of its Fault only Err and Hold count. A nil f ends it.
+// InjectPlain is Inject for files that are changed without this package, such as journals. f is called before each step, with the file's path
+// and the step ("write", "truncate", "sync", "create", "rename", "remove"). Only Err and Hold of its Fault have an effect. A nil f ends it.
 func InjectPlain(io *IO, f func(n int64, path, step string) Fault) {
 	if f == nil {
 		io.plain.Store(nil)
@@ -51,7 +51,7 @@ func InjectPlain(io *IO, f func(n int64, path, step string) Fault) {
 	io.plain.Store(&plainInjector{decide: f})
 }
 
-// Plain is called before such a step. An error says that the step has failed; it is nil unless a test injects faults.
+// Plain is called before such a step. A non-nil error means that the step has failed; without an injected fault it is nil.
 func (io *IO) Plain(path, step string) error {
 	i := io.plain.Load()
 	if i == nil {

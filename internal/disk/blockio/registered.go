@@ -19,7 +19,7 @@ const (
 // registered counts bytes of all rings.
 var registered atomic.Int64
 
-// Registered returns how many bytes all IOs together have registered. It is zero when all of them are closed, for tests to see.
+// Registered returns the bytes that all IOs together have registered. It is zero after all of them are closed; tests check that.
 func Registered() int64 { return registered.Load() }
 
 // region is one registered buffer: addresses from lo up to hi.
@@ -31,15 +31,15 @@ type region struct {
 // area is memory that is registered unit by unit, each when a transfer first uses it.
 type area struct {
 	mem     []byte
-	unit    int  // bytes, counted from its start
-	refused bool // the kernel has refused a unit: no other is tried
+	unit    int  // bytes of a unit, counted from the start of mem
+	refused bool // the kernel has refused a unit: no other unit is tried
 }
 
 // memory is the ring's table of registered memory. The holder of the ring changes it; suffix may be called without the ring.
 type memory struct {
 	regions []region // in order of lo, disjoint
 	areas   []area   // disjoint; all units of them that are registered are regions
-	off     error    // why no memory can be registered; nil: it can
+	off     error    // why no memory can be registered; nil: it can be
 
 	mu     sync.Mutex // guards the fields that follow
 	known  int        // regions
@@ -58,7 +58,7 @@ func (m *memory) suffix() string {
 	return " (partly registered)"
 }
 
-// fail notes that the kernel refuses all registration.
+// fail records that the kernel refuses all registration.
 func (m *memory) fail(err error) {
 	m.off = err
 	m.note(true)
@@ -75,7 +75,7 @@ func span(mem []byte) (lo, hi uintptr) {
 	return lo, lo + uintptr(len(mem))
 }
 
-// after returns the place of the first region that begins behind addr.
+// after returns the position of the first region that begins after addr.
 func (m *memory) after(addr uintptr) int {
 	i, _ := slices.BinarySearchFunc(m.regions, addr, func(r region, a uintptr) int {
 		if r.lo <= a {
@@ -86,7 +86,7 @@ func (m *memory) after(addr uintptr) int {
 	return i
 }
 
-// find returns the index of the registered buffer that all of buf lies in.
+// find returns the index of the registered buffer that contains all of buf.
 func (m *memory) find(buf []byte) (int, bool) {
 	lo, hi := span(buf)
 	i := m.after(lo) - 1
@@ -105,7 +105,7 @@ func (m *memory) freeIndex() (int, bool) {
 	return i, i >= 0
 }
 
-// add registers mem. set is the ring's SetBuffer. If a unit can't be had, those before it stay.
+// add registers mem. set is the ring's SetBuffer. If a unit can't be registered, the units before it stay.
 func (m *memory) add(mem []byte, set func(int, []byte) error) error {
 	if err := m.mayAdd(mem); err != nil {
 		return err
@@ -133,7 +133,7 @@ func (m *memory) addUnit(unit []byte, set func(int, []byte) error) (int, error) 
 	return index, nil
 }
 
-// addLater makes mem an area, of which nothing is registered yet.
+// addLater makes mem an area with no unit registered yet.
 func (m *memory) addLater(mem []byte) error {
 	if err := m.mayAdd(mem); err != nil {
 		return err
@@ -142,8 +142,8 @@ func (m *memory) addLater(mem []byte) error {
 	return nil
 }
 
-// unitOf is how much of an area of n bytes is registered at once: a sixteenth of a small one, so that what is never used is not pinned; of a larger one what the
-// kernel pins within some 10 ms, because no transfer begins meanwhile, as long as 256 units are enough.
+// unitOf returns the size of a unit in an area of n bytes. In a small area it is a sixteenth, so that unused parts are not pinned. In a larger
+// one it is the size that the kernel pins within some 10 ms, because no transfer begins meanwhile, as long as 256 units are enough.
 func unitOf(n int) int {
 	unit := hugePage
 	for unit < maxUnit && (n > 16*unit && unit < 16<<20 || n > 256*unit) {
@@ -152,7 +152,7 @@ func unitOf(n int) int {
 	return unit
 }
 
-// use is find, and registers the unit of an area that all of buf lies in. An error is told once for each area.
+// use is find, and registers the unit of an area that contains all of buf. It returns an error once for each area.
 func (m *memory) use(buf []byte, set func(int, []byte) error) (index int, ok bool, err error) {
 	if index, ok = m.find(buf); ok {
 		return index, true, nil
@@ -215,7 +215,7 @@ func (m *memory) remove(mem []byte, set func(int, []byte) error) error {
 	return errors.Join(errs...)
 }
 
-// drop forgets all of it: the ring is closed.
+// drop forgets all regions and areas, because the ring is closed.
 func (m *memory) drop() {
 	for _, r := range m.regions {
 		registered.Add(-int64(r.hi - r.lo))
@@ -240,7 +240,7 @@ func (e *uring) register(mem []byte, later bool) error {
 	return err
 }
 
-// registered returns the registered buffer of a transfer. Its memory is registered now, if that was put off.
+// registered returns the registered buffer of a transfer. It registers the memory now, if that was postponed.
 func (e *uring) registered(buf []byte) (index int, ok bool) {
 	index, ok, err := e.memory.use(buf, e.ring.SetBuffer)
 	if err != nil {
@@ -262,14 +262,15 @@ func (e *uring) unregister(mem []byte) error {
 	return err
 }
 
-// Register makes memory from Alloc, or any mapping outside Go's heap, known to the kernel until Unregister or Close, which saves
-// the pinning of its pages at each transfer. It is split into units of 1 GiB counted from its start: a buffer that crosses two
-// units, or lies elsewhere, still works without. It is best effort: where locked memory is limited (or the engine is not io_uring) I/O
-// goes on unregistered, and Reason says so. An error means misuse: empty or overlapping memory, or a closed IO. It must not be called from a Done.
+// Register registers memory from Alloc, or any mapping outside Go's heap, with the kernel until Unregister or Close. That saves pinning its
+// pages for each transfer. Memory is split into units of 1 GiB, counted from its start. Buffers that cross two units, or are in other memory,
+// still work. Registration is best effort: if locked memory is limited (or the engine is not io_uring), I/O continues without it, and Reason
+// reports that. An error means misuse: empty or overlapping memory, or a closed IO. It must not be called from a Done.
 func (io *IO) Register(mem []byte) error { return io.register(mem, false) }
 
-// RegisterOnUse is Register, but pages are pinned, and so taken from the system, when a transfer first uses a part of the memory: 2 to 16 MiB of it, more from 4 GiB on. A buffer that crosses two
-// such parts works without. Where locked memory is limited all of it is registered now, so that Reason says at once what is missing.
+// RegisterOnUse is Register, but pages are pinned, and so allocated, when a transfer first uses a part of the memory: 2 to 16 MiB of it, more
+// from 4 GiB on. A buffer that crosses two such parts works without registration. If locked memory is limited, all memory is registered now, so
+// that Reason reports missing registration at once.
 func (io *IO) RegisterOnUse(mem []byte) error { return io.register(mem, mayLock()) }
 
 func (io *IO) register(mem []byte, later bool) error {
@@ -286,7 +287,7 @@ func (io *IO) register(mem []byte, later bool) error {
 	return nil
 }
 
-// refused notes that the kernel has refused to register memory.
+// refused records that the kernel has refused to register memory.
 func (io *IO) refused(err error) {
 	if errors.Is(err, unix.ENOMEM) || errors.Is(err, unix.EPERM) {
 		io.because("%v (raise the limit of locked memory: ulimit -l)", err)
@@ -296,7 +297,7 @@ func (io *IO) refused(err error) {
 	io.log.Warn("memory is not registered", "error", err)
 }
 
-// mayLock reports whether this process may lock as much memory as it likes.
+// mayLock reports whether this process may lock any amount of memory.
 func mayLock() bool {
 	var limit unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_MEMLOCK, &limit) == nil && limit.Cur == unix.RLIM_INFINITY {

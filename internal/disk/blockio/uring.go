@@ -12,27 +12,27 @@ import (
 	"lcache/iouring"
 )
 
-// uring is the engine on an io_uring. A submitter enters all queued operations, unless another submitter is doing that; one goroutine, the
-// reaper, waits for completions and calls the Dones. What a Done submits goes to the kernel with one system call for the
-// whole batch of completions.
+// uring is the engine on an io_uring. A submitter enters all queued operations, unless another submitter does that already. One goroutine, the
+// reaper, waits for completions and calls the Dones. All operations that the Dones of one batch of completions submit go to the kernel with
+// one system call.
 //
 // Locks: mu comes before backlog.mu, and no Done runs under backlog.mu.
 type uring struct {
 	ops     *backlog
 	log     *slog.Logger
-	refused func(error) // told that memory can't be registered
+	refused func(error) // called when memory can't be registered
 	joined  chan struct{}
 
 	mu      sync.Mutex // guards the fields that follow
 	ring    *iouring.Ring
 	slots   []*Op // by token: operations of the ring
 	free    []uint64
-	decided list // to be ended by the reaper without the kernel
-	tries   int  // in a row, with a busy kernel and nothing in flight
+	decided list // for the reaper to end without the kernel
+	tries   int  // consecutive attempts with a busy kernel and nothing in flight
 	broken  error
-	pause   func() // between those tries
+	pause   func() // between these attempts
 
-	memory // guarded by mu, but for the names
+	memory // guarded by mu, except for the names
 }
 
 const (
@@ -40,7 +40,7 @@ const (
 	busyTries = 1000
 )
 
-// startRing returns a running engine, or the reason why there is none. refused is told of memory that the kernel does not register.
+// startRing returns a running engine, or the reason why there is none. It calls refused if the kernel does not register memory.
 func startRing(ops *backlog, log *slog.Logger, refused func(error)) (*uring, error) {
 	ring, err := iouring.New(int(ways) * ops.depth)
 	if err != nil {
@@ -63,15 +63,15 @@ func (e *uring) name() string { return "io_uring" + e.memory.suffix() }
 
 func (e *uring) close() { <-e.joined }
 
-// kick is called with ops.mu held, which also keeps the ring open: only the end is the reaper's to see, work is for drive.
+// kick is called with ops.mu held, which also keeps the ring open. The reaper handles the end, and drive handles work.
 func (e *uring) kick(ready int) {
 	if ready == 0 {
 		e.ring.Wake()
 	}
 }
 
-// drive gives the kernel all that can be taken. If another goroutine is at it, or the reaper at its Dones, that one looks again when
-// it has unlocked: so no operation is forgotten, and Submit never waits.
+// drive passes all available operations to the kernel. If another goroutine does that, or the reaper runs Dones, that goroutine looks again
+// after it has unlocked. So no operation is forgotten, and Submit never waits.
 func (e *uring) drive() {
 	for e.ops.takeable() && e.mu.TryLock() {
 		e.fill()
@@ -94,8 +94,8 @@ func (e *uring) fill() {
 	}
 }
 
-// push gives an operation's next transfer to the ring. There is always room: no more than depth operations of each way are active, and the ring was made
-// for all of them.
+// push puts an operation's next transfer into the ring. There is always room: at most depth operations of each direction are active, and the
+// ring is sized for all of them.
 func (e *uring) push(op *Op) {
 	if e.broken != nil {
 		op.err = e.broken
@@ -131,9 +131,8 @@ func (e *uring) release(token uint64) *Op {
 	return op
 }
 
-// enter gives the ring's queue to the kernel. A kernel that is busy is asked again by the reaper, at the next completion, or a little later
-// if there is none to come. One that refuses for good gets nothing more; what it has is waited for, since the
-// buffers are its own.
+// enter passes the ring's queue to the kernel. If the kernel is busy, the reaper tries again at the next completion, or a little later if there
+// is none to come. If the kernel refuses permanently, it gets nothing more. Requests that it has are waited for, because it owns their buffers.
 func (e *uring) enter(reaper bool) {
 	err := e.ring.Enter()
 	switch {
@@ -188,7 +187,7 @@ func (e *uring) reap() {
 	e.memory.drop()
 }
 
-// complete takes one completion and calls the Done, or sends the rest of a short transfer after it.
+// complete takes one completion and calls the Done, or submits the rest of a short transfer.
 func (e *uring) complete(token uint64, res int32) {
 	op := e.release(token)
 	var errno unix.Errno
@@ -196,7 +195,7 @@ func (e *uring) complete(token uint64, res int32) {
 		errno, res = unix.Errno(-res), 0
 	}
 	if errno == unix.ECANCELED {
-		errno = unix.EINTR // the thread that submitted has ended since: another does it
+		errno = unix.EINTR // the thread that submitted has ended meanwhile: another one retries
 	}
 	if again, err := op.account(int(res), errno); again {
 		e.push(op)

@@ -1,9 +1,10 @@
-// Package durable replaces files so that a crash leaves the old version or the new one, whole. A [Version] is written under a temporary name in the same directory;
-// Commit makes its bytes durable, renames it over the old file, and syncs the directory. [ReplaceFile] is all of that in one call. A [Trace] is told each step
-// before it is taken: crash tests compute from the steps what a power cut would leave, and fault tests refuse a step.
+// Package durable replaces files so that after a crash the old version or the new one is there, complete. A [Version] is written under a
+// temporary name in the same directory. Commit makes its bytes durable, renames it over the old file, and syncs the directory.
+// [ReplaceFile] does all of that in one call. A [Trace] receives each step before it is taken: crash tests compute from the steps the
+// possible states after a power cut, and fault tests make a step fail.
 //
-// The temporary name is fixed, so that the next attempt removes what a crash left behind. Two writers of one path at a time are therefore not supported;
-// different paths may be replaced concurrently.
+// The temporary name is fixed, so that the next attempt removes the file of a crashed one. So two concurrent writers of one path are not
+// supported. Different paths may be replaced concurrently.
 package durable
 
 import (
@@ -17,13 +18,13 @@ import (
 // ReplaceFile replaces the file at path, or creates it, with the contents b.
 func ReplaceFile(path string, b []byte) error { return Trace(nil).ReplaceFile(path, b) }
 
-// Replace replaces the file at path, or creates it, with the contents that fill writes. If fill fails the old file stays.
+// Replace replaces the file at path, or creates it, with the contents that fill writes. If fill fails, the old file stays.
 func Replace(path string, fill func(v *Version) error) error { return Trace(nil).Replace(path, fill) }
 
 // Rename moves a file within one directory, over any other. The contents must be durable already; when Rename returns nil the name is too.
 func Rename(from, to string) error { return Trace(nil).Rename(from, to) }
 
-// ReplaceFile is the function ReplaceFile with each step told to t.
+// ReplaceFile is the function ReplaceFile with t as the Trace.
 func (t Trace) ReplaceFile(path string, b []byte) error {
 	return t.Replace(path, func(v *Version) error {
 		_, err := v.Write(b)
@@ -31,7 +32,7 @@ func (t Trace) ReplaceFile(path string, b []byte) error {
 	})
 }
 
-// Replace is the function Replace with each step told to t.
+// Replace is the function Replace with t as the Trace.
 func (t Trace) Replace(path string, fill func(v *Version) error) error {
 	v, err := t.Begin(path)
 	if err != nil {
@@ -46,7 +47,7 @@ func (t Trace) Replace(path string, fill func(v *Version) error) error {
 	return v.File.Close()
 }
 
-// Rename is the function Rename with each step told to t.
+// Rename is the function Rename with t as the Trace.
 func (t Trace) Rename(from, to string) error {
 	if err := t.rename(from, to); err != nil {
 		return err

@@ -1,7 +1,7 @@
 package durable
 
-// Trace is told each step towards the disk. It is called before the step; if it returns an error the step is not taken and fails with that
-// error. StepSynced and StepSyncedDir are told after a sync that succeeded. A nil Trace is told nothing.
+// Trace receives each step towards the disk, before it is taken. If it returns an error, the step is not taken and fails with that error. It
+// receives StepSynced and StepSyncedDir after a successful sync. A nil Trace does nothing.
 type Trace func(c Change) error
 
 // Tell calls t, unless t is nil. It is for packages that change files by other means than this one.
@@ -25,10 +25,10 @@ type Change struct {
 type Step uint8
 
 const (
-	StepCreate    Step = iota // an empty file, in the place of any old one
+	StepCreate    Step = iota // an empty file, which replaces any old one
 	StepWrite                 // some bytes of a file
 	StepTruncate              // a file's length, shorter or longer
-	StepSync                  // of a file or a directory, before it is tried
+	StepSync                  // of a file or a directory, before the attempt
 	StepSynced                // a file's bytes are durable
 	StepSyncedDir             // a directory's names are durable
 	StepRename                // to another name in the same directory

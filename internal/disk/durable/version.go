@@ -14,7 +14,7 @@ const suffix = ".new"
 
 // Version is the next version of a file, under a temporary name until Commit. It is not safe for concurrent use.
 type Version struct {
-	File  *os.File // stays open after Commit. What is written through it directly is not told to the Trace
+	File  *os.File // stays open after Commit; the Trace does not receive direct writes to it
 	path  string   // of the file that Commit replaces
 	end   int64    // where the next Write goes
 	trace Trace
@@ -36,7 +36,7 @@ func (t Trace) Begin(path string) (*Version, error) {
 	return &Version{File: f, path: path, trace: t}, nil
 }
 
-// Write writes b behind what earlier calls of Write wrote.
+// Write writes b after the bytes of earlier Writes.
 func (v *Version) Write(b []byte) (int, error) {
 	n, err := v.WriteAt(b, v.end)
 	v.end += int64(n)
@@ -59,7 +59,7 @@ func (v *Version) Reserve(size int64) error {
 	return Reserve(v.File, 0, size)
 }
 
-// Commit makes the version durable and puts it in the place of the file. After an error it is unknown which of the two versions is there.
+// Commit makes the version durable and replaces the file by it. After an error it is unknown which of the two versions is there.
 func (v *Version) Commit() error {
 	name := v.File.Name()
 	if err := v.trace.Tell(Change{Step: StepSync, Path: name}); err != nil {
@@ -74,7 +74,7 @@ func (v *Version) Commit() error {
 	return v.trace.Rename(name, v.path)
 }
 
-// Discard closes the version and removes what lies under its temporary name.
+// Discard closes the version and removes the file at its temporary name.
 func (v *Version) Discard() error {
 	err := v.File.Close()
 	if removed := os.Remove(v.File.Name()); !errors.Is(removed, fs.ErrNotExist) {

@@ -1,8 +1,8 @@
-// Package offheap gives large arrays of plain numbers that Go's garbage collector neither scans nor counts.
+// Package offheap makes large arrays of plain numbers that Go's garbage collector neither scans nor counts.
 //
-// A cache of 14 million samples keeps several numbers for each of them; on Go's heap they would double the heap's target and
-// with it the memory that a limit must leave room for. Make maps zeroed anonymous memory, Free gives it back. The arrays are
-// ordinary slices: nothing checks their lifetime, so the owner frees them only after the last use. Safe for concurrent use.
+// A cache of 14 million samples keeps several numbers for each of them. On Go's heap they would double the heap's target, and with it the
+// memory that a limit must leave free. Make maps zeroed anonymous memory, Free unmaps it. The arrays are ordinary slices: nothing checks
+// their lifetime, so the owner must free them after the last use. All functions may be called concurrently.
 package offheap
 
 import (
@@ -18,16 +18,16 @@ type Number interface {
 	~uint8 | ~uint16 | ~uint32 | ~uint64 | ~int32 | ~int64 | ~float32 | ~float64
 }
 
-// mapped counts bytes that Make returned or Count noted, and that are not given back.
+// mapped counts bytes that Make returned or Count added, and that are not freed.
 var mapped atomic.Int64
 
-// Mapped returns how many bytes are mapped outside the Go heap and not yet given back. Tests compare the number before and after.
+// Mapped returns the bytes that are mapped outside the Go heap and not freed. Tests compare the number before and after.
 func Mapped() int64 { return mapped.Load() }
 
-// Count adds bytes to Mapped, for packages that map memory in another way than Make does; a negative number says that such memory was unmapped.
+// Count adds bytes to Mapped, for packages that map memory without Make. A negative number means that such memory was unmapped.
 func Count(bytes int) { mapped.Add(int64(bytes)) }
 
-// Make returns n zeroed numbers outside the Go heap. Pages are taken from the system when they are first written.
+// Make returns n zeroed numbers outside the Go heap. The kernel allocates pages when they are first written.
 func Make[T Number](n int) ([]T, error) {
 	if n == 0 {
 		return nil, nil
@@ -42,24 +42,24 @@ func Make[T Number](n int) ([]T, error) {
 	return unsafe.Slice((*T)(unsafe.Pointer(&mem[0])), n), nil
 }
 
-// hugeFrom is how large an array is that MakeDense asks huge pages for: several of them, so that what the last one wastes is little.
+// hugeFrom is the smallest array for which MakeDense requests huge pages. It has several of them, so that the unused part of the last one is small.
 const hugeFrom = 16 << 20
 
-// MakeDense is Make for an array of which every part will be used, in any order: a large one gets huge pages, if the kernel has some, because
-// finding a page costs more than reading it. Free frees it.
+// MakeDense is Make for an array that will be used everywhere, in any order. A large one gets huge pages, if the kernel has some, because
+// translating an address costs more than reading it. Free frees it.
 func MakeDense[T Number](n int) ([]T, error) {
 	s, err := Make[T](n)
 	if err != nil || n == 0 {
 		return s, err
 	}
 	if bytes := n * int(unsafe.Sizeof(s[0])); bytes >= hugeFrom {
-		// A kernel without huge pages refuses, and nothing is lost.
+		// A kernel without huge pages returns an error, which does not matter.
 		_ = unix.Madvise(unsafe.Slice((*byte)(unsafe.Pointer(&s[0])), bytes), unix.MADV_HUGEPAGE)
 	}
 	return s, nil
 }
 
-// Grow makes an array from Make longer, or a new one of nil. What is new is zeroed; what was there stays, and is not copied: its pages move. The array that it is given is of no use afterwards, unless there is an error.
+// Grow makes an array from Make longer, or makes a new one if s is nil. New elements are zero. Old elements are not copied: their pages are remapped. Unless there is an error, s must not be used afterwards.
 func Grow[T Number](s []T, n int) ([]T, error) {
 	if cap(s) == 0 {
 		return Make[T](n)
@@ -74,7 +74,7 @@ func Grow[T Number](s []T, n int) ([]T, error) {
 	return unsafe.Slice((*T)(unsafe.Pointer(&mem[0])), n), nil
 }
 
-// Free frees an array from Make; nil is allowed. The slice must be the one that Make gave, not a part of it.
+// Free frees an array from Make; nil is allowed. The slice must be the whole one that Make returned.
 func Free[T Number](s []T) {
 	if cap(s) == 0 {
 		return
