@@ -6,8 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The kernel's side of the contract: linux/io_uring.h, which never changes what it once said. x/sys/unix has the numbers of the
-// three system calls and nothing else of it.
+// The kernel's interface, linux/io_uring.h, which is stable. x/sys/unix has only the numbers of the three system calls.
 
 const (
 	offRings   = 0          // where to map both rings
@@ -101,7 +100,7 @@ func sysSetup(entries uint32, p *params) (int, unix.Errno) {
 	return int(fd), errno
 }
 
-// sysEnter goes through Syscall6, not its raw form: it may take long, and the scheduler must know.
+// sysEnter uses Syscall6, not its raw form: the call may take long, and the scheduler must know.
 func sysEnter(fd int, submit uint32) (int, unix.Errno) {
 	n, _, errno := unix.Syscall6(unix.SYS_IO_URING_ENTER, uintptr(fd), uintptr(submit), 0, 0, 0, 0)
 	return int(n), errno

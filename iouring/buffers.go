@@ -16,8 +16,8 @@ func (r *Ring) ReserveBuffers(n int) error {
 	return nil
 }
 
-// SetBuffer pins mem (1 byte to 1 GiB, outside Go's heap) as registered buffer i, or empties i if mem is nil. Requests in flight keep what they
-// began with. ENOMEM and EPERM mean that the limit of locked memory is too small.
+// SetBuffer pins mem (1 byte to 1 GiB, outside Go's heap) as registered buffer i, or empties i if mem is nil. Requests in flight keep the old
+// buffer. ENOMEM and EPERM mean that the limit of locked memory is too small.
 func (r *Ring) SetBuffer(i int, mem []byte) error {
 	vec := &r.vec // not on the stack, which may move between here and the system call
 	*vec = unix.Iovec{}

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrBusy means that the kernel takes no request just now: it lacks memory for one, or wants completions reaped first.
+// ErrBusy means that the kernel takes no request now: it has no memory for one, or completions must be reaped first.
 var ErrBusy = errors.New("io_uring: the kernel takes no more requests now")
 
 // Request is one transfer, fsync or no-op.
@@ -18,15 +18,15 @@ type Request struct {
 	Op     Opcode
 	FD     int
 	Offset int64  // in the file
-	Buf    []byte // must stay where it is until the completion; of more than 1 GiB the first GiB is transferred
-	Index  int    // of the registered buffer that Buf lies in, for ReadFixed and WriteFixed
-	Token  uint64 // comes back with the completion
+	Buf    []byte // must not move until the completion; if it has more than 1 GiB, the first GiB is transferred
+	Index  int    // of the registered buffer that contains Buf, for ReadFixed and WriteFixed
+	Token  uint64 // returned with the completion
 }
 
-// Push queues a request; Enter gives it to the kernel. False means that there is no room: enter and reap first. From here to the
-// completion Buf is the kernel's, and the caller must keep it reachable.
+// Push queues a request; Enter passes it to the kernel. It returns false if there is no room: enter and reap first. Until the completion Buf
+// belongs to the kernel, and the caller must keep it reachable.
 func (r *Ring) Push(q Request) bool {
-	// The second rule is why no completion is ever without a place.
+	// The second limit guarantees a place for every completion.
 	if r.Queued() >= len(r.sqes) || r.inFlight >= len(r.cqes) {
 		return false
 	}
@@ -46,22 +46,22 @@ func (r *Ring) Push(q Request) bool {
 	return true
 }
 
-// Wait parks the calling goroutine, without a thread, until there may be something to reap: a completion has arrived since the last Wait,
-// or Wake was called. It also returns when the ring is closed.
+// Wait parks the calling goroutine, without a thread, until there may be something to reap: a completion has arrived since the last Wait, or
+// Wake was called. It also returns when the ring is closed.
 func (r *Ring) Wait() {
 	var count [8]byte
-	_, _ = r.event.Read(count[:]) // an error is the close
+	_, _ = r.event.Read(count[:]) // an error means that the ring is closed
 }
 
-// Wake lets a Wait return, this one or the next.
+// Wake makes a Wait return, this one or the next.
 func (r *Ring) Wake() {
 	var one [8]byte
 	binary.NativeEndian.PutUint64(one[:], 1)
-	_, _ = r.event.Write(one[:]) // an error is the close
+	_, _ = r.event.Write(one[:]) // an error means that the ring is closed
 }
 
-// Enter gives the pushed requests to the kernel and does not wait. After an error, requests that the kernel did not take are still queued: with ErrBusy
-// enter again after the next completion, or after a while if nothing is in flight; with another, Retract takes it back.
+// Enter passes the pushed requests to the kernel and does not wait. After an error, requests that the kernel did not take stay queued. After
+// ErrBusy, enter again after the next completion, or after a while if nothing is in flight. After another error, Retract removes them.
 func (r *Ring) Enter() error {
 	atomic.StoreUint32(r.sqTail, r.tail)
 	for {
@@ -70,7 +70,7 @@ func (r *Ring) Enter() error {
 			return nil
 		}
 		switch _, errno := r.enter(uint32(queued)); errno {
-		case 0, unix.EINTR: // perhaps not all was taken: look again
+		case 0, unix.EINTR: // some requests may be left: look again
 		case unix.EAGAIN, unix.EBUSY:
 			return ErrBusy
 		default:
@@ -79,11 +79,11 @@ func (r *Ring) Enter() error {
 	}
 }
 
-// Queued returns how many requests were pushed that the kernel has not taken.
+// Queued returns the number of pushed requests that the kernel has not taken.
 func (r *Ring) Queued() int { return int(r.tail - atomic.LoadUint32(r.sqHead)) }
 
-// Interpose puts f between the ring and the kernel, for tests: f gets the number of requests to submit, may ask the kernel with
-// it or a smaller one, and answers as the kernel would, with a count or an error number.
+// Interpose puts f between the ring and the kernel, for tests. f gets the number of requests to submit, may call the kernel with that or a
+// smaller number, and returns a count or an error number as the kernel would.
 func (r *Ring) Interpose(f func(submit uint32, kernel func(uint32) (int, unix.Errno)) (int, unix.Errno)) {
 	r.enter = func(submit uint32) (int, unix.Errno) { return f(submit, r.kernel) }
 }
@@ -95,21 +95,21 @@ func (r *Ring) Retract(f func(token uint64)) {
 	head := atomic.LoadUint32(r.sqHead)
 	from := r.tail
 	r.tail = head
-	atomic.StoreUint32(r.sqTail, head) // allowed: without a polling thread the kernel looks at it only inside Enter
+	atomic.StoreUint32(r.sqTail, head) // allowed, because without a polling thread the kernel reads it only inside Enter
 	for i := head; i != from; i++ {
 		r.inFlight--
 		f(r.sqes[i&r.sqMask].token)
 	}
 }
 
-// Reap calls f for each completion that has arrived: res is a count of bytes, or an error number, negated. With the call the request's
-// buffer is the caller's again. f may push. It returns how often f was called.
+// Reap calls f for each completion that has arrived: res is a number of bytes, or a negated error number. From the call on, the request's
+// buffer belongs to the caller again. f may push. Reap returns the number of calls.
 func (r *Ring) Reap(f func(token uint64, res int32)) int {
 	n := 0
-	for atomic.LoadUint32(r.cqTail) != *r.cqHead { // the head is written by us alone
+	for atomic.LoadUint32(r.cqTail) != *r.cqHead { // only we write the head
 		head := *r.cqHead
 		e := r.cqes[head&r.cqMask]
-		atomic.StoreUint32(r.cqHead, head+1) // the entry was copied: its place is the kernel's again
+		atomic.StoreUint32(r.cqHead, head+1) // the entry was copied, so the kernel may reuse it
 		r.inFlight--
 		n++
 		f(e.token, e.res)

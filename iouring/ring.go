@@ -1,12 +1,12 @@
 // Package iouring drives one io_uring of the Linux kernel: a queue of requests, a queue of completions.
 //
-// It hides the set-up, the shared memory of both queues with its ordering, and what the kernel may answer while it takes requests. A
-// Ring takes a Request with Push, gives it to the kernel with Enter and hands out completions with Reap. It knows reads, writes (also with
-// registered buffers), fsync and no-op, never sizes or meanings; it has no polling kernel thread and never drops a completion.
+// It hides the setup, the shared memory of both queues with its ordering, and the kernel's possible answers while it takes requests. A Ring
+// takes a Request with Push, passes it to the kernel with Enter and returns completions with Reap. It supports reads and writes (also with
+// registered buffers), fsync and no-op. It uses no polling kernel thread and never drops a completion.
 //
-// A Ring must be used under a lock of its caller; only Wait and Wake may be called without the lock. Submitters enter the kernel
-// themselves, without waiting there; one goroutine, in Wait, is parked in Go's network poller on an eventfd that the kernel signals
-// with each completion. Why so is said at type Ring.
+// The caller must hold a lock while it uses a Ring, except for Wait and Wake. Submitters enter the kernel themselves, without waiting there.
+// One goroutine, in Wait, is parked in Go's network poller on an eventfd that the kernel signals with each completion. The comment of type
+// Ring has the reasons.
 package iouring
 
 import (
@@ -18,8 +18,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// UnavailableError says that this machine, container or kernel gives no usable io_uring: EPERM (seccomp, or
-// kernel.io_uring_disabled), ENOSYS (not compiled in, or too old), ENOMEM (locked memory, before Linux 5.12) or EINVAL.
+// UnavailableError means that this machine, container or kernel has no usable io_uring: EPERM (seccomp, or kernel.io_uring_disabled), ENOSYS
+// (not compiled in, or too old), ENOMEM (locked memory, before Linux 5.12) or EINVAL.
 type UnavailableError struct {
 	What string
 	Err  unix.Errno
@@ -38,27 +38,27 @@ func (e *UnavailableError) Error() string {
 
 func (e *UnavailableError) Unwrap() error { return e.Err }
 
-// Ring is one io_uring. Its zero value is of no use; New makes one.
+// Ring is one io_uring. Its zero value is useless; New makes one.
 //
-// No thread owns the ring. The alternative, a goroutine locked to its thread that submits for all and sleeps in io_uring_enter, was
-// built and measured first: on two CPUs, 1 MiB reads at depth 16 hashed by two workers ran at 1.57 GB/s with it, at
-// 1.85 GB/s with this, at 1.81 GB/s with a pool of preads; a 4 KiB read that a goroutine waits for took 155 µs instead of 35 µs
-// when one CPU was busy. A thread that comes back from a long system call queues for a processor of Go's scheduler, once to
-// submit and once to complete, and what it made runnable waits on the processor that it takes into the kernel.
+// No thread owns the ring. The alternative was built and measured first: a goroutine, locked to its thread, that submits for all and sleeps
+// in io_uring_enter. On two CPUs, 1 MiB reads at depth 16 hashed by two workers ran at 1.57 GB/s with it, at 1.85 GB/s with this design,
+// and at 1.81 GB/s with a pool of preads. A 4 KiB read that a goroutine waits for took 155 µs instead of 35 µs when one CPU was busy. The
+// reason: a thread that returns from a long system call queues for a processor of Go's scheduler, once to submit and once to complete, and
+// the goroutines that it made runnable wait on the processor that it takes into the kernel.
 //
 // The price: the kernel ends a completion on the thread that submitted. It interrupts that thread for it, running or asleep, but not in an
-// uninterruptible wait, as in a read of a hung network file system: what that thread submitted just before then
-// completes late, though never wrongly. So fsync goes through the ring too, and a goroutine whose reads of
-// foreign files may hang is best locked to a thread of its own.
+// uninterruptible wait, such as a read of a hung network file system. Requests that this thread submitted just before then complete late,
+// though never wrongly. So fsync also goes through the ring, and a goroutine whose reads of other files may hang should be locked to a
+// thread of its own.
 type Ring struct {
 	fd int
 
 	queues, entries []byte // mappings: both rings, and the submission entries
 
-	sqHead, sqTail *uint32 // shared: the kernel moves the head, we the tail
+	sqHead, sqTail *uint32 // shared: the kernel moves the head, we move the tail
 	sqMask         uint32
 	sqes           []sqe
-	tail           uint32 // ours; the shared one follows in Enter
+	tail           uint32 // ours; Enter copies it to the shared one
 
 	cqHead, cqTail *uint32 // shared: we move the head, the kernel the tail
 	cqMask         uint32
@@ -107,7 +107,7 @@ func (r *Ring) setUp(entries uint32) error {
 	if errno := sysRegister(r.fd, registerEventfd, unsafe.Pointer(&fd), 1); errno != 0 {
 		return &UnavailableError{What: "io_uring_register", Err: errno}
 	}
-	if _, errno := r.kernel(0); errno != 0 { // a seccomp profile may refuse each call of its own
+	if _, errno := r.kernel(0); errno != 0 { // a seccomp profile may block single calls
 		return &UnavailableError{What: "io_uring_enter", Err: errno}
 	}
 	return nil
@@ -138,17 +138,17 @@ func (r *Ring) mapQueues(p *params) error {
 	r.cqes = unsafe.Slice((*cqe)(unsafe.Pointer(&r.queues[p.cq.cqes])), p.cqEntries)
 	array := unsafe.Slice(word(p.sq.array), p.sqEntries)
 	for i := range array {
-		array[i] = uint32(i) // entries are used in turn: the indirection is never needed
+		array[i] = uint32(i) // entries are used in turn, so the indirection is never needed
 	}
 	r.tail = *r.sqTail
 	return nil
 }
 
-// InFlight returns how many requests were pushed and not yet reaped: those whose buffers are not the caller's.
+// InFlight returns the number of requests that were pushed and not reaped: their buffers do not belong to the caller.
 func (r *Ring) InFlight() int { return r.inFlight }
 
 // Close waits for all requests that the kernel has, drops their completions and the requests that were not entered, and frees the ring. No
-// Wait and no Wake may run or come later.
+// Wait and no Wake may run during or after Close.
 func (r *Ring) Close() error {
 	r.Retract(func(uint64) {})
 	for r.Reap(func(uint64, int32) {}); r.inFlight > 0; r.Reap(func(uint64, int32) {}) {
