@@ -58,7 +58,7 @@ func (l *Logfile) checkSample(seg int, index sample.Index, n int) error {
 	case n != int(l.s.sizes[index]):
 		return fmt.Errorf("%d bytes, the manifest says %d", n, l.s.sizes[index])
 	case n == 0:
-		return fmt.Errorf("a sample without bytes has no place in a log")
+		return fmt.Errorf("an empty sample is not stored in a log")
 	}
 	return nil
 }

@@ -7,7 +7,7 @@ import (
 	"lcache/sample"
 )
 
-var errNoPlace = errors.New("no place of the arena is free")
+var errNoPlace = errors.New("no arena block is free")
 
 // blockWrite is the write of a full block. Each buffer has one, and both are in use at the same time.
 type blockWrite struct {

@@ -14,7 +14,7 @@ import (
 )
 
 // ErrAside is the class of errors of reads from a quarantined device: the bytes may be readable again later.
-var ErrAside = errors.New("device is put aside")
+var ErrAside = errors.New("device is quarantined")
 
 // States of a device.
 const (
@@ -157,7 +157,7 @@ func (s *Store) openDevices(broken []error) error {
 		errs = append(errs, err)
 		d.read.put(s.now(), err)
 		d.write.put(s.now(), err)
-		s.log.Error("a directory of the cache can't be used: what lay there is read from the source again", "dir", dir, "err", err)
+		s.log.Error("a directory of the cache can't be used: its samples are read from the source again", "dir", dir, "err", err)
 	}
 	if len(errs) == len(s.dirs) {
 		return errors.Join(errs...)
@@ -247,9 +247,9 @@ func (s *Store) ended(d *device, write bool, err error) {
 func (s *Store) wentAside(d *device, write bool, why string) {
 	_, _, _, err := d.direction(write).report()
 	if write {
-		s.log.Error("device put aside: no new blocks are written there", "dir", d.dir, "why", why, "err", err)
+		s.log.Error("device quarantined: no new blocks are written to it", "dir", d.dir, "why", why, "err", err)
 	} else {
-		s.log.Error("device put aside: what lies there is read from the source", "dir", d.dir, "why", why, "err", err)
+		s.log.Error("device quarantined: its samples are read from the source", "dir", d.dir, "why", why, "err", err)
 	}
 	s.updatePlacing(d)
 	s.asides.tell()

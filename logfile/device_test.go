@@ -274,7 +274,7 @@ func TestSlowDeviceHoldsUpNobody(t *testing.T) {
 	b.close()
 }
 
-// Reads that hang end when their device is put aside, and later ones at once. The buffer is the device's until it answers.
+// Reads that hang end when their device is quarantined, and later ones at once. The buffer is the device's until it answers.
 func TestHungReadsEndTogether(t *testing.T) {
 	const n = 20
 	b := deviceBed(t, n)

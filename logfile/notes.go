@@ -44,7 +44,7 @@ func (s *Store) notePlaces(ctx context.Context) (n int, err error) {
 			s.stats.journalErrors.Add(1)
 		}
 		if err != nil && !s.unnoted { // log it once, not for each group of blocks
-			s.log.Warn("places can't be noted: after a kill, samples that were written over are found by their checksums", "err", err)
+			s.log.Warn("table of places not written: after a kill, overwritten samples are detected by their checksums", "err", err)
 		}
 		s.unnoted = err != nil
 		s.noteFrom.Store(0)

@@ -101,7 +101,7 @@ func TestPlacesNotNoted(t *testing.T) {
 	}
 	b.all(b.s)
 	b.close()
-	if n := strings.Count(said.String(), "places can't be noted"); n != 1 {
+	if n := strings.Count(said.String(), "table of places not written"); n != 1 {
 		t.Errorf("%d warnings, want one", n)
 	}
 	b.open()

@@ -37,10 +37,10 @@ func (s *Store) probe(d *device) {
 	d.write.probed(now, writeErr)
 	d.read.probed(now, readErr)
 	if s.updatePlacing(d) {
-		s.log.Info("device stays aside", "dir", d.dir, "err", writeErr)
+		s.log.Info("device stays quarantined", "dir", d.dir, "err", writeErr)
 		return
 	}
-	s.log.Warn("device taken back", "dir", d.dir)
+	s.log.Warn("device works again: quarantine ended", "dir", d.dir)
 }
 
 // tryFile tests reading and writing of a file.

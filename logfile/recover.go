@@ -34,7 +34,7 @@ func (s *Store) recover() error {
 	var found []*recovery
 	claimed, err := s.table.read(s.readOnly) // newest generation that was written to a place, or will be
 	if err != nil {
-		s.log.Warn("table of places not read: what was overwritten just before a kill is found by checksums", "err", err)
+		s.log.Warn("table of places not read: samples overwritten just before a kill are detected by their checksums", "err", err)
 	}
 	for half := range logs {
 		r, err := s.openJournal(half)
@@ -90,7 +90,7 @@ func (s *Store) openJournal(half int) (r *recovery, err error) {
 			return nil, err
 		}
 		r.writable = false
-		s.log.Warn("journal can't be written: what is appended will not survive a restart", "half", half)
+		s.log.Warn("journal can't be written: new blocks are lost at the next restart", "half", half)
 	}
 	if r.head, r.gen, err = readHeader(r.f, s.format.seed()); err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: %w", path, err), r.f.Close())
@@ -112,13 +112,13 @@ func (s *Store) ofOlder(print sample.Fingerprint) (to []sample.Index, err error)
 		o, err = s.older(print)
 	}
 	if err == nil && o == nil {
-		err = errors.New("nothing is known of that")
+		err = errors.New("that manifest is unknown")
 	}
 	if err == nil {
 		to, err = s.translate(o)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("it is of manifest %s, this one is %s: %w", print.Short(), s.print.Short(), err)
+		return nil, fmt.Errorf("it belongs to manifest %s, this one is %s: %w", print.Short(), s.print.Short(), err)
 	}
 	return to, nil
 }

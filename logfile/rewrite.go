@@ -38,10 +38,10 @@ func (p *Packages) rewriteJournal() {
 	s := p.log.s
 	if err := p.rewriteLocked(); err != nil && !errors.Is(err, errEnding) {
 		s.stats.journalErrors.Add(1)
-		s.log.Warn("journal of packages is not made shorter", "err", err)
+		s.log.Warn("journal of packages not rewritten", "err", err)
 		p.tryAt = j.off + slack/4
 		if length > live*5/2+2*slack {
-			s.log.Error("journal of packages has no room: what is packed from now on will not survive a restart")
+			s.log.Error("journal of packages is full: samples packed from now on are lost at the next restart")
 			_ = j.closeLocked()
 		}
 		return

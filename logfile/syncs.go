@@ -150,7 +150,7 @@ func (s *Store) syncFailed(err error, concerned ...*Logfile) {
 		return
 	}
 	s.stats.syncErrors.Add(1)
-	s.log.Error("sync: what was written since the last one may not survive a power cut", "err", err)
+	s.log.Error("sync failed: data written since the last sync may not survive a power cut", "err", err)
 	for _, l := range concerned {
 		l.journal.fail(err)
 	}

@@ -160,13 +160,13 @@ func (p *Pass) dropped(index sample.Index, err error) {
 	switch {
 	case errors.Is(err, compress.ErrRoom): // a property of the dataset
 		p.full.Do(func() {
-			p.o.Logger.Warn("the data compresses less than expected: samples that the log has no room for are read from the source in every epoch")
+			p.o.Logger.Warn("the data compresses less than expected: samples without room in the log are read from the source in every epoch")
 		})
 	case errors.Is(err, errNoRoom):
 		p.room.full.Do(func() {
-			p.o.Logger.Warn("samples from the source find no room in the next epoch's log and will be read from the source again", "error", err)
+			p.o.Logger.Warn("no room in the next epoch's log: these samples will be read from the source again", "error", err)
 		})
 	default:
-		p.o.Logger.Warn("a sample is not in the next epoch's log and will be read from the source", "sample", index, "error", err)
+		p.o.Logger.Warn("sample not written to the next epoch's log; it will be read from the source", "sample", index, "error", err)
 	}
 }

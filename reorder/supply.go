@@ -178,5 +178,5 @@ func (p *Pass) skipped(l *load, index sample.Index, err error) {
 	if l.target != nil {
 		p.forget(l, index)
 	}
-	p.o.Logger.Warn("a sample could not be read ahead", "sample", index, "error", err)
+	p.o.Logger.Warn("sample not loaded; a request reads it by index", "sample", index, "error", err)
 }

@@ -126,9 +126,9 @@ func (d *Deliver) holder() string {
 		}
 	}
 	if most == 0 {
-		return "no process holds any of it: other requests, or reads that the disk has not answered, do"
+		return "no client holds leases of it: other requests, or reads in flight, use it"
 	}
-	return fmt.Sprintf("process %d holds %d bytes of it in batches that it has not released", pid, most)
+	return fmt.Sprintf("process %d holds %d bytes of it in unreleased batches", pid, most)
 }
 
 // Connected reports whether any client is attached.

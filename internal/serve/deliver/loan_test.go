@@ -264,7 +264,7 @@ func TestWhoHoldsTheRoom(t *testing.T) {
 		t.Fatal("no room to begin with")
 	}
 	_, err := c.Get(t.Context(), []sample.Index{7}, nil)
-	if err == nil || !strings.Contains(err.Error(), "no process holds any of it") {
+	if err == nil || !strings.Contains(err.Error(), "no client holds leases of it") {
 		t.Errorf("got %v", err)
 	}
 	b.Staging.Drop(x)

@@ -259,7 +259,7 @@ func (f *Fetcher) one(ctx context.Context, index sample.Index, buf []byte, req *
 			return Got{Data: data, From: s.from}, err
 		}
 	}
-	return Got{}, fmt.Errorf("nobody supplies sample %d", index)
+	return Got{}, fmt.Errorf("no supplier has sample %d", index)
 }
 
 func (f *Fetcher) fromMemory(_ context.Context, index sample.Index, buf []byte, _ *request) ([]byte, bool, error) {

@@ -37,7 +37,7 @@ func newPackedMemory(limit int64) *packedMemory {
 func (m *packedMemory) take(ctx context.Context, n int) ([]byte, error) {
 	size := max(n, keptBytes)
 	if int64(size) > m.limit {
-		return nil, fmt.Errorf("%d bytes are more than all of it, %d", size, m.limit)
+		return nil, fmt.Errorf("%d bytes exceed the decompression buffers of %d bytes", size, m.limit)
 	}
 	if err := m.sem.Acquire(ctx, int64(size)); err != nil {
 		return nil, err
@@ -96,7 +96,7 @@ func (f *Fetcher) readPacked(ctx context.Context, lf *logfile.Logfile, seg int, 
 	defer cancel()
 	n := f.o.Form.Length(index)
 	if n == 0 {
-		return nil, fmt.Errorf("sample %d: its stored length is not known: %w", index, logfile.ErrHole)
+		return nil, fmt.Errorf("sample %d: its compressed length is unknown: %w", index, logfile.ErrHole)
 	}
 	buf, err := f.packed.take(mine, logfile.Span(off, n))
 	if err != nil {

@@ -54,7 +54,7 @@ func (f *Fetcher) Room(ctx context.Context, need int64) (*staging.Extent, error)
 	}
 	x, err := f.inTurn(ctx, staging.Side, need)
 	if err != nil {
-		err = fmt.Errorf("%w: %d bytes of %d are taken, the largest piece that is free has %d, and %d are needed: %w",
+		err = fmt.Errorf("%w: %d of %d bytes are in use, the largest free piece has %d, and %d are needed: %w",
 			ErrNoRoom, f.o.Staging.SideUsed(), f.o.Staging.SideBytes(), f.o.Staging.SideLargest(), need, err)
 	}
 	return x, err
@@ -136,7 +136,7 @@ func (f *Fetcher) tryRoomTogether(need int) (*staging.Extent, bool) {
 func (f *Fetcher) SpareRoom(ctx context.Context) (*staging.Extent, error) {
 	x, err := f.inTurn(ctx, staging.Spare, f.o.Staging.SpareBytes())
 	if err != nil {
-		err = fmt.Errorf("%w: others use the spare part: %w", ErrNoRoom, err)
+		err = fmt.Errorf("%w: other requests use the spare part: %w", ErrNoRoom, err)
 	}
 	return x, err
 }

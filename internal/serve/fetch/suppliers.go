@@ -99,7 +99,7 @@ func (f *Fetcher) Bad(index sample.Index, loc metaindex.Loc, half int, err error
 		return
 	}
 	if err != nil {
-		f.o.Logger.Warn("a sample can't be read from the log; it is read from the source again", "sample", index, "error", err)
+		f.o.Logger.Warn("sample can't be read from the log; it is read from the source again", "sample", index, "error", err)
 		return
 	}
 	if f.o.Recovered(half) {
@@ -107,7 +107,7 @@ func (f *Fetcher) Bad(index sample.Index, loc metaindex.Loc, half int, err error
 		return
 	}
 	f.Stats.CorruptSamples.Add(1)
-	f.o.Logger.Warn("a sample in the log is not what was written; it is read from the source again", "sample", index)
+	f.o.Logger.Warn("sample in the log is corrupt; it is read from the source again", "sample", index)
 }
 
 // Source reads a sample from the source into dst, which has its size, and verifies or records its checksum. After a timeout, late is

@@ -29,7 +29,7 @@ func (c *Cache) OpenInodes(create bool) (made bool) {
 		if c.Inodes, err = sample.OpenInodes(path, c.Manifest.Fingerprint(), n); err == nil {
 			return false
 		}
-		c.Logger.Info("which files the samples were read from is not known: it is learnt again", "error", err)
+		c.Logger.Info("inodes of the samples are unknown; they are learnt again", "error", err)
 	}
 	if !create {
 		return false
@@ -45,7 +45,7 @@ func (c *Cache) OpenInodes(create bool) (made bool) {
 		c.Inodes, err = sample.OpenInodes(path, c.Manifest.Fingerprint(), n)
 	}
 	if err != nil {
-		c.Logger.Info("files that take the place of others of the same size and time are not noticed", "reason", err)
+		c.Logger.Info("files replaced by others of the same size and time will not be detected", "reason", err)
 	}
 	return err == nil
 }
@@ -120,7 +120,7 @@ func (c *Cache) carryInodes(from *sample.Manifest, to []sample.Index) {
 		err = durable.Rename(next, path)
 	}
 	if err != nil {
-		c.Logger.Info("which files the samples were read from is not known any longer", "error", err)
+		c.Logger.Info("inodes of the samples were dropped", "error", err)
 	}
 }
 

@@ -48,7 +48,7 @@ func (c *Cache) Begin(half int, line *chunker.Line, o *schedule.Order, epoch uin
 	}
 	key, err := c.noteLine(half, line, o)
 	if err != nil {
-		c.Logger.Warn("a server that starts again reads this log by place: its line can't be written down", "error", err)
+		c.Logger.Warn("the epoch layout can't be written: a restarted server will use random reads for this log", "error", err)
 	}
 	h := logfile.Header{Fingerprint: c.Manifest.Fingerprint(), Key: key, Epoch: epoch, Segments: uint32(line.Segments()),
 		SegmentBlocks: uint32(c.Sizing.Segment/c.Sizing.Block) + 1, Align: uint32(c.Format.Align), Block: uint32(c.Format.Block)}

@@ -22,7 +22,7 @@ func (c *Cache) readSums(path string) (err error) {
 	if !isUseless(err) {
 		return err
 	}
-	c.Logger.Warn("the checksums are of no use: nothing that the log holds can be compared with one", "error", err)
+	c.Logger.Warn("the checksums are unusable: no sample in the log can be verified", "error", err)
 	c.Sums, err = sample.BlankSums(c.Manifest.Len())
 	return err
 }
@@ -37,7 +37,7 @@ func (c *Cache) readLengths(path string) ([]uint32, error) {
 	var err error
 	c.Lengths, err = sample.ReadLengths(path, c.Manifest.Fingerprint(), c.Manifest.Sizes())
 	if isUseless(err) {
-		c.Logger.Warn("the stored lengths are of no use: nothing that the log holds can be found", "error", err)
+		c.Logger.Warn("the compressed lengths are unusable: no sample in the log can be found", "error", err)
 		c.Lengths, err = sample.BlankLengths(c.Manifest.Sizes())
 	}
 	if err != nil {

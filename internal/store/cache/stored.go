@@ -54,7 +54,7 @@ func (c *Cache) openLengths() ([]uint32, error) {
 	var err error
 	c.Lengths, err = sample.OpenLengths(path, c.Manifest.Fingerprint(), c.Manifest.Sizes())
 	if errors.Is(err, sample.ErrCorrupt) || errors.Is(err, sample.ErrOtherManifest) {
-		c.Logger.Warn("the stored lengths are damaged; what the log holds is read from the source again", "error", err)
+		c.Logger.Warn("the compressed lengths are damaged; all samples are read from the source again", "error", err)
 		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, err
 		}

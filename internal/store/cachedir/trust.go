@@ -29,7 +29,7 @@ func CheckTrust(dir string) error {
 func WarnOfFolders(log *slog.Logger, dirs []string) {
 	for _, dir := range dirs {
 		if folder := trust.OpenFolder(dir); folder != "" {
-			log.Warn("every user can put another directory in the place of the cache: run chmod +t on this folder, or give another --cache", "folder", folder, "cache", dir)
+			log.Warn("every user can replace the cache's directory: run chmod +t on this folder, or give another --cache", "folder", folder, "cache", dir)
 			return
 		}
 	}

@@ -118,7 +118,7 @@ func (m *Mover) Aim(l *reorder.EpochLog) error {
 
 // GiveUp drops a Logfile whose order this job does not have. Samples that only this Logfile has become misses.
 func (m *Mover) GiveUp(l *logfile.Logfile) error {
-	m.Cache.Logger.Info("the log was being sorted for an order that this job does not have; what only that one holds is read from the source again")
+	m.Cache.Logger.Info("the log was being sorted for an order that this job does not have; samples that are only there are read from the source again")
 	half := l.Half()
 	for i := range m.Cache.Manifest.Len() {
 		if loc := m.Cache.Locations.Get(sample.Index(i)); m.Cache.Locations.In(sample.Index(i), half) {
