@@ -14,14 +14,14 @@ import (
 	"lcache/internal/disk/offheap"
 )
 
-// target is what a manifest is written to: a file, or memory.
+// target is the file or memory that a manifest is written to.
 type target interface {
 	io.Writer
 	io.WriterAt
 }
 
-// encoder writes sections one after the other. It holds one buffer, so that a manifest of any size is written in little memory.
-// The first error stays and makes the rest do nothing.
+// encoder writes sections one after the other. It has one buffer, so a manifest of any size is written with little memory. After the
+// first error it does nothing.
 type encoder struct {
 	f     target
 	buf   []byte
@@ -52,7 +52,7 @@ func (e *encoder) flush() {
 	e.buf = e.buf[:0]
 }
 
-// section pads to where the next one begins, lets body write it, and adds it to the table.
+// section pads to the start of the next section, calls body to write it, and adds it to the table.
 func (e *encoder) section(id uint32, body func()) {
 	e.buf = append(e.buf, make([]byte, alignUp(e.at)-e.at)...)
 	e.flush()
@@ -73,7 +73,7 @@ func (e *encoder) strings(list []string) {
 	}
 }
 
-// encode writes a whole manifest to f, which is empty, and gives its fingerprint. The entries have passed check.
+// encode writes a whole manifest to the empty f, and returns its fingerprint. The entries have passed check.
 func encode(f target, classes []string, entries Listing) (Fingerprint, error) {
 	sections := 7
 	exts, parts := extensions(entries)
@@ -86,7 +86,7 @@ func encode(f target, classes []string, entries Listing) (Fingerprint, error) {
 		sections++
 	}
 	e := &encoder{f: f, sum: xxh3.New()}
-	e.buf = make([]byte, headerSize(sections), spillSize+MaxName) // its place; it is written last
+	e.buf = make([]byte, headerSize(sections), spillSize+MaxName) // room for the header, which is written last
 	e.flush()
 	h := header{version: version, samples: uint64(entries.Len()), classes: uint64(len(classes))}
 	e.section(secSizes, func() {
@@ -185,7 +185,7 @@ func extensions(entries Listing) (exts []string, parts uint64) {
 	return exts, parts
 }
 
-// check refuses a listing that a manifest can't hold.
+// check returns an error for a listing that a manifest can't hold.
 func check(classes []string, entries Listing) error {
 	if uint64(entries.Len()) > MaxSamples {
 		return fmt.Errorf("%w: %d samples, a manifest holds at most %d: split the dataset", ErrEntry, entries.Len(), uint64(MaxSamples))
@@ -237,9 +237,9 @@ func (e *Entry) check() error {
 	return nil
 }
 
-// checkUnique finds a name that occurs twice, by the same index over hashes that a look-up uses.
+// checkUnique finds a name that occurs twice, with the same hash index as a look-up.
 func checkUnique(entries Listing) error {
-	hashes, err := offheap.Make[uint64](entries.Len()) // beside a listing of many millions no garbage should lie
+	hashes, err := offheap.Make[uint64](entries.Len()) // outside Go's heap: the listing may already have many millions of entries
 	if err != nil {
 		return err
 	}
@@ -285,5 +285,5 @@ func checkUnique(entries Listing) error {
 	return nil
 }
 
-// mostCrowd is how many names one bucket of the index may have, about eight on average. A look-up goes through a bucket, so without this bound the time for all of them could grow with the square of their number.
+// mostCrowd is the maximum number of names in one bucket of the index; the mean is about eight. A look-up scans a bucket, so without this bound the time for all look-ups could grow with the square of the number of names.
 const mostCrowd = 256

@@ -47,21 +47,21 @@ import (
 // strings: a u32 length for each, then their bytes back to back. The count is known from elsewhere (classes: fixed part)
 // or from the section itself (exts: first a u32 count).
 //
-// Why so: the columns are used where they lie, mapped, hence fixed widths and alignment. A reader verifies sections 1 to 9
-// at open (24 bytes a sample: 0.05 s for 14 M) and leaves the names, which are most of the file, on disk: a name proves
-// itself by its hash, which is in a verified section. The fingerprint is the xxh3-128 of header and table; the table holds
-// the sums of all sections, and padding is zero, so it stands for every byte of the file without reading them all.
-// A listing is written in one way only, so equal listings have equal fingerprints on every machine.
+// Reasons: the columns are used in place, mapped, hence fixed widths and alignment. A reader verifies sections 1 to 9 at open (24 bytes a
+// sample: 0.05 s for 14 M). It leaves the names, which are most of the file, on disk: a name is verified by its hash, which is in a verified
+// section. The fingerprint is the xxh3-128 of header and table. The table has the checksums of all sections, and padding is zero, so the
+// fingerprint covers every byte of the file without reading them all. A listing has only one encoding, so equal listings have equal
+// fingerprints on every machine.
 const (
 	manifestMagic = "lcachemf"
 	versionPlain  = 1
-	versionShards = 2 // the samples lie in shards
+	versionShards = 2 // the samples are in shards
 
 	fixedSize    = 64
 	rowSize      = 40
 	sumSize      = 8
 	sectionAlign = 64
-	maxSections  = 16 // bounds what is read of a header before its checksum is known to be right
+	maxSections  = 16 // bounds the bytes of a header that are read before its checksum is verified
 )
 
 const (
@@ -101,7 +101,7 @@ func headerSize(sections int) int { return fixedSize + rowSize*sections + sumSiz
 
 func alignUp(off uint64) uint64 { return (off + sectionAlign - 1) &^ (sectionAlign - 1) }
 
-// find gives the section with this id, or one of length 0.
+// find returns the section with this id, or an empty one.
 func (h *header) find(id uint32) section {
 	for _, s := range h.table {
 		if s.id == id {
@@ -128,7 +128,7 @@ func (h *header) encode() []byte {
 	return binary.LittleEndian.AppendUint64(b, xxh3.Hash(b))
 }
 
-// headerLen says from the fixed part how long the header is.
+// headerLen returns the length of the header, from its fixed part.
 func headerLen(fixed []byte) (int, error) {
 	if len(fixed) < fixedSize || string(fixed[:8]) != manifestMagic {
 		return 0, fmt.Errorf("%w: not a manifest of lcache", ErrCorrupt)
@@ -147,7 +147,7 @@ func headerLen(fixed []byte) (int, error) {
 	return headerSize(int(n)), nil
 }
 
-// decodeHeader verifies b, a whole header, and that its sections lie as they must in a file of this length.
+// decodeHeader verifies b, a whole header, and that its sections are in their places in a file of this length.
 func decodeHeader(b []byte, length uint64) (header, error) {
 	var h header
 	want, err := headerLen(b)
@@ -173,7 +173,7 @@ func decodeHeader(b []byte, length uint64) (header, error) {
 	return h, h.check(length)
 }
 
-// check holds the table against the layout above: no length of it is trusted before this.
+// check compares the table with the layout above. No length in the table is used before.
 func (h *header) check(length uint64) error {
 	if h.length != length {
 		return fmt.Errorf("%w: file has %d bytes, header says %d", ErrCorrupt, length, h.length)
@@ -206,13 +206,13 @@ func (h *header) check(length uint64) error {
 	return nil
 }
 
-// fingerprint: see the format's comment.
+// fingerprint returns the manifest's fingerprint; the format's comment defines it.
 func (h *header) fingerprint() Fingerprint {
 	b := h.encode()
 	return xxh3.Hash128(b[:len(b)-sumSize]).Bytes()
 }
 
-// decodeStrings reads count strings. It allocates no more than the section's own length allows.
+// decodeStrings reads count strings. It allocates at most as much as the section's own length allows.
 func decodeStrings(b []byte, count uint64) ([]string, error) {
 	if count > uint64(len(b))/4 {
 		return nil, fmt.Errorf("%w: %d strings in %d bytes", ErrCorrupt, count, len(b))
@@ -232,7 +232,7 @@ func decodeStrings(b []byte, count uint64) ([]string, error) {
 	return list, nil
 }
 
-// column views verified bytes as numbers, without a copy. Sections are aligned to 64 bytes in a file mapped at a page.
+// column views verified bytes as integers, without a copy. Sections are aligned to 64 bytes, in a file mapped at a page.
 func column[T uint32 | int32 | uint64](b []byte) []T {
 	var t T
 	if len(b) == 0 {

@@ -5,9 +5,9 @@ import (
 	"math/bits"
 )
 
-// hashIndex finds the samples with a given name hash. It keeps no hashes of its own: a table of starts, one for about
-// eight samples, and the samples' indices sorted by the top bits of their hash, so about 4.5 bytes a sample. Hashes are
-// uniform, so a look-up compares about eight of them. It is built in two linear passes (no sort).
+// hashIndex finds the samples with a given name hash. It stores no hashes: only a table of starts, one for about eight samples, and the
+// samples' indices sorted by the top bits of their hash. That is about 4.5 bytes a sample. Hashes are uniform, so a look-up compares about
+// eight of them. It is built in two linear passes, without sorting.
 type hashIndex struct {
 	hashes []uint64
 	shift  uint     // hash >> shift is the bucket
@@ -19,10 +19,10 @@ func newHashIndex(hashes []uint64) *hashIndex {
 	return fillHashIndex(hashes, make([]uint32, buckets(len(hashes))+1), make([]Index, len(hashes)))
 }
 
-// buckets is how many starts an index of so many hashes has, without the last.
+// buckets returns the number of buckets of an index.
 func buckets(hashes int) int { return 1 << max(0, bits.Len(uint(hashes))-3) }
 
-// fillHashIndex makes an index in starts and order, which are zero.
+// fillHashIndex builds an index in starts and order, which are zero.
 func fillHashIndex(hashes []uint64, starts []uint32, order []Index) *hashIndex {
 	x := &hashIndex{hashes: hashes, shift: uint(65 - bits.Len(uint(buckets(len(hashes))))), starts: starts, order: order}
 	for _, h := range hashes {
@@ -42,7 +42,7 @@ func fillHashIndex(hashes []uint64, starts []uint32, order []Index) *hashIndex {
 	return x
 }
 
-// candidates gives the samples with this hash, ascending.
+// candidates returns the samples with this hash, ascending.
 func (x *hashIndex) candidates(hash uint64) iter.Seq[Index] {
 	return func(yield func(Index) bool) {
 		b := hash >> x.shift

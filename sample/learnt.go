@@ -19,8 +19,8 @@ import (
 	"lcache/internal/disk/offheap"
 )
 
-// A learnt file holds a fact about each sample that is learnt when the sample is read. All learnt files have this format, little-endian; n
-// and the fingerprint are the manifest's.
+// A learnt file has one fact about each sample, which is learnt when the sample is read. All learnt files have this format, little-endian;
+// n and the fingerprint are the manifest's.
 //
 //	┌──────────────────────────┬─────────────┬──────────────┐
 //	│ header, padded to 4096 B │ a column, n │ check u32[n] │ (inodes have no checks)
@@ -43,7 +43,7 @@ type learntFile struct {
 	magic string
 	name  string        // in errors
 	entry int           // bytes of an entry, its check, if any, included
-	trace durable.Trace // of tests; the mapping's writes are told at each Sync
+	trace durable.Trace // for tests; it receives the mapping's writes at each Sync
 }
 
 // learntMap is an open learnt file.
@@ -54,8 +54,8 @@ type learntMap struct {
 	broken *atomic.Pointer[error]
 }
 
-// open maps the file, and creates it if there is none. With private the file is neither created nor changed: entries that are set stay in
-// memory, and a file that is not there is fs.ErrNotExist.
+// open maps the file, and creates it if there is none. With private it neither creates nor changes the file: new entries stay in memory, and
+// a missing file is the error fs.ErrNotExist.
 func (k *learntFile) open(path string, fp Fingerprint, n int, private bool) (m learntMap, err error) {
 	mode, mapping := os.O_RDWR, syscall.MAP_SHARED
 	if private {
@@ -116,7 +116,7 @@ func (k *learntFile) checkHeader(b [learntHeader]byte, fp Fingerprint, n int, si
 	if string(b[:8]) != k.magic {
 		return fmt.Errorf("%w: not a %s file of lcache", ErrCorrupt, k.name)
 	}
-	// Checked before the version, and so at the same place in every later one: a damaged version is no other version.
+	// Checked before the version, and so at the same offset in every later version: a damaged version is not taken for another one.
 	if xxh3.Hash(b[:learntHeader-8]) != binary.LittleEndian.Uint64(b[learntHeader-8:]) {
 		return fmt.Errorf("%w: header does not match its checksum", ErrCorrupt)
 	}
@@ -135,7 +135,7 @@ func (k *learntFile) checkHeader(b [learntHeader]byte, fp Fingerprint, n int, si
 	return nil
 }
 
-// create reserves all of the file, so that no later store can find the disk full.
+// create reserves the whole file, so that no later store finds the disk full.
 func (k *learntFile) create(v *durable.Version, fp Fingerprint, n int) error {
 	if n < 0 || uint64(n) > MaxSamples {
 		return fmt.Errorf("%w: %d samples", ErrEntry, n)
@@ -148,12 +148,12 @@ func (k *learntFile) create(v *durable.Version, fp Fingerprint, n int) error {
 	return err
 }
 
-// guard lets f touch the mapping, and reports whether it came to its end.
+// guard calls f, which accesses the mapping, and reports whether f finished.
 func (m *learntMap) guard(f func()) (whole bool) {
 	old := debug.SetPanicOnFault(true)
 	defer func() {
 		debug.SetPanicOnFault(old)
-		if !whole { // recover costs something in every call
+		if !whole { // only then, because recover costs something in every call
 			m.faulted(recover())
 		}
 	}()
@@ -161,7 +161,7 @@ func (m *learntMap) guard(f func()) (whole bool) {
 	return true
 }
 
-// faulted notes a fault of the mapping, and panics again with any other value of a panic.
+// faulted records a fault of the mapping. It panics again with any other value.
 func (m *learntMap) faulted(r any) {
 	if r == nil {
 		return
@@ -175,7 +175,7 @@ func (m *learntMap) faulted(r any) {
 	m.broken.CompareAndSwap(nil, &err)
 }
 
-// Broken is nil as long as every page that was touched could be read and written.
+// Broken returns nil as long as every accessed page could be read and written.
 func (m *learntMap) Broken() error {
 	if err := m.broken.Load(); err != nil {
 		return *err
@@ -183,8 +183,8 @@ func (m *learntMap) Broken() error {
 	return nil
 }
 
-// Sync waits until all entries set before are on disk. A failed sync must not be retried: its entries may be lost, and
-// are unknown after a restart.
+// Sync waits until all earlier entries are on disk. A failed sync must not be retried: its entries may be lost, and are unknown after a
+// restart.
 func (m *learntMap) Sync() error {
 	err := m.kind.trace.Tell(durable.Change{Step: durable.StepWrite, Path: m.path, Data: m.mapped})
 	if err == nil {

@@ -11,20 +11,19 @@ import (
 	"lcache/internal/disk/offheap"
 )
 
-// The stored lengths are a learnt file, its columns length u32[n] and check u32[n]:
+// The compressed lengths are a learnt file with the columns length u32[n] and check u32[n]:
 // check = the low 32 bits of xxh3-64(length ‖ index as u32), 1 if they are 0.
 var lengthsFile = learntFile{magic: "lcachest", name: "stored lengths", entry: 8}
 
-// Lengths holds how many bytes each sample takes in the log of a cache that compresses, once that is known: its size if it is stored as
-// it is. They are learnt as the sums are, and prove themselves as those do: an entry that a power cut left old, zero or torn
-// is unknown after the next open. Then nothing that the log holds of its sample is found, which costs a read of the source.
+// Lengths stores the bytes that each sample takes in the log of a cache that compresses, once they are known: its size if it is stored
+// uncompressed. Like Sums they are learnt, and each entry is verified: an entry that a power cut left old, zero or torn is unknown after the
+// next open. The sample is then not found in the log, which costs a read of the source.
 //
-// The offsets of all samples behind one in its block follow from its length. So a length never changes while a log may hold its
-// sample; callers of Forget know that none does. Set of one sample happens once, before the sample is in the log; other than
-// that Get and Set are safe to call concurrently.
+// The offsets of all samples after one in its block depend on its length. So a length never changes while a log may have its sample; callers
+// of Forget know that none does. Set is called once for a sample, before it is in the log. Otherwise Get and Set may be called concurrently.
 //
-// They are held in memory, where all that the log does finds them: a page of the file that can't be written, because the disk fails or the
-// file was cut short, loses its entries for the next open; Broken says so.
+// The lengths are held in memory, so the log can always use them. If a page of the file can't be written, because the disk fails or the file
+// was truncated, its entries are lost for the next open, and Broken returns an error.
 type Lengths struct {
 	learntMap
 	lengths []uint32 // outside Go's heap
@@ -32,22 +31,21 @@ type Lengths struct {
 	checks  []uint32
 }
 
-// OpenLengths maps the stored lengths of the manifest with this fingerprint, whose samples have these sizes; it creates the file if there
-// is none. Errors are as those of [OpenSums]. Entries that don't prove themselves, or are longer than their sample, are
-// forgotten.
+// OpenLengths maps the compressed lengths of the manifest with this fingerprint and these sizes. It creates the file if there is none. It has
+// the errors of [OpenSums]. It drops entries that fail their check, or are longer than their sample.
 func OpenLengths(path string, fp Fingerprint, sizes []uint32) (*Lengths, error) {
 	m, err := lengthsFile.open(path, fp, len(sizes), false)
 	return newLengths(m, sizes, err)
 }
 
-// ReadLengths is OpenLengths for callers that must not change the file: entries that are set or forgotten stay in memory, and a file that is not there is
+// ReadLengths is OpenLengths for callers that must not change the file: changed entries stay in memory, and a missing file is the error
 // fs.ErrNotExist.
 func ReadLengths(path string, fp Fingerprint, sizes []uint32) (*Lengths, error) {
 	m, err := lengthsFile.open(path, fp, len(sizes), true)
 	return newLengths(m, sizes, err)
 }
 
-// BlankLengths are stored lengths in memory alone, none of them known.
+// BlankLengths returns compressed lengths in memory only, all unknown.
 func BlankLengths(sizes []uint32) (*Lengths, error) {
 	m, err := lengthsFile.blank(len(sizes))
 	return newLengths(m, sizes, err)
@@ -66,7 +64,7 @@ func newLengths(m learntMap, sizes []uint32, err error) (*Lengths, error) {
 	l.guard(func() {
 		for i, length := range l.onDisk {
 			switch {
-			case length == 0 && l.checks[i] == 0: // most of a new file: leave its pages alone
+			case length == 0 && l.checks[i] == 0: // most of a new file: don't touch its pages
 			case length == 0 || length > sizes[i] || l.checks[i] != lengthCheck(length, Index(i)):
 				l.onDisk[i], l.checks[i] = 0, 0
 			default:
@@ -84,10 +82,10 @@ func lengthCheck(length uint32, i Index) uint32 {
 	return max(1, uint32(xxh3.Hash(b[:])))
 }
 
-// Get is the stored length of sample i, 0 if it is not known.
+// Get returns the compressed length of sample i, or 0 if it is unknown.
 func (l *Lengths) Get(i Index) uint32 { return atomic.LoadUint32(&l.lengths[i]) }
 
-// Set makes the stored length of sample i known: 1 … its size. It reaches the disk some time later, or with Sync.
+// Set sets the compressed length of sample i, from 1 to its size. It reaches the disk some time later, or with Sync.
 func (l *Lengths) Set(i Index, length uint32) {
 	atomic.StoreUint32(&l.lengths[i], length)
 	l.guard(func() {
@@ -96,7 +94,7 @@ func (l *Lengths) Set(i Index, length uint32) {
 	})
 }
 
-// Forget makes the stored length of sample i unknown. No log may hold the sample.
+// Forget makes the compressed length of sample i unknown. No log may have the sample.
 func (l *Lengths) Forget(i Index) {
 	l.guard(func() {
 		atomic.StoreUint32(&l.checks[i], 0)
@@ -105,10 +103,10 @@ func (l *Lengths) Forget(i Index) {
 	atomic.StoreUint32(&l.lengths[i], 0)
 }
 
-// All is the lengths of all samples by index, as they become known.
+// All returns the lengths of all samples by index. It changes as they become known.
 func (l *Lengths) All() []uint32 { return l.lengths }
 
-// Close syncs and unmaps. The slice that All returned is gone.
+// Close syncs and unmaps. The slice from All must not be used afterwards.
 func (l *Lengths) Close() error {
 	err := l.close()
 	offheap.Free(l.lengths)

@@ -17,13 +17,13 @@ import (
 	"lcache/internal/disk/offheap"
 )
 
-// Manifest is an open manifest. The slices it gives out are outside Go's heap: read-only, and gone after Close.
+// Manifest is an open manifest. The slices that it returns are outside Go's heap: read-only, and invalid after Close.
 type Manifest struct {
 	head    header
 	print   Fingerprint
 	front   []byte      // the plain form up to the name offsets
-	plain   []byte      // all of it; nil: the manifest is too large to be held in memory
-	file    io.ReaderAt // the plain form, for the names
+	plain   []byte      // the whole plain form; nil: the manifest is too large for memory
+	file    io.ReaderAt // the plain form, for reading names
 	close   func() error
 	classes []string
 	exts    []string
@@ -41,8 +41,8 @@ type Manifest struct {
 	fileBytes   uint64 // length of the file, which may be packed
 }
 
-// WriteManifest writes the manifest of a listing to path, whole or not at all: the bytes are decoded again and
-// compared before they replace the old manifest. The errors of a listing that can't be kept wrap [ErrEntry].
+// WriteManifest writes the manifest of a listing to path, atomically: the bytes are decoded again and compared before they replace the old
+// manifest. The errors of a listing that a manifest can't hold wrap [ErrEntry].
 func WriteManifest(path string, classes []string, entries []Entry) (Fingerprint, error) {
 	return writeManifest(path, classes, Entries(entries), false, nil)
 }
@@ -111,7 +111,7 @@ func verifyWritten(f *os.File, print Fingerprint, classes []string, entries List
 	return nil
 }
 
-// readBack opens a manifest that was written. A plain one takes no more memory than it must: its listing is in memory, too.
+// readBack opens a manifest that was just written. A plain one takes as little memory as possible, because its listing is also in memory.
 func readBack(f *os.File, size int64) (*Manifest, error) {
 	begin := make([]byte, min(size, fixedSize))
 	if _, err := f.ReadAt(begin, 0); err != nil {
@@ -123,12 +123,12 @@ func readBack(f *os.File, size int64) (*Manifest, error) {
 	return readManifest(f, uint64(size))
 }
 
-// heldBytes is how large a manifest may be to be held in memory: two million samples or so. Of a larger one the names are read
-// when they are asked for.
+// heldBytes is the size up to which a manifest is held in memory: two million samples or so. The names of a larger one are read on
+// request.
 const heldBytes = 64 << 20
 
-// OpenManifest verifies all of a manifest but the names. One that is not large is read and verified as a whole: the disk may fail later,
-// and a sample can be read from the source only by its name. Errors wrap [ErrCorrupt] or [ErrVersion] where that is the cause.
+// OpenManifest verifies all of a manifest except the names. A manifest that is not large is read and verified as a whole, because the disk may
+// fail later, and a sample can be read from the source only by its name. Errors wrap [ErrCorrupt] or [ErrVersion] if that is the cause.
 func OpenManifest(path string) (*Manifest, error) {
 	f, size, err := openRegular(path, os.O_RDONLY)
 	if err != nil {
@@ -199,9 +199,9 @@ func readPlain(f *os.File, size int) ([]byte, error) {
 	return unpack(mem)
 }
 
-// readManifest is for a manifest that is too large to be held as a whole: its names stay in f, which is the caller's to close later. The
-// columns are read and not mapped, because they are used everywhere and for as long as the server runs: a mapped page that a failing disk
-// can't bring, or that a file cut short has lost, is a signal that ends the process.
+// readManifest opens a manifest that is too large to be held as a whole. Its names stay in f, which the caller closes later. The columns are
+// read and not mapped, because they are used everywhere while the server runs. A mapped page that a failing disk can't read, or that is
+// beyond the end of a truncated file, would end the process with a signal.
 func readManifest(f *os.File, size uint64) (*Manifest, error) {
 	h, err := readHeader(f, size)
 	if err != nil {
@@ -219,7 +219,7 @@ func readManifest(f *os.File, size uint64) (*Manifest, error) {
 	return m, nil
 }
 
-// columnsIn reads the columns into mem, which is the manifest's from then on.
+// columnsIn reads the columns into mem. The manifest owns mem from then on.
 func columnsIn(mem []byte, h header, f *os.File) (*Manifest, error) {
 	if _, err := f.ReadAt(mem, 0); err != nil {
 		return nil, fmt.Errorf("read columns: %w", noEOF(err))
@@ -258,7 +258,7 @@ func readHeader(r io.ReaderAt, size uint64) (header, error) {
 	return decodeHeader(b, size)
 }
 
-// newManifest verifies front, the file's bytes up to the name offsets, and takes its columns.
+// newManifest verifies front, the file's bytes up to the name offsets, and sets the columns from it.
 func newManifest(h header, front []byte, file io.ReaderAt) (*Manifest, error) {
 	m := &Manifest{head: h, print: h.fingerprint(), front: front, file: file, offs: h.find(secNameOffs), names: h.find(secNames), close: func() error { return nil }}
 	end := uint64(headerSize(len(h.table)))
@@ -352,7 +352,7 @@ func (m *Manifest) takeParts() error {
 // Close frees the memory. Slices that the manifest returned must not be used afterwards.
 func (m *Manifest) Close() error { return m.close() }
 
-// Len is the number of samples.
+// Len returns the number of samples.
 func (m *Manifest) Len() int { return len(m.hashes) }
 
 // Size of sample i in bytes.
@@ -376,11 +376,11 @@ func (m *Manifest) NameHash(i Index) uint64 { return m.hashes[i] }
 // NameHashes of all samples, by index.
 func (m *Manifest) NameHashes() []uint64 { return m.hashes }
 
-// Classes are the names of labels 0, 1, …; empty if the source has none. The caller must not change them.
+// Classes returns the names of labels 0, 1, …; empty if the source has none. The caller must not change them.
 func (m *Manifest) Classes() []string { return m.classes }
 
-// Bytes is the sum of all sizes.
+// Bytes returns the sum of all sizes.
 func (m *Manifest) Bytes() uint64 { return m.head.bytes }
 
-// Fingerprint of the manifest: it stands for every byte of it.
+// Fingerprint returns the manifest's fingerprint, which covers every byte of it.
 func (m *Manifest) Fingerprint() Fingerprint { return m.print }

@@ -9,7 +9,7 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// Name reads sample i's name from disk (two small reads, mostly of the page cache) and verifies it by its hash.
+// Name reads sample i's name from disk (two small reads, usually from the page cache) and verifies it by its hash.
 func (m *Manifest) Name(i Index) (string, error) {
 	var pair [16]byte
 	if _, err := m.file.ReadAt(pair[:], int64(m.offs.off+8*uint64(i))); err != nil {
@@ -40,7 +40,7 @@ func (m *Manifest) checkName(i Index, b []byte) (string, error) {
 	return string(b), nil
 }
 
-// noEOF: a file that ends inside what its header promises was cut while it was open.
+// noEOF turns an end of file into ErrUnexpectedEOF: the header promises more bytes, so the file was truncated while it was open.
 func noEOF(err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF
@@ -48,13 +48,13 @@ func noEOF(err error) error {
 	return err
 }
 
-// Entry gives all that is known of sample i.
+// Entry returns all data of sample i.
 func (m *Manifest) Entry(i Index) (Entry, error) {
 	name, err := m.Name(i)
 	return m.withName(i, name), err
 }
 
-// Entries gives all samples, which take about a hundred bytes each and their names: for a listing that goes on from this one.
+// Entries returns all samples, for a listing that continues from this one. Each takes about a hundred bytes and its name.
 func (m *Manifest) Entries() ([]Entry, error) {
 	entries := make([]Entry, m.Len())
 	names := nameReader{m: m}
@@ -93,7 +93,7 @@ func (m *Manifest) withName(i Index, name string) Entry {
 	return e
 }
 
-// Parts of sample i, or nil if it is one.
+// Parts returns the parts of sample i, or nil if it has only one.
 func (m *Manifest) Parts(i Index) []Part {
 	if m.partStarts == nil || m.partStarts[i] == m.partStarts[i+1] {
 		return nil
@@ -109,8 +109,8 @@ func (m *Manifest) Parts(i Index) []Part {
 // HasParts reports whether some sample has parts.
 func (m *Manifest) HasParts() bool { return m.partStarts != nil }
 
-// Lookup finds the sample of this name. The first call builds an index over the name hashes (4.5 bytes a sample).
-// An error says that a name could not be read, so that nothing is known about this one.
+// Lookup finds the sample with this name. The first call builds an index over the name hashes (4.5 bytes a sample). An error means that a
+// name could not be read, so it is unknown whether the sample exists.
 func (m *Manifest) Lookup(name string) (i Index, found bool, err error) {
 	for i := range m.byName().candidates(NameHash(name)) {
 		got, err := m.Name(i)
@@ -124,7 +124,7 @@ func (m *Manifest) Lookup(name string) (i Index, found bool, err error) {
 	return 0, false, nil
 }
 
-// Verify reads all names too, and holds every section against its checksum. It is for checking a cache, not for opening it.
+// Verify also reads all names, and compares every section with its checksum. It is for checking a cache, not for opening it.
 func (m *Manifest) Verify() error {
 	end := uint64(len(m.front))
 	for _, s := range []section{m.offs, m.names} {
@@ -155,25 +155,25 @@ func (m *Manifest) Verify() error {
 	return nil
 }
 
-// A Reader reads entries in about ascending order with few reads of the names: for going over a whole manifest. One goroutine at a time.
+// A Reader reads entries in about ascending order with few reads of the names, to scan a whole manifest. It must not be used concurrently.
 type Reader struct{ names nameReader }
 
-// Reader makes one.
+// Reader returns a Reader of the manifest.
 func (m *Manifest) Reader() *Reader { return &Reader{nameReader{m: m}} }
 
-// Entry is as the Manifest's.
+// Entry is Manifest.Entry.
 func (r *Reader) Entry(i Index) (Entry, error) { return r.names.m.entry(i, &r.names) }
 
-// nameReader reads names in about ascending order with few reads. One goroutine at a time.
+// nameReader reads names in about ascending order with few reads. It must not be used concurrently.
 type nameReader struct {
 	m           *Manifest
 	offs, names window
 }
 
-// window is a piece of one section.
+// window is a buffered part of one section.
 type window struct {
 	buf  []byte
-	from uint64 // of buf, in the section
+	from uint64 // offset of buf in the section
 }
 
 func (r *nameReader) at(i Index) (string, error) {
@@ -191,7 +191,7 @@ func (r *nameReader) at(i Index) (string, error) {
 	return r.m.checkName(i, b)
 }
 
-// get gives n bytes at off of section s, which holds them, and reads ahead up to most bytes if it must read.
+// get returns n bytes at off of section s, which contains them. If it must read, it reads ahead up to most bytes.
 func (w *window) get(file io.ReaderAt, s section, off, n, most uint64) ([]byte, error) {
 	if off < w.from || off+n > w.from+uint64(len(w.buf)) {
 		size := min(most, s.len-off)

@@ -14,7 +14,7 @@ import (
 	"lcache/internal/disk/offheap"
 )
 
-// pack gives the packed form of a plain manifest.
+// pack returns the packed form of a plain manifest.
 func pack(plain []byte) ([]byte, error) {
 	h, err := readHeader(bytes.NewReader(plain), uint64(len(plain)))
 	if err != nil {
@@ -55,7 +55,7 @@ func pack(plain []byte) ([]byte, error) {
 	return binary.LittleEndian.AppendUint64(b, xxh3.Hash(b)), nil
 }
 
-// packSection appends a section to b in the way that takes fewest bytes, of equal ones the first.
+// packSection appends a section to b in the smallest packing; of equal ones, in the first.
 func packSection(b, section []byte, width int, p *flate.Writer, turned, tried []byte) (best int, packed []byte) {
 	least := section
 	last := waySteps
@@ -68,7 +68,7 @@ func packSection(b, section []byte, width int, p *flate.Writer, turned, tried []
 			in = turned[:len(section)]
 			toPlanes(in, section, width, way == waySteps)
 		}
-		out := &held{mem: tried[:max(len(least), 1)-1]} // what has no room there is no smaller than least
+		out := &held{mem: tried[:max(len(least), 1)-1]} // a result without room there is not smaller than least
 		p.Reset(out)
 		_, err := p.Write(in)
 		if errors.Join(err, p.Close()) == nil {
@@ -78,7 +78,7 @@ func packSection(b, section []byte, width int, p *flate.Writer, turned, tried []
 	return best, append(b, least...)
 }
 
-// toPlanes writes the numbers of b, or the steps between them, to planes, which is as long.
+// toPlanes writes the numbers of b, or their differences with steps, to planes, which has the same length.
 func toPlanes(planes, b []byte, width int, steps bool) {
 	n, before := len(b)/width, uint64(0)
 	for i := range n {
@@ -101,7 +101,7 @@ func number(b []byte, width int) uint64 {
 	return binary.LittleEndian.Uint64(b)
 }
 
-// held is memory that is written to as to a file, and does not grow: errNotHeld says that something has no room in it.
+// held is a target in memory that does not grow. errNotHeld means that there is no room.
 type held struct {
 	mem []byte
 	end int
@@ -119,9 +119,9 @@ func (w *held) Write(b []byte) (int, error) {
 
 func (w *held) WriteAt(b []byte, off int64) (int, error) { return copy(w.mem[off:w.end], b), nil }
 
-// encodePacked is encode for the packed form. A manifest of more bytes than limit, or that packing makes no smaller, is written plain.
+// encodePacked is encode for the packed form. A manifest of more than limit bytes, or that packing does not make smaller, is written plain.
 func encodePacked(v *durable.Version, classes []string, entries Listing, limit int) (Fingerprint, error) {
-	mem, err := offheap.Make[byte](limit) // of which no more is taken than is written
+	mem, err := offheap.Make[byte](limit) // only written pages take memory
 	if err != nil {
 		return Fingerprint{}, err
 	}
@@ -145,7 +145,7 @@ func encodePacked(v *durable.Version, classes []string, entries Listing, limit i
 	return print, err
 }
 
-// Pack gives the packed form of a manifest; nil if it has none: it is large, or so little that it is not worth it.
+// Pack returns the packed form of a manifest. It returns nil if the manifest is too large for that, or too small to gain anything.
 func (m *Manifest) Pack() ([]byte, error) {
 	if len(m.plain) < leastPacked {
 		return nil, nil
@@ -153,7 +153,7 @@ func (m *Manifest) Pack() ([]byte, error) {
 	return pack(m.plain)
 }
 
-// Rewrite replaces the file at path, from which the manifest was opened, by its packed form, which Pack has given, or if that is nil by the plain form. A file of that form stays as it is.
+// Rewrite replaces the file at path, from which the manifest was opened, by its packed form from Pack, or if that is nil by the plain form. A file that already has that form stays.
 func (m *Manifest) Rewrite(path string, packed []byte) error { return m.rewrite(path, packed, nil) }
 
 func (m *Manifest) rewrite(path string, packed []byte, trace durable.Trace) error {
@@ -184,8 +184,8 @@ func (m *Manifest) rewrite(path string, packed []byte, trace durable.Trace) erro
 	return nil
 }
 
-// PlainBytes is the length of the manifest's plain form.
+// PlainBytes returns the length of the manifest's plain form.
 func (m *Manifest) PlainBytes() uint64 { return m.head.length }
 
-// FileBytes is the length of the file: less than PlainBytes if it is packed.
+// FileBytes returns the length of the file: less than PlainBytes if it is packed.
 func (m *Manifest) FileBytes() uint64 { return m.fileBytes }

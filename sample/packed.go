@@ -12,7 +12,7 @@ import (
 	"lcache/internal/disk/offheap"
 )
 
-// The packed manifest. It is another form of the same file: unpacked it is a manifest of version 1 or 2, byte for byte, and has that one's fingerprint.
+// The packed manifest. It is another form of the same file: unpacked, it is byte for byte a manifest of version 1 or 2, and has the same fingerprint.
 //
 //	┌──────────────┬─────────────────────┬──────────────┬──────────────────┬──────────┐
 //	│ fixed, 32 B  │ rows, 8 B a section │ plain header │ sections, packed │ sum, 8 B │
@@ -24,32 +24,36 @@ import (
 //	        16  plain     u64, bytes of the plain manifest: at most 64 MiB
 //	        24  length    u64, of the whole file
 //	rows     0  way       u32
-//	         4  length    u32, bytes of the section as it lies here
+//	         4  length    u32, packed bytes of the section
 //	sum      0  xxh3-64 of everything before it
 //
-// The plain header is that of the plain manifest as it is: fixed part, table and sum. It says how long each section is unpacked. Sections follow each other without padding. The way says how one is packed:
+// The plain header is the unchanged header of the plain manifest: fixed part, table and sum. It has the unpacked length of each section. Sections follow each other without padding. The way is how a section is packed:
 //
 //	0  as it is
 //	1  deflated (RFC 1951)
 //	2  in planes, deflated: the first bytes of all numbers, then the second bytes, …
-//	3  as steps in planes, deflated: of each number the difference from the one before, of the first from 0
+//	3  as steps in planes, deflated: the difference of each number from the one before, and of the first from 0
 //	4  left out, with a length of 0: name hashes, which follow from the names
 //
-// Numbers have 4 or 8 bytes, as in the format's comment (parts and places: 8). What follows a section's last whole number is left as it is by planes and steps.
+// Numbers have 4 or 8 bytes, as in the format's comment (parts and places: 8). Planes and steps leave the bytes after a section's last whole number unchanged.
 //
-// Why so: a manifest counts all samples, and a cache whose budget has no room for most of them should not lose much of it to their list. Labels hardly change from one sample to the next, versions
-// share their upper bytes, steps of name offsets are the lengths of names, and names have much in common with names before them: of 62 bytes a sample with a name of 30 some 5 are left where names are numbered, 19 where they are random digits. The packer takes the way that gives
-// fewest bytes, and a reader knows them all, so the packer may become better without another format.
+// Reasons: a manifest lists all samples, and a cache whose budget has no room for most of them should not lose much of it to their list.
+// Labels rarely change from one sample to the next. Versions share their upper bytes. Steps of name offsets are the lengths of names, and
+// names resemble the names before them. A sample with a name of 30 bytes takes 62 bytes. Packed, it takes some 5 if names are numbered, and 19
+// if they are random digits. The packer chooses the way with fewest bytes. A reader knows all ways, so the packer can improve without a new
+// format.
 //
-// The file is unpacked when it is opened, into the memory that a plain one of its size is held in. So only a manifest of up to 64 MiB may be packed. The checksum is verified before anything is believed. A file that says more
-// than it can have is refused before memory is taken. What was unpacked is verified as if it had been read. The magic is that of a plain manifest, so that an lcache that knows only versions 1 and 2 says what to do.
+// The file is unpacked when it is opened, into the same memory that a plain manifest of its size has. So only a manifest of up to 64 MiB may be
+// packed. The checksum is verified before any field is used. A file that claims impossible sizes is refused before memory is allocated. The
+// unpacked bytes are verified as if they had been read. The magic is that of a plain manifest, so that an lcache that knows only versions 1
+// and 2 reports what to do.
 const (
 	versionPacked = 3
 
 	packedFixed = 32
 	packedRow   = 8
-	leastPacked = 64 << 10 // bytes of a plain manifest that is worth to be packed: less is nothing beside the smallest log
-	mostRatio   = 1032     // deflate makes at most so many bytes of one: 258 of 2 bits
+	leastPacked = 64 << 10 // smallest plain manifest that is packed: a smaller one is negligible next to the smallest log
+	mostRatio   = 1032     // largest ratio of deflate: 258 bytes from 2 bits
 )
 
 const (
@@ -60,7 +64,7 @@ const (
 	wayLeftOut
 )
 
-// widths are the bytes of a section's numbers; of the others planes and steps are of no use.
+// widths has the bytes of a section's numbers. Planes and steps are useless for other sections.
 var widths = [...]int{secSizes: 4, secLabels: 4, secVersions: 8, secPartStarts: 4, secParts: 8, secPlaces: 8, secNameOffs: 8, secNames: 0}
 
 // isPacked reports whether a file that begins with b is a packed manifest.
@@ -68,7 +72,7 @@ func isPacked(b []byte) bool {
 	return len(b) >= 12 && string(b[:8]) == manifestMagic && binary.LittleEndian.Uint32(b[8:]) == versionPacked
 }
 
-// unpack gives the plain form of a packed manifest, in memory outside Go's heap. The plain form is not verified yet.
+// unpack returns the plain form of a packed manifest, in memory outside Go's heap. The plain form is not verified yet.
 func unpack(b []byte) (plain []byte, err error) {
 	h, rows, body, err := decodePacked(b)
 	if err != nil {
@@ -105,7 +109,7 @@ func unpack(b []byte) (plain []byte, err error) {
 	return plain, hashNames(plain, &h)
 }
 
-// decodePacked verifies b, a whole file, and gives the plain header, the rows, and the packed sections.
+// decodePacked verifies b, a whole file, and returns the plain header, the rows, and the packed sections.
 func decodePacked(b []byte) (h header, rows, body []byte, err error) {
 	if !isPacked(b) || len(b) < packedFixed+sumSize {
 		return h, nil, nil, fmt.Errorf("%w: %d bytes are too few for a packed manifest", ErrCorrupt, len(b))
@@ -130,7 +134,7 @@ func decodePacked(b []byte) (h header, rows, body []byte, err error) {
 	return h, rows, body[head:], err
 }
 
-// unpackSection fills a section, and reports whether that many bytes were packed in this way.
+// unpackSection fills a section. It returns false unless exactly that many bytes were packed in this way.
 func unpackSection(section, packed []byte, id, way uint32, scratch []byte) bool {
 	switch {
 	case way == wayLeftOut:
@@ -150,7 +154,7 @@ func unpackSection(section, packed []byte, id, way uint32, scratch []byte) bool 
 	return false
 }
 
-// inflate fills dst, and reports whether that is what was deflated, no more and no less.
+// inflate fills dst. It returns false unless the deflated data has exactly that many bytes.
 func inflate(dst, deflated []byte) bool {
 	from := bytes.NewReader(deflated)
 	r := flate.NewReader(from)
@@ -182,7 +186,7 @@ func fromPlanes(b, planes []byte, width int, steps bool) {
 	copy(b[n*width:], planes[n*width:])
 }
 
-// hashNames computes the name hashes of a plain manifest that lacks them.
+// hashNames computes the name hashes of a plain manifest without them.
 func hashNames(plain []byte, h *header) error {
 	part := func(id uint32) []byte { s := h.find(id); return plain[s.off : s.off+s.len] }
 	offs, names, hashes := column[uint64](part(secNameOffs)), part(secNames), column[uint64](part(secNameHashes))
@@ -196,7 +200,7 @@ func hashNames(plain []byte, h *header) error {
 	return nil
 }
 
-// longest is how many bytes the longest section has.
+// longest returns the length of the longest section.
 func (h *header) longest() (n int) {
 	for _, s := range h.table {
 		n = max(n, int(s.len))

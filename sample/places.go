@@ -7,22 +7,23 @@ import (
 	"slices"
 )
 
-// Section 9 of a manifest, version 2: where the samples lie in shards. n is the number of samples, p that of their parts.
+// Section 9 of a manifest, version 2: the positions of the samples in shards. n is the number of samples, p the number of their parts.
 //
-//	positions  u64[n]  of the sample's part that lies first, in all shards put one behind the other
+//	positions  u64[n]  of the sample's first part, in the concatenation of all shards
 //	distances  u32[p]  of each part from its sample's position, in units of 512 bytes
-//	shards     u32, how many
+//	shards     u32, number of shards
 //	rows       {size u64, version u64} for each shard
 //	names      strings: of each shard
 //
-// Only shards that have samples are there, in the samples' order, each once. A position is that of a first byte, and a header of 512 bytes lies before it; so the byte
-// before it is always of the same shard, also where the part is empty and ends its shard. One word a sample is enough because tar aligns all files to 512 bytes.
+// The shards with samples are listed, in the order of the samples, each once. A position is that of a first byte, after a header of 512 bytes.
+// So the byte before it is always in the same shard, even if the part is empty and at the end of its shard. One word a sample is enough because
+// tar aligns all files to 512 bytes.
 const (
 	shardRow    = 16
 	maxDistance = math.MaxUint32
 )
 
-// places is where the samples of a manifest lie.
+// places has the positions of a manifest's samples.
 type places struct {
 	positions []uint64
 	distances []uint32
@@ -30,7 +31,7 @@ type places struct {
 	starts    []uint64 // of each shard, and the end of the last one
 }
 
-// hasShards reports whether a listing is one of shards.
+// hasShards reports whether the samples of a listing are in shards.
 func hasShards(entries Listing) bool {
 	for i := range entries.Len() {
 		if entries.At(i).Shard != nil {
@@ -40,7 +41,7 @@ func hasShards(entries Listing) bool {
 	return false
 }
 
-// checkPlaces refuses places that a manifest can't hold.
+// checkPlaces returns an error for positions that a manifest can't hold.
 func checkPlaces(entries Listing) error {
 	seen := map[string]bool{}
 	total := uint64(0)
@@ -104,7 +105,7 @@ func (e *encoder) places(entries Listing) {
 	})
 }
 
-// takePlaces verifies the section, whose bytes have their checksum.
+// takePlaces verifies the section. Its checksum has been verified.
 func (m *Manifest) takePlaces() error {
 	b := m.section(secPlaces)
 	n, p := uint64(len(m.sizes)), uint64(len(m.parts)/2)
@@ -165,16 +166,16 @@ func (m *Manifest) setPlace(i Index, e *Entry) {
 	}
 }
 
-// Shards of the source, in order: those that have samples. nil: the source has no shards. The caller must not change them.
+// Shards returns the source's shards with samples, in order. nil: the source has no shards. The caller must not change them.
 func (m *Manifest) Shards() []Shard { return m.places.shards }
 
-// ShardOf is the place in Shards of the one that has sample i.
+// ShardOf returns the position in Shards of sample i's shard.
 func (m *Manifest) ShardOf(i Index) int {
 	at, _ := slices.BinarySearch(m.places.starts, m.places.positions[i])
 	return at - 1
 }
 
-// Span is where the parts of sample i lie in all shards, one behind the other: from the first byte of the first to behind the last.
+// Span returns the range of sample i's parts in the concatenation of all shards, from the first byte to after the last.
 func (m *Manifest) Span(i Index) (from, to uint64) {
 	from = m.places.positions[i]
 	for p := m.partStarts[i]; p < m.partStarts[i+1]; p++ {

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// Remap says where the samples of an old listing are in a new one: for each old index the new index with the same name,
-// size and version, or [None]. What is known of a sample (its sum, its bytes in the log) holds for the other exactly then.
+// Remap maps the samples of an old listing to a new one: for each old index the new index with the same name, size and version, or [None].
+// Exactly then the facts about the old sample (its checksum, its bytes in the log) are valid for the new one.
 func Remap(old, new *Manifest) ([]Index, error) {
 	mapping := make([]Index, old.Len())
 	oldNames, newNames := nameReader{m: old}, nameReader{m: new}
@@ -34,8 +34,8 @@ func Remap(old, new *Manifest) ([]Index, error) {
 	return mapping, nil
 }
 
-// sameBytes reports whether samples of one size and version have the same bytes: their parts in the same order, and from a shard of the same size. A web server's version of a shard may be a time
-// in whole seconds.
+// sameBytes reports whether samples with the same size and version have the same bytes: their parts have the same order, and their shards the
+// same size. A web server's version of a shard may be a time in whole seconds.
 func sameBytes(old *Manifest, i Index, new *Manifest, j Index) bool {
 	if old.places.shards != nil && new.places.shards != nil && old.places.shards[old.ShardOf(i)].Size != new.places.shards[new.ShardOf(j)].Size {
 		return false
@@ -43,7 +43,7 @@ func sameBytes(old *Manifest, i Index, new *Manifest, j Index) bool {
 	return slices.Equal(old.Parts(i), new.Parts(j))
 }
 
-// CopyTo sets in other the sums that are known here, by a mapping from [Remap], and says how many.
+// CopyTo copies the known checksums to other, with a mapping from [Remap], and returns their number.
 func (s *Sums) CopyTo(other *Sums, mapping []Index) int {
 	copied := 0
 	for from := 0; from < len(mapping); from += guarded {

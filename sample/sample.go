@@ -1,12 +1,12 @@
-// Package sample owns the identity of a training sample: its index, its name, and the checksum of its bytes.
+// Package sample has the identity of a training sample: its index, its name, and the checksum of its bytes.
 //
-// It has two files that are portable between machines. The [Manifest] is the immutable list of
-// a dataset's samples in framework order; its [Fingerprint] names the dataset. [Sums] is a file of its own that learns the
-// xxh3-64 checksum of each sample's bytes when they are read for the first time. A third file, [Inodes], is of one machine: it has which file these bytes were read from. [Remap] carries checksums from one listing
-// to the next. Names stay on disk and are read when they are asked for; everything else of a manifest is verified when
-// it is opened. The package reads no sample's bytes and knows no source.
+// It has two files that are portable between machines. The [Manifest] is the immutable list of a dataset's samples in canonical order; its
+// [Fingerprint] identifies the dataset. [Sums] is a separate file that learns the xxh3-64 checksum of each sample's bytes when they are first
+// read. A third file, [Inodes], is valid on one machine: it has the file that these bytes were read from. [Remap] maps a listing to the next,
+// so that checksums are kept. Names stay on disk and are read on request; the rest of a manifest is verified when it is opened. The package
+// reads no sample's bytes and knows no source.
 //
-// Every method of an open Manifest, Sums or Inodes may be called concurrently, except Close, which must come after all others.
+// All methods of an open Manifest, Sums or Inodes may be called concurrently, except Close, which must come last.
 package sample
 
 import (
@@ -18,10 +18,10 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// Index is a sample's place in the manifest, from 0. It is an alias: a []uint32 is a []Index.
+// Index is a sample's number in the manifest, from 0. It is an alias: a []uint32 is a []Index.
 type Index = uint32
 
-// None is no sample's index. See [Remap].
+// None is not an index of any sample. See [Remap].
 const None Index = math.MaxUint32
 
 // Limits of a manifest. They bound the memory of a reader, and keep None free.
@@ -32,38 +32,38 @@ const (
 )
 
 var (
-	// ErrCorrupt says that a file's bytes differ from the ones that were written. The file can be made again: a manifest by listing the source, sums by reading it.
+	// ErrCorrupt means that a file's bytes differ from the written ones. The file can be made again: a manifest by listing the source, checksums by reading it.
 	ErrCorrupt = errors.New("corrupt")
-	// ErrVersion says that a file was written by another version of lcache, whose format this one does not know.
+	// ErrVersion means that another version of lcache wrote a file, in a format that this one does not know.
 	ErrVersion = errors.New("unknown format version")
-	// ErrOtherManifest says that checksums or stored lengths belong to a manifest with another fingerprint.
+	// ErrOtherManifest means that checksums or compressed lengths belong to a manifest with another fingerprint.
 	ErrOtherManifest = errors.New("checksums or lengths of another manifest")
-	// ErrEntry says that an entry can't be in a manifest: no name, too long a name, a name given twice, parts that are not the whole.
+	// ErrEntry means that a manifest can't hold an entry: the name is missing, too long or not unique, or the parts do not add up to the sample.
 	ErrEntry = errors.New("invalid entry")
 )
 
 // Fingerprint identifies a manifest, and so a dataset: equal fingerprints mean equal names, sizes, labels, versions and order.
 type Fingerprint [16]byte
 
-// String gives all 32 hex digits.
+// String returns all 32 hex digits.
 func (f Fingerprint) String() string { return hex.EncodeToString(f[:]) }
 
-// Short gives the first 8 hex digits, for people.
+// Short returns the first 8 hex digits, for people.
 func (f Fingerprint) Short() string { return hex.EncodeToString(f[:4]) }
 
-// Sum is the identity of a sample's bytes: xxh3-64 without a seed.
+// Sum returns the checksum of a sample's bytes: xxh3-64 without a seed.
 func Sum(b []byte) uint64 { return xxh3.Hash(b) }
 
-// A Summer makes the Sum of bytes that come in parts. The zero Summer has none yet.
+// A Summer computes the Sum of bytes that come in parts. The zero Summer has none yet.
 type Summer struct{ hasher xxh3.Hasher }
 
 // Add adds the next part.
 func (s *Summer) Add(part []byte) { _, _ = s.hasher.Write(part) }
 
-// Sum is the Sum of all parts.
+// Sum returns the Sum of all parts.
 func (s *Summer) Sum() uint64 { return s.hasher.Sum64() }
 
-// NameHash is the xxh3-64 of a name's bytes. Admission goes by it, and so does the look-up of a name.
+// NameHash returns the xxh3-64 of a name's bytes. Admission and the look-up of names use it.
 func NameHash(name string) uint64 { return xxh3.HashString(name) }
 
 // Entry is one sample of a listing.
@@ -74,18 +74,18 @@ type Entry struct {
 	Version uint64 // the source's own identity of this content: mtime in ns for a directory (through a link, a hash of that and of which file it is), a hash of the ETag for an object store, the shard's own for a sample in a shard
 	Parts   []Part // nil: the sample is one part. Else the parts in the order in which their bytes follow each other, Size in all
 
-	Inode   uint64   // of a listing of files: which file it is, or a hash over its parts; not in the manifest. NoInode: not known
-	Shard   *Shard   // that has the parts; nil: the source has no shards
+	Inode   uint64   // for a listing of files: the file's inode, or a hash over those of its parts; not in the manifest. NoInode: unknown
+	Shard   *Shard   // the shard with the parts; nil: the source has no shards
 	Offsets []uint64 // in the shard, of the first byte of each part: multiples of ShardUnit, not 0
 }
 
-// A Listing is samples in their order. One of many millions is kept in columns, and makes an Entry when it is asked for it.
+// A Listing is samples in order. A listing of many millions stores columns, and makes an Entry on request.
 type Listing interface {
 	Len() int
 	At(i int) Entry
 }
 
-// Entries is a Listing that is one slice.
+// Entries is a Listing in one slice.
 type Entries []Entry
 
 func (l Entries) Len() int       { return len(l) }
@@ -95,10 +95,10 @@ func (l Entries) At(i int) Entry { return l[i] }
 type Shard struct {
 	Name    string // below the source, opaque bytes
 	Size    uint64 // bytes
-	Version uint64 // the source's own identity of this content, as that of a sample
+	Version uint64 // the source's own identity of this content, as for a sample
 }
 
-// ShardUnit is what tar files consist of: bytes of a file in one begin at a multiple of it, behind a header.
+// ShardUnit is the unit of tar files: the bytes of a file in them begin at a multiple of it, after a header.
 const ShardUnit = 512
 
 // Part is one of the files that make up a sample, such as the jpg and the json of a tar shard.
@@ -107,7 +107,7 @@ type Part struct {
 	Size uint32 // bytes
 }
 
-// clip quotes a name for an error message: one line, and not all of a name of 64 KiB.
+// clip quotes a name for an error message: on one line, and truncated if it is long.
 func clip(name string) string {
 	const most = 200
 	if len(name) > most {

@@ -6,11 +6,11 @@ import (
 	"lcache/internal/disk/offheap"
 )
 
-// Set is a set of samples of one manifest, with one bit a sample outside Go's heap. The nil Set is empty, and can't grow.
-// One goroutine may use it at a time, or several that change nothing.
+// Set is a set of samples of one manifest, with one bit a sample outside Go's heap. The nil Set is empty, and can't grow. It must not be
+// changed concurrently with any other call.
 type Set struct {
 	words []uint64
-	n     int // samples that may be in it
+	n     int // number of samples that may be in it
 	count int
 }
 
@@ -23,7 +23,7 @@ func NewSet(n int) (*Set, error) {
 	return &Set{words: words, n: n}, nil
 }
 
-// Clone returns a copy that is used apart.
+// Clone returns an independent copy.
 func (s *Set) Clone() (*Set, error) {
 	if s == nil {
 		return nil, nil
@@ -37,7 +37,7 @@ func (s *Set) Clone() (*Set, error) {
 	return c, nil
 }
 
-// Close gives the memory back. The set is empty then.
+// Close frees the memory. The set is empty then.
 func (s *Set) Close() {
 	if s != nil {
 		offheap.Free(s.words)
@@ -45,7 +45,7 @@ func (s *Set) Close() {
 	}
 }
 
-// Len is the number of samples in the set.
+// Len returns the number of samples in the set.
 func (s *Set) Len() int {
 	if s == nil {
 		return 0
@@ -53,12 +53,12 @@ func (s *Set) Len() int {
 	return s.count
 }
 
-// Has reports whether the set has sample i. An index beyond the manifest is in no set.
+// Has reports whether the set has sample i. It returns false for an index beyond the manifest.
 func (s *Set) Has(i Index) bool {
 	return s != nil && int(i) < s.n && s.words[i/64]>>(i%64)&1 == 1
 }
 
-// Add puts sample i into the set and reports whether it was not there. An index beyond the manifest is left out.
+// Add adds sample i and reports whether it was not in the set. It ignores an index beyond the manifest.
 func (s *Set) Add(i Index) bool {
 	if s == nil || int(i) >= s.n || s.Has(i) {
 		return false
@@ -68,7 +68,7 @@ func (s *Set) Add(i Index) bool {
 	return true
 }
 
-// Remove takes sample i out and reports whether it was there.
+// Remove removes sample i and reports whether it was in the set.
 func (s *Set) Remove(i Index) bool {
 	if !s.Has(i) {
 		return false

@@ -6,49 +6,49 @@ import (
 	"sync/atomic"
 )
 
-// The sums file is a learnt file, its columns sum u64[n] and check u32[n]:
+// The sums file is a learnt file with the columns sum u64[n] and check u32[n]:
 // check = the low 32 bits of xxh3-64(sum ‖ index as u32), 1 if they are 0.
 var sumsFile = learntFile{magic: "lcachesm", name: "sums", entry: 12}
 
-// Sums holds the xxh3-64 of each sample's bytes, once these have been read. They are learnt, so the file is written continually,
-// through a shared mapping and without a journal: the kernel may write its pages back in any order and a power cut may
-// leave some old, some new, some zero and some torn, also between the two columns. So every entry proves itself: its check is a
-// hash of sum and index together. A zeroed page has checks of 0, which no entry has; a sum from another moment, or at another
-// index, does not match its check. All of these read as unknown, which costs a read of the source, and never as a wrong sum
-// (but for a chance of 2⁻³² an entry damaged, after which a delivery of right bytes would be refused, not wrong ones delivered).
+// Sums stores the xxh3-64 of each sample's bytes, after these have been read. They are learnt, so the file is written continually, through a
+// shared mapping and without a journal. The kernel may write its pages back in any order, and a power cut may leave some old, some new, some
+// zero and some torn, also between the two columns. So every entry is verified: its check is a hash of sum and index together. A zeroed page
+// has checks of 0, which no entry has. A sum from another time, or of another index, does not match its check. All of these read as unknown,
+// which costs a read of the source, and never as a wrong sum. (With probability 2⁻³², a damaged entry passes. Then a delivery of right bytes
+// would be refused; wrong ones would not be delivered.)
 //
-// The same property makes Get and Set safe to call concurrently without a lock: two atomic accesses, and a pair seen half
-// written reads as unknown.
+// For the same reason Get and Set may be called concurrently without a lock: they use two atomic accesses, and a half-written pair reads as
+// unknown.
 //
-// A page that can't be brought into memory, because the disk fails or the file was cut short, makes its entries unknown; Broken says so.
+// If a page can't be read into memory, because the disk fails or the file was truncated, its entries are unknown, and Broken returns an error.
 type Sums struct {
 	learntMap
 	sums   []uint64
 	checks []uint32
 }
 
-// IsRight reports whether bytes are a sample's: its sum is known, and theirs is the same.
+// IsRight reports whether bytes match a sample's known checksum.
 func (s *Sums) IsRight(i Index, data []byte) bool {
 	sum, known := s.Get(i)
 	return known && Sum(data) == sum
 }
 
-// OpenSums maps the sums of the manifest with this fingerprint and n samples; it creates the file if there is none, with its
-// space reserved: a store into a mapped file for which the disk has no room kills the process. Sums of another manifest are
-// [ErrOtherManifest]; a damaged header is [ErrCorrupt], and then the file may be removed, which costs time only.
+// OpenSums maps the checksums of the manifest with this fingerprint and n samples. It creates the file if there is none, and reserves its
+// space, because a store into a mapped file without disk space kills the process. For checksums of another manifest the error is
+// [ErrOtherManifest]. For a damaged header it is [ErrCorrupt]; the file may then be removed, which costs only time.
 func OpenSums(path string, fp Fingerprint, n int) (*Sums, error) {
 	m, err := sumsFile.open(path, fp, n, false)
 	return newSums(m, n, err)
 }
 
-// ReadSums is OpenSums for callers that must not change the file: entries that are set or forgotten stay in memory, and a file that is not there is
+// ReadSums is OpenSums for callers that must not change the file: changed entries stay in memory, and a missing file is the error
 // fs.ErrNotExist.
 func ReadSums(path string, fp Fingerprint, n int) (*Sums, error) {
 	m, err := sumsFile.open(path, fp, n, true)
 	return newSums(m, n, err)
 }
 
-// BlankSums are sums in memory alone, none of them known.
+// BlankSums returns checksums in memory only, all unknown.
 func BlankSums(n int) (*Sums, error) {
 	m, err := sumsFile.blank(n)
 	return newSums(m, n, err)
@@ -62,10 +62,10 @@ func newSums(m learntMap, n int, err error) (*Sums, error) {
 	return &Sums{learntMap: m, sums: column[uint64](b[:8*n]), checks: column[uint32](b[8*n:])}, nil
 }
 
-// checkOf is the low half of xxh3-64 of sum and index, never 0. It is written out for 12 bytes because it is most of what a look-up
-// costs: 8 ns instead of 17 for one in the processor's cache.
+// checkOf returns the low half of xxh3-64 of sum and index, never 0. It is written out for 12 bytes because it takes most of the time of a
+// look-up: 8 ns instead of 17 for an entry in the processor's cache.
 func checkOf(sum uint64, i Index) uint32 {
-	const ( // of the algorithm: its secret from 24 on and from 40 on, each 8 bytes xor the next 8; and a prime
+	const ( // from the algorithm: its secret at 24 and at 40, each 8 bytes xor the next 8; and a prime
 		secret24 = 0x6782737bea4239b9
 		secret40 = 0xaf56bc3b0996523a
 		prime    = 0x165667919e3779f9
@@ -78,7 +78,7 @@ func checkOf(sum uint64, i Index) uint32 {
 	return max(1, uint32(h^h>>32))
 }
 
-// Get gives the sum of sample i's bytes, if it is known.
+// Get returns the checksum of sample i's bytes, if it is known.
 func (s *Sums) Get(i Index) (sum uint64, known bool) {
 	old, whole := debug.SetPanicOnFault(true), false
 	defer func() { // as guard, without the call
@@ -130,10 +130,10 @@ func (s *Sums) Forget(i Index) {
 	s.guard(func() { atomic.StoreUint32(&s.checks[i], 0) })
 }
 
-// guarded is how many entries share one guard in a pass over all. If one of them can't be read, each is read under a guard of its own.
+// guarded is the number of entries under one guard in a scan of all entries. If one of them can't be read, each is read under its own guard.
 const guarded = 1024
 
-// Known counts the samples whose sum is known. It looks at every entry, 12 bytes a sample: ask at start, not once a batch.
+// Known counts the samples with a known checksum. It reads every entry, 12 bytes a sample: call it at start, not for each batch.
 func (s *Sums) Known() int {
 	known := 0
 	for from := 0; from < s.Len(); from += guarded {
@@ -155,7 +155,7 @@ func count(get func(Index) (uint64, bool), from, to int) (known int) {
 	return known
 }
 
-// Len is the number of samples.
+// Len returns the number of samples.
 func (s *Sums) Len() int { return len(s.checks) }
 
 // Close syncs and unmaps.
