@@ -13,7 +13,7 @@ import (
 	"lcache/internal/trust"
 )
 
-// defaultAlign is used where the kernel does not tell: no device in use has larger sectors.
+// defaultAlign is used if the kernel does not report the alignment: no device in use has larger sectors.
 const defaultAlign = 4096
 
 // File is a regular file opened for reading and writing of blocks.
@@ -31,9 +31,9 @@ type File struct {
 	closed bool
 }
 
-// OpenFile opens a regular file for reading and writing, and creates it (mode 0600) if create is set and it is not there. A symbolic
-// link as the last element is refused, and so is a file that other users can write. O_DIRECT is used unless Direct is "off"; a file system that refuses it gets
-// buffered I/O, or with "on" an error that matches unix.EINVAL.
+// OpenFile opens a regular file for reading and writing. With create it creates a missing file (mode 0600). It returns an error if the last
+// element is a symbolic link, or if other users can write to the file. It uses O_DIRECT unless Direct is "off". If the file system has no
+// O_DIRECT, the file gets buffered I/O, or with "on" an error that matches unix.EINVAL.
 func (io *IO) OpenFile(path string, create bool) (*File, error) {
 	flags := unix.O_RDWR
 	if create {
@@ -50,7 +50,7 @@ func (io *IO) OpenFile(path string, create bool) (*File, error) {
 			return nil, why
 		}
 		if at := new(os.PathError); errors.As(why, &at) {
-			why = at.Err // what follows names the path
+			why = at.Err // the text below names the path
 		}
 		if why != nil && io.direct == "on" {
 			f.closeFd()
@@ -79,13 +79,13 @@ func (f *File) closeFd() {
 	}
 }
 
-// askAlignment asks the kernel for the alignment of direct transfers of this file. An error means that the file takes no direct transfers.
+// askAlignment queries the alignment of direct transfers of this file. It returns an error if the file supports no direct transfers.
 func (f *File) askAlignment() error {
 	f.memAlign, f.offAlign = defaultAlign, defaultAlign
 	var st unix.Statx_t
 	err := unix.Statx(f.fd, "", unix.AT_EMPTY_PATH, unix.STATX_DIOALIGN, &st)
 	if err != nil || st.Mask&unix.STATX_DIOALIGN == 0 {
-		return nil // before Linux 6.1, or a file system that does not say
+		return nil // before Linux 6.1, or the file system does not report it
 	}
 	if st.Dio_mem_align == 0 || st.Dio_offset_align == 0 {
 		return fmt.Errorf("the file system says that this file can't: %w", unix.EINVAL)
@@ -103,14 +103,14 @@ func (f *File) OffAlign() int { return f.offAlign }
 // Direct reports whether transfers bypass the page cache.
 func (f *File) Direct() bool { return f.direct }
 
-// Fd is the descriptor, the File's own: valid until Close, and not to be closed.
+// Fd returns the File's own descriptor: valid until Close, and not to be closed by callers.
 func (f *File) Fd() int { return f.fd }
 
 // Name is the path given to OpenFile.
 func (f *File) Name() string { return f.path }
 
-// Allocate makes sure that the first size bytes of the file have room on the device, and that the file is at least that long; what is
-// new reads as zeros. If there is no room the error matches unix.ENOSPC (or EDQUOT, EFBIG) and the file is as long as before.
+// Allocate reserves disk space for the first size bytes of the file, and makes the file at least that long. New bytes read as zeros. If there
+// is no space the error matches unix.ENOSPC (or EDQUOT, EFBIG) and the length is unchanged.
 func (f *File) Allocate(size int64) error {
 	if !f.attach() {
 		return fmt.Errorf("reserve %s: %w", f.path, ErrClosed)
@@ -122,7 +122,7 @@ func (f *File) Allocate(size int64) error {
 	if err := errors.Join(unix.Fstat(f.fd, &st), unix.Fstatfs(f.fd, &fs)); err != nil {
 		return fmt.Errorf("%s: %w", text, err)
 	}
-	// Asked before trying: ext4 takes all that is free before it says ENOSPC, and others on the device would meet that.
+	// Checked first, because ext4 takes all free space before it returns ENOSPC, and other users of the device would suffer.
 	free := int64(fs.Bavail) * fs.Bsize
 	if missing := size - st.Blocks*512; missing > free {
 		return fmt.Errorf("%s: %s more are needed and %s are free; free some or ask for less: %w", text,
@@ -144,7 +144,7 @@ func (f *File) Allocate(size int64) error {
 	return fmt.Errorf("%s: %w", text, err)
 }
 
-// Size is the file's length in bytes.
+// Size returns the file's length in bytes.
 func (f *File) Size() (int64, error) {
 	if !f.attach() {
 		return 0, fmt.Errorf("size of %s: %w", f.path, ErrClosed)
@@ -157,15 +157,15 @@ func (f *File) Size() (int64, error) {
 	return st.Size, nil
 }
 
-// Sync makes what has been written durable (fdatasync) and waits for that, as one more operation of the engine. An error is final: the
-// kernel has dropped what it could not write and the next Sync may well succeed, so what this one covered must be
-// taken as lost. It must not be called from a Done.
+// Sync makes written data durable (fdatasync) and waits for that, as an operation of the engine. An error is final: the kernel has dropped
+// data that it could not write, and the next Sync may succeed. So all data that this Sync covers counts as lost. It must not be called from
+// a Done.
 func (f *File) Sync() error {
 	return f.io.wait(context.Background(), &Op{File: f, Write: true, sync: true})
 }
 
-// Close refuses further operations with ErrClosed. It does not wait: the descriptor is closed when the last operation on it has ended,
-// so that a transfer in flight can never meet another file under the same number.
+// Close makes further operations fail with ErrClosed. It does not wait: the descriptor is closed when the last operation has ended, so that a
+// transfer in flight never reaches another file with the same number.
 func (f *File) Close() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -196,6 +196,6 @@ func (f *File) detach() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.users--; f.users == 0 && f.closed {
-		_ = unix.Close(f.fd) // the data's errors came from Sync
+		_ = unix.Close(f.fd) // Sync has reported the errors of the data
 	}
 }

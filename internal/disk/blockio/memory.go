@@ -11,8 +11,8 @@ import (
 // hugePage is the size of a transparent huge page on x86-64 and on arm64 with 4 KiB pages.
 const hugePage = 2 << 20
 
-// Alloc returns n zeroed bytes of anonymous memory outside Go's heap, aligned to pages. From 2 MiB on, huge pages are advised:
-// direct I/O into them costs a quarter to two fifths less CPU. Give it back with Free.
+// Alloc returns n zeroed bytes of anonymous memory outside Go's heap, aligned to pages. From 2 MiB on, it requests huge pages: direct I/O into
+// them takes 1/4 to 2/5 less CPU. Free it with Free.
 func Alloc(n int) ([]byte, error) {
 	if n <= 0 {
 		return nil, fmt.Errorf("allocate %d bytes for block I/O: the size must be positive", n)
@@ -23,13 +23,13 @@ func Alloc(n int) ([]byte, error) {
 	}
 	offheap.Count(n)
 	if n >= hugePage {
-		_ = unix.Madvise(b, unix.MADV_HUGEPAGE) // advice: a kernel without it gives small pages
+		_ = unix.Madvise(b, unix.MADV_HUGEPAGE) // advice only: without support the kernel uses small pages
 	}
 	return b, nil
 }
 
-// Free unmaps memory from Alloc; b must be that whole slice. No operation may be in flight on it, and if it was registered it
-// must be unregistered first, or the IO closed.
+// Free unmaps memory from Alloc. b must be the whole slice. No operation on it may be in flight. If it was registered, it must be
+// unregistered first, or the IO closed.
 func Free(b []byte) error {
 	if b == nil {
 		return nil

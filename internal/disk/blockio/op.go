@@ -10,35 +10,35 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxIdle bounds how often in a row the kernel may answer "try again", or transfer nothing of a write, before that is an error.
+// maxIdle bounds how often in a row the kernel may answer "try again", or write no bytes, before that is an error.
 const maxIdle = 64
 
-// Op is one transfer of a whole buffer. Short transfers are continued inside; a read that meets the end of the file
-// ends with io.ErrUnexpectedEOF.
+// Op is one transfer of a whole buffer. The engine continues short transfers. A read that reaches the end of the file ends with
+// io.ErrUnexpectedEOF.
 type Op struct {
 	File   *File
 	Write  bool  // from Buf to File; otherwise from File to Buf
 	Offset int64 // in bytes from the start of File
 	Buf    []byte
-	// Done is called exactly once, on a goroutine of the engine, never inside Submit: so it may take locks that Submit's
-	// caller holds. It must not block for long. It may submit, this Op too.
+	// Done is called exactly once, on a goroutine of the engine, never inside Submit: so it may take locks that Submit's caller holds. It must
+	// not block for long. It may submit operations, including this Op.
 	Done func(op *Op, err error)
 
 	sync     bool // fdatasync, not a transfer
 	next     *Op
 	n        int   // bytes transferred so far
-	idle     int   // answers in a row that moved nothing
+	idle     int   // consecutive answers without progress
 	err      error // decided before the engine saw it
 	fault    *Fault
 	pending  bool // between Submit and Done; guarded by backlog.mu
 	attached bool // counted in File
 }
 
-// Transferred returns how many bytes of Buf were read or written. It is meaningful in Done and after it.
+// Transferred returns the bytes of Buf that were read or written. It is valid in Done and after it.
 func (op *Op) Transferred() int { return op.n }
 
-// AlignmentError is the error of an operation that a file opened with O_DIRECT can't take. It never reached the
-// kernel, because some file systems do not refuse such a read but silently send it through the page cache.
+// AlignmentError is the error of a misaligned operation on a file with O_DIRECT. The operation is not passed to the kernel, because some file
+// systems silently send such a read through the page cache.
 type AlignmentError struct {
 	Name               string
 	What               string // "address", "offset" or "length"
@@ -53,7 +53,7 @@ func (e *AlignmentError) Error() string {
 		e.Name, e.What, e.Value, e.Length, e.Offset, e.Align, e.MemAlign, e.OffAlign)
 }
 
-// check returns why the operation can't be given to the kernel.
+// check returns an error if the operation can't be passed to the kernel.
 func (op *Op) check() error {
 	if op.Offset < 0 {
 		return fmt.Errorf("%s: offset is negative", op.where())
@@ -89,7 +89,7 @@ func (op *Op) where() string {
 	return fmt.Sprintf("%s %s: %d bytes at %d", verb, op.File.path, len(op.Buf), op.Offset)
 }
 
-// decided returns the error that an operation ends with before the kernel is asked.
+// decided returns the error that ends an operation before it reaches the kernel.
 func (op *Op) decided() error {
 	if op.err == nil && op.fault != nil && op.fault.Err != nil {
 		return fmt.Errorf("%s: %w", op.where(), op.fault.Err)
@@ -97,7 +97,7 @@ func (op *Op) decided() error {
 	return op.err
 }
 
-// nothing reports whether there is nothing to ask the kernel for.
+// nothing reports whether the operation needs no system call.
 func (op *Op) nothing() bool { return len(op.Buf) == 0 && !op.sync }
 
 // rest returns the bytes that are still to be transferred, and their offset.
@@ -109,8 +109,8 @@ func (op *Op) rest() ([]byte, int64) {
 	return buf, off
 }
 
-// account takes the kernel's answer to one transfer of rest: bytes, or an error number. It returns true if the rest
-// has to be transferred again.
+// account handles the kernel's result of one transfer of rest: bytes, or an error number. It returns true if the rest must be transferred
+// again.
 func (op *Op) account(n int, errno unix.Errno) (again bool, err error) {
 	if op.fault != nil {
 		n, errno = op.fault.answer(n, errno)
@@ -127,8 +127,8 @@ func (op *Op) account(n int, errno unix.Errno) (again bool, err error) {
 		op.n = len(op.Buf)
 		return false, nil
 	}
-	// A direct transfer goes on from an aligned place only. Behind a short read that ended off the grid lies the end
-	// of the file: the next answer will move no further.
+	// A direct transfer can continue only at an aligned offset. A short read that ended elsewhere has reached the end of the file: the next read
+	// will return no more.
 	step := n
 	if op.File.direct {
 		step -= n % max(op.File.offAlign, op.File.memAlign)
@@ -148,11 +148,11 @@ func (op *Op) account(n int, errno unix.Errno) (again bool, err error) {
 	return false, fmt.Errorf("%s: the file ends after %d: %w", op.where(), op.n, io.ErrUnexpectedEOF)
 }
 
-// Submit hands operations to the engine and never blocks. At most Depth are in flight; further ones wait inside, first
-// come, first served. Each op's Done is called exactly once. An op must not be submitted again before its Done.
+// Submit passes operations to the engine and never blocks. At most Depth are in flight; the others wait in a queue, first come, first
+// served. Each op's Done is called exactly once. An op must not be submitted again before its Done.
 //
-// Once Close has begun ops end with ErrClosed; if the engine's goroutines are gone already, on a goroutine that ends
-// when the Dones return.
+// After Close has begun, ops end with ErrClosed. If the engine's goroutines have ended, their Dones run on a new goroutine, which ends after
+// them.
 func (io *IO) Submit(ops ...*Op) {
 	inj := io.inject.Load()
 	for _, op := range ops {
@@ -175,24 +175,24 @@ func (io *IO) Submit(ops ...*Op) {
 	}
 }
 
-// Unfinished is the error of Read and Write when their context ended first. The buffer still belongs to the kernel, which
-// may write to it or read from it at any later time, until Settled is closed.
+// Unfinished is the error of Read and Write if their context ended first. The buffer still belongs to the kernel, which may read or write it
+// at any time until Settled is closed.
 type Unfinished struct {
 	Cause   error           // of the context
-	Settled <-chan struct{} // closed when the buffer is the caller's again
+	Settled <-chan struct{} // closed when the buffer belongs to the caller again
 	what    string
 }
 
 func (e *Unfinished) Error() string { return e.what + ": still in flight: " + e.Cause.Error() }
 func (e *Unfinished) Unwrap() error { return e.Cause }
 
-// Read fills buf from off and waits for it, or for the end of ctx. In the second case the error is an *Unfinished and buf
-// MUST NOT be touched, reused or unmapped before its Settled is closed.
+// Read fills buf from off and waits until that is done or ctx ends. If ctx ends first, the error is an *Unfinished and buf MUST NOT be
+// accessed, reused or unmapped before its Settled is closed.
 func (io *IO) Read(ctx context.Context, f *File, off int64, buf []byte) error {
 	return io.wait(ctx, &Op{File: f, Offset: off, Buf: buf})
 }
 
-// Write writes all of buf at off and waits for it, or for the end of ctx, with the same rule as Read.
+// Write writes all of buf at off and waits until that is done or ctx ends, with the same rule as Read.
 func (io *IO) Write(ctx context.Context, f *File, off int64, buf []byte) error {
 	return io.wait(ctx, &Op{File: f, Write: true, Offset: off, Buf: buf})
 }
@@ -204,7 +204,7 @@ func (io *IO) wait(ctx context.Context, op *Op) error {
 	settled := make(chan struct{})
 	var result error
 	op.Done = func(_ *Op, err error) { result = err; close(settled) }
-	what := op.where() // op is the engine's once it is submitted
+	what := op.where() // after Submit, op belongs to the engine
 	io.Submit(op)
 	select {
 	case <-settled:
@@ -219,8 +219,8 @@ func (io *IO) wait(ctx context.Context, op *Op) error {
 	}
 }
 
-// Settled returns a channel that is closed when the memory given to a Read or Write that ended with err is the caller's
-// again; for every error but an *Unfinished it is closed already.
+// Settled returns a channel that is closed when the memory of a Read or Write that ended with err belongs to the caller again. Unless err is
+// an *Unfinished, it is closed already.
 func Settled(err error) <-chan struct{} {
 	var u *Unfinished
 	if errors.As(err, &u) {

@@ -7,11 +7,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pool is the engine that works everywhere: up to depth goroutines for each way, each with one pread or pwrite at a time. They are started
-// as operations come and live until close.
+// pool is the engine that works everywhere: up to depth goroutines for each direction, each with one pread or pwrite at a time. They start
+// when operations arrive, and end at close.
 type pool struct {
 	ops  *backlog
-	cond *sync.Cond // on ops.mu: there is something to take, or it is time to end
+	cond *sync.Cond // on ops.mu: there is an operation to take, or the engine must end
 
 	workers, idle int // guarded by ops.mu
 	joined        sync.WaitGroup

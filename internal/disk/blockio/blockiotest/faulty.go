@@ -12,16 +12,16 @@ import (
 	"lcache/internal/disk/blockio"
 )
 
-// faultCase is one kind of trouble in a transfer of four blocks.
+// faultCase is one kind of fault in a transfer of four blocks.
 type faultCase struct {
 	name  string
 	write bool
 	fault blockio.Fault
 	err   error
-	wrong []int64 // blocks that then hold other bytes
+	wrong []int64 // blocks that then have other bytes
 }
 
-// released holds nothing: a Fault with it only passes through the code that holds.
+// released holds nothing: a Fault with it only runs the code that holds.
 var released = func() chan struct{} {
 	c := make(chan struct{})
 	close(c)
@@ -49,7 +49,7 @@ var faultCases = []faultCase{
 	{name: "flipped bit", fault: blockio.Fault{Flip: 8*unit + 4}, wrong: []int64{1}},
 }
 
-// faults checks that each kind of Fault has its effect, and that the engine mends those that it promises to mend.
+// faults checks that each kind of Fault has its effect, and that the engine recovers from the ones that it must handle.
 func faults(t *testing.T, eng *blockio.IO) {
 	f := newFile(t, eng, 4*faultBytes)
 	mem := Mem(t, faultBytes)
@@ -106,7 +106,7 @@ func (c *faultCase) run(t *testing.T, eng *blockio.IO, f *blockio.File, mem []by
 	}
 }
 
-// nthFails lets the n-th of some operations fail, for every n, and expects the others untouched.
+// nthFails makes the n-th of some operations fail, for every n, and expects that the others are not affected.
 func nthFails(t *testing.T, eng *blockio.IO) {
 	const n = 12
 	f := newFile(t, eng, n*unit)
@@ -138,8 +138,8 @@ func nthFails(t *testing.T, eng *blockio.IO) {
 	}
 }
 
-// allFail lets several goroutines submit operations that never reach the kernel, each waiting for its own: no completion of
-// another comes to help one that was forgotten.
+// allFail makes several goroutines submit operations that never reach the kernel, each waiting for its own. So no other completion wakes
+// the engine for a forgotten one.
 func allFail(t *testing.T, eng *blockio.IO) {
 	const submitters, each = 4, 5000
 	f := newFile(t, eng, unit)

@@ -24,7 +24,7 @@ func submitInDone(t *testing.T, eng *blockio.IO) {
 	mem := Mem(t, unit)
 	ended := make(chan error, 1)
 	n := 0
-	// The same Op goes round, first writing and then reading each block.
+	// The same Op is reused, first for writing and then for reading each block.
 	op := &blockio.Op{File: f, Write: true, Buf: mem}
 	op.Done = func(op *blockio.Op, err error) {
 		if err == nil && !op.Write {
@@ -151,7 +151,7 @@ func closed(t *testing.T, eng *blockio.IO) {
 	want(t, "sync after close", g.Sync(), blockio.ErrClosed)
 }
 
-// fileClosedInFlight closes a file under an operation and opens another, which must not get the first one's number.
+// fileClosedInFlight closes a file during an operation and opens another, which must not get the first one's number.
 func fileClosedInFlight(t *testing.T, eng *blockio.IO) {
 	f := newFile(t, eng, unit)
 	mem := Mem(t, unit)

@@ -1,8 +1,8 @@
-// Package blockiotest holds the conformance suite of block I/O engines.
+// Package blockiotest has the conformance suite of block I/O engines.
 //
-// Run takes a function that opens one, and checks what package blockio promises of all: contents, order of events, ends of
-// files, alignment, faults, and the drain at Close. Mem gives memory that fits direct I/O. Everything here is for tests and
-// may be called by several of them at once.
+// Run takes a function that opens an engine, and checks the guarantees of package blockio: contents, order of events, ends of files,
+// alignment, faults, and the drain at Close. Mem returns memory for direct I/O. Everything here is for tests and may be called
+// concurrently.
 package blockiotest
 
 import (
@@ -16,7 +16,7 @@ import (
 	"lcache/internal/disk/blockio"
 )
 
-// patience is for waits that should end at once: only a bug makes one run out.
+// patience is for waits that should end at once: only a bug uses it up.
 const patience = 20 * time.Second
 
 // unit is a length and offset that every alignment divides.
@@ -59,8 +59,8 @@ func Run(t *testing.T, open func(t *testing.T) *blockio.IO) {
 	}
 }
 
-// Mem returns n bytes of aligned memory, freed when the test has ended and its IO is closed: take it before opening the IO, or
-// have nothing in flight at the end.
+// Mem returns n bytes of aligned memory, which is freed when the test has ended and its IO is closed. Call it before opening the IO, or have
+// nothing in flight at the end.
 func Mem(t testing.TB, n int) []byte {
 	t.Helper()
 	b, err := blockio.Alloc(n)
@@ -91,7 +91,7 @@ func newFile(t *testing.T, io *blockio.IO, n int64) *blockio.File {
 	return f
 }
 
-// fill writes what belongs at off of a file: every 8 bytes name their place and the seed.
+// fill writes the expected bytes at off of a file: every 8 bytes encode their offset and the seed.
 func fill(b []byte, off int64, seed byte) {
 	for i := range b {
 		p := off + int64(i)
@@ -123,7 +123,7 @@ func mustRead(t *testing.T, io *blockio.IO, f *blockio.File, off int64, b []byte
 	}
 }
 
-// want checks that err is the target, or nil for nil.
+// want checks that err is the target; nil for no error.
 func want(t *testing.T, what string, err, target error) {
 	t.Helper()
 	if target == nil && err != nil || target != nil && !errors.Is(err, target) {
@@ -131,7 +131,7 @@ func want(t *testing.T, what string, err, target error) {
 	}
 }
 
-// tally collects how often the Dones of n operations were called, and with what.
+// tally collects the number of Done calls of n operations, and their errors.
 type tally struct {
 	results chan result
 	n       int
@@ -148,7 +148,7 @@ func (c *tally) done(i int) func(*blockio.Op, error) {
 	return func(_ *blockio.Op, err error) { c.results <- result{i, err} }
 }
 
-// wait returns the error of each operation; one that ends twice, or never, fails the test.
+// wait returns the error of each operation. If one ends twice, or never, the test fails.
 func (c *tally) wait(t *testing.T) []error {
 	t.Helper()
 	errs, seen := make([]error, c.n), make([]bool, c.n)

@@ -1,6 +1,7 @@
-// Package durabletest computes what a power cut leaves of files that are changed through package durable. A [Disk] is told the steps of a test's
-// writers, either as a [durable.Trace] or, for bytes that are written by other means, by StartWrite and StartSync; Crash then draws one of the [Image]s
-// that the disk may hold. What no sync has covered may be there, be lost, or be torn at a sector. Kill draws one of those that a killed process may leave. All methods may be called concurrently.
+// Package durabletest computes the possible states of files after a power cut, for files that are changed through package durable. A [Disk]
+// receives the steps of a test's writers, as a [durable.Trace] or, for bytes that are written by other means, by StartWrite and StartSync.
+// Crash then returns a random [Image] of the possible states of the disk. Changes that no sync has covered may be there, be lost, or be torn
+// at a sector. Kill returns a random state after the process was killed. All methods may be called concurrently.
 package durabletest
 
 import (
@@ -17,8 +18,8 @@ import (
 
 const page, sector = 4096, 512
 
-// Disk is a model of stable storage: for each file the bytes that are durable for certain, and the later changes, each of which may have been
-// written, or not, or in part.
+// Disk is a model of stable storage: for each file the bytes that are certainly durable, and the later changes, each of which may have been
+// written completely, partly or not.
 type Disk struct {
 	Step func() // called before each change while the Disk is locked; nil: nothing is called. Set it before the first change
 
@@ -34,10 +35,10 @@ type naming struct {
 	file   *inode // nil for a removal
 }
 
-// dir is the directory that is changed.
+// dir returns the changed directory.
 func (n naming) dir() string { return filepath.Dir(n.change.Path) }
 
-// inode is a file. After a crash, a page has seen any number of the changes that touch it, the last of these torn or not.
+// inode is a file. After a crash a page has any number of the changes that touch it, and the last of these may be torn.
 type inode struct {
 	durable []byte
 	pending []*update
@@ -56,7 +57,7 @@ func New() *Disk {
 	return &Disk{names: map[string]*inode{}, now: map[string]*inode{}}
 }
 
-// Load takes the files in dirs as they are for durable.
+// Load adds the files in dirs, as durable.
 func (d *Disk) Load(t testing.TB, dirs ...string) {
 	t.Helper()
 	for _, dir := range dirs {
@@ -111,7 +112,7 @@ func (d *Disk) step() {
 	}
 }
 
-// file returns the file at a path. One that was removed may still be written to by what has it open: that is nowhere after a crash. d.mu is held.
+// file returns the file at a path. A removed file may still be written to by a process that has it open; after a crash it is gone. d.mu is held.
 func (d *Disk) file(path string) *inode {
 	if f := d.now[path]; f != nil {
 		return f
@@ -155,7 +156,7 @@ func (n naming) apply(names map[string]*inode) {
 	}
 }
 
-// StartWrite notes a write to the file at path that is in flight: a crash may find it on disk from now on. The write's completion calls landed.
+// StartWrite records a write in flight to the file at path: from now on a crash may find it on disk. The caller calls landed when the write completes.
 func (d *Disk) StartWrite(path string, off int64, data []byte) (landed func()) {
 	u := &update{off: off, data: slices.Clone(data)}
 	d.Locked(func() {
@@ -165,7 +166,7 @@ func (d *Disk) StartWrite(path string, off int64, data []byte) (landed func()) {
 	return func() { d.Locked(func() { u.landed = true }) }
 }
 
-// StartSync notes a sync of the file at path. It covers the writes that have landed before. The sync's success calls synced.
+// StartSync records a sync of the file at path. It covers the writes that have landed before. The caller calls synced when the sync succeeds.
 func (d *Disk) StartSync(path string) (synced func()) {
 	var f *inode
 	covered := map[*update]bool{}
@@ -181,7 +182,7 @@ func (d *Disk) StartSync(path string) (synced func()) {
 
 func (f *inode) add(u *update) { f.pending = append(f.pending, u) }
 
-// settle makes those updates durable that are in set; nil means all.
+// settle makes the updates in set durable; nil means all.
 func (f *inode) settle(set map[*update]bool) {
 	var rest []*update
 	for _, u := range f.pending {
@@ -194,7 +195,7 @@ func (f *inode) settle(set map[*update]bool) {
 	f.pending = rest
 }
 
-// apply returns b after the update, in the memory of b or not.
+// apply returns b after the update. It may reuse the memory of b.
 func (u *update) apply(b []byte) []byte {
 	if u.truncate {
 		if grown := int(u.off) - len(b); grown > 0 {
@@ -209,11 +210,11 @@ func (u *update) apply(b []byte) []byte {
 	return b
 }
 
-// Image is what a crash leaves: the bytes of each file, by path.
+// Image is the state after a crash: the bytes of each file, by path.
 type Image map[string][]byte
 
-// Crash draws an Image. A page with changes that no sync has covered keeps them all with probability keep, and is else in an earlier state. Call Crash
-// from Step or inside Locked.
+// Crash returns a random Image. A page with changes that no sync has covered keeps them all with probability keep; otherwise it has an earlier
+// state. Call Crash from Step or inside Locked.
 func (d *Disk) Crash(r *rand.Rand, keep float64) Image {
 	names := maps.Clone(d.names)
 	for _, n := range d.unsaved[:r.IntN(len(d.unsaved)+1)] {
@@ -226,8 +227,8 @@ func (d *Disk) Crash(r *rand.Rand, keep float64) Image {
 	return out
 }
 
-// Kill draws what is left when the process is killed and the machine goes on: all that was handed to the kernel. A write in flight may have come to some of its
-// sectors, to all or to none. Call Kill from Step or inside Locked.
+// Kill returns a random state after the process was killed and the machine kept running: all data that was handed to the kernel. A write in
+// flight may have reached some of its sectors, all or none. Call Kill from Step or inside Locked.
 func (d *Disk) Kill(r *rand.Rand) Image {
 	out := Image{}
 	for _, path := range slices.Sorted(maps.Keys(d.now)) { // sorted, so that a seed gives the same image
@@ -256,7 +257,7 @@ func (f *inode) crash(r *rand.Rand, keep float64) []byte {
 	if len(f.pending) == 0 {
 		return slices.Clone(f.durable)
 	}
-	// The length and each page are on their own.
+	// The length and each page are independent.
 	size := len(f.durable)
 	for _, u := range f.pending[:r.IntN(len(f.pending)+1)] {
 		size = len(u.apply(make([]byte, size)))
@@ -269,7 +270,7 @@ func (f *inode) crash(r *rand.Rand, keep float64) []byte {
 	return out
 }
 
-// crashPage draws the state of the page at p.
+// crashPage chooses the state of the page at p.
 func (f *inode) crashPage(r *rand.Rand, keep float64, out []byte, p int) {
 	var touching []*update
 	for _, u := range f.pending {
@@ -292,7 +293,7 @@ func (f *inode) crashPage(r *rand.Rand, keep float64, out []byte, p int) {
 	}
 	dst := out[p:min(p+page, len(out))]
 	copy(dst, after[:])
-	if n > 0 && r.IntN(4) == 0 { // torn: the last change came to some of the sectors only
+	if n > 0 && r.IntN(4) == 0 { // torn: the last change reached only some of the sectors
 		for s := 0; s < len(dst); s += sector {
 			if r.IntN(2) == 0 {
 				copy(dst[s:min(s+sector, len(dst))], before[s:])
@@ -311,7 +312,7 @@ func (u *update) applyPage(b []byte, p int) {
 	copy(b[from-p:to-p], u.data[from-int(u.off):])
 }
 
-// Write puts the files below root, where their paths lie relative to old.
+// Write writes the files below root, at their paths relative to old.
 func (m Image) Write(t testing.TB, old, root string) {
 	t.Helper()
 	for path, b := range m {

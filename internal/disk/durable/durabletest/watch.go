@@ -2,7 +2,7 @@ package durabletest
 
 import "lcache/internal/disk/blockio"
 
-// Watch tells the Disk of the transfers and syncs of an engine's files, which no Trace is told of.
+// Watch makes the Disk receive the transfers and syncs of an engine's files, which no Trace receives.
 func (d *Disk) Watch(io *blockio.IO) {
 	blockio.Inject(io, func(_ int64, op *blockio.Op) blockio.Fault {
 		if !op.Write {
