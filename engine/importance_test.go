@@ -201,7 +201,7 @@ func TestImportanceOverRecipe(t *testing.T) {
 			t.Errorf("%s: %v, want %q", text, err, want)
 		}
 	}
-	if err := e.Push(schedule.Pusher{Pid: os.Getpid()}, 5, 0, [][]sample.Index{{1}}); err == nil || !strings.Contains(err.Error(), "draws the order of this job") {
+	if err := e.Push(schedule.Pusher{Pid: os.Getpid()}, 5, 0, [][]sample.Index{{1}}); err == nil || !strings.Contains(err.Error(), "draws the orders of this job") {
 		t.Errorf("a pushed order: %v", err)
 	}
 	other, err := e.Join("other")

@@ -1,15 +1,19 @@
-// Package importance decides what to train on and what to keep in memory by how much each sample matters: ImPACT, SHADE and
-// SpiderCache as one pipeline with other parts.
+// Package importance combines the parts of ImPACT, SHADE and SpiderCache: they choose the samples to train on, and the samples to keep in memory, by how
+// much each sample matters.
 //
-// A [score.Scorer] makes values of what the trainer observed: loss ([score.Loss]), rank within a batch ([score.Rank]), or neighbours in embedding
-// space ([score.Graph]). [draw.Targets] make of values how often each sample is to be used in the next epoch. [draw.Order] draws the next epoch
-// from targets and a seed; it is the same order bit for bit on every machine. A [policy.Policy] says what stays in memory: [policy.NextUse]
-// by the order itself, [policy.HCache], [policy.APP] and [policy.Valued] as the papers do, [policy.LRU] and [policy.MinIO] to compare with. [policy.Homophily] has [policy.Nodes] beside any of them. [substitute.LCache] keeps
-// the books of samples that may stand in for others, and [substitute.Law] says when one may; [substitute.Law.Serve] decides it for a whole epoch, of class with a [substitute.Rehearsal] of it.
-// [substitute.Packing] and [substitute.Victim] decide what lies together on the disk. [Methods] is the only table of which method consists of what.
+// A [score.Scorer] computes values from the trainer's observations: loss ([score.Loss]), rank within a batch ([score.Rank]), or neighbours in embedding
+// space ([score.Graph]). [draw.Targets] computes from values how often the next epoch should use each sample. [draw.Order] draws the next epoch from
+// targets and a seed, bit for bit the same on every machine.
 //
-// These packages are pure: indices and numbers in, indices and numbers out. They read no bytes, start no goroutines and look at no
-// clock. What they keep for each sample lies outside Go's heap, so whoever makes a part closes it. A wrong observation changes
-// what is read when, and never what a sample's bytes are; bad input is refused and counted in a [score.Report]. One goroutine may use
+// A [policy.Policy] decides which samples stay in memory: [policy.NextUse] by the order itself; [policy.HCache], [policy.APP] and [policy.Valued] as in
+// the papers; [policy.LRU] and [policy.MinIO] for comparison. [policy.Homophily] adds [policy.Nodes] to any of them.
+//
+// [substitute.LCache] tracks samples that may be substituted for others, and [substitute.Law] has the rules. [substitute.Law.Serve] decides for a whole
+// epoch; for rule Class it uses a [substitute.Rehearsal] of the epoch. [substitute.Packing] and [substitute.Victim] decide which samples are stored
+// together on the disk. [Methods] is the only table of the parts of each method.
+//
+// These packages are pure: indices and numbers in, indices and numbers out. They read no bytes, start no goroutines and use no clock. Their memory per
+// sample is outside Go's heap, so the owner of a part must close it. A wrong observation can change when a sample is read, but never its bytes. Invalid
+// input is refused and counted in a [score.Report]. Only one goroutine may use a part at a time.
 // a part at a time.
 package importance

@@ -13,22 +13,23 @@ import (
 	"lcache/sample"
 )
 
-// Method is one of the papers' systems: which scorer, which targets, which cache.
+// Method is the system of one paper: its scorer, targets and memory policy.
 type Method struct {
 	Name string
-	// Substitute is what may be served in place of a sample, if the user allows it: Low, Class or "" for nothing.
+	// Substitute is what may be served instead of a sample, if the user allows it: Low, Class, or "" for nothing.
 	Substitute string
-	// Defaults are the paper's numbers, or lcache's where the paper has none.
+	// Defaults are the paper's values, or lcache's if the paper has none.
 	Defaults Params
-	// Scorer makes values of observations. best is called with the best connected sample of each batch, by methods that know it.
+	// Scorer returns a scorer. It calls best with the best connected sample of each batch, if the method finds one.
 	Scorer func(n int, p Params, best func(sample.Index, []sample.Index)) (score.Scorer, error)
-	// Targets makes targets of values, by the parameters of this boundary.
+	// Targets returns the targets for the parameters of this boundary.
 	Targets func(p Params) draw.Targets
-	// Cache is the paper's own memory policy, for n samples. Nodes stay beside it, or beside any other one, where substitutes are allowed; see [Method.WithNodes].
+	// Cache returns the paper's own memory policy, for n samples. If substitutes are allowed, nodes are added to it or to another policy; see
+	// [Method.WithNodes].
 	Cache func(n int, capacity int64, p Params) (policy.Policy, error)
 }
 
-// Methods is the table of who consists of what.
+// Methods is the table of the parts of each method.
 var Methods = []Method{
 	{
 		Name: "impact", Substitute: substitute.Low,
@@ -65,7 +66,7 @@ var Methods = []Method{
 	},
 }
 
-// made is a constructor's result as an interface: without an error, or as nil.
+// made returns a constructor's result as an interface; nil after an error.
 func made[I any, T interface {
 	*E
 	Close()
@@ -88,10 +89,10 @@ func Lookup(name string) (Method, error) {
 	return Method{}, unknown("method", name, names)
 }
 
-// Policies are those that any method can have. "paper" is the method's own.
+// Policies are the memory policies that any method can use. "paper" is the method's own.
 var Policies = []string{"next-use", "paper", "lru", "minio"}
 
-// NewPolicy makes a memory policy of a method for n samples, by its name: next-use, paper, lru or minio.
+// NewPolicy returns a memory policy of a method for n samples, by name: next-use, paper, lru or minio.
 func (m Method) NewPolicy(name string, n int, capacity int64, p Params) (policy.Policy, error) {
 	switch name {
 	case "next-use":
@@ -106,7 +107,7 @@ func (m Method) NewPolicy(name string, n int, capacity int64, p Params) (policy.
 	return nil, unknown("policy", name, Policies)
 }
 
-// WithNodes makes a memory policy with nodes beside it, for samples with these labels. Nodes have what the ratio at the start leaves.
+// WithNodes returns a memory policy together with nodes, for samples with these labels. Nodes get the memory that the initial ratio leaves.
 func (m Method) WithNodes(name string, labels []int32, capacity int64, p Params) (*policy.Homophily, error) {
 	important, err := m.NewPolicy(name, len(labels), 0, p)
 	if err != nil {
@@ -128,25 +129,25 @@ func unknown(what, name string, known []string) error {
 	return fmt.Errorf("importance: no %s %q: there are %s%s", what, name, strings.Join(known, ", "), hint)
 }
 
-// Params are what a user may choose. A method looks at its own ones only.
+// Params are the parameters of all methods. A method uses only its own.
 type Params struct {
 	Batch int // samples of one batch
 
 	// impact
 	Beta, Floor float64
-	SShare      float64 // of the memory: the S-buffer
-	LShare      float64 // without effect: a constant of the state file, which older servers compare
+	SShare      float64 // share of the memory for the S-buffer
+	LShare      float64 // no effect: part of the state file, because older servers compare it
 	LDepth      int     // packages in memory
 	Overlap     float64
 	MaxWarmUp   int
-	WarmUp      int // epochs; 0: as S decides
-	Unstable    int // samples in S, which follow from SShare and the memory
+	WarmUp      int // epochs; 0: until S is stable
+	Unstable    int // samples in S, computed from SShare and the memory
 	Irreducible []float32
 
 	// shade
 	B0, Rep, Smooth float64
 	Strict          bool
-	Prefetch        bool // as LShare
+	Prefetch        bool // no effect, like LShare
 
 	// spider
 	K, MaxUses           int
@@ -155,7 +156,7 @@ type Params struct {
 	M                    int
 }
 
-// Check says what is wrong with the parameters of a method, and what they may be.
+// Check returns an error for an invalid parameter of a method, with the valid range.
 func (m Method) Check(p Params) error {
 	type rule struct {
 		of, name    string

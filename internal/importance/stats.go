@@ -2,20 +2,20 @@ package importance
 
 import "lcache/internal/importance/score"
 
-// Stats are the counters of one job's importance. They grow only.
+// Stats are the counters of one job's importance. They only grow.
 type Stats struct {
 	HighHits      uint64
 	LowHits       uint64
-	NodeHits      uint64 // of homophily's nodes themselves
+	NodeHits      uint64 // requests that nodes served as themselves
 	Substituted   uint64
 	LogHits       uint64
 	SourceMisses  uint64
 	Observations  uint64
 	Refused       score.Report
-	MaxSubstitute int // most uses of one sample as a substitute in an epoch
+	MaxSubstitute int // maximum number of uses of one sample as a substitute in an epoch
 }
 
-// Requested is everything that was asked for.
+// Requested returns the number of requested samples.
 func (s *Stats) Requested() uint64 {
 	return s.HighHits + s.LowHits + s.NodeHits + s.Substituted + s.LogHits + s.SourceMisses
 }

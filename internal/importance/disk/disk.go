@@ -1,7 +1,8 @@
-// Package disk counts the files importance-<name> against --budget. A job that asks for importance takes room for twice its file, because the file is replaced whole. Files of jobs that are not connected are removed
-// when their room is needed, oldest first, and 30 days after they were written.
+// Package disk counts the files importance-<name> as part of --budget. A job that turns on importance reserves twice the size of its file, because the
+// file is replaced whole. Files of jobs that are not connected are removed if their space is needed, oldest first, and 30 days after they were written.
 //
-// The package neither reads nor writes the files: drawn does. Take and Sweep need a turn that the caller gives to one goroutine at a time. The other methods may be called concurrently.
+// The package neither reads nor writes the files: package state does. Take and Sweep need a turn, which the caller gives to one goroutine at a time. The
+// other methods may be called concurrently.
 package disk
 
 import (
@@ -31,13 +32,13 @@ const (
 type Options struct {
 	Cache  *cache.Cache
 	Now    func() time.Time
-	Asleep func() []Job // lists the jobs that have importance and are not connected, the one that left first at the front
+	Asleep func() []Job // lists the jobs with importance that are not connected; the job that disconnected first comes first
 }
 
-// A Job has importance, and none of its clients is connected.
+// A Job has importance, but no connected client.
 type Job struct {
 	Name string
-	Stop func(why error) // ends its importance, and gives back its room
+	Stop func(why error) // ends its importance, and frees its space
 }
 
 // Files are the files of importance in a cache.
@@ -47,7 +48,7 @@ type Files struct {
 	room room
 }
 
-// New returns the Files of a cache. No job has room yet.
+// New returns the Files of a cache. No job has reserved space yet.
 func New(o Options) *Files {
 	return &Files{o: o, dir: o.Cache.Dirs[0], room: room{total: o.Cache.StateRoom(), taken: map[string]int64{}, other: map[string]int64{}}}
 }
@@ -55,7 +56,7 @@ func New(o Options) *Files {
 // Path returns the path of a job's file.
 func (f *Files) Path(name string) string { return filepath.Join(f.dir, state.FilePrefix+name) }
 
-// Take takes room for twice a job's file. If files of jobs that are not connected are in the way, it removes them. The caller has the turn.
+// Take reserves twice the size of a job's file. If necessary, it removes files of jobs that are not connected. The caller has the turn.
 func (f *Files) Take(name string) error {
 	files, err := f.list()
 	if err != nil {
@@ -80,7 +81,7 @@ func (f *Files) Take(name string) error {
 	return nil
 }
 
-// GiveBack takes a job's room back, except the bytes of its file.
+// GiveBack frees a job's reserved space, except the bytes of its file.
 func (f *Files) GiveBack(name string) {
 	bytes := int64(0)
 	if info, err := os.Lstat(f.Path(name)); err == nil {
@@ -89,7 +90,7 @@ func (f *Files) GiveBack(name string) {
 	f.room.giveBack(name, bytes)
 }
 
-// Grow takes room for a version of a job's file. It returns an error if the budget or the disk has none.
+// Grow reserves space for a version of a job's file. It returns an error if the budget or the disk has none left.
 func (f *Files) Grow(name string, bytes int64) error {
 	if !f.room.take(name, 2*bytes) {
 		return fmt.Errorf("the budget has no room for %s: end another job with importance, or give lcache ingest a larger --budget", humanize.IBytes(uint64(2*bytes)))
@@ -101,7 +102,8 @@ func (f *Files) Grow(name string, bytes int64) error {
 	return err
 }
 
-// Sweep removes the files that are older than 30 days, of jobs that are not connected, at once and then every hour until ctx ends. It takes the turn by a value in turn.
+// Sweep removes files of jobs that are not connected when they are older than 30 days: at once, and then every hour until ctx ends. It has the turn
+// while its value is in the channel turn.
 func (f *Files) Sweep(ctx context.Context, turn chan struct{}) {
 	tick := time.NewTicker(sweepEvery)
 	defer tick.Stop()
@@ -114,7 +116,7 @@ func (f *Files) Sweep(ctx context.Context, turn chan struct{}) {
 		err := f.removeOld()
 		<-turn
 		if err != nil {
-			f.o.Cache.Logger.Warn("the saved importance of old jobs can't be removed", "err", err)
+			f.o.Cache.Logger.Warn("cannot remove the saved importance of old jobs", "err", err)
 		}
 		select {
 		case <-tick.C:
@@ -167,16 +169,17 @@ func (f *Files) list() (files []file, err error) {
 	return files, nil
 }
 
-// wholeBlocks returns the bytes of a file in whole blocks.
+// wholeBlocks returns the size of a file, rounded up to whole blocks.
 func wholeBlocks(info fs.FileInfo) int64 { return (info.Size() + 4095) / 4096 * 4096 }
 
-// lack returns the bytes that are missing for a job's file in the budget and on the disk.
+// lack returns the bytes that the budget and the disk lack for a job's file.
 func (f *Files) lack(name string, bytes int64, files []file) (int64, error) {
 	free, err := f.o.Cache.FreeBytes()
 	return max(f.room.lack(name, bytes, files), bytes-free), err
 }
 
-// makeRoom removes files of jobs that are not connected, oldest first: those of jobs without importance, then the others. If all together are too few, it removes none. It returns the bytes that are still missing.
+// makeRoom removes files of jobs that are not connected, oldest first: first the files of jobs without importance, then the others. If all of them are
+// not enough, it removes none. It returns the bytes that are still missing.
 func (f *Files) makeRoom(name string, bytes, lack int64, files []file) (int64, error) {
 	removable := int64(0)
 	asleep := f.o.Asleep()
@@ -215,24 +218,24 @@ func (f *Files) makeRoom(name string, bytes, lack int64, files []file) (int64, e
 	return lack, nil
 }
 
-var errRemoved = &deliver.ArgumentError{Reason: "importance: another job needed the disk space of this job's state while none of its clients was connected: call job.importance again; with a larger --budget both fit"}
+var errRemoved = &deliver.ArgumentError{Reason: "importance: another job took the disk space of this job's state while no client of this job was connected: call job.importance again; a larger --budget has room for both"}
 
 func (f *Files) remove(one file, why string) error {
 	if err := f.o.Cache.Store.Trace().Remove(one.path); err != nil {
 		return err
 	}
-	f.o.Cache.Logger.Info("the saved importance of an earlier job is removed", "name", one.name, "why", why, "saved", one.saved)
+	f.o.Cache.Logger.Info("removing the saved importance of an earlier job", "name", one.name, "why", why, "saved", one.saved)
 	return nil
 }
 
-// noRoom returns the error of a job whose file needs bytes, of which some are missing.
+// noRoom returns the error of a job whose file needs bytes, some of which are missing.
 func (f *Files) noRoom(bytes, lack int64) error {
 	c := f.o.Cache
-	text := fmt.Sprintf("importance: its state needs %s on disk, and ", humanize.IBytes(uint64(bytes)))
+	text := fmt.Sprintf("importance: its state needs %s on disk, but ", humanize.IBytes(uint64(bytes)))
 	if free, err := c.FreeBytes(); err == nil && free < bytes {
 		return &deliver.ArgumentError{Reason: text + fmt.Sprintf("%s has %s above the free-space reserve: make room there", f.dir, humanize.IBytes(uint64(max(free, 0))))}
 	}
-	need := c.Budget() // a larger budget of a cache that lacks samples holds more samples, and leaves room for as many files
+	need := c.Budget() // a larger budget of a cache that lacks samples holds more samples, and leaves the same space for files
 	if f.room.isUsed() || c.Sizing.HoldsAll(c.Facts()) {
 		need = max(need, c.WholeBudget())
 	}

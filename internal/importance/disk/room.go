@@ -5,11 +5,11 @@ import (
 	"sync"
 )
 
-// room counts the bytes of the budget that the files take.
+// room counts the bytes of the budget that the files use.
 type room struct {
-	mu    sync.Mutex       // guards the fields that follow; held for sums only
+	mu    sync.Mutex       // guards the fields that follow; held only for sums
 	total int64            // bytes of the budget for all files
-	taken map[string]int64 // by name: bytes of the jobs that have importance
+	taken map[string]int64 // by name: bytes reserved by jobs that have importance
 	other map[string]int64 // by name: bytes of all other files
 }
 
@@ -25,14 +25,14 @@ func (r *room) left() int64 {
 	return n
 }
 
-// isTaken reports whether a file belongs to a job that has importance. A file that is being replaced has a longer name. mu is held.
+// isTaken reports whether a file belongs to a job that has importance. While a file is being replaced, its name has a suffix. mu is held.
 func (r *room) isTaken(name string) bool {
 	_, is := r.taken[name]
 	_, replaced := r.taken[strings.TrimSuffix(name, ".new")]
 	return is || replaced
 }
 
-// lack notes the existing files, and returns the missing bytes of a job.
+// lack records the existing files, and returns the bytes that a job lacks.
 func (r *room) lack(name string, bytes int64, files []file) int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -45,7 +45,7 @@ func (r *room) lack(name string, bytes int64, files []file) int64 {
 	return bytes - r.left()
 }
 
-// take raises a job's room to the given bytes. It reports whether they were free.
+// take raises a job's reservation to the given bytes. It reports whether they were free.
 func (r *room) take(name string, bytes int64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -60,7 +60,7 @@ func (r *room) take(name string, bytes int64) bool {
 	return true
 }
 
-// giveBack takes a job's room back, except its file.
+// giveBack frees a job's reservation, except its file.
 func (r *room) giveBack(name string, file int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -82,7 +82,7 @@ func (r *room) isUsed() bool {
 	return len(r.taken) > 0
 }
 
-// of returns a job's room in bytes.
+// of returns a job's reservation in bytes.
 func (r *room) of(name string) int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -6,23 +6,23 @@ import (
 	"lcache/sample"
 )
 
-// Boundary is what draws the order of each epoch of a job between two epochs.
+// Boundary draws the order of each epoch of a job between two epochs.
 type Boundary struct {
 	Scorer  score.Scorer
 	Samples int
 	Seed    uint64
 	Draw    Draw
-	Lag     int // how many epochs old the values are that an order is drawn from: 0 or 1
+	Lag     int // age of the values that an order is drawn from, in epochs: 0 or 1
 }
 
-// Plain reports whether an epoch is a plain permutation: nothing is known yet, the warm-up goes on, or nobody observes any more.
+// Plain reports whether an epoch is a plain permutation: nothing is known yet, the warm-up is not over, or there are no observations any longer.
 func (b Boundary) Plain(epoch int) bool {
 	a := b.Scorer.Activity()
 	return epoch <= b.Lag || a.State != score.Active || a.LastObserved < 0
 }
 
-// Order is the order of an epoch by targets, or a plain one. It follows from the values as they are now: two calls give the same. hot are the samples that
-// memory will hold. At its peak it takes 12 bytes a sample. The caller frees the order by offheap.Free.
+// Order returns the order of an epoch: drawn from targets, or plain. It depends only on the current values, so two calls return the same. hot are the
+// samples that memory will hold. Its peak memory is 12 bytes a sample. The caller frees the order by offheap.Free.
 func (b Boundary) Order(epoch int, t Targets, hot *sample.Set) ([]uint32, error) {
 	if b.Plain(epoch) {
 		return Plain(b.Samples, b.Seed, epoch)
@@ -35,7 +35,7 @@ func (b Boundary) Order(epoch int, t Targets, hot *sample.Set) ([]uint32, error)
 	return Order(targets, b.Seed, epoch, b.Draw)
 }
 
-// Expected are the targets by the values as they are now, in memory that the caller frees by offheap.Free.
+// Expected returns the targets for the current values. The caller frees them by offheap.Free.
 func (b Boundary) Expected(t Targets, hot *sample.Set) ([]float64, error) {
 	room, err := offheap.MakeDense[float64](b.Samples)
 	if err != nil {

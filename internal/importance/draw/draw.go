@@ -18,11 +18,11 @@ const (
 	Multinomial Draw = "multinomial" // each position on its own, as the papers draw
 )
 
-// Length is how many samples an epoch of these targets has: ⌊Σt + ½⌋.
+// Length returns how many samples an epoch of these targets has: ⌊Σt + ½⌋.
 func Length(targets []float64) int { return int(math.Floor(numeric.Total(targets) + 0.5)) }
 
-// Order draws an epoch: indices in reading order, in memory that the caller frees by offheap.Free. It is a function of its arguments alone, bit for
-// bit the same on every machine. It uses up targets: their memory holds counts afterwards.
+// Order draws an epoch: indices in reading order. The caller frees them by offheap.Free. It depends only on its arguments, and is bit for bit the same
+// on every machine. It overwrites targets: they hold counts afterwards.
 func Order(targets []float64, seed uint64, epoch int, d Draw) ([]uint32, error) {
 	s := numeric.NewStream(seed, uint64(epoch), numeric.ForOrder)
 	order, err := drawn(targets, s, d)
@@ -33,7 +33,7 @@ func Order(targets []float64, seed uint64, epoch int, d Draw) ([]uint32, error) 
 	return order, nil
 }
 
-// Plain is an epoch of all samples, each once, for the epochs before anything is known.
+// Plain returns an epoch with each sample once, for epochs before any observation.
 func Plain(n int, seed uint64, epoch int) ([]uint32, error) {
 	return permutation(n, numeric.NewStream(seed, uint64(epoch), numeric.ForOrder))
 }
@@ -50,10 +50,10 @@ func drawn(targets []float64, s *numeric.Stream, d Draw) ([]uint32, error) {
 	case Multinomial:
 		return multinomial(targets, m, s)
 	}
-	return nil, fmt.Errorf("draw %q: there are %s and %s", d, Systematic, Multinomial)
+	return nil, fmt.Errorf("draw %q: use %s or %s", d, Systematic, Multinomial)
 }
 
-// systematic walks over all samples in a random order with steps of equal length: m of them, the first at a random place.
+// systematic samples at equal distances along all samples in a random order: m times, beginning at a random position.
 func systematic(t []float64, m int, s *numeric.Stream) ([]uint32, error) {
 	pi, err := permutation(len(t), s)
 	if err != nil {
@@ -76,7 +76,7 @@ func systematic(t []float64, m int, s *numeric.Stream) ([]uint32, error) {
 	return expand(t, m, pi)
 }
 
-// permutation is a shuffle of all indices.
+// permutation shuffles all indices.
 func permutation(n int, s *numeric.Stream) ([]uint32, error) {
 	a, err := offheap.MakeDense[uint32](n)
 	if err != nil {
@@ -89,8 +89,8 @@ func permutation(n int, s *numeric.Stream) ([]uint32, error) {
 	return a, nil
 }
 
-// multinomial draws each of m samples by itself: the first whose share of Σt, in index order, goes beyond a random number. A table of starting points
-// spares most of the search.
+// multinomial draws each of m samples independently: the first one, in index order, at which the cumulative share of Σt exceeds a random number. A table
+// of starting points shortens the search.
 func multinomial(t []float64, m int, s *numeric.Stream) ([]uint32, error) {
 	n := len(t)
 	count, err := offheap.MakeDense[uint32](n)
@@ -136,7 +136,7 @@ func multinomial(t []float64, m int, s *numeric.Stream) ([]uint32, error) {
 	return expand(t, m, nil)
 }
 
-// expand writes each index as often as it was drawn, in ascending order: into memory that is no longer needed if that is just as long.
+// expand writes each index as often as it was drawn, in ascending order. It reuses room if that has the right length.
 func expand(count []float64, m int, room []uint32) ([]uint32, error) {
 	if m != len(room) {
 		offheap.Free(room)
@@ -155,8 +155,8 @@ func expand(count []float64, m int, room []uint32) ([]uint32, error) {
 	return room, nil
 }
 
-// Striped makes an order a multiple of the world size long, so that every rank has as many samples: by repeating its beginning, or with drop by
-// cutting its end.
+// Striped makes the length of an order a multiple of the world size, so that all ranks have equally many samples. It repeats the beginning, or with drop
+// cuts the end.
 func Striped(order []sample.Index, world int, drop bool) []sample.Index {
 	rest := len(order) % world
 	if rest == 0 {

@@ -7,11 +7,11 @@ import (
 	"lcache/sample"
 )
 
-// Shape is what an order does to the samples of a dataset.
+// Shape describes which samples of a dataset an order uses.
 type Shape struct {
 	Length   int
-	Distinct float64 // share of all samples that are in it
-	Unseen   float64 // share that are not
+	Distinct float64 // share of all samples that the order uses
+	Unseen   float64 // share of all samples that it does not use
 	MaxUses  int     // of one sample
 }
 
@@ -25,7 +25,7 @@ func ShapeOf(order []sample.Index, n int) (Shape, error) {
 	s, distinct := Shape{Length: len(order)}, 0
 	for _, i := range order {
 		if int(i) >= n {
-			return Shape{}, fmt.Errorf("an order has sample %d, and there are %d", i, n)
+			return Shape{}, fmt.Errorf("an order has index %d in a dataset of %d samples", i, n)
 		}
 		if uses[i]++; uses[i] == 1 {
 			distinct++

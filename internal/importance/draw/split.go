@@ -8,8 +8,8 @@ import (
 	"lcache/sample"
 )
 
-// LowPart draws an epoch of which the H part is still open: the positions of L samples are final and can be laid out in the log, those of H samples
-// hold sample.None. low are the targets of all samples, 0 for those of H; it is used up. The caller frees the order by offheap.Free.
+// LowPart draws an epoch whose H part is still open. The positions of L-samples are final and can be laid out in the log; the positions of H-samples
+// hold sample.None. low are the targets of all samples, with 0 for H-samples; LowPart overwrites it. The caller frees the order by offheap.Free.
 func LowPart(low []float64, high int, seed uint64, epoch int, d Draw) ([]uint32, error) {
 	s := numeric.NewStream(seed, uint64(epoch), numeric.ForLow)
 	drawnLow, err := drawn(low, s, d)
@@ -22,7 +22,7 @@ func LowPart(low []float64, high int, seed uint64, epoch int, d Draw) ([]uint32,
 	if err != nil {
 		return nil, err
 	}
-	for k := range order { // marks, shuffled: the H part's first
+	for k := range order { // marks, which are then shuffled: first those of the H part
 		order[k] = 0
 		if k < high {
 			order[k] = sample.None
@@ -39,8 +39,8 @@ func LowPart(low []float64, high int, seed uint64, epoch int, d Draw) ([]uint32,
 	return order, nil
 }
 
-// FillHigh draws the open positions of an order from [LowPart] when the H part's values are fresh: high are the samples that may be drawn, targets
-// theirs, scaled here to as many as positions are open. It uses up targets.
+// FillHigh draws the open positions of an order from [LowPart] when the values of the H part are fresh. high are the samples that may be drawn. targets
+// are their targets, which FillHigh scales to the number of open positions and then overwrites.
 func FillHigh(order []uint32, high []sample.Index, targets []float64, seed uint64, epoch int, d Draw) error {
 	if len(high) != len(targets) {
 		return fmt.Errorf("fill the H part: %d targets for %d samples", len(targets), len(high))
@@ -55,7 +55,7 @@ func FillHigh(order []uint32, high []sample.Index, targets []float64, seed uint6
 		return nil
 	}
 	if len(high) == 0 {
-		return fmt.Errorf("fill the H part: %d positions are open, and no sample is in H", open)
+		return fmt.Errorf("fill the H part: %d positions are open, but H is empty", open)
 	}
 	weigh(targets, float64(open), 0, targets)
 	picks, err := drawn(targets, numeric.NewStream(seed, uint64(epoch), numeric.ForHigh), d)

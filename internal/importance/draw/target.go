@@ -8,12 +8,12 @@ import (
 	"lcache/sample"
 )
 
-// Targets makes of values how often each sample is expected in the next epoch, and writes that to dst, which may be values itself. hot are
-// the samples that memory will hold; nil: none.
+// Targets computes from values how often each sample is expected in the next epoch, and writes that to dst, which may be values itself. hot are the
+// samples that memory will hold; nil: none.
 type Targets func(values []float64, hot *sample.Set, dst []float64)
 
-// IIS is ImPACT's: max(floor, R^beta) of the percentile rank R (ImPACT §III-A), so that no sample comes twice. How many samples an epoch
-// has depends on beta, floor and the number of samples only.
+// IIS returns ImPACT's targets: max(floor, R^beta) of the percentile rank R (ImPACT §III-A), so that no sample is drawn twice. The length of an epoch
+// depends only on beta, floor and the number of samples.
 func IIS(beta, floor float64) Targets {
 	return func(values []float64, _ *sample.Set, dst []float64) {
 		by := numeric.Ascending(values)
@@ -32,8 +32,8 @@ func iisTarget(k, n int, beta, floor float64) float64 {
 	return max(floor, r)
 }
 
-// Weighted is SHADE's and SpiderCache's: draws × v / Σv (SHADE §4.2.1, PADS), over as many draws as there are samples. smooth adds that share of
-// the mean value to every value. rep multiplies the uses of hot samples; see [Repeat].
+// Weighted returns the targets of SHADE and SpiderCache: draws × v / Σv (SHADE §4.2.1, PADS), with as many draws as there are samples. smooth adds that
+// share of the mean value to every value. rep multiplies the uses of hot samples; see [Repeat].
 func Weighted(smooth, rep float64) Targets {
 	return func(values []float64, hot *sample.Set, dst []float64) {
 		weigh(values, float64(len(values)), smooth, dst)
@@ -41,7 +41,7 @@ func Weighted(smooth, rep float64) Targets {
 	}
 }
 
-// weigh writes draws × v / Σv; all the same if all values are zero.
+// weigh writes draws × v / Σv; equal targets if all values are zero.
 func weigh(values []float64, draws, smooth float64, dst []float64) {
 	sum := numeric.Total(values)
 	more := smooth * sum / float64(len(values))
@@ -55,7 +55,7 @@ func weigh(values []float64, draws, smooth float64, dst []float64) {
 	}
 }
 
-// Repeat makes hot samples come rep times as often, and the others as much more rarely that Σ stays draws. Hot samples get at most all draws.
+// Repeat multiplies the uses of hot samples by rep, and reduces the uses of the others so that the sum stays draws. Hot samples get at most all draws.
 func Repeat(targets []float64, hot *sample.Set, rep, draws float64) {
 	if hot.Len() == 0 || rep == 1 {
 		return
@@ -81,7 +81,7 @@ func Repeat(targets []float64, hot *sample.Set, rep, draws float64) {
 	}
 }
 
-// Even returns targets that are all the same where the values are, with the same sum: if nothing is known of importance, no sample is preferred.
+// Even returns Targets that are equal if all values are equal, with the same sum: if nothing is known about importance, it prefers no sample.
 func Even(t Targets) Targets {
 	return func(values []float64, hot *sample.Set, dst []float64) {
 		same := true
@@ -101,8 +101,8 @@ func Even(t Targets) Targets {
 	}
 }
 
-// Weights writes 1/t of each sample of a batch, scaled to a mean of 1: what makes the gradient of a drawn epoch that of all samples (SHADE Eq. 1).
-// A sample that no draw would bring has weight 0.
+// Weights writes 1/t for each sample of a batch, scaled to a mean of 1. With these weights the expected gradient of a drawn epoch is that of all samples
+// (SHADE Eq. 1). A sample with target 0 has weight 0.
 func Weights(targets []float64, batch []sample.Index, dst []float32) []float32 {
 	dst = dst[:0]
 	sum := 0.0

@@ -6,8 +6,9 @@ import (
 	"slices"
 )
 
-// An unused segment of which few samples are wanted need not be moved: the next Logfile takes over its blocks, and the wanted samples are read by location. chooseCarried compares the device time of both
-// by a model: the device is limited in operations and in bytes a second. The kernel splits larger reads, and the device counts the parts.
+// If an epoch needs few samples of an unused segment, the segment need not be moved: the next Logfile takes over its blocks, and these samples are read
+// with random reads. chooseCarried compares the device time of both with a model: the device has a limit of operations/s and one of bytes/s. The kernel
+// splits larger reads, and the device counts the parts.
 const (
 	readsASecond = 3000
 	bytesASecond = 500 << 20
@@ -17,32 +18,33 @@ const (
 // minFill is the part of a segment that must be filled for it to be carried, else the segment count of layouts grows without bound.
 const minFill = 0.5
 
-// alongTurns is the number of refills per epoch of the memory for opportunistic reads: a sample is there for a third of an epoch, and at the epoch's beginning and end there are few.
+// alongTurns is how often the memory for opportunistic reads is refilled in an epoch. A sample stays there for a third of an epoch; near the beginning
+// and end of an epoch there are few.
 const alongTurns = 2
 
-// epochReads is what chooseCarried knows of an epoch.
+// epochReads is the input of chooseCarried for an epoch.
 type epochReads struct {
 	unused  []unusedSegment // segments that may be carried
-	outside int             // reads of samples that memory will not hold, each counted once
-	again   int             // more reads of the same samples
-	mean    float64         // bytes of a sample
-	segment float64         // bytes of a full segment
-	block   float64         // bytes of a block
-	along   float64         // bytes of memory for opportunistic reads
+	outside int             // reads of samples that memory will not hold; each sample counts once
+	again   int             // further reads of the same samples
+	mean    float64         // mean size of a sample in bytes
+	segment float64         // size of a full segment in bytes
+	block   float64         // size of a block in bytes
+	along   float64         // memory for opportunistic reads in bytes
 }
 
 // unusedSegment is a segment that may be carried.
 type unusedSegment struct {
 	k      int
 	bytes  float64
-	wanted int // samples of it that are read by location if it is carried
+	wanted int // samples of it that are read with random reads if it is carried
 }
 
 // chooseCarried returns the segments to leave in place, ascending: the number of least-wanted segments that minimises device time.
 func chooseCarried(e epochReads) (carry []int) {
 	read := min(e.block, bytesARead)
 	along := e.along / e.mean * alongTurns
-	bytes, reads := e.mean*float64(e.outside+e.again), float64(e.again) // if none is carried
+	bytes, reads := e.mean*float64(e.outside+e.again), float64(e.again) // if no segment is carried
 	for _, s := range e.unused {
 		bytes += s.bytes
 	}
@@ -65,19 +67,20 @@ func chooseCarried(e epochReads) (carry []int) {
 	return carry
 }
 
-// randomReads is the cost of reading the wanted samples of a segment by location.
+// randomReads is the cost of random reads of the wanted samples of a segment.
 type randomReads struct {
 	reads float64
-	gaps  float64 // bytes between samples that one read brings
-	along float64 // samples that were read opportunistically with another one
+	gaps  float64 // bytes of the gaps between samples that one read covers
+	along float64 // samples that were read opportunistically together with another one
 }
 
-// randomReads estimates the cost of reading the wanted samples by location. mean is the size of a sample; along is the largest number of samples that are read together with another one. A sample is read together
-// with the next wanted one if the gap between them, in unwanted samples of mean size, is at most prefetch.Nearby.
+// randomReads estimates the cost of random reads of the wanted samples. mean is the size of a sample; along is the maximum number of samples that are
+// read together with another one. A sample is read together with the next wanted one if the gap between them, in unwanted samples of mean size, is at
+// most prefetch.Nearby.
 func (s *unusedSegment) randomReads(mean, along float64) randomReads {
-	share := min(1, float64(s.wanted)*mean/max(s.bytes, 1)) // that is wanted
+	share := min(1, float64(s.wanted)*mean/max(s.bytes, 1)) // wanted share of the segment
 	apart := 1.0                                            // probability that none of the samples so far is wanted
-	gaps := 0.0                                             // unwanted samples that are read, for each wanted one
+	gaps := 0.0                                             // number of unwanted samples read for each wanted one
 	for k := range int(prefetch.Nearby/mean) + 1 {
 		gaps += float64(k) * share * apart
 		apart *= 1 - share
@@ -90,7 +93,8 @@ func (s *unusedSegment) randomReads(mean, along float64) randomReads {
 	return randomReads{float64(s.wanted) - merged, float64(s.wanted) * gaps * mean, merged}
 }
 
-// deviceTime returns the seconds that a device takes for random reads and for sequential reads of a size, with the given bytes in all.
+// deviceTime returns the seconds that a device needs for a number of random reads and for sequential reads of the given size, with the given bytes in
+// all.
 func deviceTime(bytes, random, size float64) float64 {
 	return max(bytes/bytesASecond, (random+bytes/size)/readsASecond)
 }

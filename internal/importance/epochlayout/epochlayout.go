@@ -1,10 +1,11 @@
-// Package epochlayout decides how the log of a drawn epoch is laid out: which samples the log keeps, which of them are read in order, and which unused segments of the epoch before stay in place.
+// Package epochlayout decides how the log of an importance-sampled epoch is laid out: which samples the log keeps, which of them are read in order, and
+// which unused segments of the epoch before stay in place.
 //
-// A drawn epoch leaves many samples out, and finds many in memory. Its log has neither in the segments that are read in order: they lie in unused segments behind these, most used first. The next Logfile takes over
-// the blocks of an unused segment of which few samples are wanted, and the wanted samples are read by location. A wrong prediction of what is drawn, or of what stays in memory, costs random reads and nothing else
-// (docs/adr/0025-what-stays-in-place.md).
+// A drawn epoch leaves out many samples, and finds many in memory. The segments that are read in order contain neither. These samples are in unused
+// segments at the end of the layout, most used first. If the epoch needs few samples of an unused segment, the next Logfile takes over its blocks, and
+// those samples are read with random reads. A wrong prediction costs only random reads (docs/adr/0025-what-stays-in-place.md).
 //
-// The package changes nothing: a Log and an Epoch in, a chunker.Rest out. The engine passes what its Logfiles and memories hold.
+// The package changes nothing: it takes a Log and an Epoch, and returns a chunker.Rest. The engine describes its Logfiles and memories.
 package epochlayout
 
 import (
@@ -16,34 +17,35 @@ import (
 	"lcache/sample"
 )
 
-// Log is what a layout depends on in the log of a cache.
+// Log describes the log of a cache, as far as a layout depends on it.
 type Log struct {
 	Sizes      []uint32 // of all samples, in bytes
 	Align      int
 	Segment    uint64 // bytes of a full segment
 	Block      uint64 // bytes of a block
 	Compressed bool
-	Admits     func(sample.Index) bool // reports whether the budget admits a sample by its name
+	Admits     func(sample.Index) bool // reports whether the budget admits a sample by its hash
 	Has        func(sample.Index) bool // reports whether the log holds a sample now
 }
 
-// Epoch is what a layout depends on in a drawn epoch.
+// Epoch describes a drawn epoch, as far as a layout depends on it.
 type Epoch struct {
 	*Prediction
-	Order   []sample.Index          // that the epoch delivers; an index beyond the dataset is not known yet
-	Earlier func() []sample.Index   // that the epoch before delivers; nil: it has begun, or its order is not known
+	Order   []sample.Index          // samples that the epoch delivers; an index beyond the dataset is not known yet
+	Earlier func() []sample.Index   // returns the samples that the epoch before delivers; nil: it has begun, or its order is not known
 	Held    func(sample.Index) bool // reports whether memory holds a sample now
-	Unused  *Unused                 // of the epoch before; nil: not known
-	Along   int64                   // bytes of memory for opportunistic reads
+	Unused  *Unused                 // unused segments of the epoch before; nil: not known
+	Along   int64                   // memory for opportunistic reads in bytes
 }
 
-// Prediction is what an epoch is expected to need most.
+// Prediction is the samples that an epoch is expected to need most.
 type Prediction struct {
 	MostUsed []sample.Index // all samples, most used first
 	High     *sample.Set    // samples that memory will hold
 }
 
-// Predict returns the Prediction of an epoch. It takes over mostUsed (policy.MostUsed), and frees it after an error. size returns the bytes of a sample in memory.
+// Predict returns the Prediction of an epoch. It owns mostUsed (policy.MostUsed) from then on, and frees it after an error. size returns the bytes of a
+// sample in memory.
 func Predict(mostUsed []sample.Index, c state.Config, size func(sample.Index) int64) (*Prediction, error) {
 	high, err := sample.NewSet(len(mostUsed))
 	if err != nil {
@@ -66,10 +68,10 @@ func (p *Prediction) Free() {
 	p.High.Close()
 }
 
-// Unused is the unused segments of an epoch layout.
+// Unused has the unused segments of an epoch layout.
 type Unused struct {
 	line   *chunker.Line // may be freed
-	first  int           // segment
+	first  int           // first unused segment
 	starts []uint64
 	order  []sample.Index
 }
@@ -88,8 +90,9 @@ func (u *Unused) members(k int) []sample.Index {
 	return u.order[u.starts[k]-u.starts[u.first] : u.starts[k+1]-u.starts[u.first]]
 }
 
-// Rest returns the samples that are excluded from the segments that are read in order, and the samples that the log keeps. Without an Order in it the epoch is laid out by its order alone. kept is nil if the log keeps
-// the samples that the budget admits; else the caller closes it. Rest is valid for as long as the Prediction is.
+// Rest returns the samples that are excluded from the segments that are read in order, and the samples that the log keeps. If r has no Order, the layout
+// follows the epoch's order alone. kept is nil if the log keeps the samples that the budget admits; otherwise the caller closes it. Rest is valid as
+// long as the Prediction.
 func (l *Log) Rest(e *Epoch) (r chunker.Rest, kept *sample.Set) {
 	kept, err := l.keeps(e)
 	if err != nil || kept == nil && e.Unused == nil {
@@ -100,7 +103,7 @@ func (l *Log) Rest(e *Epoch) (r chunker.Rest, kept *sample.Set) {
 		return r, kept
 	}
 	r.Before, r.Lies, r.Carry = e.Unused.line, e.Unused.members, l.carry(e)
-	if kept != nil { // a segment that is carried keeps all of its samples
+	if kept != nil { // a carried segment keeps all of its samples
 		r.Carry = slices.DeleteFunc(r.Carry, func(k int) bool {
 			return slices.ContainsFunc(e.Unused.members(k), func(i sample.Index) bool { return !kept.Has(i) })
 		})
@@ -108,7 +111,7 @@ func (l *Log) Rest(e *Epoch) (r chunker.Rest, kept *sample.Set) {
 	return r, kept
 }
 
-// carry returns the unused segments to leave in place.
+// carry returns the unused segments that stay in place.
 func (l *Log) carry(e *Epoch) []int {
 	bytes := 0.0
 	for _, size := range l.Sizes {
@@ -121,7 +124,8 @@ func (l *Log) carry(e *Epoch) []int {
 	return chooseCarried(r)
 }
 
-// countReads counts the samples that the epoch wants of each unused segment, and the samples that it delivers and memory will not hold: different ones, and repetitions.
+// countReads counts, for each unused segment, the samples that the epoch wants from it. It also counts the samples that the epoch delivers and memory
+// will not hold: distinct ones, and repetitions.
 func (l *Log) countReads(e *Epoch, r *epochReads) error {
 	of, err := offheap.Make[uint32](len(l.Sizes)) // 1 + the position in r.unused, because fresh memory is 0
 	if err != nil {

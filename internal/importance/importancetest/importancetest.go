@@ -1,5 +1,5 @@
-// Package importancetest has what tests of several packages of importance share: observations ([Observe]), a pair of caches
-// ([Paired]), and requests that are played to them ([Play]). It is for tests alone.
+// Package importancetest has helpers that tests of several importance packages share: observations ([Observe]), a pair of caches ([Paired]), and
+// requests to them ([Play]). It is only for tests.
 package importancetest
 
 import (
@@ -20,7 +20,7 @@ import (
 // ImageNet is the number of samples of ImageNet-21k.
 const ImageNet = 14_200_000
 
-// Observe feeds losses that are drawn as the generator of the study draws them: log-normal, so that they spread over several powers of two.
+// Observe observes random losses from the same log-normal distribution as the study, so that they spread over several powers of two.
 func Observe(s score.Scorer, n, epoch int) {
 	r := rand.New(rand.NewPCG(1, uint64(epoch)))
 	o := score.Observation{Kind: score.Losses, Epoch: uint32(epoch)}
@@ -33,7 +33,7 @@ func Observe(s score.Scorer, n, epoch int) {
 	}
 }
 
-// CPUTime is what this process has computed so far: on a shared machine it says more than the clock.
+// CPUTime returns the CPU time that this process has used, which is more reliable than the clock on a shared machine.
 func CPUTime(tb testing.TB) time.Duration {
 	var u unix.Rusage
 	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
@@ -42,7 +42,7 @@ func CPUTime(tb testing.TB) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// Contents are the samples below n that a policy keeps.
+// Contents returns the samples below n that a policy keeps.
 func Contents(p interface{ Has(sample.Index) bool }, n int) []sample.Index {
 	out := []sample.Index{}
 	for i := range sample.Index(n) {
@@ -53,7 +53,7 @@ func Contents(p interface{ Has(sample.Index) bool }, n int) []sample.Index {
 	return out
 }
 
-// Unit is the size of every sample: 1.
+// Unit returns 1, as the size of every sample.
 func Unit(sample.Index) int64 { return 1 }
 
 // Allow allows every substitute, or none.
@@ -64,7 +64,7 @@ func Allow(may bool) policy.May {
 	return nil
 }
 
-// Paired is SpiderCache's pair of caches with one of its policies.
+// Paired returns SpiderCache's pair of caches with one of its policies.
 func Paired(t testing.TB, name string, labels []int32, capacity int64, ratio float64, maxUses int) *policy.Homophily {
 	t.Helper()
 	m, err := importance.Lookup("spider")
@@ -78,7 +78,7 @@ func Paired(t testing.TB, name string, labels []int32, capacity int64, ratio flo
 	return p
 }
 
-// Play sends an epoch of random requests to a policy, and says what became of each.
+// Play sends an epoch of requests to a policy, and returns the outcome of each.
 func Play(p policy.Policy, order []sample.Index, values []float64, size func(sample.Index) int64) (told []any) {
 	p.Begin(1, values, order)
 	for _, id := range order {

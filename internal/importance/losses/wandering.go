@@ -1,5 +1,5 @@
-// Package losses makes up the losses of a training that never was, for simulations and tests. The loss of a sample is log-normal, falls with training, and wanders
-// as an autoregressive process of order 1; that of a fifth of the samples wanders far. The same seed gives the same losses.
+// Package losses generates losses of an imagined training, for simulations and tests. The loss of a sample is log-normal, falls during training, and
+// varies as an autoregressive process of order 1. The losses of a fifth of the samples vary strongly. The same seed gives the same losses.
 package losses
 
 import (
@@ -7,19 +7,19 @@ import (
 	"math/rand/v2"
 )
 
-// Losses are those of some samples, epoch by epoch.
+// Losses generates the losses of some samples, epoch by epoch.
 type Losses struct {
 	r              *rand.Rand
 	base, at, step []float64
 }
 
-// farStep is how far a loss wanders in an epoch, in powers of e, if it wanders far; nearStep, if it does not.
+// farStep is the step of a strongly varying loss in an epoch, in powers of e; nearStep is the step of the others.
 const (
 	nearStep = 0.15
 	farStep  = 1.2
 )
 
-// New makes up n samples.
+// New returns a generator for n samples.
 func New(n int, seed uint64) *Losses {
 	l := &Losses{r: rand.New(rand.NewPCG(seed, 7)), base: make([]float64, n), at: make([]float64, n), step: make([]float64, n)}
 	for i := range n {
@@ -31,7 +31,7 @@ func New(n int, seed uint64) *Losses {
 	return l
 }
 
-// Epoch returns the losses of all samples in the next epoch, which is number e.
+// Epoch returns the losses of all samples in the next epoch, which must be number e.
 func (l *Losses) Epoch(e int) []float32 {
 	out := make([]float32, len(l.base))
 	for i := range out {
@@ -41,5 +41,5 @@ func (l *Losses) Epoch(e int) []float32 {
 	return out
 }
 
-// Far reports whether sample i wanders far.
+// Far reports whether the loss of sample i varies strongly.
 func (l *Losses) Far(i int) bool { return l.step[i] == farStep }

@@ -6,29 +6,30 @@ import (
 	"lcache/sample"
 )
 
-// An Along holds samples of a drawn epoch that were read opportunistically with others (prefetch.Along): they lie near them in segments that were not moved, and are requested later in the epoch. Where a
-// device is limited in operations, one read over the gap takes less time than two reads. A delivered sample leaves, unless the next epoch wants it, too.
+// An Along holds samples of a drawn epoch from opportunistic reads (prefetch.Along): they are near other samples in segments that were not moved, and
+// the epoch requests them later. If a device has a limit of operations, one read across the gap takes less time than two reads. A sample is dropped
+// after its delivery, unless the next epoch wants it, too.
 //
-// A nil Along keeps nothing; only the methods of prefetch.Along need one that is not nil.
+// A nil Along keeps nothing; only the methods of prefetch.Along require one that is not nil.
 type Along struct {
 	absent   func(epoch int, of []sample.Index) []sample.Index
 	total    int64 // bytes of --memory
 	capacity int64 // bytes of samples
 
 	held  *Bytes
-	spare *sample.Set // the worker's
+	spare *sample.Set // used only by the worker
 
 	mu         sync.Mutex  // guards the fields that follow
-	epoch      int         // whose samples are read along; -1: none
-	left       *sample.Set // of its order, what was not delivered
-	next       *sample.Set // of the order of the epoch after it, as far as that is known
-	promised   *sample.Set // what is here, or is to come
+	epoch      int         // the current epoch; -1: none
+	left       *sample.Set // samples of its order that were not delivered yet
+	next       *sample.Set // samples of the next epoch's order, as far as it is known
+	promised   *sample.Set // samples that are here or reserved
 	taken      int64       // bytes of promised
-	again      *sample.Set // of promised, what stays for the next epoch
+	again      *sample.Set // of promised: samples that stay for the next epoch
 	againBytes int64
 }
 
-// Held is the bytes that are here; nil for nil.
+// Held returns the bytes that are held; nil for a nil Along.
 func (a *Along) Held() *Bytes {
 	if a == nil {
 		return nil
@@ -36,7 +37,7 @@ func (a *Along) Held() *Bytes {
 	return a.held
 }
 
-// Total is how many bytes of --memory the samples and their tables take.
+// Total returns how many bytes of --memory the samples and their tables use.
 func (a *Along) Total() int64 {
 	if a == nil {
 		return 0
@@ -44,15 +45,15 @@ func (a *Along) Total() int64 {
 	return a.total
 }
 
-// AlongUsage is what an Along's memory is used for, in bytes.
+// AlongUsage is the use of an Along's memory, in bytes.
 type AlongUsage struct {
 	Capacity int64
-	Taken    int64 // of samples that are here or on their way
-	Held     int64 // of samples that are here
-	Again    int64 // of those that stay for the next epoch
+	Taken    int64 // samples that are held or reserved
+	Held     int64 // samples that are held
+	Again    int64 // samples that stay for the next epoch
 }
 
-// Usage returns the use of the memory now.
+// Usage returns the current use of the memory.
 func (a *Along) Usage() AlongUsage {
 	if a == nil {
 		return AlongUsage{}
@@ -62,7 +63,7 @@ func (a *Along) Usage() AlongUsage {
 	return AlongUsage{a.capacity, a.taken, a.held.Taken(), a.againBytes}
 }
 
-// All yields the samples that are here, and whether each stays for the next epoch.
+// All yields the samples that are held, and whether each stays for the next epoch.
 func (a *Along) All(yield func(index sample.Index, again bool) bool) {
 	if a == nil {
 		return
@@ -76,7 +77,7 @@ func (a *Along) All(yield func(index sample.Index, again bool) bool) {
 	}
 }
 
-// Room is how many bytes may be kept at a time.
+// Room returns how many bytes may be held at once.
 func (a *Along) Room() int64 {
 	if a == nil {
 		return 0
@@ -84,13 +85,14 @@ func (a *Along) Room() int64 {
 	return a.capacity
 }
 
-// mostAlong is the part of an epoch's bytes that is read along at most: more would find nothing to read.
+// mostAlong limits the memory to 1/mostAlong of an epoch's bytes: more would not find enough samples to read.
 const mostAlong = 4
 
-// alongTable is how many bytes of tables a sample of the dataset takes.
+// alongTable is the size of tables in bytes per sample of the dataset.
 const alongTable = 5
 
-// NewAlong allocates at most so many bytes; nil if no sample fits. absent returns the samples of some that an epoch does not find in its window or in memory.
+// NewAlong allocates at most the given bytes; nil if no sample fits. absent returns the given samples that an epoch finds neither in its window nor in
+// memory.
 func NewAlong(bytes int64, d Dataset, absent func(epoch int, of []sample.Index) []sample.Index) (a *Along, err error) {
 	tables := alongTable * int64(d.Manifest.Len())
 	capacity := min(bytes-tables, int64(d.Manifest.Bytes())/mostAlong)
@@ -126,7 +128,8 @@ func (a *Along) Close() {
 	a.again.Close()
 }
 
-// Begin begins an epoch with its order, unless a chunk of it has: what is here of another one is dropped. A nil order is of an epoch of which nothing is read along. coming is what is known of
+// Begin starts an epoch with its order, unless a request for a chunk has started it already. It drops the samples of other epochs. A nil order disables
+// opportunistic reads for this epoch. coming is the known part of the next epoch's order.
 // the order of the next epoch.
 func (a *Along) Begin(epoch int, order, coming []sample.Index) {
 	if a == nil {
@@ -148,7 +151,7 @@ func (a *Along) Begin(epoch int, order, coming []sample.Index) {
 	a.mu.Unlock()
 }
 
-// fillSpare makes spare the set of an order's samples. There may be millions of them: a.mu is not held.
+// fillSpare makes spare the set of an order's samples. a.mu is not held, because there may be millions.
 func (a *Along) fillSpare(order []sample.Index) {
 	a.spare.Clear()
 	for _, i := range order {
@@ -156,7 +159,7 @@ func (a *Along) fillSpare(order []sample.Index) {
 	}
 }
 
-// change goes on with another epoch, whose order is in next, and drops what is here but for what stays for that epoch. a.mu is held.
+// change switches to another epoch, whose order is in next, and drops all samples except those that stay for it. a.mu is held.
 func (a *Along) change(epoch int) {
 	follows := epoch == a.epoch+1
 	for i := range a.promised.All {
@@ -170,7 +173,7 @@ func (a *Along) change(epoch int) {
 	a.left, a.next = a.next, a.left
 }
 
-// drop frees a sample, and the room that was set apart for it. a.mu is held.
+// drop frees a sample, and its reservation. a.mu is held.
 func (a *Along) drop(index sample.Index) {
 	if a.promised.Remove(index) {
 		a.taken -= a.held.Size(index)
@@ -181,7 +184,7 @@ func (a *Along) drop(index sample.Index) {
 	}
 }
 
-// Delivered drops samples that were delivered.
+// Delivered drops delivered samples.
 func (a *Along) Delivered(epoch int, indices []sample.Index) {
 	if a == nil {
 		return
@@ -198,10 +201,10 @@ func (a *Along) Delivered(epoch int, indices []sample.Index) {
 	}
 }
 
-// againShare is the part of the memory that may hold samples for the next epoch: one byte in so many.
+// againShare limits the samples for the next epoch to 1/againShare of the memory.
 const againShare = 2
 
-// stays reports whether a sample stays for the next epoch: one that is wanted there, as far as is known, and for which there is room. a.mu is held.
+// stays reports whether a sample stays for the next epoch: the known part of that epoch wants it, and there is room. a.mu is held.
 func (a *Along) stays(index sample.Index) bool {
 	if a.again.Has(index) {
 		return true
@@ -215,7 +218,8 @@ func (a *Along) stays(index sample.Index) bool {
 	return true
 }
 
-// Again keeps a copy of a sample that is read by place now, if the next epoch wants it, too (prefetch.Along): it lies in a segment that was not moved, and most of these are not moved again.
+// Again keeps a copy of a sample from a random read if the next epoch wants it, too (prefetch.Along). The sample is in a segment that was not moved, and
+// most of these will not be moved in the next epoch either.
 func (a *Along) Again(index sample.Index, data []byte) {
 	w, ok := a.takeAgain(index, data)
 	if !ok {
@@ -226,7 +230,7 @@ func (a *Along) Again(index sample.Index, data []byte) {
 	}
 }
 
-// takeAgain returns room for a sample that the next epoch wants.
+// takeAgain reserves room for a sample that the next epoch wants.
 func (a *Along) takeAgain(index sample.Index, data []byte) (w writing, ok bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -241,7 +245,8 @@ func (a *Along) takeAgain(index sample.Index, data []byte) (w writing, ok bool) 
 	return w, ok
 }
 
-// Of returns the memory for a chunk of an epoch; nil: nothing is read along in it. The first chunk of an epoch whose order was known ahead begins it: the boundary before it may not be over.
+// Of returns the memory for a chunk of an epoch; nil if the epoch has no opportunistic reads. If the order was known ahead, the epoch's first chunk
+// starts it, because the boundary before it may not be over.
 func (a *Along) Of(epoch int) *Along {
 	if a == nil {
 		return nil
@@ -257,7 +262,8 @@ func (a *Along) Of(epoch int) *Along {
 	return a
 }
 
-// Wanted returns those of some samples that the epoch delivers later, that it does not find in the window or in memory, and that are not read along already (prefetch.Along).
+// Wanted returns the given samples that the epoch delivers later, that are neither in the window nor in memory, and that are not held or reserved
+// already (prefetch.Along).
 func (a *Along) Wanted(of []sample.Index) (wanted []sample.Index) {
 	a.mu.Lock()
 	epoch := a.epoch
@@ -273,7 +279,7 @@ func (a *Along) Wanted(of []sample.Index) (wanted []sample.Index) {
 	return a.absent(epoch, wanted)
 }
 
-// Take sets room apart for a sample (prefetch.Along).
+// Take reserves room for a sample (prefetch.Along).
 func (a *Along) Take(index sample.Index) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -285,7 +291,7 @@ func (a *Along) Take(index sample.Index) bool {
 	return true
 }
 
-// Keep keeps a sample for which there is room still (prefetch.Along).
+// Keep keeps a sample if its room is still reserved (prefetch.Along).
 func (a *Along) Keep(index sample.Index, data []byte) {
 	a.mu.Lock()
 	var w writing
@@ -299,7 +305,7 @@ func (a *Along) Keep(index sample.Index, data []byte) {
 	}
 }
 
-// Drop gives the room for a sample back (prefetch.Along).
+// Drop frees the reserved room of a sample (prefetch.Along).
 func (a *Along) Drop(index sample.Index) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -10,35 +10,36 @@ import (
 	"lcache/sample"
 )
 
-// Dataset is what a memory knows of the samples.
+// Dataset is what a memory needs to know about the samples.
 type Dataset struct {
 	Manifest *sample.Manifest
 	Sums     *sample.Sums
 	Logger   *slog.Logger
 }
 
-// Bytes holds copies of samples outside Go's heap. Readers ask it before the log and the source (fetch.Holder). Its methods may be called at any time, also
-// after Close. No lock is held while bytes are copied or hashed: a copy pins its cells, and cells that are freed meanwhile are reused after the last copy has ended.
+// Bytes holds copies of samples outside Go's heap. Readers ask it before the log and the source (fetch.Holder). Its methods may be called at any time,
+// even after close. No lock is held while bytes are copied or hashed: a copy pins its cells, and freed cells are reused only after their last copy has
+// ended.
 type Bytes struct {
 	data Dataset
-	here []atomic.Uint64 // by index: a bit for each sample whose bytes are here. On Go's heap, because readers may outlast the rest
+	here []atomic.Uint64 // by index: a bit for each held sample. On Go's heap, because readers may outlast the other memory
 
-	taken atomic.Int64 // bytes of the samples that are here; changed under mu
+	taken atomic.Int64 // bytes of the held samples; changed under mu
 
-	warnOnce sync.Once // of memory that the system refuses
+	warnOnce sync.Once // for the warning about memory that the system refuses
 
 	mu     sync.Mutex // guards the fields that follow
 	cells  *cells
-	first  []uint32                // by index: one more than the first cell of its bytes; 0: they are not here
+	first  []uint32                // by index: the first cell of its bytes plus 1; 0: not held, so that fresh memory is empty
 	coming map[sample.Index]uint32 // the first cells of samples that are being written
 	pins   map[uint32]pin          // by first cell: the chains that are being read or written
 	closed bool
 }
 
-// pin counts the copies of a chain that are under way.
+// pin counts the running copies of a chain.
 type pin struct {
 	copies int
-	freed  bool // the last copy gives the cells back
+	freed  bool // the last copy frees the cells
 }
 
 func newBytes(d Dataset) (*Bytes, error) {
@@ -47,7 +48,7 @@ func newBytes(d Dataset) (*Bytes, error) {
 		coming: map[sample.Index]uint32{}, pins: map[uint32]pin{}}, err
 }
 
-// close frees the memory. What is being copied now stays until the last copy has ended.
+// close frees the memory. Cells that are being copied stay until their last copy has ended.
 func (h *Bytes) close() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -70,18 +71,18 @@ func (h *Bytes) isClosed() bool {
 	return h.closed
 }
 
-// Taken is how many bytes the samples here take. It takes no lock.
+// Taken returns the bytes of the held samples. It takes no lock.
 func (h *Bytes) Taken() int64 { return h.taken.Load() }
 
-// knows reports whether an index is one of the dataset.
+// knows reports whether an index is in the dataset.
 func (h *Bytes) knows(index sample.Index) bool { return int(index) < h.data.Manifest.Len() }
 
-// Has reports whether a sample's bytes are here (fetch.Holder). It takes no lock.
+// Has reports whether a sample is held (fetch.Holder). It takes no lock.
 func (h *Bytes) Has(index sample.Index) bool {
 	return int(index)/64 < len(h.here) && h.here[index/64].Load()&(1<<(index%64)) != 0
 }
 
-// hasOrWrites reports whether a sample's bytes are here, or being written.
+// hasOrWrites reports whether a sample is held, or is being written.
 func (h *Bytes) hasOrWrites(index sample.Index) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -89,7 +90,7 @@ func (h *Bytes) hasOrWrites(index sample.Index) bool {
 	return comes || h.Has(index)
 }
 
-// Set lists the samples whose bytes are here; nil after close. The caller closes the set.
+// Set returns the held samples; nil after close. The caller closes the set.
 func (h *Bytes) Set() (*sample.Set, error) {
 	if h.isClosed() {
 		return nil, nil
@@ -106,7 +107,7 @@ func (h *Bytes) Set() (*sample.Set, error) {
 	return set, nil
 }
 
-// Copy copies a sample's bytes to dst, which has its size, if they are here (fetch.Holder).
+// Copy copies a held sample to dst, which has its size, and reports whether it was held (fetch.Holder).
 func (h *Bytes) Copy(index sample.Index, dst []byte) bool {
 	if !h.Has(index) {
 		return false
@@ -122,7 +123,7 @@ func (h *Bytes) Copy(index sample.Index, dst []byte) bool {
 	return true
 }
 
-// pin returns a sample's chain, which nothing writes to before unpin; false: the sample is not here.
+// pin returns a sample's chain, to which nothing is written before unpin. It returns false if the sample is not held.
 func (h *Bytes) pin(index sample.Index) (c chain, ok bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -152,17 +153,17 @@ func (h *Bytes) unpin(first uint32) {
 	}
 }
 
-// Size is how many bytes a sample takes here.
+// Size returns how many bytes a sample needs here.
 func (h *Bytes) Size(index sample.Index) int64 {
 	return h.cells.round(int64(h.data.Manifest.Size(index)))
 }
 
-// isRight reports whether bytes are a sample's, by its checksum.
+// isRight reports whether data matches a sample's checksum.
 func (h *Bytes) isRight(index sample.Index, data []byte) bool {
 	return len(data) > 0 && h.data.Sums.IsRight(index, data)
 }
 
-// A writing is room for one sample, which its owner fills without a lock.
+// A writing is the reserved room for one sample, which its owner fills without a lock.
 type writing struct {
 	chain
 	index sample.Index
@@ -170,8 +171,8 @@ type writing struct {
 	data  []byte
 }
 
-// begin sets room apart for a copy of a sample's bytes. fill copies them; free before that takes the room back. It returns false if the sample is here or being written, if its checksum is not known,
-// and if there is no memory for it.
+// begin reserves room for a copy of a sample; fill copies the bytes. If free is called before that, the reservation ends. begin returns false if the
+// sample is held or being written, if its checksum is unknown, or if there is no memory.
 func (h *Bytes) begin(index sample.Index, data []byte) (w writing, ok bool) {
 	sum, known := h.data.Sums.Get(index)
 	if len(data) == 0 || !known {
@@ -190,16 +191,16 @@ func (h *Bytes) begin(index sample.Index, data []byte) (w writing, ok bool) {
 	h.mu.Unlock()
 	if err != nil {
 		h.warnOnce.Do(func() {
-			h.data.Logger.Warn("the system gives no memory for samples that importance keeps: these are read again; lower --memory or cache=, or raise the limits of the process (ulimit -v, vm.overcommit_memory)", "err", err)
+			h.data.Logger.Warn("the system refuses memory for samples that importance keeps, so they will be read again; lower --memory or cache=, or raise the limits of the process (ulimit -v, vm.overcommit_memory)", "err", err)
 		})
 	}
 	return writing{c, index, sum, data}, err == nil
 }
 
-// fill copies a sample's bytes into the room that begin gave. They are here from then on if their checksum is right and free did not take the room back.
+// fill copies a sample's bytes into reserved room. The sample is held from then on if its checksum matches and the reservation was not ended.
 func (h *Bytes) fill(w writing) {
 	w.write(w.data)
-	right := w.chain.sum(len(w.data)) == w.sum // of the copy: the data may change meanwhile
+	right := w.chain.sum(len(w.data)) == w.sum // of the copy, because data may change meanwhile
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if first, comes := h.coming[w.index]; comes && first == w.first {
@@ -215,14 +216,14 @@ func (h *Bytes) fill(w writing) {
 	h.unpin(w.first)
 }
 
-// keep keeps a copy of a sample's bytes, if its checksum says that they are right.
+// keep keeps a copy of a sample's bytes if their checksum matches.
 func (h *Bytes) keep(index sample.Index, data []byte) {
 	if w, ok := h.begin(index, data); ok {
 		h.fill(w)
 	}
 }
 
-// free frees a sample's bytes, or the room that is set apart for them.
+// free frees a sample's bytes, or ends its reservation.
 func (h *Bytes) free(index sample.Index) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -239,7 +240,7 @@ func (h *Bytes) free(index sample.Index) {
 	h.taken.Add(-h.Size(index))
 }
 
-// release gives a chain back, or has its last copy do so. h.mu is held.
+// release frees a chain, now or after its last copy has ended. h.mu is held.
 func (h *Bytes) release(first uint32) {
 	if p, pinned := h.pins[first]; pinned {
 		p.freed = true

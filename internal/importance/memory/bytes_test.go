@@ -179,7 +179,7 @@ func TestKeepingAllocatesNothing(t *testing.T) {
 	}
 }
 
-// TestNoMemoryForSamples: where the system gives no memory nothing is kept, and one warning says so.
+// TestNoMemoryForSamples: where the system refuses memory nothing is kept, and one warning says so.
 func TestNoMemoryForSamples(t *testing.T) {
 	d := newSamples(t)
 	h := d.newBytes(t)
@@ -189,7 +189,7 @@ func TestNoMemoryForSamples(t *testing.T) {
 			t.Error("a sample is kept without memory")
 		}
 	}
-	if n := d.log.lines("the system gives no memory"); n != 1 {
+	if n := d.log.lines("the system refuses memory"); n != 1 {
 		t.Errorf("%d warnings, want 1", n)
 	}
 }

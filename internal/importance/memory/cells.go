@@ -7,26 +7,27 @@ import (
 	"lcache/sample"
 )
 
-// cells is memory in cells of one size. A sample that is longer than a cell lies in a chain of them. Its owner locks it.
+// cells is memory in cells of one size. A sample that is longer than a cell uses a chain of cells. The owner locks it.
 type cells struct {
 	grid
-	unused uint32 // one more than the first free cell; 0: there is none
+	unused uint32 // the first free cell plus 1; 0: none
 }
 
-// grid is where cells lie. A copy of it stays valid while more cells are mapped.
+// grid locates cells. A copy of it stays valid while more cells are mapped.
 type grid struct {
-	size   int    // of a cell
-	each   uint32 // cells of a chunk
+	size   int    // of a cell, in bytes
+	each   uint32 // cells in a chunk
 	chunks []chunkOfCells
 }
 
 // chunkOfCells are cells that are mapped at once.
 type chunkOfCells struct {
 	bytes []byte
-	next  []uint32 // by cell: one more than the next one of the chain; 0: it is the last
+	next  []uint32 // by cell: the next cell of the chain plus 1; 0: it is the last
 }
 
-// cellsEach is how many cells a sample of mean size takes. At once chunkCells cells are mapped, but no more than chunkBytes: the system refuses what is larger than its memory.
+// cellsEach is how many cells a sample of mean size uses. chunkCells cells are mapped at once, but at most chunkBytes, because the system refuses a
+// mapping larger than its memory.
 const (
 	cellsEach  = 8
 	chunkCells = 1024
@@ -37,7 +38,7 @@ func newCells(m *sample.Manifest) *cells {
 	return cellsOf(int(m.Bytes()) / max(m.Len(), 1))
 }
 
-// cellsOf returns cells for samples of a mean size.
+// cellsOf returns empty cells for samples of a mean size.
 func cellsOf(mean int) *cells {
 	size := max(16, (mean+cellsEach-1)/cellsEach)
 	return &cells{grid: grid{size: size, each: uint32(max(1, min(chunkCells, chunkBytes/size)))}}
@@ -50,7 +51,7 @@ func (c *cells) close() {
 	c.chunks, c.unused = nil, 0
 }
 
-// round is how many bytes cells take for n.
+// round returns n rounded up to whole cells.
 func (g *grid) round(n int64) int64 {
 	size := int64(g.size)
 	return (n + size - 1) / size * size
@@ -62,12 +63,12 @@ func (g *grid) at(cell uint32) []byte {
 	return g.chunks[cell/g.each].bytes[k*g.size : (k+1)*g.size]
 }
 
-// after returns the place of the cell that follows in a chain: one more than the cell; 0: there is none.
+// after returns a pointer to the link of a cell: the next cell of its chain plus 1, or 0 for the last.
 func (g *grid) after(cell uint32) *uint32 { return &g.chunks[cell/g.each].next[cell%g.each] }
 
-// take takes a chain of free cells for n bytes, at least one.
+// take returns a chain of free cells for n bytes, at least one cell.
 func (c *cells) take(n int) (chain, error) {
-	first := uint32(0) // one more than the cell
+	first := uint32(0) // the cell plus 1
 	for left := c.round(int64(max(n, 1))); left > 0; left -= int64(c.size) {
 		if c.unused == 0 {
 			if err := c.grow(); err != nil {
@@ -98,7 +99,7 @@ func (c *cells) grow() error {
 	return nil
 }
 
-// free gives a chain back.
+// free frees a chain.
 func (c *cells) free(first uint32) {
 	for cell := first; ; {
 		after := *c.after(cell)
@@ -128,7 +129,7 @@ func (c *chain) all(yield func([]byte) bool) {
 	}
 }
 
-// write copies bytes into the cells, which have room for them.
+// write copies bytes into the cells, which must have room for them.
 func (c *chain) write(data []byte) {
 	for cell := range c.all {
 		data = data[copy(cell, data):]
@@ -142,7 +143,7 @@ func (c *chain) read(dst []byte) {
 	}
 }
 
-// sum is the checksum of the first n bytes.
+// sum returns the checksum of the first n bytes.
 func (c *chain) sum(n int) uint64 {
 	var s sample.Summer
 	for cell := range c.all {

@@ -1,7 +1,9 @@
-// Package memory holds copies of the samples that importance wants in memory, outside the shared memory: High by a policy (ImPACT §III, SHADE §4, SpiderCache §IV), with the nodes
-// that stand in for others of their class, and Along samples that were read opportunistically. Both keep bytes in a Bytes, which readers ask before the log. The package decides
-// nothing about orders, and reads nothing by itself: its owner passes functions. Methods may be called concurrently, except Begin, EndEpoch, SetRatio, ForgetNodes and Rehearsal
-// of a High and Begin of an Along: these are for one goroutine, the worker of the session.
+// Package memory holds copies of samples that importance keeps in memory, outside the shared memory. A High holds the samples that a policy chooses
+// (ImPACT §III, SHADE §4, SpiderCache §IV), and the nodes that may be substituted for others of their class. An Along holds samples from opportunistic
+// reads. Both keep bytes in a Bytes, which readers ask before the log.
+//
+// The package decides nothing about orders, and does no I/O itself: its owner passes functions. Methods may be called concurrently, except Begin,
+// EndEpoch, SetRatio, ForgetNodes and Rehearsal of a High and Begin of an Along. Only one goroutine, the worker of the session, may call these.
 package memory
 
 import (
@@ -18,57 +20,57 @@ import (
 	"lcache/sample"
 )
 
-// Options say what a High works with.
+// Options are the inputs of a High.
 type Options struct {
 	Dataset
 	// Slice returns bytes of the shared memory.
 	Slice func(offset uint64, n int) []byte
-	// Read calls use with the bytes of a sample, if there is memory to read it now. It is used for nodes, at most until ctx ends.
+	// Read calls use with the bytes of a sample, if there is memory to read it now. It reads nodes, and gives up when ctx ends.
 	Read func(ctx context.Context, index sample.Index, use func(data []byte)) error
 }
 
-// A Delivery is a part of an epoch that was handed out.
+// A Delivery is a delivered part of an epoch.
 type Delivery struct {
 	Epoch     int
 	Indices   []sample.Index
-	Addresses []staging.Address // of the samples; nil where the memory may have another use by now
+	Addresses []staging.Address // of the samples; nil if the memory may have been reused
 	Kinds     []policy.Kind     // how the epoch's plan serves each sample; nil: as drawn
 }
 
-// A High holds the samples that a job's memory policy keeps, in addition to the shared memory. Samples enter when they are delivered; a hit is one copy.
+// A High holds the samples that a job's memory policy keeps, in addition to the shared memory. A delivered sample may enter it; a hit costs one copy.
 //
-// At a boundary the session's worker has the policy for itself (alone), because a policy may scan all samples then. Requests do not wait for that: their deliveries are
-// noted, and the policy gets them afterwards.
+// At a boundary only the session's worker uses the policy (alone), because a policy may scan all samples then. Requests do not wait for that: their
+// deliveries are queued, and the policy gets them afterwards.
 type High struct {
 	o     Options
 	total int64 // bytes of the cache
 	held  *Bytes
 	nodes *nodeReader                      // with pair
-	shown atomic.Pointer[importance.Stats] // a copy of stats, which is never changed
+	shown atomic.Pointer[importance.Stats] // a copy of stats; the copy never changes
 
 	mu     sync.Mutex // guards the fields that follow
-	busy   bool       // the worker has policy and pair for itself
-	idle   *sync.Cond // busy has ended
+	busy   bool       // only the worker uses policy and pair now
+	idle   *sync.Cond // signals the end of busy
 	noted  []delivered
 	policy policy.Policy
-	pair   *policy.Homophily // the policy, where others of a class may stand in; else nil
+	pair   *policy.Homophily // the policy if substitutes of a class are allowed; otherwise nil
 	stats  importance.Stats
-	stood  map[int]map[sample.Index]int // by epoch: how often a sample was delivered in place of others, with pair
-	seen   *sample.Set                  // what was delivered
+	stood  map[int]map[sample.Index]int // with pair: by epoch, how often a sample was substituted for others
+	seen   *sample.Set                  // delivered samples
 }
 
-// delivered is a sample of a delivery.
+// delivered is one sample of a delivery.
 type delivered struct {
 	epoch   int
 	index   sample.Index
-	planned policy.Kind // by the epoch's plan
+	planned policy.Kind // how the epoch's plan serves it
 	from    sample.Origin
 }
 
-// mostNoted bounds what is noted while the worker has the policy. The policy does not get what is delivered beyond that.
+// mostNoted bounds the deliveries that are queued while the worker uses the policy. The policy does not get deliveries beyond that.
 const mostNoted = 1 << 18
 
-// NewHigh makes the memory of a job.
+// NewHigh allocates the memory of a job.
 func NewHigh(c state.Config, o Options) (*High, error) {
 	m, err := importance.Lookup(c.Method)
 	if err != nil {
@@ -100,7 +102,7 @@ func NewHigh(c state.Config, o Options) (*High, error) {
 	return h, nil
 }
 
-// Close frees the memory. The session's worker has ended.
+// Close frees the memory. The session's worker must have ended.
 func (h *High) Close() {
 	h.nodes.stop()
 	h.mu.Lock()
@@ -110,10 +112,10 @@ func (h *High) Close() {
 	h.seen.Close()
 }
 
-// Held is the bytes that are here.
+// Held returns the bytes that are held.
 func (h *High) Held() *Bytes { return h.held }
 
-// Undelivered counts indices of the dataset that were not delivered.
+// Undelivered counts the given indices of the dataset that were never delivered.
 func (h *High) Undelivered(indices []sample.Index) (n int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -125,7 +127,7 @@ func (h *High) Undelivered(indices []sample.Index) (n int64) {
 	return n
 }
 
-// alone calls f while the worker has the policy for itself. No lock is held. Called by the worker of the session, and by session.New before it runs.
+// alone calls f while only the worker uses the policy. No lock is held. Called by the worker, and by session.New before the worker runs.
 func (h *High) alone(f func()) {
 	h.mu.Lock()
 	h.busy = true
@@ -135,9 +137,9 @@ func (h *High) alone(f func()) {
 	}
 }
 
-// takeNoted gives the policy some of what was noted. It ends busy and returns false if there is nothing more.
+// takeNoted gives the policy some of the queued deliveries. If there are none left, it ends busy and returns false.
 func (h *High) takeNoted() bool {
-	const atOnce = 256 // a request may wait for them
+	const atOnce = 256 // a request may have to wait for this many
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, d := range h.noted[:min(atOnce, len(h.noted))] {
@@ -153,7 +155,7 @@ func (h *High) takeNoted() bool {
 	return false
 }
 
-// Begin begins an epoch: targets are the expected uses of all samples, values their importance.
+// Begin begins an epoch. targets are the expected uses of all samples, values their importance.
 func (h *High) Begin(epoch int, values, targets []float64, order []sample.Index, c state.Config) {
 	h.mu.Lock()
 	maps.DeleteFunc(h.stood, func(e int, _ map[sample.Index]int) bool { return e < epoch-1 })
@@ -173,7 +175,7 @@ func (h *High) Begin(epoch int, values, targets []float64, order []sample.Index,
 	})
 }
 
-// EndEpoch leaves memory for the boundary.
+// EndEpoch frees memory for the boundary.
 func (h *High) EndEpoch() {
 	h.alone(func() {
 		if p, ok := h.inner().(*policy.NextUse); ok {
@@ -182,7 +184,7 @@ func (h *High) EndEpoch() {
 	})
 }
 
-// inner is the policy of the important samples.
+// inner returns the policy for the important samples.
 func (h *High) inner() policy.Policy {
 	if h.pair != nil {
 		return h.pair.Policy()
@@ -190,7 +192,7 @@ func (h *High) inner() policy.Policy {
 	return h.policy
 }
 
-// Observe gives the policy new values.
+// Observe passes new values to the policy.
 func (h *High) Observe(indices []sample.Index, value func(sample.Index) (float64, bool)) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -201,14 +203,15 @@ func (h *High) Observe(indices []sample.Index, value func(sample.Index) (float64
 	}
 }
 
-// Served counts a delivery, and keeps the samples of it that the policy wants. Bytes that may have been overwritten meanwhile, because the client is gone, are not kept.
+// Served counts a delivery, and keeps its samples that the policy wants. It does not keep bytes that may have been overwritten because the client has
+// disconnected.
 func (h *High) Served(d Delivery) {
 	for _, w := range h.take(d) {
 		h.held.fill(w)
 	}
 }
 
-// take counts a delivery, and returns the samples to keep.
+// take counts a delivery, and returns room for the samples to keep.
 func (h *High) take(of Delivery) (keep []writing) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -239,13 +242,13 @@ func (h *High) take(of Delivery) (keep []writing) {
 	return keep
 }
 
-// show makes the counters visible to Counts. h.mu is held.
+// show publishes the counters for Counts. h.mu is held.
 func (h *High) show() {
 	now := h.stats
 	h.shown.Store(&now)
 }
 
-// deliver counts a sample that was delivered, and reports whether its bytes are here or about to be. The policy gets it as a use. h.mu is held.
+// deliver counts a delivered sample, passes its use to the policy, and reports whether it is held or reserved. h.mu is held.
 func (h *High) deliver(d delivered) (here bool) {
 	_, kind := h.policy.Get(d.index, nil)
 	here = kind == policy.Hit && h.held.hasOrWrites(d.index)
@@ -253,7 +256,8 @@ func (h *High) deliver(d delivered) (here bool) {
 	return here
 }
 
-// offer offers the policy a sample, and returns room for it if the policy keeps it. The policy keeps a sample already if its bytes were not right before. h.mu is held.
+// offer offers a sample to the policy, and reserves room if the policy keeps it. The policy has the sample already if earlier bytes of it were wrong.
+// h.mu is held.
 func (h *High) offer(index sample.Index, data []byte) (w writing, ok bool) {
 	keep, drop := h.policy.Offer(index, h.held.Size(index))
 	for _, gone := range drop {
@@ -265,12 +269,12 @@ func (h *High) offer(index sample.Index, data []byte) (w writing, ok bool) {
 	return h.held.begin(index, data)
 }
 
-// count counts a sample that was delivered: as one of Stats.Requested. h.mu is held.
+// count adds a delivered sample to one of the counters in Stats.Requested. h.mu is held.
 func (h *High) count(d delivered, here, isNode bool) {
 	switch {
 	case d.planned == policy.Substitute:
 		h.stats.Substituted++
-		most := 1 // an L-sample stands in once in an epoch: these are not counted one by one, as there may be millions
+		most := 1 // an L-sample is a substitute once in an epoch; this is not tracked per sample, because there may be millions
 		if h.pair != nil {
 			if h.stood[d.epoch] == nil {
 				h.stood[d.epoch] = map[sample.Index]int{}
@@ -292,13 +296,14 @@ func (h *High) count(d delivered, here, isNode bool) {
 	}
 }
 
-// Counts are what was counted, and the bytes that are here.
+// Counts are the counters and the held bytes.
 type Counts struct {
 	importance.Stats
 	Taken int64
 }
 
-// Counts returns the counters. Deliveries that are noted follow later. It takes no lock: the status document is made under locks that requests take.
+// Counts returns the counters. They do not include queued deliveries yet. It takes no lock, because the status document is made under locks that
+// requests need.
 func (h *High) Counts() Counts {
 	return Counts{*h.shown.Load(), h.held.Taken()}
 }

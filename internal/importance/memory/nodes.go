@@ -10,10 +10,10 @@ import (
 	"lcache/sample"
 )
 
-// Samples of a class that stand in for each other (docs/adr/0033-nodes.md). The best connected sample of an observed batch, a node, enters a FIFO in the job's memory with its bytes and the samples that it may stand
-// in for. What it stands in for is planned between two epochs.
+// Substitutes of the same class (docs/adr/0033-nodes.md). The best connected sample of an observed batch, a node, enters a FIFO in the job's memory,
+// with its bytes and the samples that it may be substituted for. The substitutions of an epoch are planned before it begins.
 
-// A nodeReader brings the bytes of nodes into a job's memory: one goroutine, beside all requests. It takes side memory only where there is room at once.
+// A nodeReader reads the bytes of nodes into a job's memory, on one goroutine. It uses side memory only if some is free at once.
 type nodeReader struct {
 	h      *High
 	cancel context.CancelFunc
@@ -21,24 +21,25 @@ type nodeReader struct {
 
 	mu    sync.Mutex // guards the fields that follow
 	queue []foundNode
-	bytes int // of the queue
-	turn  int // grows when all is forgotten
+	bytes int // size of the queue
+	turn  int // incremented when all nodes are forgotten
 	wake  chan struct{}
 }
 
-// foundNode is a sample with those of its class that are near it.
+// foundNode is a node and the samples of its class near it.
 type foundNode struct {
 	id   sample.Index
 	near []sample.Index
-	turn int // of the reader, when it was found
+	turn int // the reader's turn when it was found
 }
 
 func (n foundNode) bytes() int { return 4*len(n.near) + 64 }
 
-// mostNodeBytes bounds the lists that wait. Where they come faster than the disk reads the oldest are left out: the newest are by the newest embeddings.
+// mostNodeBytes bounds the queued lists. If they arrive faster than the disk reads, the oldest are dropped, because the newest come from the newest
+// embeddings.
 const mostNodeBytes = 4 << 20
 
-// nodeTime is how long a node is read at most.
+// nodeTime is the time limit for reading a node.
 const nodeTime = 10 * time.Second
 
 func newNodeReader(h *High) *nodeReader {
@@ -72,7 +73,7 @@ func (r *nodeReader) found(id sample.Index, near []sample.Index) {
 	}
 }
 
-// forget drops all that waits, and what is being read.
+// forget drops the queue, and the node that is being read.
 func (r *nodeReader) forget() {
 	r.mu.Lock()
 	r.queue, r.bytes = nil, 0
@@ -80,7 +81,7 @@ func (r *nodeReader) forget() {
 	r.mu.Unlock()
 }
 
-// isForgotten reports whether all was forgotten since a node was found.
+// isForgotten reports whether all nodes were forgotten after a node was found.
 func (r *nodeReader) isForgotten(n foundNode) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -115,7 +116,7 @@ func (r *nodeReader) work(ctx context.Context) {
 	}
 }
 
-// bring reads a node and puts it into memory. It stays out if it cannot be read, or if there is no room for it.
+// bring reads a node and puts it into memory. It drops the node if it can't be read or there is no room for it.
 func (r *nodeReader) bring(ctx context.Context, n foundNode) {
 	h := r.h
 	if !h.mayPut(n.id) {
@@ -124,11 +125,11 @@ func (r *nodeReader) bring(ctx context.Context, n foundNode) {
 	ctx, cancel := context.WithTimeout(ctx, nodeTime)
 	defer cancel()
 	if err := h.o.Read(ctx, n.id, func(data []byte) { h.put(n, data) }); err != nil {
-		h.o.Logger.Debug("a node cannot be read, and stands in for no sample", "sample", n.id, "err", err)
+		h.o.Logger.Debug("cannot read a node; it is not used as a substitute", "sample", n.id, "err", err)
 	}
 }
 
-// OnNode returns what is called with each node that is found, and the samples near it; nil where no sample stands in for another one. It never waits.
+// OnNode returns a function that receives each node and the samples near it; nil if substitutes of a class are off. The function never waits.
 func (h *High) OnNode() func(id sample.Index, near []sample.Index) {
 	if h.nodes == nil {
 		return nil
@@ -136,7 +137,7 @@ func (h *High) OnNode() func(id sample.Index, near []sample.Index) {
 	return h.nodes.found
 }
 
-// Nodes returns how many nodes there are, and how many wait to be read.
+// Nodes returns how many nodes are held, and how many are queued.
 func (h *High) Nodes() (here, waiting int) {
 	if h.pair == nil {
 		return 0, 0
@@ -149,7 +150,7 @@ func (h *High) Nodes() (here, waiting int) {
 	return len(h.pair.Nodes().List()), waiting
 }
 
-// Ratio is the important samples' part of the memory; the nodes have the rest.
+// Ratio returns the share of the memory for important samples; the nodes have the rest.
 func (h *High) Ratio() float64 {
 	if h.pair == nil {
 		return 1
@@ -159,14 +160,14 @@ func (h *High) Ratio() float64 {
 	return h.pair.Ratio()
 }
 
-// mayPut reports whether a node would be taken: a sample that memory has already stands in for none.
+// mayPut reports whether a node would be accepted. A sample that memory holds already is not.
 func (h *High) mayPut(id sample.Index) bool {
 	h.lockIdle()
 	defer h.mu.Unlock()
 	return h.held.knows(id) && h.o.Manifest.Size(id) > 0 && !h.policy.Has(id)
 }
 
-// lockIdle locks h.mu when the worker does not have the policy for itself. Requests do not call it.
+// lockIdle locks h.mu when the worker is not using the policy. Requests do not call it.
 func (h *High) lockIdle() {
 	h.mu.Lock()
 	for h.busy {
@@ -174,7 +175,7 @@ func (h *High) lockIdle() {
 	}
 }
 
-// put takes a node with its bytes.
+// put adds a node with its bytes.
 func (h *High) put(n foundNode, data []byte) {
 	if !h.held.isRight(n.id, data) {
 		return
@@ -184,7 +185,7 @@ func (h *High) put(n foundNode, data []byte) {
 	}
 }
 
-// takeNode offers a node, and returns room for its bytes.
+// takeNode offers a node, and reserves room for its bytes.
 func (h *High) takeNode(n foundNode, data []byte) (w writing, ok bool) {
 	h.lockIdle()
 	defer h.mu.Unlock()
@@ -201,7 +202,7 @@ func (h *High) takeNode(n foundNode, data []byte) (w writing, ok bool) {
 	return h.held.begin(n.id, data)
 }
 
-// SetRatio moves the border between important samples and nodes.
+// SetRatio changes the share of important samples.
 func (h *High) SetRatio(ratio float64) {
 	if h.pair == nil {
 		return
@@ -216,7 +217,7 @@ func (h *High) SetRatio(ratio float64) {
 	})
 }
 
-// ForgetNodes drops all nodes and their lists, and those that wait.
+// ForgetNodes drops all nodes and their lists, including queued ones.
 func (h *High) ForgetNodes() {
 	if h.pair == nil {
 		return
@@ -229,7 +230,7 @@ func (h *High) ForgetNodes() {
 	})
 }
 
-// Rehearsal copies the policy's decisions, without the bytes.
+// Rehearsal copies the state of the policy, without the bytes.
 func (h *High) Rehearsal() (r *substitute.Rehearsal, err error) {
 	h.alone(func() { r, err = substitute.NewRehearsal(h.pair, h.held.Size) })
 	return r, err

@@ -9,14 +9,14 @@ import (
 	"lcache/internal/disk/offheap"
 )
 
-// Sizes of the sort: buckets of one pass at most, as a power of two; and how many indices are sorted by insertion, and by comparing.
+// Parameters of the sort: the number of buckets of a pass, as a power of two; and the numbers of indices up to which insertion and comparison are used.
 const (
 	bucketBits  = 21
 	fewIndices  = 48
 	someIndices = 8192
 )
 
-// Rank is the percentile rank of the sample at place k of n in ascending order (ImPACT §III-A): from 0 to 1; a single sample has 1.
+// Rank returns the percentile rank of the sample at position k of n in ascending order (ImPACT §III-A), from 0 to 1; 1 for a single sample.
 func Rank(k, n int) float64 {
 	if n == 1 {
 		return 1
@@ -24,29 +24,29 @@ func Rank(k, n int) float64 {
 	return float64(k) / float64(n-1)
 }
 
-// Ascending returns all indices in ascending order of (value, index), in memory that the caller frees by offheap.Free. Values are finite
-// and at least 0. It panics if there is no memory for 4 bytes a sample.
+// Ascending returns all indices in ascending order of (value, index). The caller frees them by offheap.Free. Values must be finite and at least 0. It
+// panics if there is no memory for 4 bytes a sample.
 func Ascending(values []float64) []uint32 {
 	by := must(offheap.MakeDense[uint32](len(values)))
 	byValue{values, 0}.all(by)
 	return by
 }
 
-// Greatest writes all indices to by in descending order of value, among equal values in ascending order of index.
+// Greatest writes all indices to by in descending order of value; equal values are in ascending order of index.
 func Greatest(values []float64, by []uint32) { byValue{values, math.MaxUint64}.all(by) }
 
-// GreatestOf sorts the indices in by as [Greatest] does.
+// GreatestOf sorts the indices in by like [Greatest].
 func GreatestOf(values []float64, by []uint32) {
 	byValue{values, math.MaxUint64}.part(by, make([]pair, someIndices))
 }
 
-// byValue sorts indices by (key, index). The key of a value that is not negative is its bits, all of them turned for a descending order.
+// byValue sorts indices by (key, index). The key of a non-negative value is its bits; for a descending order all bits are inverted.
 type byValue struct {
 	values []float64
 	turn   uint64
 }
 
-// pair is an index with its key beside it, so that comparing does not go to memory again.
+// pair is an index with its key, so that a comparison needs no access to the values.
 type pair struct {
 	key uint64
 	i   uint32
@@ -54,8 +54,8 @@ type pair struct {
 
 func (s byValue) key(i uint32) uint64 { return math.Float64bits(s.values[i]) ^ s.turn }
 
-// all writes all indices to by, sorted. One pass deals them into buckets by the leading bits in which keys differ, so finely that few share one:
-// values of a dataset spread over some powers of two. It needs no memory beside by and the ends of the buckets.
+// all writes all indices to by, sorted. One pass distributes them to buckets by the leading bits in which keys differ, so that few share a bucket,
+// because values of a dataset spread over several powers of two. It needs no memory except by and the ends of the buckets.
 func (s byValue) all(by []uint32) {
 	d := dealer{least: math.MaxUint64}
 	for i := range by {
@@ -73,7 +73,7 @@ func (s byValue) all(by []uint32) {
 	s.rest(by, &d, make([]pair, someIndices))
 }
 
-// part sorts some indices, which come in ascending order. pairs is room that is used again.
+// part sorts some indices that are in ascending order. pairs is memory that is reused.
 func (s byValue) part(by []uint32, pairs []pair) {
 	if len(by) <= someIndices {
 		pairs = pairs[:len(by)]
@@ -112,7 +112,7 @@ func (s byValue) part(by []uint32, pairs []pair) {
 	s.rest(by, &d, pairs)
 }
 
-// insert sorts few pairs; those with equal keys stay in their order.
+// insert sorts few pairs, and keeps the order of pairs with equal keys.
 func insert(pairs []pair) {
 	for k := 1; k < len(pairs); k++ {
 		p, at := pairs[k], k
@@ -123,10 +123,10 @@ func insert(pairs []pair) {
 	}
 }
 
-// rest sorts within each bucket. A bucket holds keys that differ in fewer bits than all do, so this ends.
+// rest sorts within each bucket. Keys in a bucket differ in fewer bits than all keys do, so the recursion ends.
 func (s byValue) rest(by []uint32, d *dealer, pairs []pair) {
 	if d.shift == 0 {
-		return // every bucket is one key
+		return // all keys of a bucket are equal
 	}
 	begin := uint32(0)
 	for _, end := range d.ends {
@@ -137,16 +137,16 @@ func (s byValue) rest(by []uint32, d *dealer, pairs []pair) {
 	}
 }
 
-// dealer deals keys into buckets.
+// dealer distributes keys to buckets.
 type dealer struct {
 	least, most uint64
 	shift       int
-	ends        []uint32 // counts; then where each bucket begins; in the end, where it ends
+	ends        []uint32 // counts; then the beginning of each bucket; finally its end
 }
 
 func (d *dealer) see(key uint64) { d.least, d.most = min(d.least, key), max(d.most, key) }
 
-// begin makes buckets for n keys: about one for every eight.
+// begin creates buckets for n keys: about one for every eight.
 func (d *dealer) begin(n int) {
 	width := min(max(bits.Len(uint(n))-3, 4), bucketBits)
 	if d.least > d.most {
@@ -175,7 +175,7 @@ func (d *dealer) place(key uint64) uint32 {
 	return at
 }
 
-// must panics for memory that the system refuses. A boundary has no other way out: it is the same want of memory that ends a Go program elsewhere.
+// must panics if the system refuses memory. A boundary cannot go on without it; elsewhere, too, a Go program ends if it gets no memory.
 func must[T any](x T, err error) T {
 	if err != nil {
 		panic(err)

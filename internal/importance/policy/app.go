@@ -5,16 +5,16 @@ import (
 	"lcache/sample"
 )
 
-// APP is SHADE's cache (SHADE §4.2.2, Algorithm 1): what has the least score goes first, among equal scores what was used least. A ghost remembers
-// the score of every sample that ever had one, so that one that was evicted can come back. It takes 10 bytes a sample beside its heap.
+// APP is SHADE's cache (SHADE §4.2.2, Algorithm 1). It evicts the lowest score first; of equal scores, the sample with the fewest uses. A ghost
+// remembers the last score of every sample, so that an evicted one can come back. It needs 10 bytes per sample in addition to its heap.
 type APP struct {
 	store
 	score  []float64 // the ghost's
 	strict bool
 }
 
-// NewAPP returns the cache of n samples with so many bytes. The paper lets a sample in that has the same score as the least one here;
-// strict wants a greater one.
+// NewAPP returns a cache for n samples with a capacity in bytes. In the paper a sample may enter if its score equals the lowest one in the cache; strict
+// requires a greater score.
 func NewAPP(n int, capacity int64, strict bool) (*APP, error) {
 	s, err := newStore(n, capacity)
 	if err != nil {
@@ -31,7 +31,7 @@ func NewAPP(n int, capacity int64, strict bool) (*APP, error) {
 	return p, nil
 }
 
-// Close gives the memory back.
+// Close frees the memory.
 func (p *APP) Close() {
 	offheap.Free(p.score)
 	offheap.Free(p.uses)
@@ -39,7 +39,7 @@ func (p *APP) Close() {
 	p.store.Close()
 }
 
-// Clone returns a copy that is used apart.
+// Clone returns an independent copy.
 func (p *APP) Clone() (Policy, error) {
 	s, err := p.store.clone()
 	if err != nil {
@@ -59,7 +59,7 @@ func (p *APP) Clone() (Policy, error) {
 // Begin has nothing to do: scores come by Observe.
 func (p *APP) Begin(int, []float64, []sample.Index) {}
 
-// Observe notes a score, also of a sample that is not kept, and counts a use.
+// Observe records a score, even of a sample that is not kept, and counts a use.
 func (p *APP) Observe(id sample.Index, value float64) {
 	if int(id) >= len(p.score) {
 		return
@@ -73,7 +73,7 @@ func (p *APP) Observe(id sample.Index, value float64) {
 	}
 }
 
-// Offer keeps a sample if there is room, or if the ghost knows a score of it that is not less than those that go.
+// Offer keeps a sample if there is room, or if its ghost score is not less than the scores of the samples to evict.
 func (p *APP) Offer(id sample.Index, bytes int64) (bool, []sample.Index) {
 	if int(id) >= len(p.score) {
 		return false, nil
@@ -84,8 +84,9 @@ func (p *APP) Offer(id sample.Index, bytes int64) (bool, []sample.Index) {
 	})
 }
 
-// Prefetch brings the cache to a list: its beginning, as far as it fits, stays or enters; all others leave. It returns what is to be loaded and
-// what is to be dropped. Samples of the list that are too large are left out. Simulations use it; a server does not, because it reads many times what it saves (docs/importance.md).
+// Prefetch changes the cache to the beginning of a list, as far as it fits. All other samples leave. It returns the samples to load and the samples to
+// drop. It skips samples of the list that are too large. Only simulations use it: in a server it would read many times more than it saves
+// (docs/importance.md).
 func (p *APP) Prefetch(list []sample.Index, size func(sample.Index) int64) (enter, drop []sample.Index) {
 	wanted := map[sample.Index]bool{}
 	room := p.capacity

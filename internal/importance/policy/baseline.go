@@ -7,19 +7,19 @@ import (
 	"lcache/sample"
 )
 
-// LRU evicts what was used longest ago. Importance is nothing to it: it is there to compare with.
+// LRU evicts the least recently used sample. It ignores importance, and exists for comparison.
 type LRU struct {
 	store // keyed by the time of the last use
 	clock float64
 }
 
-// NewLRU returns the cache of n samples with so many bytes.
+// NewLRU returns a cache for n samples with a capacity in bytes.
 func NewLRU(n int, capacity int64) (*LRU, error) {
 	s, err := newStore(n, capacity)
 	return &LRU{store: s}, err
 }
 
-// Clone returns a copy that is used apart.
+// Clone returns an independent copy.
 func (p *LRU) Clone() (Policy, error) {
 	s, err := p.store.clone()
 	if err != nil {
@@ -34,7 +34,7 @@ func (p *LRU) Begin(int, []float64, []sample.Index) {}
 // Observe has nothing to do.
 func (p *LRU) Observe(sample.Index, float64) {}
 
-// Get serves a sample that is kept, and makes it the newest.
+// Get serves a kept sample, and makes it the most recent.
 func (p *LRU) Get(id sample.Index, _ May) (sample.Index, Kind) {
 	if !p.has(id) {
 		return id, Miss
@@ -44,7 +44,7 @@ func (p *LRU) Get(id sample.Index, _ May) (sample.Index, Kind) {
 	return id, Hit
 }
 
-// Offer keeps every sample that fits at all.
+// Offer keeps every sample that fits the capacity.
 func (p *LRU) Offer(id sample.Index, bytes int64) (bool, []sample.Index) {
 	if p.has(id) {
 		return true, nil
@@ -57,15 +57,15 @@ func (p *LRU) Offer(id sample.Index, bytes int64) (bool, []sample.Index) {
 	return ok && p.insert(id, p.clock, bytes), drop
 }
 
-// MinIO keeps what came first and evicts nothing (Mohan et al.: Analyzing and Mitigating Data Stalls in DNN Training, VLDB 2021, §4.1). It is also what is
-// done during a warm-up.
+// MinIO keeps the first samples and evicts nothing (Mohan et al.: Analyzing and Mitigating Data Stalls in DNN Training, VLDB 2021, §4.1). Warm-ups use
+// it, too.
 type MinIO struct {
 	kept           *sample.Set
 	size           []uint32
 	capacity, used int64
 }
 
-// NewMinIO returns the cache of n samples with so many bytes.
+// NewMinIO returns a cache for n samples with a capacity in bytes.
 func NewMinIO(n int, capacity int64) (*MinIO, error) {
 	kept, err := sample.NewSet(n)
 	if err != nil {
@@ -79,14 +79,14 @@ func NewMinIO(n int, capacity int64) (*MinIO, error) {
 	return &MinIO{kept: kept, size: size, capacity: capacity}, nil
 }
 
-// Close gives the memory back.
+// Close frees the memory.
 func (p *MinIO) Close() {
 	p.kept.Close()
 	offheap.Free(p.size)
 	p.size = nil
 }
 
-// Clone returns a copy that is used apart.
+// Clone returns an independent copy.
 func (p *MinIO) Clone() (Policy, error) {
 	c, err := NewMinIO(len(p.size), p.capacity)
 	if err != nil {
@@ -130,7 +130,7 @@ func (p *MinIO) Offer(id sample.Index, bytes int64) (bool, []sample.Index) {
 	return true, nil
 }
 
-// Resize changes the memory; if it is too small now the greatest indices go.
+// Resize changes the memory. If it is too small now, the greatest indices are dropped.
 func (p *MinIO) Resize(capacity int64) (drop []sample.Index) {
 	p.capacity = capacity
 	for i := len(p.size) - 1; i >= 0 && p.used > p.capacity; i-- {
@@ -142,5 +142,5 @@ func (p *MinIO) Resize(capacity int64) (drop []sample.Index) {
 	return drop
 }
 
-// storable reports whether a sample of so many bytes fits into so much room. No sample has 4 GiB.
+// storable reports whether a sample of the given size fits into the given room. No sample has 4 GiB.
 func storable(bytes, room int64) bool { return bytes >= 0 && bytes <= room && bytes <= math.MaxUint32 }

@@ -8,19 +8,20 @@ import (
 	"lcache/sample"
 )
 
-// HCache is ImPACT's cache of H-samples (ImPACT §III-C): what has least value goes first, and only for a sample of greater value. A new H-list
-// would have to sort everything again; instead a shadow heap is built in small steps, while the main heap, with its old keys, goes on saying
-// what to evict. When everything is in the shadow it becomes the main heap in one step. Hits touch neither.
+// HCache is ImPACT's cache of H-samples (ImPACT §III-C). It evicts the sample of least value first, and only for a sample of greater value.
+//
+// A new H-list changes all values, and sorting by them at once would take long. Instead a shadow heap is built in small steps, while the main heap, with
+// its old keys, still decides what to evict. When all samples are in the shadow heap, it becomes the main heap in one step. Hits change neither heap.
 type HCache struct {
-	main, shadow   *heap // shadow: nil while none is built
+	main, shadow   *heap // shadow: nil while none is being built
 	values         []float64
-	cursor         sample.Index // all kept samples below it are in the shadow
+	cursor         sample.Index // all kept samples below it are in the shadow heap
 	capacity, used int64
-	// Late counts builds that had to be finished at once, because the next H-list was there.
+	// Late counts builds that had to be finished at once because the next H-list came.
 	Late int
 }
 
-// NewHCache returns the cache of n samples with so many bytes.
+// NewHCache returns a cache for n samples with a capacity in bytes.
 func NewHCache(n int, capacity int64) (*HCache, error) {
 	p := &HCache{capacity: capacity}
 	var err error
@@ -34,7 +35,7 @@ func NewHCache(n int, capacity int64) (*HCache, error) {
 	return p, nil
 }
 
-// Close gives the memory back.
+// Close frees the memory.
 func (p *HCache) Close() {
 	for _, h := range []*heap{p.main, p.shadow} {
 		if h != nil {
@@ -45,7 +46,7 @@ func (p *HCache) Close() {
 	p.main, p.shadow, p.values = nil, nil, nil
 }
 
-// Clone returns a copy that is used apart, with the build that is under way finished.
+// Clone returns an independent copy, in which a running build is finished.
 func (p *HCache) Clone() (Policy, error) {
 	p.Build(-1)
 	c := &HCache{capacity: p.capacity, used: p.used}
@@ -60,8 +61,8 @@ func (p *HCache) Clone() (Policy, error) {
 	return c, nil
 }
 
-// Begin takes a new H-list: the values of all samples, 0 for those that are not on it. [HCache.Build] sorts what is kept by them. A build
-// that is still under way is finished first.
+// Begin takes a new H-list: the values of all samples, 0 for samples that are not on it. It finishes a build that is still running. [HCache.Build] then
+// sorts the kept samples by the new values.
 func (p *HCache) Begin(_ int, values []float64, _ []sample.Index) {
 	if p.shadow != nil {
 		p.Late++
@@ -77,8 +78,8 @@ func (p *HCache) Begin(_ int, values []float64, _ []sample.Index) {
 	p.shadow, p.cursor = shadow, 0
 }
 
-// Build copies n samples into the shadow heap, all of them if n is negative, and reports whether none is left: then the heaps have changed
-// places. Call it off the path of requests.
+// Build copies n samples into the shadow heap, all of them if n is negative. It reports whether none is left; then the heaps have changed roles. Call it
+// outside the path of requests.
 func (p *HCache) Build(n int) (done bool) {
 	if p.shadow == nil {
 		return true
@@ -115,7 +116,7 @@ func (p *HCache) Get(id sample.Index, _ May) (sample.Index, Kind) {
 	return id, Miss
 }
 
-// top is the sample to evict first: the main heap's as long as it has any.
+// top returns the heap with the sample to evict first: the main heap as long as it has any.
 func (p *HCache) top() (h *heap) {
 	if p.main.len() > 0 || p.shadow == nil {
 		return p.main
@@ -123,7 +124,7 @@ func (p *HCache) top() (h *heap) {
 	return p.shadow
 }
 
-// evicted is a sample as it was before it was evicted.
+// evicted records a sample before its eviction.
 type evicted struct {
 	from            *heap
 	id              sample.Index
@@ -146,7 +147,7 @@ func (p *HCache) evict() evicted {
 	return e
 }
 
-// restore undoes evict. There is room in the heaps for what was there before.
+// restore undoes evict. The heaps have room for what was there before.
 func (p *HCache) restore(e evicted) {
 	e.from.push(e.id, e.key, e.bytes)
 	if e.alsoInTheShadow {
@@ -155,7 +156,7 @@ func (p *HCache) restore(e evicted) {
 	p.used += e.bytes
 }
 
-// Offer keeps a sample if there is room, or if samples of smaller value make room. If those are too few none is evicted.
+// Offer keeps a sample if there is room, or if evicting samples of smaller value makes room. If that is not enough, none is evicted.
 func (p *HCache) Offer(id sample.Index, bytes int64) (bool, []sample.Index) {
 	if p.Has(id) {
 		return true, nil
@@ -196,7 +197,7 @@ func ids(gone []evicted) (out []sample.Index) {
 	return out
 }
 
-// Resize changes the memory; what has least value is dropped.
+// Resize changes the memory, and drops the samples of least value.
 func (p *HCache) Resize(capacity int64) []sample.Index {
 	p.capacity = capacity
 	var gone []evicted
@@ -206,13 +207,13 @@ func (p *HCache) Resize(capacity int64) []sample.Index {
 	return ids(gone)
 }
 
-// Observe has no use for a value: they change with the next H-list.
+// Observe does nothing: values change with the next H-list.
 func (p *HCache) Observe(sample.Index, float64) {}
 
-// HBytes is the H-cache's part of the memory: as large as its share of the last epoch's accesses (ImPACT §III-C), nine tenths before there
-// were any; the rest, at least one package, is the L-cache's.
+// HBytes returns the H-cache's share of the memory. It equals the share of H-samples in the last epoch's accesses (ImPACT §III-C), or nine tenths before
+// there were any. The L-cache has the rest, at least one package.
 func HBytes(total, highAccesses, lowAccesses, packageBytes int64) int64 {
-	for highAccesses > math.MaxInt64/2 || lowAccesses > math.MaxInt64/2 { // so that their sum is no negative number
+	for highAccesses > math.MaxInt64/2 || lowAccesses > math.MaxInt64/2 { // otherwise their sum could overflow
 		highAccesses, lowAccesses = highAccesses/2, lowAccesses/2
 	}
 	if highAccesses+lowAccesses <= 0 {

@@ -7,21 +7,21 @@ import (
 	"lcache/sample"
 )
 
-// heap holds cached samples with a key and a size, the one to evict first on top: the smallest key; among equal keys the fewest uses, then the
-// smaller index. It takes 16 bytes a cached sample, and 4 bytes for each sample of the dataset to find it again.
+// heap holds cached samples with a key and a size. The sample to evict first is on top: the smallest key; of equal keys the fewest uses, then the
+// smallest index. It needs 16 bytes per cached sample, and 4 bytes per sample of the dataset to find its position.
 //
-// Each place has four below it, which lie together in one line of the processor's cache: of millions of samples the lines are what a step costs.
+// Each entry has four children, which share one cache line: with millions of samples, cache misses dominate the cost of a step.
 type heap struct {
-	words []uint64 // by place, from heapPad on: the bits of the key, and index << 32 | bytes
-	at    []uint32 // place of a sample in the heap, from 1; 0: it is not there
-	uses  []uint16 // of each sample; nil: they don't count
+	words []uint64 // by position, from heapPad on: the bits of the key, and index << 32 | bytes
+	at    []uint32 // position of a sample in the heap, from 1; 0: not in it
+	uses  []uint16 // of each sample; nil: uses do not count
 	n     int
 }
 
-// heapPad places come before the first one, so that those below another begin a line.
+// heapPad words come before the first entry, so that the children of an entry begin a cache line.
 const heapPad = 3
 
-// entry is what the heap has at a place.
+// entry is an entry of the heap.
 type entry struct {
 	key  float64
 	what uint64 // index << 32 | bytes
@@ -43,7 +43,7 @@ func (h *heap) close() {
 	*h = heap{}
 }
 
-// clone is a copy that is used apart, with the same uses.
+// clone returns an independent copy, which shares the uses.
 func (h *heap) clone() (c *heap, err error) {
 	c = &heap{uses: h.uses, n: h.n}
 	if c.at, err = copied(h.at); err == nil {
@@ -60,7 +60,7 @@ func (h *heap) len() int { return h.n }
 
 func (h *heap) has(i sample.Index) bool { return int(i) < len(h.at) && h.at[i] != 0 }
 
-// top is the sample to evict first.
+// top returns the sample to evict first.
 func (h *heap) top() (i sample.Index, key float64, bytes int64) { return h.get(0) }
 
 func (h *heap) get(k int) (i sample.Index, key float64, bytes int64) {
@@ -68,20 +68,20 @@ func (h *heap) get(k int) (i sample.Index, key float64, bytes int64) {
 	return e.id(), e.key, int64(e.what & 0xFFFFFFFF)
 }
 
-// entry is what stands at a place, from 0.
+// entry returns the entry at a position, from 0.
 func (h *heap) entry(k int) entry {
 	w := h.words[2*(k+heapPad):]
 	return entry{math.Float64frombits(w[0]), w[1]}
 }
 
-// set puts an entry at a place.
+// set writes the entry at a position.
 func (h *heap) set(k int, e entry) {
 	w := h.words[2*(k+heapPad):]
 	w[0], w[1] = math.Float64bits(e.key), e.what
 	h.at[e.id()] = uint32(k + 1)
 }
 
-// push puts a sample in that is not there. It reports false if there is no memory for one more entry.
+// push adds a sample. It returns false if there is no memory for another entry.
 func (h *heap) push(i sample.Index, key float64, bytes int64) bool {
 	if 2*(h.n+heapPad) >= len(h.words) && !h.grow() {
 		return false
@@ -91,7 +91,7 @@ func (h *heap) push(i sample.Index, key float64, bytes int64) bool {
 	return true
 }
 
-// grow makes room for a sixteenth more entries. What is kept is not copied: both copies together would need as much memory again.
+// grow makes room for a sixteenth more entries. It does not copy the entries, because two copies would need twice the memory.
 func (h *heap) grow() bool {
 	words, err := offheap.Grow(h.words, 2*heapPad+max(2048, len(h.words)+len(h.words)/32*2))
 	if err == nil {
@@ -100,7 +100,7 @@ func (h *heap) grow() bool {
 	return err == nil
 }
 
-// remove takes out a sample that is there and returns its size.
+// remove removes a sample and returns its size.
 func (h *heap) remove(i sample.Index) (bytes int64) {
 	k := int(h.at[i]) - 1
 	bytes = int64(h.entry(k).what & 0xFFFFFFFF)
@@ -112,13 +112,13 @@ func (h *heap) remove(i sample.Index) (bytes int64) {
 	return bytes
 }
 
-// update gives a sample that is there another key.
+// update changes the key of a sample.
 func (h *heap) update(i sample.Index, key float64) {
 	k := int(h.at[i]) - 1
 	h.fix(k, entry{key, h.entry(k).what})
 }
 
-// rekey gives every sample the key that f says.
+// rekey sets the key of every sample to f of it.
 func (h *heap) rekey(f func(sample.Index) float64) {
 	for k := range h.n {
 		h.words[2*(k+heapPad)] = math.Float64bits(f(h.entry(k).id()))
@@ -128,7 +128,7 @@ func (h *heap) rekey(f func(sample.Index) float64) {
 	}
 }
 
-// before reports whether a is to be evicted before b.
+// before reports whether a is evicted before b.
 func (h *heap) before(a, b entry) bool {
 	if a.key != b.key {
 		return a.key < b.key
@@ -140,7 +140,7 @@ func (h *heap) before(a, b entry) bool {
 	return i < j
 }
 
-// fix puts an entry where another one was, or farther up or down.
+// fix writes an entry at a position, and moves it up or down as necessary.
 func (h *heap) fix(k int, e entry) {
 	if k > 0 && h.before(e, h.entry((k-1)/4)) {
 		h.up(k, e)
@@ -149,7 +149,7 @@ func (h *heap) fix(k int, e entry) {
 	}
 }
 
-// up puts an entry at a place, or above it.
+// up writes an entry at a position or above it.
 func (h *heap) up(k int, e entry) {
 	for k > 0 {
 		above := h.entry((k - 1) / 4)
@@ -162,7 +162,7 @@ func (h *heap) up(k int, e entry) {
 	h.set(k, e)
 }
 
-// down puts an entry at a place, or below it.
+// down writes an entry at a position or below it.
 func (h *heap) down(k int, e entry) {
 	for first := 4*k + 1; first < h.n; first = 4*k + 1 {
 		least, at := h.entry(first), first

@@ -2,8 +2,8 @@ package policy
 
 import "lcache/sample"
 
-// Homophily is SpiderCache's pair of caches (SpiderCache §IV-B): one by importance, which any [Policy] may be, and [Nodes], which may stand in for their neighbours.
-// A sample is in one of them at most. The importance cache has the share ratio of the memory.
+// Homophily is SpiderCache's pair of caches (SpiderCache §IV-B): one by importance, with any [Policy], and [Nodes], which may be substituted for their
+// neighbours. A sample is in at most one of them. The importance cache has the share ratio of the memory.
 type Homophily struct {
 	policy Policy
 	nodes  *Nodes
@@ -11,29 +11,29 @@ type Homophily struct {
 	ratio  float64
 }
 
-// NewHomophily joins a policy and nodes, which it closes, and shares the memory between them. Where substitutes are never allowed a ratio of 1 gives all of it to
-// importance.
+// NewHomophily combines a policy and nodes, which it owns, and divides the memory between them. If substitutes are never allowed, a ratio of 1 gives all
+// memory to the policy.
 func NewHomophily(policy Policy, nodes *Nodes, capacity int64, ratio float64) *Homophily {
 	p := &Homophily{policy: policy, nodes: nodes, ratio: ratio}
 	p.Resize(capacity)
 	return p
 }
 
-// part is the importance cache's share of the memory: ⌊capacity × ratio⌋.
+// part returns the importance cache's memory: ⌊capacity × ratio⌋.
 func part(capacity int64, ratio float64) int64 {
 	return int64(float64(capacity) * max(0, min(ratio, 1)))
 }
 
-// Close gives the memory back.
+// Close frees the memory.
 func (p *Homophily) Close() {
 	p.policy.Close()
 	p.nodes.Close()
 }
 
-// Policy is the importance cache.
+// Policy returns the importance cache.
 func (p *Homophily) Policy() Policy { return p.policy }
 
-// Nodes are the samples that may stand in for others.
+// Nodes returns the nodes.
 func (p *Homophily) Nodes() *Nodes { return p.nodes }
 
 // Begin begins an epoch of both caches.
@@ -42,13 +42,13 @@ func (p *Homophily) Begin(epoch int, values []float64, order []sample.Index) {
 	p.policy.Begin(epoch, values, order)
 }
 
-// Observe notes a value.
+// Observe passes on a value.
 func (p *Homophily) Observe(id sample.Index, value float64) { p.policy.Observe(id, value) }
 
 // Has reports whether a sample is kept, in either cache.
 func (p *Homophily) Has(id sample.Index) bool { return p.policy.Has(id) || p.nodes.Has(id) }
 
-// Ahead fetches what both caches know of samples.
+// Ahead fetches what both caches know about samples.
 func (p *Homophily) Ahead(asked []sample.Index) {
 	if f, ok := p.policy.(Foreseer); ok {
 		f.Ahead(asked)
@@ -56,7 +56,7 @@ func (p *Homophily) Ahead(asked []sample.Index) {
 	p.nodes.Ahead(asked)
 }
 
-// Get serves a sample that is kept; else a node that may stand in for it.
+// Get serves a kept sample, or a node that may be substituted for it.
 func (p *Homophily) Get(id sample.Index, may May) (sample.Index, Kind) {
 	if _, kind := p.policy.Get(id, nil); kind == Hit || p.nodes.Has(id) {
 		return id, Hit
@@ -75,7 +75,7 @@ func (p *Homophily) Offer(id sample.Index, bytes int64) (bool, []sample.Index) {
 	return p.policy.Offer(id, bytes)
 }
 
-// Put takes a node with the samples that it may stand in for. It is refused if it is in either cache already; see [Nodes.Put].
+// Put adds a node with the samples that it may be substituted for. It refuses a sample that either cache has already; see [Nodes.Put].
 func (p *Homophily) Put(id sample.Index, neighbours []sample.Index, bytes int64) (keep bool, drop []sample.Index) {
 	if p.policy.Has(id) {
 		return false, nil
@@ -83,23 +83,23 @@ func (p *Homophily) Put(id sample.Index, neighbours []sample.Index, bytes int64)
 	return p.nodes.Put(id, neighbours, bytes)
 }
 
-// SetRatio moves the border between the caches. On the side that shrinks the policy's first or the oldest nodes go.
+// SetRatio changes the importance cache's share. The cache that shrinks drops the policy's first samples or the oldest nodes.
 func (p *Homophily) SetRatio(ratio float64) []sample.Index {
 	p.ratio = ratio
 	return p.Resize(p.total)
 }
 
-// Ratio is the importance cache's share.
+// Ratio returns the importance cache's share.
 func (p *Homophily) Ratio() float64 { return p.ratio }
 
-// Resize changes the memory of both.
+// Resize changes the memory of both caches.
 func (p *Homophily) Resize(capacity int64) []sample.Index {
 	p.total = capacity
 	high := part(capacity, p.ratio)
 	return append(p.policy.Resize(high), p.nodes.Resize(capacity-high)...)
 }
 
-// Clone returns a copy that is used apart. The policy's epoch is not copied: it is for a time between two epochs.
+// Clone returns an independent copy. It does not copy the policy's epoch, because it is made between two epochs.
 func (p *Homophily) Clone() (Policy, error) {
 	policy, err := p.policy.Clone()
 	if err != nil {
@@ -113,6 +113,7 @@ func (p *Homophily) Clone() (Policy, error) {
 	return &Homophily{policy: policy, nodes: nodes, total: p.total, ratio: p.ratio}, nil
 }
 
-// Foreseer looks at what it knows of samples before it is asked for them one by one. Nothing follows from it: of millions of samples what is known of one is far from what is known of the
+// A Foreseer can look up many samples before it is asked for them one by one. This changes no result: data of different samples are far apart in memory,
+// and fetching many at once takes a fraction of the time.
 // next, and to fetch many places from memory at once takes a fraction of the time.
 type Foreseer interface{ Ahead(asked []sample.Index) }

@@ -5,28 +5,29 @@ import (
 	"lcache/sample"
 )
 
-// A Keeping is what the choice depends on which samples a log keeps of a drawn epoch, where it can't keep all.
+// A Keeping is the input for choosing the samples that a log keeps for a drawn epoch, if it can't keep all.
 type Keeping struct {
-	MostUsed []sample.Index           // all samples, those of most expected uses first
-	Uses     []uint8                  // by sample: how often the epoch delivers it; 255 means that often or more
+	MostUsed []sample.Index           // all samples, in descending order of expected uses
+	Uses     []uint8                  // by sample: how often the epoch delivers it, at most 255
 	Here     func(sample.Index) bool  // reports whether the log holds a sample
-	Comes    func(sample.Index) bool  // reports whether it comes from the source before the epoch begins
-	High     func(sample.Index) bool  // reports whether memory will hold it, so that the epoch does not want it of the log
-	Size     func(sample.Index) int64 // in the log; 0: the log can't take it
-	Room     int64                    // bytes that the log has for all of them
-	Most     int                      // samples
+	Comes    func(sample.Index) bool  // reports whether a sample comes from the source before the epoch begins
+	High     func(sample.Index) bool  // reports whether memory will hold a sample, so that the epoch does not read it from the log
+	Size     func(sample.Index) int64 // in the log; 0: the log can't hold it
+	Room     int64                    // bytes for all of them
+	Most     int                      // maximum number of samples
 }
 
-// Classes of samples, best first. Before them are those that the epoch delivers, by how often, and those that are in the log before those that have to be written.
+// Classes of samples, best first. The first classes are the samples that the epoch delivers, by the number of uses. Of equal uses, samples in the log
+// come before samples that must be written.
 const (
-	keepUnused = 2*255 + iota // that are here or come, and are not delivered
-	keepHigh                  // that memory will hold
-	keepAbsent                // that are delivered, and have to come from the source in any case
+	keepUnused = 2*255 + iota // in the log or coming, and not delivered
+	keepHigh                  // memory will hold them
+	keepAbsent                // delivered, and read from the source in any case
 	keepNever
 	keepClasses
 )
 
-// class is the class of a sample.
+// class returns the class of a sample.
 func (k *Keeping) class(i sample.Index) int {
 	here := k.Here(i)
 	switch {
@@ -47,7 +48,8 @@ func (k *Keeping) class(i sample.Index) int {
 	return 2*(255-int(k.Uses[i])) + 1
 }
 
-// Choose chooses what the log keeps: what the epoch delivers from it most often, then what is expected to be delivered most often after that. What does not fit is left out, and smaller ones behind it may fit. The caller closes the set.
+// Choose returns the samples that the log keeps: the samples that the epoch delivers from it most often, then the samples with most expected uses later.
+// It skips samples that do not fit, and may keep smaller ones after them. The caller closes the set.
 func (k Keeping) Choose() (*sample.Set, error) {
 	n := len(k.MostUsed)
 	kept, err := sample.NewSet(n)

@@ -8,23 +8,23 @@ import (
 	"lcache/sample"
 )
 
-// never is the place of a use that does not come in this epoch.
+// never is the position of a use that is not in this epoch.
 const never = math.MaxUint32
 
-// NextUse evicts what is used last, as Belady's MIN does: within an epoch by its order, which is known once it is drawn, and beyond it by what the
-// targets say about the epochs after. It takes 8 bytes a sample and 4 for each position of the order, beside its heap.
+// NextUse evicts the sample whose next use is last, like Belady's MIN. Within an epoch the order is known once it is drawn; beyond it the targets say
+// how soon a use is expected. It needs 8 bytes per sample and 4 per position of the order, in addition to its heap.
 type NextUse struct {
 	store             // keyed by −(position of the next use)
 	use     []uint32  // of each sample: its next position in this epoch
 	then    []uint32  // of each position: the next position of the same sample
-	gap     []float32 // of each sample: how far behind the epoch's end its next use is expected; nil between two epochs
+	gap     []float32 // of each sample: expected distance of its next use from the epoch's end; nil between two epochs
 	length  float64   // of the epoch
-	left    int       // uses that are still to come in this epoch
+	left    int       // uses to come in this epoch
 	n       int       // samples
-	fetched uint32    // by Ahead, so that it has a result
+	fetched uint32    // result of Ahead, so that it is not optimized away
 }
 
-// NewNextUse returns the policy of n samples with so many bytes of memory.
+// NewNextUse returns a policy for n samples with a capacity in bytes.
 func NewNextUse(n int, capacity int64) (*NextUse, error) {
 	s, err := newStore(n, capacity)
 	if err != nil {
@@ -38,7 +38,7 @@ func NewNextUse(n int, capacity int64) (*NextUse, error) {
 	return p, nil
 }
 
-// Close gives the memory back.
+// Close frees the memory.
 func (p *NextUse) Close() {
 	p.store.Close()
 	p.forget()
@@ -46,7 +46,7 @@ func (p *NextUse) Close() {
 	p.gap = nil
 }
 
-// Clone returns a copy that is used apart. Until an epoch begins for it, it admits nothing.
+// Clone returns an independent copy. It admits nothing until an epoch begins.
 func (p *NextUse) Clone() (Policy, error) {
 	s, err := p.store.clone()
 	if err != nil {
@@ -55,21 +55,21 @@ func (p *NextUse) Clone() (Policy, error) {
 	return &NextUse{store: s, n: p.n}, nil
 }
 
-// EndEpoch gives back what only an epoch needs, which leaves memory for the boundary. What is kept stays; nothing is admitted until the next epoch begins.
+// EndEpoch frees memory that only an epoch needs, for the boundary. Kept samples stay; nothing is admitted until the next epoch begins.
 func (p *NextUse) EndEpoch() {
 	p.forget()
 	offheap.Free(p.gap)
 	p.gap = nil
 }
 
-// forget drops the epoch's order.
+// forget frees the epoch's order.
 func (p *NextUse) forget() {
 	offheap.Free(p.use)
 	offheap.Free(p.then)
 	p.use, p.then, p.left = nil, nil, 0
 }
 
-// Begin begins an epoch. targets are the expected uses of each sample in an epoch as long as this one; nil: all the same.
+// Begin begins an epoch. targets are the expected uses of each sample in an epoch of this length; nil: equal.
 func (p *NextUse) Begin(_ int, targets []float64, order []sample.Index) {
 	p.length = float64(len(order))
 	if p.gap == nil {
@@ -82,13 +82,13 @@ func (p *NextUse) Begin(_ int, targets []float64, order []sample.Index) {
 	for i := range p.gap {
 		p.gap[i] = 1
 		if i < len(targets) {
-			p.gap[i] = float32(m / targets[i]) // of a target 0: never
+			p.gap[i] = float32(m / targets[i]) // a target of 0 means never
 		}
 	}
 	p.follow(order)
 }
 
-// BeginGaps begins an epoch with the gaps themselves, in positions.
+// BeginGaps begins an epoch with given gaps, in positions.
 func (p *NextUse) BeginGaps(gaps []float64, order []sample.Index) {
 	p.length = float64(len(order))
 	for i, g := range gaps {
@@ -97,7 +97,8 @@ func (p *NextUse) BeginGaps(gaps []float64, order []sample.Index) {
 	p.follow(order)
 }
 
-// follow finds each use's next one, from the end, and gives all kept samples new keys. Without memory for that the order is one that is not known.
+// follow finds the next use after each use, from the end, and sets the keys of all kept samples. Without memory for that, it treats the order as
+// unknown.
 func (p *NextUse) follow(order []sample.Index) {
 	p.forget()
 	if len(order) > 0 && p.remember(len(order)) {
@@ -112,7 +113,7 @@ func (p *NextUse) follow(order []sample.Index) {
 	p.rekey(p.urgency)
 }
 
-// remember makes room for the uses of an epoch, none of which is known.
+// remember allocates memory for the uses of an epoch, all unknown.
 func (p *NextUse) remember(length int) bool {
 	var err error
 	if p.use, err = offheap.MakeDense[uint32](len(p.gap)); err == nil {
@@ -128,7 +129,7 @@ func (p *NextUse) remember(length int) bool {
 	return true
 }
 
-// next is the position of the next use of sample i in this epoch, or never.
+// next returns the position of sample i's next use in this epoch, or never.
 func (p *NextUse) next(i sample.Index) uint32 {
 	if p.use == nil {
 		return never
@@ -136,7 +137,7 @@ func (p *NextUse) next(i sample.Index) uint32 {
 	return p.use[i]
 }
 
-// urgency is the key of sample i: the farther its next use, the smaller.
+// urgency returns the key of sample i: the later its next use, the smaller.
 func (p *NextUse) urgency(i sample.Index) float64 {
 	if k := p.next(i); k != never {
 		return -float64(k)
@@ -144,7 +145,7 @@ func (p *NextUse) urgency(i sample.Index) float64 {
 	return -(p.length + float64(p.gap[i]))
 }
 
-// Ahead fetches what Get and Offer look at; see [Foreseer].
+// Ahead fetches the data that Get and Offer read; see [Foreseer].
 func (p *NextUse) Ahead(asked []sample.Index) {
 	sum := uint32(0)
 	for _, i := range asked {
@@ -160,7 +161,7 @@ func (p *NextUse) Ahead(asked []sample.Index) {
 	p.fetched += sum
 }
 
-// Get uses a sample: its next use is the one after. After the last use of the epoch its order is dropped, which leaves memory for the boundary.
+// Get counts a use of a sample and moves to its next one. After the epoch's last use it frees the order, for the boundary.
 func (p *NextUse) Get(id sample.Index, _ May) (sample.Index, Kind) {
 	if int(id) >= p.n {
 		return id, Miss
@@ -181,7 +182,7 @@ func (p *NextUse) Get(id sample.Index, _ May) (sample.Index, Kind) {
 	return id, Hit
 }
 
-// Offer keeps a sample unless it is used later than all that are kept. Of equal uses the smaller index goes.
+// Offer keeps a sample unless its next use is later than those of all kept samples. Of equal uses the smaller index is evicted.
 func (p *NextUse) Offer(id sample.Index, bytes int64) (bool, []sample.Index) {
 	if p.has(id) {
 		return true, nil
@@ -196,5 +197,5 @@ func (p *NextUse) Offer(id sample.Index, bytes int64) (bool, []sample.Index) {
 	return ok && p.insert(id, key, bytes), drop
 }
 
-// Observe has no use for a value: the targets of the next epoch bring it.
+// Observe does nothing: the targets of the next epoch contain the value.
 func (p *NextUse) Observe(sample.Index, float64) {}

@@ -8,28 +8,28 @@ import (
 	"lcache/sample"
 )
 
-// Nodes are well connected samples that may stand in for their neighbours of the same class (SpiderCache §IV-B). They leave in the order in which they came.
-// They take 4 bytes and a bit a sample of the dataset.
+// Nodes are well connected samples that may be substituted for their neighbours of the same class (SpiderCache §IV-B). They form a FIFO. They need 4
+// bytes and a bit per sample of the dataset.
 type Nodes struct {
 	capacity, used int64
 	labels         []int32
-	owner          []uint32 // of each sample: the ticket of the newest node that lists it; a ticket below first is of a node that is gone
-	nodes          []node   // in the order in which they came
+	owner          []uint32 // of each sample: the ticket of the newest node that lists it; a ticket below first means an evicted node
+	nodes          []node   // in order of arrival
 	first          uint32   // ticket of nodes[0]; tickets begin at 1
 	are            *sample.Set
 	maxUses        int
-	spent          map[sample.Index]int // uses in this epoch of nodes that are gone, and may come back
-	fetched        uint32               // by Ahead, so that it has a result
+	spent          map[sample.Index]int // uses in this epoch of evicted nodes, which may come back
+	fetched        uint32               // result of Ahead, so that it is not optimized away
 }
 
 type node struct {
 	id    sample.Index
 	bytes uint32
-	uses  int // as a substitute, in this epoch
+	uses  int // uses as a substitute in this epoch
 }
 
-// NewNodes returns room for nodes of so many bytes, among samples with these labels, which the caller may change. A node stands in at most maxUses times an epoch;
-// 0: without limit.
+// NewNodes returns an empty FIFO with a capacity in bytes, for samples with these labels, which the caller may change. A node is substituted at most
+// maxUses times in an epoch; 0: no limit.
 func NewNodes(labels []int32, capacity int64, maxUses int) (*Nodes, error) {
 	p := &Nodes{capacity: capacity, labels: labels, first: 1, maxUses: maxUses, spent: map[sample.Index]int{}}
 	var err error
@@ -43,14 +43,14 @@ func NewNodes(labels []int32, capacity int64, maxUses int) (*Nodes, error) {
 	return p, nil
 }
 
-// Close gives the memory back.
+// Close frees the memory.
 func (p *Nodes) Close() {
 	offheap.Free(p.owner)
 	p.are.Close()
 	p.owner, p.are = nil, nil
 }
 
-// Begin begins an epoch: no node has stood in for others yet.
+// Begin begins an epoch: the uses of all nodes are 0.
 func (p *Nodes) Begin() {
 	for k := range p.nodes {
 		p.nodes[k].uses = 0
@@ -61,7 +61,7 @@ func (p *Nodes) Begin() {
 // Has reports whether a sample is a node.
 func (p *Nodes) Has(id sample.Index) bool { return p.are.Has(id) }
 
-// StandIn uses the newest node that lists a sample, if it is of the same class at this time, was not used up, and may stand in.
+// StandIn returns the newest node that lists a sample and counts a use, if the node has the sample's current class, has uses left, and may allows it.
 func (p *Nodes) StandIn(id sample.Index, may May) (sample.Index, bool) {
 	if may == nil || int(id) >= len(p.owner) || p.owner[id] < p.first {
 		return id, false
@@ -74,7 +74,7 @@ func (p *Nodes) StandIn(id sample.Index, may May) (sample.Index, bool) {
 	return n.id, true
 }
 
-// Ahead fetches what StandIn looks at; see [Foreseer].
+// Ahead fetches the data that StandIn reads; see [Foreseer].
 func (p *Nodes) Ahead(asked []sample.Index) {
 	for _, i := range asked {
 		if int(i) < len(p.owner) && p.owner[i] >= p.first {
@@ -83,14 +83,14 @@ func (p *Nodes) Ahead(asked []sample.Index) {
 	}
 }
 
-// Put takes a node with the samples that it may stand in for, those of its class. It is refused if it is a node already, if none is of its class, or if it is too large.
-// The oldest nodes make room.
+// Put adds a node with the samples that it may be substituted for, if they are of its class. It refuses a sample that is a node already, has no
+// neighbour of its class, or is too large. It evicts the oldest nodes to make room.
 func (p *Nodes) Put(id sample.Index, neighbours []sample.Index, bytes int64) (keep bool, drop []sample.Index) {
 	if int(id) >= len(p.owner) || p.Has(id) || !storable(bytes, p.capacity) || len(neighbours) == 0 {
 		return false, nil
 	}
 	ticket := p.first + uint32(len(p.nodes))
-	if ticket == never { // after four thousand million nodes
+	if ticket == never { // after 4 × 10⁹ nodes
 		drop = p.shrink(0)
 		clear(p.owner)
 		p.first, ticket = 1, 1
@@ -111,7 +111,7 @@ func (p *Nodes) Put(id sample.Index, neighbours []sample.Index, bytes int64) (ke
 	return true, drop
 }
 
-// shrink drops the oldest nodes until those that are left take at most so many bytes. What they listed falls to no older node.
+// shrink drops the oldest nodes until the others need at most the given bytes. Their neighbours are not assigned to older nodes.
 func (p *Nodes) shrink(bytes int64) (drop []sample.Index) {
 	for len(p.nodes) > 0 && p.used > bytes {
 		n := p.nodes[0]
@@ -127,7 +127,7 @@ func (p *Nodes) shrink(bytes int64) (drop []sample.Index) {
 	return drop
 }
 
-// Resize changes the memory; the oldest nodes go.
+// Resize changes the memory, and drops the oldest nodes.
 func (p *Nodes) Resize(capacity int64) []sample.Index {
 	p.capacity = capacity
 	return p.shrink(capacity)
@@ -136,7 +136,7 @@ func (p *Nodes) Resize(capacity int64) []sample.Index {
 // Clear drops all nodes.
 func (p *Nodes) Clear() []sample.Index { return p.shrink(-1) }
 
-// List are the nodes, oldest first.
+// List returns the nodes, oldest first.
 func (p *Nodes) List() (out []sample.Index) {
 	for _, n := range p.nodes {
 		out = append(out, n.id)
@@ -144,7 +144,7 @@ func (p *Nodes) List() (out []sample.Index) {
 	return out
 }
 
-// Clone returns a copy that is used apart.
+// Clone returns an independent copy.
 func (p *Nodes) Clone() (*Nodes, error) {
 	c := *p
 	var err error
@@ -159,7 +159,7 @@ func (p *Nodes) Clone() (*Nodes, error) {
 	return &c, nil
 }
 
-// copied is a copy of an array outside Go's heap.
+// copied returns a copy of an array outside Go's heap.
 func copied[T offheap.Number](a []T) ([]T, error) {
 	to, err := offheap.MakeDense[T](len(a))
 	copy(to, a)

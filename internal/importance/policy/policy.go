@@ -2,28 +2,28 @@ package policy
 
 import "lcache/sample"
 
-// Policy says which samples stay in memory. It holds no bytes: whoever does keeps what Offer takes, and drops what it names.
+// Policy decides which samples stay in memory. It holds no bytes: its owner keeps the samples that Offer accepts, and drops the ones that it names.
 type Policy interface {
-	// Begin begins an epoch. order is what will be asked for, nil if it is not known. values are the importance of all samples; [NextUse] takes the
-	// targets in their place. Neither is kept.
+	// Begin begins an epoch. order is the order of requests; nil: unknown. values are the importance of all samples; [NextUse] takes targets instead. The
+	// policy keeps neither slice.
 	Begin(epoch int, values []float64, order []sample.Index)
-	// Get says which sample serves a request for id: itself, a substitute, or none. A substitute is taken only if may allows it; nil allows none.
+	// Get returns the sample that serves a request for id: itself, a substitute, or none. It returns a substitute only if may allows it; nil allows none.
 	Get(id sample.Index, may May) (served sample.Index, k Kind)
-	// Offer asks, after a miss, whether a sample of so many bytes is to be kept, and which ones are to be dropped for it.
+	// Offer, called after a miss, decides whether to keep a sample of the given size, and returns the samples to drop for it.
 	Offer(id sample.Index, bytes int64) (keep bool, drop []sample.Index)
-	// Observe tells of a new value.
+	// Observe passes a new value.
 	Observe(id sample.Index, value float64)
-	// Resize changes the memory and names what is to be dropped.
+	// Resize changes the memory and returns the samples to drop.
 	Resize(capacity int64) (drop []sample.Index)
 	// Has reports whether a sample is kept.
 	Has(id sample.Index) bool
-	// Clone returns a copy that is used apart, as it is between two epochs: of an epoch's order it knows nothing.
+	// Clone returns an independent copy, in the state between two epochs: it does not know the epoch's order.
 	Clone() (Policy, error)
-	// Close gives the policy's own memory back.
+	// Close frees the policy's own memory.
 	Close()
 }
 
-// Begin begins an epoch of a policy with what it decides by: targets for [NextUse], values for all others. Neither is kept.
+// Begin begins an epoch of a policy with its input: targets for [NextUse], values for all others. The policy keeps neither.
 func Begin(p Policy, epoch int, values, targets []float64, order []sample.Index) {
 	switch p := p.(type) {
 	case *Homophily:
@@ -39,8 +39,8 @@ func Begin(p Policy, epoch int, values, targets []float64, order []sample.Index)
 	}
 }
 
-// May allows a substitute or not: the law of substitution is with whoever knows the batch and what was served. It is asked about one
-// candidate at a time, and the first one that it allows is served.
+// May decides whether a substitute is allowed. The rules of substitution are the caller's, because it knows the batch and what was served. It is called
+// for one candidate at a time, and the first allowed one is served.
 type May func(substitute sample.Index) bool
 
 // Always allows every substitute.
@@ -58,7 +58,7 @@ const (
 
 func (k Kind) String() string { return [...]string{"miss", "hit", "substitute"}[k] }
 
-// store is the memory that a policy's samples take, with a heap that says what goes first.
+// store is the memory use of a policy's samples, with a heap in the order of eviction.
 type store struct {
 	*heap
 	capacity, used int64
@@ -69,10 +69,10 @@ func newStore(samples int, capacity int64) (store, error) {
 	return store{heap: h, capacity: capacity}, err
 }
 
-// Close gives the memory back.
+// Close frees the memory.
 func (s *store) Close() { s.close() }
 
-// clone is a copy that is used apart.
+// clone returns an independent copy.
 func (s *store) clone() (store, error) {
 	h, err := s.heap.clone()
 	return store{heap: h, capacity: s.capacity, used: s.used}, err
@@ -81,7 +81,7 @@ func (s *store) clone() (store, error) {
 // Has reports whether a sample is kept.
 func (s *store) Has(id sample.Index) bool { return s.has(id) }
 
-// Get serves a sample that is kept.
+// Get serves a kept sample.
 func (s *store) Get(id sample.Index, _ May) (sample.Index, Kind) {
 	if s.has(id) {
 		return id, Hit
@@ -89,7 +89,7 @@ func (s *store) Get(id sample.Index, _ May) (sample.Index, Kind) {
 	return id, Miss
 }
 
-// offer keeps a sample with a key if there is room, or if samples make room that worse says may go for it.
+// offer keeps a sample with a key if there is room, or if evicting samples for which worse returns true makes room.
 func (s *store) offer(id sample.Index, bytes int64, key float64, worse func(top sample.Index, key float64) bool) (bool, []sample.Index) {
 	if s.has(id) {
 		return true, nil
@@ -101,7 +101,7 @@ func (s *store) offer(id sample.Index, bytes int64, key float64, worse func(top 
 	return ok && s.insert(id, key, bytes), drop
 }
 
-// fits reports whether a sample can ever be kept: it is one of the dataset, and not larger than the memory.
+// fits reports whether a sample could be kept: its index is in the dataset, and its size is not above the capacity.
 func (s *store) fits(id sample.Index, bytes int64) bool {
 	return int(id) < len(s.at) && storable(bytes, s.capacity)
 }
@@ -116,8 +116,8 @@ func (s *store) insert(id sample.Index, key float64, bytes int64) bool {
 
 func (s *store) evict(id sample.Index) { s.used -= s.remove(id) }
 
-// room evicts from the top until bytes more fit, as long as worse says that the top may go for the new sample. If that is not enough nothing
-// is evicted.
+// room evicts from the top until the given bytes fit, as long as worse allows that the top is evicted for the new sample. If that is not enough, it
+// evicts nothing.
 func (s *store) room(bytes int64, worse func(top sample.Index, key float64) bool) (drop []sample.Index, ok bool) {
 	type gone struct {
 		key   float64
@@ -144,7 +144,7 @@ func (s *store) room(bytes int64, worse func(top sample.Index, key float64) bool
 	return nil, false
 }
 
-// Resize changes the memory; what goes first is dropped.
+// Resize changes the memory, and evicts from the top.
 func (s *store) Resize(capacity int64) (drop []sample.Index) {
 	s.capacity = capacity
 	for s.used > s.capacity && s.n > 0 {

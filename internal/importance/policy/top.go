@@ -8,13 +8,13 @@ import (
 	"lcache/sample"
 )
 
-// topBits are the leading bits of a value, sign, exponent and some of the fraction, by which Top first counts bytes.
+// topBits is the number of leading bits of a value (sign, exponent and some of the fraction) by which Top first counts bytes.
 const topBits = 18
 
-// Top returns the samples of greatest value whose sizes add up to at most capacity bytes: the H-list (ImPACT §III-C). Among equal values
-// the smaller index comes first; the list ends at the first sample that does not fit.
+// Top returns the samples of greatest value whose sizes add up to at most capacity bytes: the H-list (ImPACT §III-C). Of equal values the smaller index
+// comes first. The list ends at the first sample that does not fit.
 //
-// Nothing is sorted but the samples that share their leading bits with the first one that does not fit.
+// Top sorts only the samples that share their leading bits with that first sample.
 func Top(values []float64, capacity int64, size func(sample.Index) int64) (*sample.Set, error) {
 	set, err := sample.NewSet(len(values))
 	if err != nil {

@@ -5,14 +5,15 @@ import (
 	"lcache/sample"
 )
 
-// usesBuckets is into how many classes MostUsed sorts.
+// usesBuckets is the number of classes into which MostUsed sorts.
 const usesBuckets = 1 << 12
 
-// MostUsed returns all indices by expected uses, most first, to a four-thousandth of the greatest number of uses; within that in ascending order. The caller frees them by offheap.Free.
+// MostUsed returns all indices in descending order of expected uses, rounded to 1/4096 of the maximum; equal ones are in ascending order. The caller
+// frees them by offheap.Free.
 func MostUsed(uses []float32) ([]sample.Index, error) {
 	greatest := float32(0)
 	for _, u := range uses {
-		if u > greatest { // not NaN
+		if u > greatest { // false for NaN
 			greatest = u
 		}
 	}

@@ -5,14 +5,14 @@ import (
 	"lcache/sample"
 )
 
-// Valued keeps what has most value by the newest observations (SpiderCache §IV-B): what has least goes first, and only for a sample of greater value. It takes 8 bytes a
-// sample beside its heap.
+// Valued keeps the samples of greatest value by the newest observations (SpiderCache §IV-B). It evicts the sample of least value first, and only for a
+// sample of greater value. It needs 8 bytes per sample in addition to its heap.
 type Valued struct {
 	store
 	values []float64
 }
 
-// NewValued returns the cache of n samples with so many bytes.
+// NewValued returns a cache for n samples with a capacity in bytes.
 func NewValued(n int, capacity int64) (*Valued, error) {
 	s, err := newStore(n, capacity)
 	if err != nil {
@@ -26,14 +26,14 @@ func NewValued(n int, capacity int64) (*Valued, error) {
 	return p, nil
 }
 
-// Close gives the memory back.
+// Close frees the memory.
 func (p *Valued) Close() {
 	offheap.Free(p.values)
 	p.values = nil
 	p.store.Close()
 }
 
-// Begin takes the values of all samples; nil: they stay.
+// Begin replaces the values of all samples; nil: they stay.
 func (p *Valued) Begin(_ int, values []float64, _ []sample.Index) {
 	if values != nil {
 		copy(p.values, values)
@@ -41,7 +41,7 @@ func (p *Valued) Begin(_ int, values []float64, _ []sample.Index) {
 	}
 }
 
-// Observe notes a value.
+// Observe replaces the value of one sample.
 func (p *Valued) Observe(id sample.Index, value float64) {
 	if int(id) >= len(p.values) {
 		return
@@ -52,7 +52,7 @@ func (p *Valued) Observe(id sample.Index, value float64) {
 	}
 }
 
-// Offer keeps a sample if there is room, or if samples of smaller value make room.
+// Offer keeps a sample if there is room, or if evicting samples of smaller value makes room.
 func (p *Valued) Offer(id sample.Index, bytes int64) (bool, []sample.Index) {
 	if int(id) >= len(p.values) {
 		return false, nil
@@ -61,7 +61,7 @@ func (p *Valued) Offer(id sample.Index, bytes int64) (bool, []sample.Index) {
 	return p.offer(id, bytes, value, func(_ sample.Index, key float64) bool { return key < value })
 }
 
-// Clone returns a copy that is used apart.
+// Clone returns an independent copy.
 func (p *Valued) Clone() (Policy, error) {
 	c := &Valued{}
 	var err error

@@ -10,13 +10,13 @@ import (
 	"lcache/sample"
 )
 
-// A scorer can be saved and restored, so that a training which goes on after a crash draws the orders that it would have drawn without one. What
-// follows from the parameters is not saved: restore into a scorer that was made with the same ones. All numbers are little-endian.
+// A scorer can be saved and restored, so that a training that continues after a crash draws the same orders as without a crash. Data that follow from
+// the parameters are not saved: restore into a scorer with the same parameters. All numbers are little-endian.
 
-// ErrSaved is the class of errors about a saved state that can't be one.
+// ErrSaved is the class of errors about an invalid saved state.
 var ErrSaved = errors.New("the saved state of a scorer is damaged")
 
-// mostEpochs bounds what a saved state may say of epochs.
+// mostEpochs bounds the numbers of epochs in a saved state.
 const mostEpochs = math.MaxInt32
 
 // saver writes numbers, and remembers the first error.
@@ -68,7 +68,7 @@ func (s *saver) u16s(a []uint16) {
 	}
 }
 
-// list writes how many numbers there are, then the numbers.
+// list writes the length of a list, then its numbers.
 func (s *saver) list(a []uint32) {
 	s.u32(uint32(len(a)))
 	for _, v := range a {
@@ -81,7 +81,7 @@ func (s *saver) floats(a []float64) {
 	s.f64s(a)
 }
 
-// restorer reads what a saver has written. It believes no number: what can't be is ErrSaved.
+// restorer reads what a saver has written. It checks every number; an invalid one is an ErrSaved.
 type restorer struct {
 	r   io.Reader
 	buf []byte
@@ -111,7 +111,7 @@ func (r *restorer) wrong(format string, args ...any) {
 func (r *restorer) u8() uint8   { return r.get(1)[0] }
 func (r *restorer) u32() uint32 { return binary.LittleEndian.Uint32(r.get(4)) }
 
-// finite reads a number that is one.
+// finite reads a finite number.
 func (r *restorer) finite() float64 {
 	v := math.Float64frombits(binary.LittleEndian.Uint64(r.get(8)))
 	if math.IsNaN(v) || math.IsInf(v, 0) {
@@ -121,7 +121,7 @@ func (r *restorer) finite() float64 {
 	return v
 }
 
-// upTo reads a whole number from 0 to most.
+// upTo reads an integer from 0 to most.
 func (r *restorer) upTo(most int, what string) int {
 	v := r.u32()
 	if uint64(v) > uint64(most) {
@@ -142,7 +142,7 @@ func (r *restorer) upTo8(most uint8, what string) uint8 {
 	return v
 }
 
-// f64s fills dst with numbers that are finite and at least 0.
+// f64s fills dst with numbers that must be finite and at least 0.
 func (r *restorer) f64s(dst []float64) {
 	for len(dst) > 0 && r.err == nil {
 		n := min(len(dst), 8192)
@@ -170,7 +170,7 @@ func (r *restorer) u16s(dst []uint16) {
 	}
 }
 
-// list reads indices below n, ascending. It allocates no more than most of them.
+// list reads ascending indices below n. It allocates memory for at most most of them.
 func (r *restorer) list(n, most int) (a []uint32) {
 	count := r.upTo(most, "the length of a list")
 	last := -1
@@ -200,7 +200,7 @@ func (r *restorer) floats(most int) (a []float64) {
 	return a
 }
 
-// states are those of a method, as they are saved.
+// states are the states of a method, in their saved order.
 var states = []State{Active, Warmup, Idle}
 
 func (s *values) save(w *saver) {
@@ -235,7 +235,7 @@ func (s *values) restore(r *restorer) {
 	}
 }
 
-// Save writes all that was observed; see [Scorer].
+// Save writes all observations; see [Scorer].
 func (s *values) Save(w io.Writer) error {
 	out := &saver{w: w}
 	s.save(out)
@@ -249,7 +249,7 @@ func (s *values) Restore(from io.Reader) error {
 	return r.err
 }
 
-// Save writes all that was observed, and the warm-up.
+// Save writes all observations, and the warm-up.
 func (l *Loss) Save(w io.Writer) error {
 	out := &saver{w: w}
 	l.values.save(out)
@@ -289,7 +289,7 @@ func (l *Loss) Restore(from io.Reader) error {
 	return r.err
 }
 
-// Save writes all that was observed, and the elastic ratio.
+// Save writes all observations, and the elastic ratio.
 func (s *Graph) Save(w io.Writer) error {
 	out := &saver{w: w}
 	s.values.save(out)
@@ -334,7 +334,7 @@ func (p *Repetition) Restore(from io.Reader) error {
 	return r.err
 }
 
-// Restarted forgets the batches of one rank: a new training process counts its batches from 0.
+// Restarted forgets the batches of a rank, because a new training process counts its batches from 0.
 func (o *Once) Restarted(rank uint16) {
 	for key := range o.newest {
 		if key.rank == rank {
@@ -343,7 +343,7 @@ func (o *Once) Restarted(rank uint16) {
 	}
 }
 
-// Unstable are the samples that a scorer wants to be looked at again between two epochs; most want none.
+// Unstable returns the samples that a scorer wants to be evaluated again between two epochs. Most scorers want none.
 func Unstable(s Scorer) []sample.Index {
 	if l, ok := s.(*Loss); ok {
 		return l.Unstable()

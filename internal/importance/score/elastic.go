@@ -6,29 +6,29 @@ import (
 	"lcache/internal/importance/numeric"
 )
 
-// Elastic moves memory from the importance cache to the homophily cache while training settles (SpiderCache Eq. 5–8): once the values begin to spread
-// less the ratio falls, the faster the less accuracy still gains.
+// Elastic moves memory from the importance cache to the nodes as the training settles (SpiderCache Eq. 5–8). Once the spread of the values decreases,
+// the ratio falls; it falls faster if accuracy gains less.
 type Elastic struct {
 	start, end, gamma float64
-	m                 int // epochs that the slope and the gain are taken over
+	m                 int // number of epochs for the slope and the gain
 	ratio             float64
 	epoch             int
-	falling           bool // the spread has begun to fall, and this stays so
+	falling           bool // the spread has begun to decrease; never reset
 	sigma             []float64
-	accuracy          []float64 // those that were reported
+	accuracy          []float64 // the reported ones
 }
 
-// NewElastic returns the ratio that goes from start to end. gamma is the gain of accuracy an epoch at which half of the delay is reached, as a
-// fraction; m is how many epochs are looked at.
+// NewElastic returns a ratio that goes from start to end. gamma is the gain of accuracy per epoch, as a fraction, at which half of the delay applies; m
+// is the number of epochs that are considered.
 func NewElastic(start, end, gamma float64, m int) *Elastic {
 	return &Elastic{start: start, end: end, gamma: gamma, m: max(m, 1), ratio: start}
 }
 
-// Ratio is the importance cache's share of the memory.
+// Ratio returns the importance cache's share of the memory.
 func (e *Elastic) Ratio() float64 { return e.ratio }
 
-// EndEpoch takes the standard deviation of all values and the accuracy of one more epoch, nil if it was not reported. epochs is how many there
-// will be; the ratio stays while that is not known.
+// EndEpoch takes the standard deviation of all values and the accuracy of one more epoch; nil: not reported. epochs is the number of epochs of the
+// training; while it is unknown, the ratio stays.
 func (e *Elastic) EndEpoch(sigma float64, accuracy *float64, epochs int) float64 {
 	t := e.epoch
 	e.epoch++
@@ -36,7 +36,7 @@ func (e *Elastic) EndEpoch(sigma float64, accuracy *float64, epochs int) float64
 		e.sigma = e.sigma[1:]
 	}
 	if accuracy != nil {
-		// What smoothing looks at: m epochs back, and two more on its far side.
+		// Smoothing needs m epochs back, and two more on the far side.
 		if e.accuracy = append(e.accuracy, *accuracy); len(e.accuracy) > e.m+1+window {
 			e.accuracy = e.accuracy[1:]
 		}
@@ -52,7 +52,7 @@ func (e *Elastic) EndEpoch(sigma float64, accuracy *float64, epochs int) float64
 	return e.ratio
 }
 
-// delay is u of Eq. 7: near 1, which is slowest, while accuracy gains; 1 while too few accuracies are known.
+// delay returns u of Eq. 7: near 1, which is slowest, while accuracy improves; 1 while too few accuracies are known.
 func (e *Elastic) delay() float64 {
 	if len(e.accuracy) < e.m+1 {
 		return 1
@@ -65,7 +65,7 @@ func (e *Elastic) delay() float64 {
 	return gain / (e.gamma + gain)
 }
 
-// slope is that of the line of least squares.
+// slope returns the slope of the least-squares line.
 func slope(y []float64) float64 {
 	n := float64(len(y))
 	meanX, meanY := (n-1)/2, numeric.Total(y)/n
@@ -81,11 +81,11 @@ func slope(y []float64) float64 {
 	return up / down
 }
 
-// window is how many values the smoothing looks at.
+// window is the number of values for smoothing.
 const window = 5
 
-// savitzkyGolay are the coefficients of a parabola of least squares through five values (Savitzky, Golay 1964), for its value at each of the
-// five places, times 35. The middle row is for places that have two neighbours on both sides.
+// savitzkyGolay has the coefficients of a least-squares parabola through five values (Savitzky, Golay 1964), for its value at each of the five points,
+// times 35. The middle row is for points with two neighbours on both sides.
 var savitzkyGolay = [window][window]float64{
 	{31, 9, -3, -5, 3},
 	{9, 13, 12, 6, -5},
@@ -94,7 +94,7 @@ var savitzkyGolay = [window][window]float64{
 	{3, -5, -3, 9, 31},
 }
 
-// smoothed is value i of a after a Savitzky–Golay filter of window 5 and order 2. With fewer than five values it is the value itself.
+// smoothed returns value i of a after a Savitzky–Golay filter of window 5 and order 2. With fewer than five values it returns the value itself.
 func smoothed(a []float64, i int) float64 {
 	if len(a) < window {
 		return a[i]

@@ -7,9 +7,9 @@ import (
 	"lcache/sample"
 )
 
-// Graph is SpiderCache's scorer: a sample's value follows from how many samples of its own and of other classes are near it in embedding
-// space (SpiderCache Eq. 1–4). The trainer finds the neighbours and sends their numbers; embeddings never come here. It also moves the
-// ratio of the two caches by an [Elastic].
+// Graph is SpiderCache's scorer: a sample's value depends on how many samples of its own and of other classes are near it in embedding space
+// (SpiderCache Eq. 1–4). The trainer finds the neighbours and sends their numbers, but no embeddings. Graph also changes the ratio of the two caches
+// with an [Elastic].
 type Graph struct {
 	values
 	k       int
@@ -17,8 +17,8 @@ type Graph struct {
 	onBest  func(node sample.Index, neighbours []sample.Index)
 }
 
-// NewGraph returns the scorer of n samples with at most k neighbours each. onBest is called with the best connected sample of each batch,
-// which homophily may keep; nil: nobody wants it. The slice belongs to the observation.
+// NewGraph returns a scorer for n samples with at most k neighbours each. It calls onBest with the best connected sample of each batch, which may become
+// a node; onBest may be nil. The slice belongs to the observation.
 func NewGraph(n, k int, e *Elastic, onBest func(sample.Index, []sample.Index)) (*Graph, error) {
 	v, err := newValues(n)
 	if err != nil {
@@ -27,13 +27,13 @@ func NewGraph(n, k int, e *Elastic, onBest func(sample.Index, []sample.Index)) (
 	return &Graph{values: v, k: k, elastic: e, onBest: onBest}, nil
 }
 
-// GraphScore is the value of a sample with so many edges (SpiderCache Eq. 4, with 1 + same where an isolated sample would divide by zero):
-// ln(1 + 1/(1+same) + other/k).
+// GraphScore returns the value of a sample with the given numbers of edges: ln(1 + 1/(1+same) + other/k). It is SpiderCache Eq. 4 with 1 + same, because
+// an isolated sample would divide by zero.
 func GraphScore(same, other, k int) float64 {
 	return math.Log(1 + 1/float64(1+same) + float64(other)/float64(k))
 }
 
-// Observe takes the counts of one batch. A sample that is twice in it counts once, with the last counts.
+// Observe takes the counts of one batch. For a sample that is in it twice, the last counts apply.
 func (s *Graph) Observe(o Observation) (r Report) {
 	switch {
 	case o.Kind != Counts || o.misshapen():
@@ -66,7 +66,7 @@ func (s *Graph) Observe(o Observation) (r Report) {
 	return r
 }
 
-// EndEpoch ends the epoch, and tells the elastic ratio how much the values spread.
+// EndEpoch ends the epoch, and passes the spread of the values to the elastic ratio.
 func (s *Graph) EndEpoch(p Progress) {
 	s.end(p)
 	if s.elastic != nil {
@@ -75,7 +75,7 @@ func (s *Graph) EndEpoch(p Progress) {
 	}
 }
 
-// Ratio is the share of the memory that the importance cache has; 1 without an elastic ratio.
+// Ratio returns the importance cache's share of the memory; 1 without an elastic ratio.
 func (s *Graph) Ratio() float64 {
 	if s.elastic == nil {
 		return 1
@@ -83,7 +83,7 @@ func (s *Graph) Ratio() float64 {
 	return s.elastic.Ratio()
 }
 
-// deviation is the standard deviation of all values.
+// deviation returns the standard deviation of all values.
 func deviation(v []float64) float64 {
 	mean := 0.0
 	for _, x := range v {

@@ -5,26 +5,26 @@ import (
 	"math"
 )
 
-// Loss is ImPACT's scorer: a sample's value is its newest loss (ImPACT §III; its reference [22], which needs a second model, is
-// not taken). It looks for unstable samples in a [WarmUp].
+// Loss is ImPACT's scorer: a sample's value is its newest loss (ImPACT §III; without its reference [22], which needs a second model). It finds unstable
+// samples in a [WarmUp].
 type Loss struct {
 	values
 	irreducible []float32
-	warm        *WarmUp // nil: there is none, or no longer
+	warm        *WarmUp // nil: none, or it has ended
 	unstable    []uint32
 	warmEpochs  int
 }
 
-// LossOptions are what ImPACT lets a user choose.
+// LossOptions are ImPACT's parameters.
 type LossOptions struct {
-	Irreducible []float32 // a loss for each sample, of another model, that is subtracted; nil: none
-	Unstable    int       // samples in S; 0: no warm-up beyond the first epoch
-	Overlap     float64   // of two S that ends the warm-up
-	MaxEpochs   int       // of the warm-up
-	Fixed       int       // the number of epochs of the warm-up, whatever S does; 0: as S decides
+	Irreducible []float32 // a loss of another model for each sample, which is subtracted; nil: none
+	Unstable    int       // number of samples in S; 0: no warm-up after the first epoch
+	Overlap     float64   // overlap of two consecutive S that ends the warm-up
+	MaxEpochs   int       // maximum length of the warm-up
+	Fixed       int       // exact length of the warm-up in epochs; 0: until S is stable
 }
 
-// NewLoss returns the scorer of n samples.
+// NewLoss returns a scorer for n samples.
 func NewLoss(n int, o LossOptions) (*Loss, error) {
 	if o.Irreducible != nil && len(o.Irreducible) != n {
 		return nil, fmt.Errorf("%d irreducible losses for %d samples: give one for each", len(o.Irreducible), n)
@@ -49,7 +49,7 @@ func NewLoss(n int, o LossOptions) (*Loss, error) {
 	return l, nil
 }
 
-// Observe takes the losses of one batch. Of a sample that is twice in it the last counts.
+// Observe takes the losses of one batch. For a sample that is in it twice, the last loss applies.
 func (l *Loss) Observe(o Observation) (r Report) {
 	switch {
 	case o.Kind == Counts || o.misshapen():
@@ -76,7 +76,7 @@ func (l *Loss) Observe(o Observation) (r Report) {
 	return r
 }
 
-// EndEpoch ends the epoch, and the warm-up once its rule is met.
+// EndEpoch ends the epoch, and the warm-up if it is complete.
 func (l *Loss) EndEpoch(p Progress) {
 	observed := l.observed > 0
 	l.end(p)
@@ -84,7 +84,7 @@ func (l *Loss) EndEpoch(p Progress) {
 		return
 	}
 	l.fill()
-	if observed { // else the losses are those of the epoch before, and say nothing about stability
+	if observed { // otherwise the losses are those of the epoch before, and say nothing about stability
 		if l.warm.EndEpoch(l.v) {
 			l.unstable, l.warmEpochs = l.warm.S(), l.warm.epochs
 			l.warm.Close()
@@ -97,13 +97,13 @@ func (l *Loss) EndEpoch(p Progress) {
 	}
 }
 
-// Unstable are the samples of S, whose losses change most, in ascending order; none before the warm-up has ended.
+// Unstable returns the samples of S, whose losses change most, in ascending order; none before the warm-up has ended.
 func (l *Loss) Unstable() []uint32 { return l.unstable }
 
-// WarmUpEpochs is how many epochs the warm-up took; 0: it has not ended.
+// WarmUpEpochs returns the length of the warm-up; 0: it has not ended.
 func (l *Loss) WarmUpEpochs() int { return l.warmEpochs }
 
-// Close gives the memory back.
+// Close frees the memory.
 func (l *Loss) Close() {
 	l.values.Close()
 	if l.warm != nil {
@@ -112,8 +112,8 @@ func (l *Loss) Close() {
 	}
 }
 
-// CrossEntropy is the loss of one sample: log Σ exp(z) − z[label] (SHADE Eq. 3–5), with the greatest logit subtracted first so that no
-// exp overflows. The trainer computes it, in lcache.torch; this is what it must agree with.
+// CrossEntropy returns the loss of one sample: log Σ exp(z) − z[label] (SHADE Eq. 3–5). It first subtracts the greatest logit, so that exp does not
+// overflow. The trainer computes this in lcache.torch; tests compare with this function.
 func CrossEntropy(logits []float64, label int) float64 {
 	most := math.Inf(-1)
 	for _, z := range logits {

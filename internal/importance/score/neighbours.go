@@ -8,23 +8,22 @@ import (
 	"lcache/sample"
 )
 
-// Bank finds neighbours in embedding space exactly, by looking at all samples seen so far (SpiderCache §IV-A). In training this is the
-// trainer's part, in lcache.torch; this one is for simulations, and for telling whether that one is right. A batch costs its
-// size × samples × dimension operations.
+// Bank finds exact neighbours in embedding space, by comparing with all samples seen so far (SpiderCache §IV-A). In a training lcache.torch does this;
+// Bank is for simulations, and for testing lcache.torch. A batch costs its size × samples × dimension operations.
 type Bank struct {
 	labels        []int32
-	rows          [][]float64      // nil: not seen
-	heads         [][heads]float64 // how each row begins; infinity: not seen
+	rows          [][]float64      // nil: not seen yet
+	heads         [][heads]float64 // the first numbers of each row; infinity: not seen yet
 	lambda, alpha float64
-	far           float64 // a square of distances at which there is no edge, whatever is rounded
+	far           float64 // squared distance from which on there is no edge, whatever the rounding error
 	k             int
 }
 
-// heads is how many numbers of each row lie side by side: most samples are so far away that these show it.
+// heads is how many numbers of each row are stored together: for most samples these already show that they are too far away.
 const heads = 4
 
-// NewBank returns the empty bank of samples with these labels. Two samples have an edge if exp(−lambda × distance) > alpha (SpiderCache
-// Eq. 1–2); of those the nearest k count.
+// NewBank returns an empty bank for samples with these labels. Two samples have an edge if exp(−lambda × distance) > alpha (SpiderCache Eq. 1–2); only
+// the nearest k count.
 func NewBank(labels []int32, lambda, alpha float64, k int) *Bank {
 	reach := -math.Log(alpha) / lambda * (1 + 1e-9)
 	b := &Bank{labels: labels, rows: make([][]float64, len(labels)), heads: make([][heads]float64, len(labels)), lambda: lambda, alpha: alpha, far: reach * reach, k: k}
@@ -34,8 +33,8 @@ func NewBank(labels []int32, lambda, alpha float64, k int) *Bank {
 	return b
 }
 
-// Batch takes the embeddings of a batch, and returns what the trainer would send of it: the counts of all of it, and of the sample with most
-// edges to its own class (the first of several) the neighbours of that class, nearest first. All rows are in the bank before any is looked at.
+// Batch takes the embeddings of a batch, and returns the observation that a trainer would send: the counts for all samples, and for the sample with most
+// edges to its own class (the first of several) the neighbours of that class, nearest first. It adds all rows to the bank before it compares them.
 func (b *Bank) Batch(index []sample.Index, embeddings [][]float64) Observation {
 	for k, i := range index {
 		b.rows[i], b.heads[i] = embeddings[k], [heads]float64{}
@@ -52,8 +51,7 @@ func (b *Bank) Batch(index []sample.Index, embeddings [][]float64) Observation {
 	return o
 }
 
-// near returns the neighbours of sample i that are of its class, nearest first and among equal distances by index, and the number of
-// neighbours of any class.
+// near returns the neighbours of sample i in its class, nearest first and by index if distances are equal, and the number of neighbours in any class.
 func (b *Bank) near(i sample.Index) (own []sample.Index, all int) {
 	type edge struct {
 		d float64

@@ -6,20 +6,20 @@ import (
 	"lcache/sample"
 )
 
-// What an observation holds.
+// Kinds of observations.
 const (
 	Losses      = 1 // the loss of each sample of a batch
 	Counts      = 2 // the neighbours of each sample in embedding space
-	Reevaluated = 3 // the loss of samples that the trainer was asked to look at again
+	Reevaluated = 3 // the loss of samples that the trainer was asked to evaluate again
 )
 
-// MaxSamples and MaxNeighbours bound what one observation may hold.
+// MaxSamples and MaxNeighbours bound one observation.
 const (
 	MaxSamples    = 65536
 	MaxNeighbours = 65535
 )
 
-// Observation is what one rank saw in one batch. Slices that its Kind has no use for are nil.
+// Observation is what one rank saw in one batch. Slices that its Kind does not use are nil.
 type Observation struct {
 	Kind       uint8 // Losses, Counts or Reevaluated
 	Rank       uint16
@@ -27,27 +27,27 @@ type Observation struct {
 	Batch      uint32 // numbered by the client, from 0 in each epoch
 	Index      []sample.Index
 	Loss       []float32      // Losses and Reevaluated: one for each index
-	Same       []uint16       // Counts: edges to samples of the own class, one for each index
+	Same       []uint16       // Counts: edges to samples of the same class, one for each index
 	Other      []uint16       // Counts: edges to samples of other classes, one for each index
 	Node       sample.Index   // Counts: the best connected sample of the batch, or sample.None
 	Neighbours []sample.Index // Counts: samples of Node's class that have an edge to it, nearest first
 }
 
-// Report counts what became of an observation's samples.
+// Report counts the samples of observations by outcome.
 type Report struct {
-	Observed  int // samples that count; one that is twice in a batch counts twice
+	Observed  int // accepted samples; one that is in a batch twice counts twice
 	Unknown   int // indices beyond the manifest
 	NotFinite int // losses that are NaN or infinite
-	Stale     int // samples of an epoch that is too old, or not begun
-	Shape     int // whole observations with lengths that can't be, or of another kind than the scorer takes
+	Stale     int // samples of an epoch that is too old, or has not begun
+	Shape     int // whole observations with invalid lengths, or of a kind that the scorer does not take
 }
 
-// Add sums two reports.
+// Add returns the sum of two reports.
 func (r Report) Add(o Report) Report {
 	return Report{r.Observed + o.Observed, r.Unknown + o.Unknown, r.NotFinite + o.NotFinite, r.Stale + o.Stale, r.Shape + o.Shape}
 }
 
-// misshapen reports whether lengths or kind make the whole observation useless.
+// misshapen reports whether the lengths or the kind are invalid.
 func (o *Observation) misshapen() bool {
 	n := len(o.Index)
 	if n == 0 || n > MaxSamples || len(o.Neighbours) > MaxNeighbours {
@@ -62,13 +62,13 @@ func (o *Observation) misshapen() bool {
 	return true
 }
 
-// finite reports whether a loss is a number that can be kept.
+// finite reports whether a loss is a finite number.
 func finite(loss float32) bool {
 	return !math.IsNaN(float64(loss)) && !math.IsInf(float64(loss), 0)
 }
 
-// Once tells an observation from its repetition. A client that lost its connection sends again what it is not sure of, in the
-// order of its batches; so the newest batch of each rank, epoch and kind is all there is to remember. At most two epochs are kept.
+// Once detects repeated observations. A client that lost its connection sends unconfirmed observations again, in the order of its batches. So it is
+// enough to remember the newest batch of each rank, epoch and kind, for at most two epochs.
 type Once struct {
 	newest map[from]uint32
 }
@@ -79,7 +79,7 @@ type from struct {
 	epoch uint32
 }
 
-// New reports whether the observation is none that came before, and notes it.
+// New reports whether an observation was not seen before, and records it.
 func (o *Once) New(ob *Observation) bool {
 	if o.newest == nil {
 		o.newest = map[from]uint32{}
@@ -93,7 +93,7 @@ func (o *Once) New(ob *Observation) bool {
 	return true
 }
 
-// Forget drops what belongs to epochs before epoch-1. Call it at each boundary, with the epoch that begins.
+// Forget drops entries of epochs before epoch-1. Call it at each boundary, with the epoch that begins.
 func (o *Once) Forget(epoch uint32) {
 	for key := range o.newest {
 		if key.epoch+1 < epoch {

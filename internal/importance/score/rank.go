@@ -7,19 +7,19 @@ import (
 	"lcache/sample"
 )
 
-// Rank is SHADE's scorer: a sample's value follows from how many samples of its batch have a smaller loss (SHADE §4.1, Eq. 6). That
-// makes losses of different epochs comparable.
+// Rank is SHADE's scorer: a sample's value depends on how many samples of its batch have a smaller loss (SHADE §4.1, Eq. 6). That makes losses of
+// different epochs comparable.
 type Rank struct {
 	values
 	batch int
 	base  float64
-	whole []float64      // the scores of a whole batch, by how many have a smaller loss
-	keys  []uint64       // of one observation, used again: the bits of a loss << 32 | its place
-	room  []uint64       // for sorting them
-	index []sample.Index // of those
+	whole []float64      // the scores of a full batch, by the number of samples with a smaller loss
+	keys  []uint64       // of one observation, reused: the bits of a loss << 32 | its position
+	room  []uint64       // memory for sorting
+	index []sample.Index // indices of the observation
 }
 
-// NewRank returns the scorer of n samples that are trained in batches of batch. base is b0 of [RankScores].
+// NewRank returns a scorer for n samples that are trained in batches of the given size. base is b0 of [RankScores].
 func NewRank(n, batch int, base float64) (*Rank, error) {
 	v, err := newValues(n)
 	if err != nil {
@@ -32,8 +32,7 @@ func NewRank(n, batch int, base float64) (*Rank, error) {
 	return s, nil
 }
 
-// Observe takes the losses of one batch. What is refused takes no part in the ranks. Of a sample that is twice in the batch the
-// greater score counts.
+// Observe takes the losses of one batch. Refused samples do not count for the ranks. For a sample that is in the batch twice, the greater score applies.
 func (s *Rank) Observe(o Observation) (r Report) {
 	switch {
 	case o.Kind == Counts || o.misshapen():
@@ -50,7 +49,7 @@ func (s *Rank) Observe(o Observation) (r Report) {
 		case !finite(o.Loss[k]):
 			r.NotFinite++
 		default:
-			// The bits of numbers that are not negative are in the order of the numbers.
+			// The bits of non-negative numbers have the order of the numbers.
 			s.keys = append(s.keys, uint64(math.Float32bits(max(o.Loss[k], 0)))<<32|uint64(len(s.index)))
 			s.index = append(s.index, i)
 			r.Observed++
@@ -58,7 +57,7 @@ func (s *Rank) Observe(o Observation) (r Report) {
 	}
 	s.sort()
 	n, score := len(s.keys), 0.0
-	// In ascending order of score the greater one of a sample that is twice here is written last.
+	// Scores ascend, so the greater score of a repeated sample is written last.
 	for smaller, key := range s.keys {
 		if smaller == 0 || s.keys[smaller-1]>>32 < key>>32 {
 			if n == s.batch {
@@ -72,10 +71,10 @@ func (s *Rank) Observe(o Observation) (r Report) {
 	return r
 }
 
-// mostKeys is how many keys are sorted byte by byte.
+// mostKeys is the largest number of keys that are sorted byte by byte.
 const mostKeys = 8192
 
-// sort sorts the keys by loss, byte by byte; those of equal losses stay in their order. A batch has few samples, and this is what an observation costs most.
+// sort sorts the keys by loss, byte by byte, and keeps the order of equal losses. It dominates the cost of an observation, and batches are small.
 func (s *Rank) sort() {
 	if len(s.keys) > mostKeys {
 		slices.Sort(s.keys)
@@ -108,8 +107,8 @@ func (s *Rank) sort() {
 // EndEpoch ends the epoch.
 func (s *Rank) EndEpoch(p Progress) { s.end(p) }
 
-// RankScores are SHADE's scores of one batch (SHADE Eq. 6): ln(base + how many of the others have a smaller loss). Equal losses have equal scores.
-// A batch of another size than batch counts as if it were as large, in proportion; a single sample as the middle of a batch.
+// RankScores returns SHADE's scores for one batch (SHADE Eq. 6): ln(base + number of other samples with a smaller loss). Equal losses have equal scores.
+// If the batch has another size than batch, the number is scaled in proportion; a single sample counts as the middle of a batch.
 func RankScores(losses []float64, batch int, base float64) []float64 {
 	sorted := slices.Sorted(slices.Values(losses))
 	scores := make([]float64, len(losses))
@@ -120,7 +119,7 @@ func RankScores(losses []float64, batch int, base float64) []float64 {
 	return scores
 }
 
-// rankScore is the score of a sample in a batch of n, where so many others have a smaller loss.
+// rankScore returns the score of a sample in a batch of n, given the number of other samples with a smaller loss.
 func rankScore(smaller, n, batch int, base float64) float64 {
 	count := float64(smaller)
 	switch {

@@ -8,76 +8,76 @@ import (
 	"lcache/sample"
 )
 
-// Scorer makes values of observations: one number a sample, at least 0; the greater, the more it matters.
+// Scorer computes values from observations: one number per sample, at least 0; a greater one matters more.
 type Scorer interface {
-	// Observe takes one batch. What is wrong in it is left out and counted; the rest counts.
+	// Observe takes one batch. It skips and counts invalid parts.
 	Observe(o Observation) Report
-	// Values copies all values to dst, which is made if it is too short, and returns it. A sample that was never observed has the mean of the others.
+	// Values copies all values to dst, which it allocates if it is too short, and returns dst. A sample without an observation has the mean of the others.
 	Values(dst []float64) []float64
-	// EndEpoch says that an epoch has ended, and how training went.
+	// EndEpoch ends an epoch, with the training's progress.
 	EndEpoch(p Progress)
-	// Activity says how much of the last epoch was observed.
+	// Activity returns how much of the last epoch was observed.
 	Activity() Activity
-	// Save writes what the values are made of, and Restore reads that into a scorer with the same parameters. After an error of Restore the scorer is of no use.
+	// Save writes the state, and Restore reads it into a scorer with the same parameters. After a failed Restore the scorer must not be used.
 	Save(w io.Writer) error
 	Restore(r io.Reader) error
-	// Share says how many ranks observe: then the newest batch decides about a sample, not the order in which ranks are heard. Call it before the first observation.
+	// Share sets the number of ranks that observe. With several, the newest batch determines a sample's value, not the order in which observations arrive.
+	// Call it before the first observation.
 	Share(ranks int) error
-	// Restarted says that a rank has a new training process, which counts its batches from 0.
+	// Restarted notes that a rank has a new training process, which counts its batches from 0.
 	Restarted(rank uint16)
-	// Close gives the memory back.
+	// Close frees the memory.
 	Close()
 }
 
-// Progress is what the trainer reports of an epoch. A nil number was not reported.
+// Progress is the trainer's report about an epoch. A nil number was not reported.
 type Progress struct {
 	Epoch    int
 	Epochs   int // of the whole job; 0: unknown
 	Accuracy *float64
 	Loss     *float64
-	Off      bool // the trainer observes no more
+	Off      bool // the trainer no longer observes
 }
 
-// A State is how far a method has come.
+// A State is the phase of a method.
 type State string
 
 // States of a method.
 const (
 	Warmup State = "warmup" // plain permutations, until the unstable samples are known
 	Active State = "active"
-	Idle   State = "idle" // two epochs without an observation, or the trainer says that none come: plain permutations until reports return
+	Idle   State = "idle" // two epochs without an observation, or the trainer reported that none will come: plain permutations until observations return
 )
 
-// Activity is what is known of the observations.
+// Activity describes the observations so far.
 type Activity struct {
 	State         State
-	ObservedShare float64 // of all samples, in the last epoch that ended
-	LastObserved  int     // the newest epoch that an observation was of; -1: none
-	Silent        int     // epochs that ended without an observation, one after the other
+	ObservedShare float64 // of all samples, in the last finished epoch
+	LastObserved  int     // the newest epoch with an observation; -1: none
+	Silent        int     // number of epochs in a row that ended without an observation
 }
 
-// values are the numbers that every scorer keeps: a value and the epoch of its observation, 10 bytes a sample, 14 where several
-// ranks observe.
+// values is the common state of all scorers: a value and the epoch of its observation, 10 bytes per sample, 14 if several ranks observe.
 type values struct {
-	v        []float64 // of samples never seen: what fill wrote
-	stamp    []uint16  // 0: never seen; else the epoch of the last observation, folded
-	epoch    int       // that is being trained
-	turn     []uint32  // of several ranks: which observation of its epoch the value is of; nil: one rank observes, in the order of its batches
+	v        []float64 // of samples without an observation: written by fill
+	stamp    []uint16  // 0: not observed; else the epoch of the last observation, folded
+	epoch    int       // the trained epoch
+	turn     []uint32  // with several ranks: the number within its epoch of the observation that the value comes from; nil: one rank observes, in the order of its batches
 	seen     int
-	observed int // samples seen in this epoch
+	observed int // samples observed in this epoch
 	activity Activity
-	now      moment // of the observation that is taken
+	now      moment // the observation that is being taken
 }
 
-// moment is what set needs of an observation. A newer observation of an epoch has a greater turn.
+// moment is what set needs to know about an observation. In an epoch a newer observation has a greater turn.
 type moment struct {
 	epoch   int
 	mark    uint16 // the folded epoch
 	turn    uint32
-	current bool // of the current epoch, not the one before
+	current bool // of the current epoch, not of the one before
 }
 
-// Bits of a turn, from the top: of samples that were looked at again, the batch, the rank. Batches and ranks beyond count as the last ones.
+// Bits of a turn, from the top: reevaluated or not, the batch, the rank. Greater batches and ranks count as the maximum.
 const (
 	turnAgain = 1 << 31
 	turnRank  = 10
@@ -86,7 +86,7 @@ const (
 
 func newValues(n int) (values, error) {
 	if n < 1 || n > sample.MaxSamples {
-		return values{}, fmt.Errorf("importance of %d samples: there are from 1 to %d", n, uint32(sample.MaxSamples))
+		return values{}, fmt.Errorf("importance of %d samples: the number must be from 1 to %d", n, uint32(sample.MaxSamples))
 	}
 	v, err := offheap.MakeDense[float64](n)
 	if err != nil {
@@ -100,7 +100,7 @@ func newValues(n int) (values, error) {
 	return values{v: v, stamp: stamp, activity: Activity{State: Active, LastObserved: -1}}, nil
 }
 
-// Share says how many ranks observe.
+// Share sets the number of ranks that observe.
 func (s *values) Share(ranks int) (err error) {
 	if ranks > 1 && s.turn == nil {
 		s.turn, err = offheap.MakeDense[uint32](len(s.v))
@@ -108,7 +108,7 @@ func (s *values) Share(ranks int) (err error) {
 	return err
 }
 
-// Close gives the memory back.
+// Close frees the memory.
 func (s *values) Close() {
 	offheap.Free(s.v)
 	offheap.Free(s.stamp)
@@ -116,15 +116,15 @@ func (s *values) Close() {
 	s.v, s.stamp, s.turn = nil, nil, nil
 }
 
-// fold makes an epoch two bytes that are not 0.
+// fold maps an epoch to 16 bits other than 0.
 func fold(epoch int) uint16 { return uint16(epoch%65535) + 1 }
 
-// stale reports whether an observation's epoch is neither the current one nor the one before, whose last batches may lag.
+// stale reports whether an observation's epoch is neither the current one nor the one before. Last batches of the epoch before may come late.
 func (s *values) stale(epoch uint32) bool {
 	return int64(epoch) > int64(s.epoch) || int64(epoch)+1 < int64(s.epoch)
 }
 
-// begin begins an observation that is not stale: set needs to know which one it is.
+// begin records the observation for set. It must not be stale.
 func (s *values) begin(o *Observation) {
 	s.now = moment{epoch: int(o.Epoch), mark: fold(int(o.Epoch)), current: int(o.Epoch) == s.epoch}
 	s.now.turn = min(o.Batch, 1<<turnBatch-1)<<turnRank | min(uint32(o.Rank), 1<<turnRank-1)
@@ -133,8 +133,8 @@ func (s *values) begin(o *Observation) {
 	}
 }
 
-// overtaken reports whether sample i has a value of a newer observation: of a newer epoch or, where several ranks observe, of a later batch. Of the same batch
-// of two ranks that of the greater rank counts (SHADE §4.3; so the values do not depend on which rank is heard first).
+// overtaken reports whether sample i has the value of a newer observation: of a newer epoch or, if several ranks observe, of a later batch. For the same
+// batch number of two ranks, the greater rank wins (SHADE §4.3), so that values do not depend on the order of arrival.
 func (s *values) overtaken(i sample.Index) bool {
 	if !s.now.current && s.stamp[i] == fold(s.epoch) {
 		return true
@@ -142,13 +142,13 @@ func (s *values) overtaken(i sample.Index) bool {
 	return s.turn != nil && s.stamp[i] == s.now.mark && s.turn[i] > s.now.turn
 }
 
-// set notes the value of sample i in the observation that was begun. A negative value is 0.
+// set records the value of sample i in the current observation. A negative value counts as 0.
 func (s *values) set(i sample.Index, v float64) {
 	if s.overtaken(i) {
 		return
 	}
 	if !(v > 0) {
-		v = 0 // also for -0, whose bits sort elsewhere
+		v = 0 // also replaces -0, whose bits sort elsewhere
 	}
 	if before := s.stamp[i]; before != s.now.mark {
 		if before == 0 {
@@ -165,7 +165,7 @@ func (s *values) set(i sample.Index, v float64) {
 	}
 }
 
-// Restarted forgets which batches a rank's values are of.
+// Restarted forgets which batches of a rank the values come from.
 func (s *values) Restarted(rank uint16) {
 	for i, turn := range s.turn {
 		if turn&(1<<turnRank-1) == uint32(rank) {
@@ -174,7 +174,7 @@ func (s *values) Restarted(rank uint16) {
 	}
 }
 
-// fill gives samples that were never seen the mean of the others, so that v is complete.
+// fill gives samples without an observation the mean of the others, so that v is complete.
 func (s *values) fill() {
 	if s.seen == len(s.v) {
 		return
@@ -202,7 +202,7 @@ func (s *values) Values(dst []float64) []float64 {
 	return append(dst[:0], s.v...)
 }
 
-// Value is the value of sample i, and whether it was ever observed.
+// Value returns the value of sample i, and whether it was ever observed.
 func (s *values) Value(i sample.Index) (v float64, seen bool) {
 	if int(i) >= len(s.v) || s.stamp[i] == 0 {
 		return 0, false
@@ -210,13 +210,13 @@ func (s *values) Value(i sample.Index) (v float64, seen bool) {
 	return s.v[i], true
 }
 
-// Activity says how much of the last epoch was observed.
+// Activity returns how much of the last epoch was observed.
 func (s *values) Activity() Activity { return s.activity }
 
-// idleAfter is how many silent epochs make a method idle.
+// idleAfter is the number of epochs without an observation after which a method becomes idle.
 const idleAfter = 2
 
-// end closes the epoch. Silence makes the method idle; the first observation after that makes it active.
+// end ends the epoch. Without observations the method becomes idle; the next observation makes it active again.
 func (s *values) end(p Progress) {
 	s.activity.ObservedShare = float64(s.observed) / float64(len(s.v))
 	switch {

@@ -7,19 +7,19 @@ import (
 	"lcache/internal/importance/numeric"
 )
 
-// WarmUp finds the samples whose importance is unstable (ImPACT §III-B): those whose percentile rank varies most over the first
-// epochs. It ends when the set S of two epochs is nearly the same. It keeps 16 bytes a sample until it is closed.
+// WarmUp finds the samples of unstable importance (ImPACT §III-B): their percentile rank varies most over the first epochs. It ends when the sets S of
+// two consecutive epochs are nearly equal. It needs 16 bytes per sample until it is closed.
 type WarmUp struct {
-	mean, spread []float64 // Welford's: mean, and sum of squared distances from it
+	mean, spread []float64 // Welford's algorithm: mean, and sum of squared distances from it
 	epochs       int
 	size         int
 	overlap      float64
 	most, fixed  int
-	s            []uint32 // of the newest epoch, ascending
+	s            []uint32 // S of the newest epoch, ascending
 	overlaps     []float64
 }
 
-// NewWarmUp begins the warm-up of n samples with o.Unstable of them in S. The numbers of epochs are at least 1.
+// NewWarmUp begins the warm-up for n samples with o.Unstable of them in S. The numbers of epochs must be at least 1.
 func NewWarmUp(n int, o LossOptions) (*WarmUp, error) {
 	mean, err := offheap.MakeDense[float64](n)
 	if err != nil {
@@ -33,21 +33,21 @@ func NewWarmUp(n int, o LossOptions) (*WarmUp, error) {
 	return &WarmUp{mean: mean, spread: spread, size: min(o.Unstable, n), overlap: o.Overlap, most: max(o.MaxEpochs, 1), fixed: o.Fixed}, nil
 }
 
-// Close gives the memory back. S stays.
+// Close frees the memory except S.
 func (w *WarmUp) Close() {
 	offheap.Free(w.mean)
 	offheap.Free(w.spread)
 	w.mean, w.spread = nil, nil
 }
 
-// S is the newest set of unstable samples, ascending.
+// S returns the newest set of unstable samples, ascending.
 func (w *WarmUp) S() []uint32 { return w.s }
 
-// Overlaps are the shares of S that two epochs had in common, from the third epoch on.
+// Overlaps returns the overlaps of consecutive S, from the third epoch on.
 func (w *WarmUp) Overlaps() []float64 { return w.overlaps }
 
-// EndEpoch takes the values of one more epoch and reports whether the warm-up has ended with it. One epoch has no variance, so the
-// first S is that of the second epoch, and the first comparison that of the third.
+// EndEpoch takes the values of one more epoch and reports whether the warm-up has ended. One epoch has no variance, so the first S is that of the second
+// epoch, and the first comparison that of the third.
 func (w *WarmUp) EndEpoch(values []float64) (ended bool) {
 	n := len(values)
 	by := numeric.Ascending(values)
@@ -75,7 +75,7 @@ func (w *WarmUp) EndEpoch(values []float64) (ended bool) {
 	return settled || w.epochs >= w.most
 }
 
-// widest returns the samples of greatest variance, in ascending order of index. Its argument is memory for n indices.
+// widest returns the samples of greatest variance, in ascending order of index. by is memory for n indices.
 func (w *WarmUp) widest(by []uint32) []uint32 {
 	numeric.Greatest(w.spread, by)
 	s := slices.Clone(by[:w.size])
@@ -83,7 +83,7 @@ func (w *WarmUp) widest(by []uint32) []uint32 {
 	return s
 }
 
-// common is the share of a that b has, too; 1 if there is nothing to have. Both are ascending and equally long.
+// common returns the share of a that is also in b; 1 if both are empty. Both are ascending and of equal length.
 func common(a, b []uint32) float64 {
 	if len(b) == 0 {
 		return 1

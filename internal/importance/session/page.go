@@ -7,7 +7,7 @@ import (
 	"lcache/sample"
 )
 
-// Page returns a part of a rank's order in an epoch whose order is known, from place first on, and the length of the whole.
+// Page returns a part of a rank's order in an epoch whose order is known, from position first on, and the length of the whole order.
 func (s *Session) Page(ctx context.Context, epoch, rank int, first, count uint32) (page []sample.Index, total int, err error) {
 	look, err := s.o.Schedule.Chunks(ctx, epoch, rank)
 	if err != nil {
@@ -32,7 +32,7 @@ func (s *Session) Page(ctx context.Context, epoch, rank int, first, count uint32
 	return page, total, nil
 }
 
-// Unstable lists the samples that a rank looks at again before the next epoch.
+// Unstable returns the samples that a rank evaluates again before the next epoch.
 func (s *Session) Unstable(rank int) (mine []sample.Index, err error) {
 	if err := s.refuse(rank); err != nil {
 		return nil, err

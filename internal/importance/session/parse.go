@@ -9,7 +9,7 @@ import (
 	"lcache/internal/surrogate"
 )
 
-// Info is the answer to a client that asked for importance.
+// Info is the answer to a client that turned on importance.
 type Info struct {
 	Name      string `json:"name"`
 	Lag       string `json:"lag"`
@@ -21,12 +21,12 @@ type Info struct {
 	Ignored []string `json:"ignored,omitempty"` // parameters that were given and have no effect
 }
 
-// Info returns what a client that asked for importance gets to know. c is what it asked for.
+// Info returns the answer to a client that turned on importance. c is the client's configuration.
 func (s *Session) Info(c state.Config) Info {
 	return Info{Name: c.Name, Lag: c.Lag, Seed: fmt.Sprint(c.Seed), Length: int64(s.Status().EpochLength), WorldSize: c.WorldSize, BatchSize: c.BatchSize, Ignored: c.Ignored}
 }
 
-// Parse returns what a client's text asks for in a job that has a schedule. allHere says that all ranks are known to run on this machine.
+// Parse returns the configuration in a client's text, for a job that has a schedule. allHere says that all ranks are known to run on this machine.
 func Parse(text []byte, d state.Defaults, s *schedule.Schedule) (c state.Config, allHere bool, err error) {
 	if c, err = state.Parse(text, d); err != nil {
 		return c, false, &deliver.ArgumentError{Reason: err.Error()}

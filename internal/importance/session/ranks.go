@@ -8,10 +8,10 @@ import (
 	"lcache/internal/importance/score"
 )
 
-// rankState is what a session knows of one rank.
+// rankState is the state of one rank in a session.
 type rankState struct {
 	run    string           // its training process
-	joined bool             // it asked for importance in the present run
+	joined bool             // it turned on importance in the present run
 	at     int              // the epoch that it is in or asks for; -1: it does not report
 	seen   time.Time        // its last request
 	came   time.Time        // when it left the trained epoch; zero: it is inside
@@ -34,7 +34,7 @@ type positions struct {
 	lookTook  time.Duration // the last time
 }
 
-// isOurs reports whether a rank is one of those that share an epoch.
+// isOurs reports whether a rank shares the job's epochs.
 func (p *positions) isOurs(rank int) bool { return rank >= 0 && rank < p.world }
 
 func (p *positions) rank(rank int) *rankState {

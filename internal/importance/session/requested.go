@@ -18,8 +18,8 @@ import (
 // Requested is the requested order of an epoch. It does not change, and is kept for as long as the schedule keeps the served one.
 type Requested struct {
 	byRank map[int][][]sample.Index // the batches
-	kinds  substitute.Kinds         // by place in the order that was drawn
-	places int                      // that were drawn
+	kinds  substitute.Kinds         // by position in the order that was drawn
+	places int                      // number of drawn positions
 	world  int
 	size   int   // of a batch
 	taken  int64 // bytes of the memory of the job's orders; 0: there was no room, and it is kept all the same
@@ -55,7 +55,7 @@ func (o *Requested) At(at deliver.Position) []sample.Index {
 	return batch
 }
 
-// kind says how a sample of a batch is served, by the plan.
+// kind returns how the plan serves a sample of a batch.
 func (o *Requested) kind(rank, batch, k int, served sample.Index) policy.Kind {
 	requested := o.byRank[rank][batch][k]
 	place := (batch*o.size+k)*o.world + rank
@@ -68,26 +68,26 @@ func (o *Requested) kind(rank, batch, k int, served sample.Index) policy.Kind {
 	return policy.Miss
 }
 
-// Requested returns the requested order of an epoch; nil: it is the served one, or not kept.
+// Requested returns the requested order of an epoch; nil: it equals the served one, or is not kept.
 func (s *Session) Requested(epoch int) *Requested {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.orders.requested[epoch]
 }
 
-// Kinds says of each sample of a delivery how it was served by the epoch's plan; nil: as drawn.
+// Kinds returns how the epoch's plan served each sample of a delivery; nil: as drawn.
 func (s *Session) Kinds(at deliver.Position, served, requested []sample.Index) []policy.Kind {
 	if requested == nil {
 		return nil
 	}
-	two := s.Requested(at.Epoch) // looked up once: the worker may take the order back, or plan it again, meanwhile
+	two := s.Requested(at.Epoch) // looked up once, because the worker may retract or plan the order again meanwhile
 	if two == nil {
 		return nil
 	}
 	batch, _ := two.Batches(at.Rank)(at.Batch)
 	kinds, next := make([]policy.Kind, len(served)), 0
 	for k, id := range requested {
-		for next < len(batch) && batch[next] != id { // samples that could not be had, or were in another part
+		for next < len(batch) && batch[next] != id { // unreadable samples, or samples of another part
 			next++
 		}
 		if next == len(batch) {

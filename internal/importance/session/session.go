@@ -88,8 +88,8 @@ type Session struct {
 
 // announced is the part of the orders that requests see.
 type announced struct {
-	given     map[int]bool       // epochs whose orders the schedule got; it may have dropped those of early epochs
-	requested map[int]*Requested // by epoch in which others are served in place of some
+	given     map[int]bool       // epochs whose orders the schedule got; it may have dropped early ones
+	requested map[int]*Requested // by epoch with substitutes
 	changed   chan struct{}      // closed when an order is published, or err changes
 	err       error              // after the last order: why no more come
 	giveErr   error              // why an order that was drawn is not published

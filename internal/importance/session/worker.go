@@ -13,7 +13,7 @@ import (
 func (s *Session) Join(rank int, run string, allHere bool) {
 	s.mu.Lock()
 	restarted, again := s.positions.join(s.o.Now(), rank, run, allHere)
-	if again { // the run may begin with an epoch of which only the order is left
+	if again { // the run may begin with an epoch of which only the order is kept
 		maps.DeleteFunc(s.orders.given, func(epoch int, _ bool) bool { return epoch < s.positions.epoch-1 })
 	}
 	s.mu.Unlock()
@@ -146,7 +146,7 @@ func (w *worker) advance(to int) {
 	w.o.High.EndEpoch()
 	looked, err := w.advanceState(to, progress)
 	if err == nil {
-		w.report() // first: whoever gets the new order finds what it was drawn from
+		w.report() // first, so that a client with the new order finds the values that it was drawn from
 		w.beginMemory()
 		w.publish()
 	} else {

@@ -1,9 +1,9 @@
-// Package state keeps what is known of one job's importance from epoch to epoch, and draws the job's orders from it. A [State] takes observations, makes
-// the boundary between two epochs by [State.Advance], and keeps the orders of the epochs that are read. It writes itself to a file at each boundary,
-// before anybody is given the new order, so that a server which is started again has the same orders.
+// Package state keeps what is known about one job's importance from epoch to epoch, and draws the job's orders. A [State] takes observations, moves to
+// the next epoch by [State.Advance], and keeps the orders of the epochs that are read. It can write itself to a file at each boundary, so that a
+// restarted server has the same orders.
 //
-// It decides by package importance, and knows no ranks, no requests and no bytes of samples: the engine says when an epoch is over, and hands out the
-// orders. One goroutine at a time may use a State.
+// It uses package importance for decisions, and knows no ranks, no requests and no bytes of samples. The session decides when an epoch is over, and
+// publishes the orders. Only one goroutine at a time may use a State.
 package state
 
 import (
@@ -27,20 +27,20 @@ import (
 	"github.com/dustin/go-humanize"
 )
 
-// Split is the lag of an order of which the samples outside memory are drawn an epoch ahead, and the others when the epoch begins.
+// Split is the lag of an order in which the samples outside memory are drawn an epoch ahead, and the others when the epoch begins.
 const Split = "split"
 
-// Config is what a job asks for, with every default filled in. Two ranks of one job ask for the same.
+// Config has the options of a job, with all defaults filled in. The ranks of a job must have equal options.
 type Config struct {
 	Method    string `json:"method"`
-	Name      string `json:"name"` // of the job's state, also over restarts
+	Name      string `json:"name"` // of the job's state, also after restarts
 	Cache     int64  `json:"cache"`
 	Seed      uint64 `json:"seed"`
 	BatchSize int    `json:"batch_size"`
 	WorldSize int    `json:"world_size"`
 	DropLast  bool   `json:"drop_last"`
 	Lag       string `json:"lag"` // "0", "1" or Split
-	// Substitute is what may be served in place of a sample: substitute.Low, substitute.Class, or "" for nothing.
+	// Substitute is what may be served instead of a sample: substitute.Low, substitute.Class, or "" for nothing.
 	Substitute string            `json:"substitute,omitempty"`
 	Policy     string            `json:"policy"`
 	Draw       draw.Draw         `json:"draw"`
@@ -49,7 +49,7 @@ type Config struct {
 	Client     map[string]string `json:"client,omitempty"` // parameters that only the training process uses
 }
 
-// Defaults are what a Config has where its text leaves a key out.
+// Defaults are the values of keys that a client's text leaves out.
 type Defaults struct {
 	Cache                int64 // bytes; -1 if the caller chooses them after Parse
 	Seed                 string
@@ -58,13 +58,13 @@ type Defaults struct {
 	Lag                  string
 }
 
-// mostRanks is how many ranks may share an epoch: schedules keep the orders of no more.
+// mostRanks is how many ranks may share an epoch, because schedules keep the orders of no more.
 const mostRanks = 1024
 
-// names may name a state: they become a part of a file's name.
+// names matches valid names of a state, which become a part of a file's name.
 var names = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 
-// asked is the text of a Config. A null is a key that was left out.
+// asked is the JSON text of a Config. A null counts as a missing key.
 type asked struct {
 	Method     string                     `json:"method"`
 	Name       *string                    `json:"name"`
@@ -81,7 +81,7 @@ type asked struct {
 	Client     map[string]string          `json:"client"`
 }
 
-// Parse makes a Config of a client's JSON. Unknown keys are ignored, unknown parameters are not.
+// Parse returns the Config in a client's JSON. It ignores unknown keys, but not unknown parameters.
 func Parse(text []byte, d Defaults) (c Config, err error) {
 	var a asked
 	if err := surrogate.Unmarshal(text, &a); err != nil {
@@ -115,10 +115,10 @@ func Parse(text []byte, d Defaults) (c Config, err error) {
 	return c, m.Check(c.Params)
 }
 
-// check returns an error if a value that needs no reading is out of its range.
+// check returns an error if a value that needs no parsing is out of range.
 func (a *asked) check(c Config) error {
 	switch {
-	case !names.MatchString(c.Name) || strings.HasSuffix(c.Name, ".new"): // which is how a file is called while it is written
+	case !names.MatchString(c.Name) || strings.HasSuffix(c.Name, ".new"): // the suffix of a file that is being written
 		return fmt.Errorf("importance: name=%.80q: give 1 to 64 letters, digits, dots, dashes or underscores, the first a letter or a digit", c.Name)
 	case c.BatchSize < 1 || c.BatchSize > score.MaxSamples:
 		return fmt.Errorf("importance: batch_size is %d: give the samples of one batch of one rank, from 1 to %d", c.BatchSize, score.MaxSamples)
@@ -134,14 +134,14 @@ func (a *asked) check(c Config) error {
 	return nil
 }
 
-// lag returns the lag that was given, or the default of the method and the substitute of c. c.Lag is the server's default.
+// lag returns the given lag, or the default for the method and the substitute of c. c.Lag is the server's default.
 func (a *asked) lag(c Config) (string, error) {
 	lag := bare(a.Lag)
 	switch {
 	case lag != "":
-	case c.Substitute == substitute.Low: // any L-sample will do: nothing has to be laid out ahead
+	case c.Substitute == substitute.Low: // any L-sample will do, so nothing must be laid out ahead
 		lag = "0"
-	case c.Lag == "1" && c.Method == "impact": // its unstable samples are looked at just before an epoch begins
+	case c.Lag == "1" && c.Method == "impact": // its unstable samples are evaluated just before an epoch begins
 		lag = Split
 	default:
 		lag = c.Lag
@@ -150,12 +150,12 @@ func (a *asked) lag(c Config) (string, error) {
 		return lag, fmt.Errorf("importance: lag=%.80s: give 0, 1 or %q", lag, Split)
 	}
 	if c.Substitute != "" && lag == Split {
-		return lag, fmt.Errorf("importance: substitute=%q with lag=%q: what is laid out ahead would not be what is served; give lag 0 or 1, or leave substitute out", c.Substitute, Split)
+		return lag, fmt.Errorf("importance: substitute=%q with lag=%q: the layout made ahead would not match the served order; give lag 0 or 1, or leave substitute out", c.Substitute, Split)
 	}
 	return lag, nil
 }
 
-// setParams sets the parameters of the method that were given.
+// setParams sets the parameters that were given for the method.
 func (a *asked) setParams(m importance.Method, c *Config) error {
 	for _, key := range slices.Sorted(maps.Keys(a.Params)) {
 		value := a.Params[key]
@@ -173,7 +173,7 @@ func (a *asked) setParams(m importance.Method, c *Config) error {
 	return nil
 }
 
-// allowedSubstitute is what a user allows to be served in place of a sample, if the method knows that.
+// allowedSubstitute returns the kind of substitutes that a user allows, if the method has it.
 func allowedSubstitute(m importance.Method, asked string) (string, error) {
 	if asked == "" || asked == m.Substitute {
 		return asked, nil
@@ -191,7 +191,7 @@ func or[T any](given *T, left T) T {
 	return *given
 }
 
-// bare is a JSON number or string as text; "" for null.
+// bare returns a JSON number or string as text; "" for null.
 func bare(raw json.RawMessage) string {
 	text := strings.Trim(string(raw), `"`)
 	if text == "null" {
@@ -200,7 +200,7 @@ func bare(raw json.RawMessage) string {
 	return text
 }
 
-// seed is what the draws begin from: the one that was given, else the job's own if that is a number.
+// seed returns the given seed of the draws, or the job's own if that is a number.
 func seed(text, job string) (uint64, error) {
 	if text == "" {
 		n, err := strconv.ParseUint(job, 10, 64)
@@ -227,7 +227,7 @@ func size(text string, left int64) (int64, error) {
 	return int64(n), nil
 }
 
-// params are what a user may choose of each method, by name: where the number goes.
+// params are the parameters of each method, by name, and where their numbers go.
 var params = map[string]map[string]func(p *importance.Params) any{
 	"impact": {
 		"beta": func(p *importance.Params) any { return &p.Beta }, "floor": func(p *importance.Params) any { return &p.Floor },
@@ -245,7 +245,7 @@ var params = map[string]map[string]func(p *importance.Params) any{
 	},
 }
 
-// ignored are parameters that callers may give and that nothing uses. Their values are checked.
+// ignored are parameters that clients may pass and that have no effect. Their values are checked.
 var ignored = map[string]map[string]func(value json.RawMessage) error{
 	"impact": {"l_share": func(value json.RawMessage) error {
 		var share float64
@@ -290,10 +290,10 @@ func setParam(m importance.Method, p *importance.Params, key string, value json.
 	return nil
 }
 
-// notCompared are fields that make no difference, or are compared apart.
+// notCompared are fields that have no effect, or are compared separately.
 var notCompared = []string{"Params", "Client", "Ignored", "LShare", "Prefetch"}
 
-// Differs says in which keys two configs differ, with both values; "": in none.
+// Differs returns the keys in which two configs differ, with both values; "": none.
 func (c Config) Differs(o Config) string {
 	var texts []string
 	for _, pair := range [][2]reflect.Value{{reflect.ValueOf(c), reflect.ValueOf(o)}, {reflect.ValueOf(c.Params), reflect.ValueOf(o.Params)}} {
@@ -322,7 +322,7 @@ func (c Config) Differs(o Config) string {
 	return strings.Join(texts, ", ")
 }
 
-// continues reports whether orders drawn under one config go on under another: memory, world and batch size may change between two runs.
+// continues reports whether orders drawn with one config remain valid with another: memory, world size and batch size may change between two runs.
 func (c Config) continues(before Config) bool {
 	c.Cache, c.WorldSize, c.BatchSize, c.DropLast, c.Policy, c.Params.Batch = before.Cache, before.WorldSize, before.BatchSize, before.DropLast, before.Policy, before.Params.Batch
 	return c.Differs(before) == ""

@@ -9,7 +9,7 @@ import (
 	"lcache/sample"
 )
 
-// drawAll draws the orders that are to be known when an epoch begins.
+// drawAll draws the orders that must be known when an epoch begins.
 func (s *State) drawAll(epoch int) error {
 	defer s.forgetFresh()
 	if s.orders[epoch] == nil {
@@ -30,7 +30,7 @@ func (s *State) drawAll(epoch int) error {
 	return nil
 }
 
-// drawFor draws an epoch that begins now: the H part alone if the L part is there.
+// drawFor draws an epoch that begins now: only the H part if the L part exists.
 func (s *State) drawFor(epoch int) error {
 	if s.low != nil && s.low.epoch == epoch {
 		return s.fill()
@@ -39,7 +39,7 @@ func (s *State) drawFor(epoch int) error {
 	return s.drawWhole(epoch)
 }
 
-// boundary is what draws.
+// boundary returns the Boundary that draws.
 func (s *State) boundary() draw.Boundary {
 	b := draw.Boundary{Scorer: s.scorer, Samples: len(s.data.Labels), Seed: s.Config.Seed, Draw: s.Config.Draw}
 	if s.Config.Lag == "1" {
@@ -48,15 +48,15 @@ func (s *State) boundary() draw.Boundary {
 	return b
 }
 
-// targets makes targets of values as this boundary's parameters say.
+// targets returns the Targets for this boundary's parameters.
 func (s *State) targets() draw.Targets {
-	m, _ := importance.Lookup(s.Config.Method) // it was looked up before
+	m, _ := importance.Lookup(s.Config.Method) // it was found before
 	p := s.Config.Params
 	p.Rep = s.rep.Allow(p.Rep)
 	return m.Targets(p)
 }
 
-// hot are the samples of greatest value that memory will hold, for methods that repeat them.
+// hot returns the samples of greatest value that memory will hold, for methods that repeat them.
 func (s *State) hot() (*sample.Set, error) {
 	if s.rep.Allow(s.Config.Params.Rep) <= 1 {
 		return nil, nil
@@ -69,7 +69,7 @@ func (s *State) hot() (*sample.Set, error) {
 	return s.High()
 }
 
-// High are the samples of greatest value that memory has room for: the H-list. The caller closes the set.
+// High returns the samples of greatest value that memory has room for: the H-list. The caller closes the set.
 func (s *State) High() (*sample.Set, error) {
 	values, err := s.Values()
 	if err != nil {
@@ -94,7 +94,7 @@ func (s *State) drawWhole(epoch int) error {
 		return err
 	}
 	indices, err := draw.Order(targets, s.Config.Seed, epoch, s.Config.Draw)
-	offheap.Free(targets) // a plan of what is served needs as much
+	offheap.Free(targets) // a plan of the served order needs as much memory
 	if err != nil {
 		offheap.Free(uses)
 		return err
@@ -104,26 +104,26 @@ func (s *State) drawWhole(epoch int) error {
 	return nil
 }
 
-// substitute makes two orders of one that was drawn: the requested one, and the served one.
+// substitute plans the served order for a drawn one, which becomes the requested order.
 func (s *State) substitute(o *Order) {
 	if s.Serve == nil || s.Config.Substitute == "" {
 		return
 	}
 	p, err := s.Serve(o.Epoch, o.Indices)
 	if err != nil || len(p.Indices) != len(o.Indices) {
-		s.log.Warn("no sample is served in place of another one in an epoch", "name", s.Config.Name, "epoch", o.Epoch, "err", err)
+		s.log.Warn("an epoch has no substitutes", "name", s.Config.Name, "epoch", o.Epoch, "err", err)
 		p.Close()
 		return
 	}
 	o.Requested, o.Indices, o.Kinds = o.Indices, p.Indices, p.Kinds
 	if s.Config.Substitute == substitute.Low {
 		if err := s.evenLow(o.uses); err != nil {
-			s.log.Warn("weights are those of what was drawn", "name", s.Config.Name, "epoch", o.Epoch, "err", err)
+			s.log.Warn("weights follow the drawn order", "name", s.Config.Name, "epoch", o.Epoch, "err", err)
 		}
 	}
 }
 
-// evenLow gives all L-samples the same expected uses: any of them may be served for any other.
+// evenLow gives all L-samples the same expected uses, because any of them may be served for any other.
 func (s *State) evenLow(uses []float32) error {
 	high, err := s.High()
 	if err != nil {
@@ -144,7 +144,7 @@ func (s *State) evenLow(uses []float32) error {
 	return nil
 }
 
-// expected returns the expected uses of all samples, as numbers to draw by, and as they are kept. Neither is on Go's heap.
+// expected returns the expected uses of all samples, as targets and in the form that is kept. Both are outside Go's heap.
 func (s *State) expected(b draw.Boundary, hot *sample.Set) (targets []float64, uses []float32, err error) {
 	if s.fresh != nil && hot == nil {
 		targets, s.fresh = s.fresh, nil
@@ -169,14 +169,14 @@ func (s *State) drawPlain(epoch int) (err error) {
 	return nil
 }
 
-// drawLow draws the L part of an epoch, or the whole of a plain one.
+// drawLow draws the L part of an epoch, or all of a plain one.
 func (s *State) drawLow(epoch int) error {
 	s.dropLow()
 	b := s.boundary()
 	switch b.Lag = 1; {
 	case s.orders[epoch] != nil:
 		return nil
-	case b.Plain(epoch): // known now, so that it is laid out meanwhile
+	case b.Plain(epoch): // known already, so that it can be laid out meanwhile
 		return s.drawPlain(epoch)
 	}
 	high := s.nextHigh
@@ -206,10 +206,10 @@ func (s *State) drawLow(epoch int) error {
 	return nil
 }
 
-// fill draws the open positions of the epoch that begins, from fresh values of H and of the unstable samples that the L part lacks.
+// fill draws the open positions of the epoch that begins. It uses fresh values of H-samples, and of unstable samples that the L part lacks.
 func (s *State) fill() (err error) {
 	l := s.low
-	if s.nextHigh, err = s.High(); err != nil { // first, while nothing else is in memory
+	if s.nextHigh, err = s.High(); err != nil { // first, while little memory is in use
 		return err
 	}
 	if s.fresh, err = s.boundary().Expected(s.targets(), nil); err != nil {
@@ -254,17 +254,18 @@ func (s *State) fill() (err error) {
 	return nil
 }
 
-// forgetFresh gives back what fill has left for drawLow.
+// forgetFresh frees data that fill has left for drawLow.
 func (s *State) forgetFresh() {
 	offheap.Free(s.fresh)
 	s.nextHigh.Close()
 	s.fresh, s.nextHigh = nil, nil
 }
 
-// Targets are how often each sample is expected in an epoch that would be drawn now, in memory that the caller frees by offheap.Free.
+// Targets returns the expected uses of each sample in an epoch that would be drawn now. The caller frees them by offheap.Free.
 func (s *State) Targets() ([]float64, error) { return s.boundary().Expected(s.targets(), nil) }
 
-// Uses are how often each sample is expected in an epoch that is drawn, or of which a part is; nil: it is a plain one, or not kept. They are the State's, until the epoch is over.
+// Uses returns the expected uses of each sample in a drawn or partly drawn epoch; nil: the epoch is plain, or not kept. The State owns them, until the
+// epoch is over.
 func (s *State) Uses(epoch int) []float32 {
 	switch o := s.orders[epoch]; {
 	case o != nil:
@@ -275,7 +276,7 @@ func (s *State) Uses(epoch int) []float32 {
 	return nil
 }
 
-// narrow is a copy of targets with half the bytes.
+// narrow returns a copy of targets with half the bytes.
 func narrow(targets []float64) ([]float32, error) {
 	uses, err := offheap.MakeDense[float32](len(targets))
 	for i := range uses {

@@ -26,39 +26,39 @@ import (
 //	│  8 B  │   u32   │  u32   │  JSON  │         │            │        │        │ u64 │
 //	└───────┴─────────┴────────┴────────┴─────────┴────────────┴────────┴────────┴─────┘
 //
-// It is replaced whole at each boundary. The sum is xxh3-64 of all bytes before it: a file that was damaged is not believed in any part, since its
-// loss costs an epoch of plain order and no more.
+// The file is replaced whole at each boundary. The sum is xxh3-64 of all bytes before it. A damaged file is not used at all, because losing it costs
+// only an epoch of plain order.
 const (
 	magic      = "lcacheIM"
 	version    = 1
-	versionTwo = 2 // of jobs that allow substitutes: an order may have two lists
+	versionTwo = 2 // for jobs that allow substitutes: an order may have two lists
 	mostHeader = 1 << 20
 	mostOrders = 8
 )
 
-// FilePrefix begins the name of each file.
+// FilePrefix is the beginning of the file names.
 const FilePrefix = "importance-"
 
-// header is what a file says of itself.
+// header is the JSON header of the file.
 type header struct {
 	Fingerprint string `json:"fingerprint"`
 	Samples     int    `json:"samples"`
 	Epoch       int    `json:"epoch"`
-	Recipe      bool   `json:"recipe"` // plain epochs are the job's recipe's
+	Recipe      bool   `json:"recipe"` // plain epochs use the job's recipe
 	Config      Config `json:"config"`
 }
 
-// Which parts an order has.
+// Bits for the parts of an order.
 const (
 	orderPlain = 1 << iota
 	orderIndices
 	orderUses
 	orderOpen
-	orderTwo // in version 2
+	orderTwo // only in version 2
 	orderAll = orderPlain | orderIndices | orderUses | orderOpen
 )
 
-// versionOf is the version of a job's file. The bytes of a job without substitutes are those of version 1.
+// versionOf returns the version of a job's file. Without substitutes, the bytes are those of version 1.
 func versionOf(c Config) uint32 {
 	if c.Substitute != "" {
 		return versionTwo
@@ -66,7 +66,7 @@ func versionOf(c Config) uint32 {
 	return version
 }
 
-// Save replaces the file, and returns when it is durable. A [Saver] does that beside other work.
+// Save replaces the file, and returns when it is durable. A [Saver] does that in the background.
 func (s *State) Save() error {
 	return durable.Replace(s.path, func(v *durable.Version) error { return s.encode(v) })
 }
@@ -146,15 +146,15 @@ func putFloats(w *bufio.Writer, numbers []float32) {
 	}
 }
 
-// ErrDamaged is the class of errors about a file that is not what was written.
+// ErrDamaged is the class of errors about a damaged file.
 var ErrDamaged = errors.New("the importance file is damaged")
 
 func damaged(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrDamaged, fmt.Sprintf(format, args...))
 }
 
-// Open restores the state of a job from its file, or begins a new one: without a file, and if the file is damaged, of another dataset or of a job that
-// had other options. Then a warning says so.
+// Open restores the state of a job from its file. If there is no file, or it is damaged, belongs to another dataset or to a job with other options, Open
+// returns a new state, and logs a warning unless the file is missing.
 func Open(c Config, path string, data Dataset, recipe bool, log *slog.Logger) (*State, error) {
 	s, err := New(c, path, data, recipe, log)
 	if err != nil {
@@ -178,7 +178,7 @@ func Open(c Config, path string, data Dataset, recipe bool, log *slog.Logger) (*
 	return s, nil
 }
 
-// restore reads the whole file. After an error the state holds a part of it.
+// restore reads the whole file. After an error the state may have a part of it.
 func (s *State) restore(f *os.File) error {
 	info, err := f.Stat()
 	if err != nil {
@@ -202,7 +202,7 @@ func (s *State) restore(f *os.File) error {
 	return s.decode(bufio.NewReaderSize(io.NewSectionReader(f, 0, body), 1<<18), body)
 }
 
-// decode reads what encode wrote, but for the sum. length is how many bytes there are: no more is allocated.
+// decode reads what encode wrote, except the sum. length is the number of bytes there are; decode allocates no more.
 func (s *State) decode(r *bufio.Reader, length int64) error {
 	var head [16]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
@@ -215,7 +215,7 @@ func (s *State) decode(r *bufio.Reader, length int64) error {
 	case binary.LittleEndian.Uint32(head[8:]) != version && binary.LittleEndian.Uint32(head[8:]) != versionTwo:
 		return damaged("it has version %d, this program reads versions %d and %d", binary.LittleEndian.Uint32(head[8:]), version, versionTwo)
 	case size > mostHeader:
-		return damaged("a header of %d bytes", size)
+		return damaged("its header has %d bytes", size)
 	}
 	text := make([]byte, size)
 	if _, err := io.ReadFull(r, text); err != nil {
@@ -228,7 +228,7 @@ func (s *State) decode(r *bufio.Reader, length int64) error {
 	n := len(s.data.Labels)
 	switch {
 	case h.Fingerprint != s.data.Fingerprint || h.Samples != n:
-		return fmt.Errorf("it is of another dataset: %s, this one is %s", h.Fingerprint, s.data.Fingerprint)
+		return fmt.Errorf("it belongs to another dataset: %s, this one is %s", h.Fingerprint, s.data.Fingerprint)
 	case !s.Config.continues(h.Config):
 		return fmt.Errorf("options changed since that run: %s", s.Config.Differs(h.Config))
 	case versionOf(h.Config) != binary.LittleEndian.Uint32(head[8:]):
@@ -275,7 +275,7 @@ func (s *State) decodeOrders(in *reader, n int, recipe bool) {
 			o.Kinds = in.words((len(o.Indices) + 15) / 16)
 			in.both(o)
 		}
-		if in.err != nil || o.Plain && recipe != s.recipe { // plain epochs are to be those of this run
+		if in.err != nil || o.Plain && recipe != s.recipe { // plain epochs must follow this run's recipe
 			o.free()
 			continue
 		}

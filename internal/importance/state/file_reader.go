@@ -13,7 +13,7 @@ import (
 // reader reads numbers, and remembers the first error.
 type reader struct {
 	r    io.Reader
-	left int64 // bytes that can still come, at most
+	left int64 // upper bound of the remaining bytes
 	err  error
 }
 
@@ -43,7 +43,7 @@ func (in *reader) upTo(most uint32, what string) uint32 {
 	return v
 }
 
-// indices reads count indices below n, and with open also places that are open.
+// indices reads count indices below n. If open is true, open positions are allowed.
 func (in *reader) indices(count uint32, n int, open bool) []uint32 {
 	if in.err == nil && int64(count)*4 > in.left {
 		in.wrong("an order of %d samples", count)
@@ -69,14 +69,14 @@ func (in *reader) indices(count uint32, n int, open bool) []uint32 {
 	return a
 }
 
-// both checks the two lists of an order: they differ in the places of substitutes alone.
+// both checks the two lists of an order: they may differ only in the positions of substitutes.
 func (in *reader) both(o *Order) {
 	if in.err == nil && len(o.Requested) != len(o.Indices) {
 		in.wrong("%d samples are served of %d", len(o.Indices), len(o.Requested))
 	}
 	for k := 0; in.err == nil && k < len(o.Requested); k++ {
 		if kind := o.Kinds.At(k); kind > policy.Substitute || (kind == policy.Substitute) != (o.Requested[k] != o.Indices[k]) {
-			in.wrong("sample %d is served for %d, in a way %d", o.Indices[k], o.Requested[k], uint8(kind))
+			in.wrong("sample %d is served for sample %d with unknown kind %d", o.Indices[k], o.Requested[k], uint8(kind))
 		}
 	}
 }
@@ -96,7 +96,7 @@ func (in *reader) words(n int) []uint32 {
 	return a
 }
 
-// floats reads n numbers that are finite and at least 0.
+// floats reads n numbers that must be finite and at least 0.
 func (in *reader) floats(n int) []float32 {
 	if in.err != nil {
 		return nil

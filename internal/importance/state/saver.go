@@ -8,10 +8,10 @@ import (
 	"lcache/internal/disk/offheap"
 )
 
-// A Saver writes the versions of one job's file, the newest last. A disk may take any time to make a file durable: so the bytes are copied first, and written by a goroutine of the Saver, which has no
-// part in the State.
+// A Saver writes the versions of one job's file; the newest version wins. A disk may take any time to make a file durable. So Save copies the bytes, and
+// a goroutine that does not use the State writes them.
 type Saver struct {
-	Room func(bytes int64) error // refuses a version for which there is no room; nil: none. It is set before the first Save
+	Room func(bytes int64) error // returns an error if a version has no room; nil: no limit. It is set before the first Save
 
 	path  string
 	trace durable.Trace
@@ -20,23 +20,23 @@ type Saver struct {
 
 	running sync.WaitGroup
 	mu      sync.Mutex // guards the fields that follow
-	next    *encoded   // to be written; nil: none waits
+	next    *encoded   // the version to write next; nil: none
 	writing bool
 }
 
-// encoded is the file's bytes at one time.
+// encoded is the file's content at one time.
 type encoded struct {
 	number int64
 	name   string // of the job, for warnings
 	bytes  pages
 }
 
-// NewSaver returns a Saver for the file at a path. saved is called after each version that was written, or could not be: then a warning says so.
+// NewSaver returns a Saver for the file at a path. It calls saved after each version that was written or failed. A failure is logged as a warning.
 func NewSaver(path string, trace durable.Trace, log *slog.Logger, saved func(number int64)) *Saver {
 	return &Saver{path: path, trace: trace, log: log, saved: saved}
 }
 
-// Save copies the State and has it written. A version that still waits is left out for it. number grows from call to call.
+// Save copies the State and queues it for writing, in place of a version that is still queued. number grows from call to call.
 func (v *Saver) Save(s *State, number int64) error {
 	next := &encoded{number: number, name: s.Config.Name}
 	if err := s.encode(&next.bytes); err != nil {
@@ -56,14 +56,14 @@ func (v *Saver) Save(s *State, number int64) error {
 	return nil
 }
 
-// Wait waits until everything is written.
+// Wait returns when everything is written.
 func (v *Saver) Wait() { v.running.Wait() }
 
-// write writes versions until none waits.
+// write writes versions until none is queued.
 func (v *Saver) write() {
 	for next := v.take(); next != nil; next = v.take() {
-		if err := v.replace(&next.bytes); err != nil { // the training goes on; only a restart would draw other orders
-			v.log.Warn("the importance of a job can't be saved: a server that is started again draws other orders", "name", next.name, "err", err)
+		if err := v.replace(&next.bytes); err != nil { // the training continues; only a restart would draw other orders
+			v.log.Warn("cannot save the importance of a job: after a restart the server would draw other orders", "name", next.name, "err", err)
 		}
 		next.bytes.free()
 		v.saved(next.number)
@@ -79,7 +79,7 @@ func (v *Saver) replace(bytes *pages) error {
 	return v.trace.Replace(v.path, bytes.writeTo)
 }
 
-// take returns the version to write; nil: none waits.
+// take returns the version to write; nil: none.
 func (v *Saver) take() *encoded {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -89,13 +89,13 @@ func (v *Saver) take() *encoded {
 	return next
 }
 
-// pageBytes is how much memory pages take at once.
+// pageBytes is the size of pages that are allocated at once.
 const pageBytes = 1 << 20
 
 // pages collects bytes outside Go's heap.
 type pages struct {
 	pages [][]byte
-	end   int // of the last page
+	end   int // of the last page, in bytes
 }
 
 func (p *pages) Write(b []byte) (n int, err error) {
@@ -116,7 +116,7 @@ func (p *pages) Write(b []byte) (n int, err error) {
 
 func (p *pages) len() int64 { return int64(len(p.pages)-1)*pageBytes + int64(p.end) }
 
-// writeTo writes all that was collected.
+// writeTo writes all collected bytes.
 func (p *pages) writeTo(v *durable.Version) error {
 	for k, page := range p.pages {
 		if k == len(p.pages)-1 {

@@ -14,72 +14,74 @@ import (
 	"lcache/sample"
 )
 
-// Dataset is what a State is about.
+// Dataset describes the dataset of a State.
 type Dataset struct {
 	Fingerprint string
 	Labels      []int32
 	Sizes       []uint32
 }
 
-// An Order is an epoch that was drawn. A Plain one is a permutation of all samples, and has no Indices where the job's recipe has it.
+// An Order is a drawn epoch. A Plain one is a permutation of all samples, without Indices if the job's recipe determines it.
 type Order struct {
 	Epoch     int
 	Plain     bool
-	Indices   []uint32         // that are served. Outside Go's heap, until the State drops the order, as the lists that follow
+	Indices   []uint32         // the served order. Outside Go's heap until the State drops the order, like the lists that follow
 	Requested []uint32         // that were drawn, where others are served in place of some; nil: they are Indices
-	Kinds     substitute.Kinds // with Requested: how each place is served
-	Open      []uint32         // with Split: a bit for each place that was drawn when the epoch began; nil: none
-	uses      []float32        // expected of each sample; nil: the same of all
+	Kinds     substitute.Kinds // with Requested: how each position is served
+	Open      []uint32         // with Split: a bit for each position that was drawn when the epoch began; nil: none
+	uses      []float32        // expected uses of each sample; nil: equal
 }
 
-// State is what is known of one job. See the package's comment.
+// State is what is known about one job's importance; see the package comment.
 type State struct {
 	Config Config
 	path   string
 	data   Dataset
-	recipe bool // plain epochs are the recipe's, and need no indices
+	recipe bool // plain epochs follow the recipe, and need no indices
 	log    *slog.Logger
 
 	scorer score.Scorer
 	rep    score.Repetition
 	once   score.Once
-	epoch  int // that is trained
+	epoch  int // the trained epoch
 	orders map[int]*Order
-	low    *lowPart // of the epoch after, with Split
-	warned bool     // that nobody reports
+	low    *lowPart // with Split: of the next epoch
+	warned bool     // that there are no observations
 
-	// Serve decides what is served of an order that was just drawn, for jobs that allow substitutes. It may read the State; it is called once for an order. nil: what was drawn.
+	// Serve plans the served order for a drawn one, for jobs that allow substitutes. It may read the State, and is called once for each order. nil: the
+	// drawn order is served.
 	Serve func(epoch int, requested []sample.Index) (substitute.Plan, error)
 
-	// Held lists the samples that memory holds, of a policy that does not go by the greatest values: these are repeated. The State closes the set; no set: memory can't say. nil: those of greatest value are.
+	// Held returns the samples that memory holds, for a policy that does not keep the greatest values: these samples are repeated. The State closes the set;
+	// a nil set means unknown. If Held is nil, the samples of greatest value are repeated.
 	Held func() (*sample.Set, error)
 
-	// OnNode is told of the best connected sample of each batch, by methods that know it. The slice belongs to the observation. nil: nobody is told.
+	// OnNode receives the best connected sample of each batch, if the method finds one. The slice belongs to the observation. It may be nil.
 	OnNode func(node sample.Index, neighbours []sample.Index)
 
-	nextHigh *sample.Set // with Split, while orders are drawn: the H-list and the targets of the values as they are
+	nextHigh *sample.Set // with Split, while orders are drawn: the H-list and the targets for the current values
 	fresh    []float64
 
 	Counts    importance.Stats
-	Again     int64                                                                         // observations that had come before
-	OnObserve func(indices []sample.Index, value func(sample.Index) (v float64, seen bool)) // told of each batch; nil: nobody
+	Again     int64                                                                         // number of repeated observations
+	OnObserve func(indices []sample.Index, value func(sample.Index) (v float64, seen bool)) // receives each batch; may be nil
 }
 
-// lowPart is an epoch of which the positions of H-samples are still open.
+// lowPart is an epoch in which the positions of H-samples are still open.
 type lowPart struct {
 	epoch int
-	order []uint32 // sample.None where an H-sample comes
+	order []uint32 // sample.None for H-samples
 	high  []uint32 // H, ascending
 	uses  []float32
 }
 
-// New makes the state of a job about which nothing is known. path is where it is saved.
+// New returns a state without observations. path is the file for saving it.
 func New(c Config, path string, data Dataset, recipe bool, log *slog.Logger) (*State, error) {
 	s := &State{Config: c, path: path, data: data, recipe: recipe, log: log, orders: map[int]*Order{}}
 	return s, s.begin(0)
 }
 
-// begin forgets everything that was observed and drawn; the next epoch is the one given.
+// begin forgets all observations and orders; the next epoch is the given one.
 func (s *State) begin(epoch int) error {
 	scorer, err := s.newScorer()
 	if err != nil {
@@ -115,7 +117,7 @@ func (s *State) newScorer() (score.Scorer, error) {
 	return scorer, nil
 }
 
-// unstable is how many samples S has: s_share of the cache, by their mean size.
+// unstable returns the size of S: s_share of the cache, in samples of mean size.
 func (s *State) unstable() int {
 	bytes := 0.0
 	for _, size := range s.data.Sizes {
@@ -128,7 +130,7 @@ func (s *State) unstable() int {
 	return int(math.Min(n, s.Config.Params.SShare*float64(s.Config.Cache)/bytes*n))
 }
 
-// forget gives back all memory.
+// forget frees all memory.
 func (s *State) forget() {
 	if s.scorer != nil {
 		s.scorer.Close()
@@ -140,7 +142,7 @@ func (s *State) forget() {
 	s.dropLow()
 }
 
-// Close gives back all memory. The file stays.
+// Close frees all memory. The file stays.
 func (s *State) Close() { s.forget() }
 
 func (s *State) drop(epoch int) {
@@ -158,7 +160,7 @@ func (o *Order) free() {
 	offheap.Free(o.uses)
 }
 
-// Foretold is the order as it was known an epoch ahead, with sample.None in its open places, in memory of Go's heap; nil: nothing was.
+// Foretold returns the order as it was known an epoch ahead, with sample.None at open positions, on Go's heap; nil: there was no partial order.
 func (o *Order) Foretold() []sample.Index {
 	if o.Open == nil {
 		return nil
@@ -172,7 +174,7 @@ func (o *Order) Foretold() []sample.Index {
 	return order
 }
 
-// Coming is what is known of the epoch after the one that is trained, with Split: its order, with sample.None where an H-sample comes. nil: nothing is, or all.
+// Coming returns the partial order of the next epoch with Split, with sample.None for H-samples; nil: nothing or everything is known.
 func (s *State) Coming() (epoch int, order []sample.Index) {
 	if s.low == nil {
 		return -1, nil
@@ -188,16 +190,16 @@ func (s *State) dropLow() {
 	}
 }
 
-// Epoch is the epoch that is trained.
+// Epoch returns the trained epoch.
 func (s *State) Epoch() int { return s.epoch }
 
-// Order is the order of an epoch; nil: it is not drawn yet, or was dropped.
+// Order returns the order of an epoch; nil: it is not drawn yet, or was dropped.
 func (s *State) Order(epoch int) *Order { return s.orders[epoch] }
 
-// Orders are all that are kept, by epoch.
+// Orders returns all orders that are kept, by epoch.
 func (s *State) Orders() map[int]*Order { return maps.Clone(s.orders) }
 
-// Ratio is the share of memory that is for important samples; the rest is for those that stand in for others.
+// Ratio returns the share of memory for important samples; nodes have the rest.
 func (s *State) Ratio() float64 {
 	if g, is := s.scorer.(*score.Graph); is && s.Config.Substitute == substitute.Class {
 		return g.Ratio()
@@ -205,13 +207,13 @@ func (s *State) Ratio() float64 {
 	return 1
 }
 
-// Activity is how much is observed.
+// Activity returns how much is observed.
 func (s *State) Activity() score.Activity { return s.scorer.Activity() }
 
-// Unstable are the samples to look at again before the next epoch.
+// Unstable returns the samples to evaluate again before the next epoch.
 func (s *State) Unstable() []sample.Index { return score.Unstable(s.scorer) }
 
-// Observe takes one batch. One that came before is counted and left out.
+// Observe takes one batch. It counts and ignores a repeated one.
 func (s *State) Observe(o score.Observation) {
 	if current := int64(o.Epoch) == int64(s.epoch) || int64(o.Epoch)+1 == int64(s.epoch); current && !s.once.New(&o) {
 		s.Again++
@@ -232,13 +234,13 @@ func (s *State) value(i sample.Index) (float64, bool) {
 	return 0, false
 }
 
-// Restarted says that a rank has a new training process, which counts its batches from 0.
+// Restarted notes that a rank has a new training process, which counts its batches from 0.
 func (s *State) Restarted(rank uint16) {
 	s.once.Restarted(rank)
 	s.scorer.Restarted(rank)
 }
 
-// Values are those of all samples, in memory that the caller frees by offheap.Free.
+// Values returns the values of all samples. The caller frees them by offheap.Free.
 func (s *State) Values() ([]float64, error) {
 	room, err := offheap.MakeDense[float64](len(s.data.Labels))
 	if err != nil {
@@ -247,8 +249,8 @@ func (s *State) Values() ([]float64, error) {
 	return s.scorer.Values(room), nil
 }
 
-// Advance makes the boundary before an epoch: the one that is trained ends, as p says, and what is to be known when `to` begins is drawn and then
-// kept. Epochs between are left out. An epoch that lies behind may not be kept. Then all values are forgotten, and the job starts with that epoch.
+// Advance moves to epoch `to`: it ends the trained epoch, with progress p, and draws and keeps the orders that must be known when `to` begins. It skips
+// epochs in between. If `to` is an earlier epoch whose order is not kept, all values are forgotten, and the job starts again at that epoch.
 func (s *State) Advance(to int, p score.Progress) error {
 	switch {
 	case to == s.epoch:
@@ -275,7 +277,7 @@ func (s *State) Advance(to int, p score.Progress) error {
 	return s.drawAll(to)
 }
 
-// warn says once that the trainer does not report.
+// warn logs once that the trainer does not report observations.
 func (s *State) warn() {
 	if a := s.scorer.Activity(); a.Silent > 0 && !s.warned {
 		s.warned = true
@@ -285,7 +287,7 @@ func (s *State) warn() {
 	}
 }
 
-// Weights are 1/t of samples of an epoch, with a mean of 1; 1 where the epoch is a plain one or not kept. Indices that the dataset lacks have 0.
+// Weights returns 1/t of samples in an epoch, with a mean of 1; all 1 if the epoch is plain or not kept. Indices beyond the dataset get 0.
 func (s *State) Weights(epoch int, indices []sample.Index) []float32 {
 	o := s.orders[epoch]
 	targets, places := make([]float64, len(indices)), make([]sample.Index, len(indices))
@@ -302,13 +304,13 @@ func (s *State) Weights(epoch int, indices []sample.Index) []float32 {
 	return draw.Weights(targets, places, nil)
 }
 
-// String names the state in logs.
+// String returns a name for logs.
 func (s *State) String() string { return fmt.Sprintf("importance %s", s.Config.Name) }
 
 // Closed reports whether the state was closed.
 func (s *State) Closed() bool { return s.scorer == nil }
 
-// WarmUpEpochs is how many epochs the warm-up took; 0: it goes on, or there is none.
+// WarmUpEpochs returns the length of the warm-up; 0: it is not over, or there is none.
 func (s *State) WarmUpEpochs() int {
 	if l, ok := s.scorer.(*score.Loss); ok {
 		return l.WarmUpEpochs()

@@ -1,5 +1,5 @@
-// Package substitute decides which sample may be served in place of another one. [Law] has the rules; [Law.Serve] decides for a
-// whole epoch, as a [Plan]. Which samples could stand in is known to a [Keeper]: [LCache] and [Loading] for L-samples that are
-// loaded together, and a [Rehearsal] of memory for samples of the same class. [Packing] and [Victim] decide which L-samples lie
-// together in packages on the disk. The package has indices and sizes; it reads and writes no bytes.
+// Package substitute decides which sample may be served instead of another one. [Law] has the rules, and [Law.Serve] applies them to a whole epoch,
+// which gives a [Plan]. A [Keeper] knows the candidates: [LCache] and [Loading] for L-samples that are loaded together, and a [Rehearsal] of memory for
+// samples of the same class. [Packing] and [Victim] decide which L-samples are stored together in packages on the disk. The package handles indices and
+// sizes; it reads and writes no bytes.
 package substitute

@@ -7,16 +7,18 @@ import (
 	"lcache/sample"
 )
 
-// Law is the law of substitution for one job: when may a sample be served in place of the one that the job's order has? It knows batches, and what is counted;
-// which samples could stand in is the business of a [Keeper]. The four rules:
+// Law has the rules of substitution for one job: when may a sample be served instead of the one in the job's order? It knows batches and counters; a
+// [Keeper] knows the candidates. The rules:
 //
-//   - Off unless the user allowed it. Never for a request that is not the epoch's own, as those of a validation job, and never for an H-sample, whether it is in memory or not.
-//   - What is served is one whole sample: its bytes, index, label and name. So the caller goes on with the served index alone.
-//   - A substitute is what the Keeper has: for [Low] a loaded L-sample that the job was not served in this epoch ([LCache]), for [Class] a node that lists the
-//     sample as its neighbour, of the same class by the labels of now ([policy.Homophily]).
-//   - Never the same sample twice in a batch. A substitute is refused if the batch has asked for it anywhere, or has it already. Then the sample is read exactly.
+//   - Substitution is off unless the user allowed it. It never applies to a request that is not the epoch's own, such as one of a validation job, and
+//     never to an H-sample, whether it is in memory or not.
+//   - A substitute is served as a whole: its bytes, index, label and name. So the caller only needs the served index.
+//   - The Keeper proposes substitutes. For [Low] it is a loaded L-sample that was not served to the job in this epoch ([LCache]). For [Class] it is a
+//     node that lists the sample as its neighbour and has the same class by the current labels ([policy.Homophily]).
+//   - A batch never contains a sample twice because of a substitute. A substitute is refused if the batch requests it, or contains it already. Then the
+//     original sample is read.
 //
-// A sample that can't be read is an error, and no reason for a substitute: the law is asked before anything is read.
+// A sample that can't be read is an error, and not a reason for a substitute: the law is applied before anything is read.
 type Law struct {
 	keeper Keeper
 	high   func(sample.Index) bool
@@ -28,20 +30,20 @@ type Law struct {
 	most        int
 }
 
-// Keeper has the samples that may stand in for others. [LCache] and [policy.Homophily] are Keepers, and so is each [policy.Policy].
+// A Keeper has the samples that may be substituted for others. [LCache], [policy.Homophily] and each [policy.Policy] are Keepers.
 type Keeper interface {
-	// Get says which sample serves a request for id: itself, a substitute that may allows, or none.
+	// Get returns the sample that serves a request for id: itself, a substitute that may allows, or none.
 	Get(id sample.Index, may policy.May) (served sample.Index, k policy.Kind)
 }
 
-// Served is a batch after the law: for each place the sample to be served, and how. A Miss is to be read exactly.
+// Served is a batch after substitution: for each position the sample to serve, and how. A Miss must be read as requested.
 type Served struct {
 	Index []sample.Index
 	Kind  []policy.Kind
 }
 
-// NewLaw returns the law for a job. rule is what the user allows: Low, Class, or "" for nothing. high tells H-samples, which are no business of the L-cache, and which nodes
-// may be; nil: there are none.
+// NewLaw returns the law for a job. rule is what the user allows: Low, Class, or "" for nothing. high reports H-samples, which the L-cache never holds,
+// and which may be nodes; nil: there are none.
 func NewLaw(rule string, keeper Keeper, high func(sample.Index) bool) *Law {
 	if high == nil {
 		high = func(sample.Index) bool { return false }
@@ -49,15 +51,15 @@ func NewLaw(rule string, keeper Keeper, high func(sample.Index) bool) *Law {
 	return &Law{keeper: keeper, high: high, rule: rule, uses: map[sample.Index]int{}}
 }
 
-// Batch decides about a batch of the job's order. own says that the request is the epoch's own: a batch of the order by its number, or a get whose position and
-// indices are the order's. Other requests are served exactly, and the Keeper does not hear of them.
+// Batch applies the law to a batch of the job's order. own says that the request is the epoch's own: a batch of the order by its number, or a get with
+// the order's position and indices. Other requests are served as requested, and the Keeper does not see them.
 func (l *Law) Batch(asked []sample.Index, own bool) Served {
 	s := Served{Index: make([]sample.Index, len(asked)), Kind: make([]policy.Kind, len(asked))}
 	copy(s.Index, asked)
 	if !own {
 		return s
 	}
-	here := &l.here // asked for, or served
+	here := &l.here // requested or served samples
 	here.reset(2 * len(asked))
 	for _, id := range asked {
 		here.add(id)
@@ -87,7 +89,7 @@ func (l *Law) Batch(asked []sample.Index, own bool) Served {
 
 func (l *Law) count(id sample.Index) {
 	l.substituted++
-	if l.rule == Low { // each stands in once: millions of them need no books
+	if l.rule == Low { // each is a substitute once; they are not tracked per sample, because there may be millions
 		l.most = 1
 		return
 	}
@@ -95,13 +97,13 @@ func (l *Law) count(id sample.Index) {
 	l.most = max(l.most, l.uses[id])
 }
 
-// Begin begins an epoch: no sample has stood in for others yet. The counters of the job go on.
+// Begin begins an epoch: the uses of all substitutes are 0. The job's counters continue.
 func (l *Law) Begin() { clear(l.uses) }
 
-// Counted returns how many samples were replaced, and how often one sample stood in for others in one epoch at most. Both only grow.
+// Counted returns how many samples were substituted, and the maximum number of uses of one substitute in an epoch. Both only grow.
 func (l *Law) Counted() (substituted int64, most int) { return l.substituted, l.most }
 
-// few is a set of few samples that is used again and again: a table of open addressing, of which a place counts if its turn is the current one.
+// few is a set of few samples that is reused: a hash table with open addressing, in which an entry counts if its turn is the current one.
 type few struct {
 	id   []sample.Index
 	turn []uint32
@@ -117,7 +119,7 @@ func (f *few) reset(n int) {
 	}
 }
 
-// place is where a sample is, or would be. Half of all places at least are empty.
+// place returns the position of a sample, or where it would be inserted. At least half of all entries are empty.
 func (f *few) place(id sample.Index) uint32 {
 	k := (id * 0x9E3779B1) >> (32 - f.bits)
 	for f.turn[k] == f.now && f.id[k] != id {
@@ -133,7 +135,7 @@ func (f *few) add(id sample.Index) {
 	f.id[k], f.turn[k] = id, f.now
 }
 
-// What may stand in for a sample.
+// Kinds of substitutes that a user may allow.
 const (
 	Low   = "low"   // another L-sample that was not served in this epoch
 	Class = "class" // a near neighbour of the same class

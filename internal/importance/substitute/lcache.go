@@ -5,18 +5,18 @@ import (
 	"lcache/sample"
 )
 
-// LCache keeps the books of loaded packages of L-samples (ImPACT §III-D). Where the user allows it, an L-sample that is not here is replaced by one that is,
-// and that was not served in this epoch.
+// LCache tracks loaded packages of L-samples (ImPACT §III-D). If the user allows it, a loaded L-sample that was not served in this epoch is substituted
+// for one that is not loaded.
 type LCache struct {
 	n              int
-	loaded         []waiting // in the order in which they came; some have left
+	loaded         []waiting // in order of arrival; some have left
 	at             map[sample.Index]int
 	first          int
 	served         *sample.Set // in this epoch
 	asked          []sample.Index
-	queued         *sample.Set // those in asked
+	queued         *sample.Set // samples in asked
 	capacity, used int64
-	pick           func(n int) int // chooses among n places; nil: the first that may be taken
+	pick           func(n int) int // chooses one of n positions; nil: the first allowed one
 }
 
 type waiting struct {
@@ -24,7 +24,7 @@ type waiting struct {
 	bytes int64
 }
 
-// NewLCache returns the books of n samples with so many bytes.
+// NewLCache returns an LCache for n samples with a capacity in bytes.
 func NewLCache(n int, capacity int64) (*LCache, error) {
 	c := &LCache{n: n, capacity: capacity, at: map[sample.Index]int{}}
 	var err error
@@ -38,13 +38,13 @@ func NewLCache(n int, capacity int64) (*LCache, error) {
 	return c, nil
 }
 
-// Close gives the memory back.
+// Close frees the memory.
 func (c *LCache) Close() {
 	c.served.Close()
 	c.queued.Close()
 }
 
-// Load takes a package that was read: its samples that were not yet served in this epoch. It returns those that leave for them, the oldest.
+// Load adds a package that was read: its samples that were not served in this epoch yet. It returns the samples that leave for them, the oldest.
 func (c *LCache) Load(members []sample.Index, size func(sample.Index) int64) (drop []sample.Index) {
 	for _, id := range members {
 		if _, here := c.at[id]; here || int(id) >= c.n || c.served.Has(id) {
@@ -71,7 +71,7 @@ func (c *LCache) Resize(capacity int64) (drop []sample.Index) {
 	return drop
 }
 
-// oldest is the first sample in the order of packages that f allows.
+// oldest returns the first sample, in the order of packages, that f allows.
 func (c *LCache) oldest(f policy.May) (sample.Index, bool) {
 	for c.first < len(c.loaded) && c.loaded[c.first].id == sample.None {
 		c.first++
@@ -84,14 +84,14 @@ func (c *LCache) oldest(f policy.May) (sample.Index, bool) {
 	return sample.None, false
 }
 
-// standIn is a loaded sample that f allows: a random one if there is a way to choose.
+// standIn returns a loaded sample that f allows: a random one if pick is set.
 func (c *LCache) standIn(f policy.May) (sample.Index, bool) {
 	first, ok := c.oldest(f)
 	if !ok || c.pick == nil {
 		return first, ok
 	}
 	places := c.loaded[c.first:]
-	for range 64 { // at least half of many places are taken, and hardly any is forbidden
+	for range 64 { // at least half of the entries are filled, and few are forbidden
 		if w := places[c.pick(len(places))]; w.id != sample.None && f(w.id) {
 			return w.id, true
 		}
@@ -99,7 +99,7 @@ func (c *LCache) standIn(f policy.May) (sample.Index, bool) {
 	return first, true
 }
 
-// leave takes a sample out. Its place is empty until half of all places are.
+// leave removes a sample. Its entry stays empty until half of all entries are.
 func (c *LCache) leave(id sample.Index) {
 	k := c.at[id]
 	delete(c.at, id)
@@ -118,8 +118,7 @@ func (c *LCache) leave(id sample.Index) {
 	c.loaded, c.first = live, 0
 }
 
-// Get serves a sample that is loaded, else another loaded one that may allows. A sample leaves when it is served. One that was absent is queued for
-// repacking.
+// Get serves a loaded sample, or else another loaded one that may allows. A served sample leaves. An absent one is queued for repacking.
 func (c *LCache) Get(id sample.Index, may policy.May) (sample.Index, policy.Kind) {
 	if _, here := c.at[id]; here {
 		c.leave(id)
@@ -140,14 +139,14 @@ func (c *LCache) Get(id sample.Index, may policy.May) (sample.Index, policy.Kind
 	return other, policy.Substitute
 }
 
-// absent queues a sample that was asked for and is not here, unless it was served before.
+// absent queues a requested sample that is not loaded, unless it was served before.
 func (c *LCache) absent(id sample.Index) {
 	if !c.served.Has(id) && c.queued.Add(id) {
 		c.asked = append(c.asked, id)
 	}
 }
 
-// Served notes that a sample was read exactly, after a miss: it is no substitute in this epoch any more.
+// Served notes that a sample was read after a miss: it is not a substitute in this epoch any longer.
 func (c *LCache) Served(id sample.Index) {
 	c.served.Add(id)
 	if _, here := c.at[id]; here {
@@ -155,17 +154,17 @@ func (c *LCache) Served(id sample.Index) {
 	}
 }
 
-// Begin begins an epoch: nothing was served yet, nothing waits for repacking.
+// Begin begins an epoch: no sample was served, and none is queued for repacking.
 func (c *LCache) Begin() {
 	c.served.Clear()
 	c.queued.Clear()
 	c.asked = nil
 }
 
-// Asked are the samples that were asked for in this epoch and were absent, in that order: the first to be repacked.
+// Asked returns the samples that were requested in this epoch while absent, in that order: the first to be repacked.
 func (c *LCache) Asked() []sample.Index { return c.asked }
 
-// Left are the loaded samples, oldest first.
+// Left returns the loaded samples, oldest first.
 func (c *LCache) Left() (out []sample.Index) {
 	for _, w := range c.loaded {
 		if w.id != sample.None {

@@ -6,31 +6,32 @@ import (
 	"lcache/sample"
 )
 
-// Loading is the L-cache of an epoch that is planned ahead. It loads units, of which each lies together on the disk, in a random order: the next one when the samples
-// that are loaded and not yet served take as much as all units but one may. So nothing that was loaded leaves unserved while an order goes on.
+// Loading is the L-cache of an epoch that is planned ahead. It loads units, whose samples are stored together on the disk, in a random order. It loads
+// the next one when the loaded, unserved samples need no more room than all units but one may. So no loaded sample leaves unserved before the end of the
+// order.
 type Loading struct {
 	*LCache
 	units [][]sample.Index // in the order of loading
 	size  func(sample.Index) int64
-	next  int   // of units
-	few   int64 // bytes at which the next unit is loaded
+	next  int   // the next unit
+	few   int64 // bytes of loaded samples at which the next unit is loaded
 
 	loads int
 	most  int64
 }
 
-// LoadingOptions say how units are loaded.
+// LoadingOptions configure how units are loaded.
 type LoadingOptions struct {
-	Samples int // of the dataset
+	Samples int // number of samples in the dataset
 	Size    func(sample.Index) int64
-	High    func(sample.Index) bool // H-samples, which are never loaded; nil: there are none
-	Depth   int                     // units in memory
+	High    func(sample.Index) bool // reports H-samples, which are never loaded; nil: there are none
+	Depth   int                     // number of units in memory
 	Seed    uint64
 	Epoch   int
-	First   bool // take units, and substitutes, in the order in which they are given, for golden cases
+	First   bool // use units and substitutes in the given order, for golden cases
 }
 
-// NewLoading returns the L-cache of an epoch. units are the samples that lie together, each sample once; they are reordered.
+// NewLoading returns the L-cache of an epoch. units are the samples that are stored together, each sample once. NewLoading reorders them.
 func NewLoading(units [][]sample.Index, o LoadingOptions) (*Loading, error) {
 	l := &Loading{units: units, size: o.Size}
 	largest := int64(0)
@@ -61,13 +62,13 @@ func NewLoading(units [][]sample.Index, o LoadingOptions) (*Loading, error) {
 	return l, nil
 }
 
-// Get loads units as far as there is room, and serves by what is loaded.
+// Get loads units as far as there is room, and serves from the loaded samples.
 func (l *Loading) Get(id sample.Index, may policy.May) (sample.Index, policy.Kind) {
 	for l.next < len(l.units) && l.used <= l.few {
 		before := l.used
 		l.Load(l.units[l.next], l.size)
 		l.next++
-		if l.used > before { // else all of it was served before
+		if l.used > before { // otherwise all of it was served before
 			l.loads++
 		}
 		l.most = max(l.most, l.used)
@@ -75,8 +76,8 @@ func (l *Loading) Get(id sample.Index, may policy.May) (sample.Index, policy.Kin
 	return l.LCache.Get(id, may)
 }
 
-// Loads is how many units were loaded.
+// Loads returns how many units were loaded.
 func (l *Loading) Loads() int { return l.loads }
 
-// Most is how many bytes were loaded at once, at most.
+// Most returns the maximum of bytes that were loaded at once.
 func (l *Loading) Most() int64 { return l.most }

@@ -5,39 +5,39 @@ import (
 	"lcache/sample"
 )
 
-// Rehearsal is the [Keeper] by which substitutes of the same class are planned for a whole epoch: a copy of memory, as it is at the boundary, goes through the epoch
-// before anybody asks. So the law knows which samples will lie in memory when they are asked for. Nodes are those of the boundary.
+// Rehearsal is the [Keeper] for planning substitutes of the same class for a whole epoch: a copy of memory, as it is at the boundary, is taken through
+// the epoch before any request comes. So the law knows which samples will be in memory when they are requested. The nodes are those at the boundary.
 type Rehearsal struct {
 	pair policy.Policy
 	size func(sample.Index) int64
 }
 
-// NewRehearsal copies the caches as they are.
+// NewRehearsal copies the caches in their current state.
 func NewRehearsal(p *policy.Homophily, size func(sample.Index) int64) (*Rehearsal, error) {
 	pair, err := p.Clone()
 	return &Rehearsal{pair: pair, size: size}, err
 }
 
-// Close gives the memory back.
+// Close frees the memory.
 func (r *Rehearsal) Close() {
 	if r.pair != nil {
 		r.pair.Close()
 	}
 }
 
-// Begin begins an epoch, of which the order is drawn.
+// Begin begins an epoch with a drawn order.
 func (r *Rehearsal) Begin(epoch int, values, targets []float64, order []sample.Index) {
 	policy.Begin(r.pair, epoch, values, targets, order)
 }
 
-// Ahead fetches what the copy knows of samples.
+// Ahead fetches what the copy knows about samples.
 func (r *Rehearsal) Ahead(asked []sample.Index) {
 	if f, ok := r.pair.(policy.Foreseer); ok {
 		f.Ahead(asked)
 	}
 }
 
-// Get serves a sample as memory will, and keeps what memory will keep of it.
+// Get serves a sample as memory will, and keeps it if memory will.
 func (r *Rehearsal) Get(id sample.Index, may policy.May) (sample.Index, policy.Kind) {
 	served, kind := r.pair.Get(id, may)
 	if kind == policy.Miss {
@@ -46,7 +46,7 @@ func (r *Rehearsal) Get(id sample.Index, may policy.May) (sample.Index, policy.K
 	return served, kind
 }
 
-// Play goes through an epoch whose served order is known, as one that lies between the boundary and the planned epoch.
+// Play takes the copy through an epoch whose served order is known, such as one between the boundary and the planned epoch.
 func (r *Rehearsal) Play(epoch int, values, targets []float64, served []sample.Index) {
 	r.Begin(epoch, values, targets, served)
 	for _, id := range served {

@@ -6,38 +6,38 @@ import (
 	"lcache/sample"
 )
 
-// An epoch has two orders. The requested one was drawn; the served one is delivered. A Plan has the served one, place by place, and how each place is served.
+// An epoch has two orders. The requested one was drawn; the served one is delivered. A Plan has the served one, and how each of its positions is served.
 type Plan struct {
-	Indices []uint32 // served; outside Go's heap, as Kinds is
+	Indices []uint32 // the served order; outside Go's heap, like Kinds
 	Kinds   Kinds
 }
 
-// Close gives the memory back.
+// Close frees the memory.
 func (p *Plan) Close() {
 	offheap.Free(p.Indices)
 	offheap.Free(p.Kinds)
 	p.Indices, p.Kinds = nil, nil
 }
 
-// Kinds has a [policy.Kind] for each place of an order, sixteen in a word.
+// Kinds has a [policy.Kind] for each position of an order, sixteen in a word.
 type Kinds []uint32
 
-// MakeKinds returns room for n places, all of them Miss. The caller frees it by offheap.Free.
+// MakeKinds returns room for n positions, all of them Miss. The caller frees it by offheap.Free.
 func MakeKinds(n int) (Kinds, error) { return offheap.Make[uint32]((n + 15) / 16) }
 
-// At is the kind of a place.
+// At returns the kind at a position.
 func (k Kinds) At(place int) policy.Kind { return policy.Kind(k[place/16] >> (place % 16 * 2) & 3) }
 
-// Set sets the kind of a place.
+// Set sets the kind at a position.
 func (k Kinds) Set(place int, kind policy.Kind) {
 	shift := place % 16 * 2
 	k[place/16] = k[place/16]&^(3<<shift) | uint32(kind)<<shift
 }
 
-// Cut is how the ranks of a job read an order: rank r has the places r, r+World, …, in batches of Batch.
+// Cut says how the ranks of a job read an order: rank r has the positions r, r+World, …, in batches of Batch.
 type Cut struct{ World, Batch int }
 
-// each calls f with the places of each batch, in the order in which ranks that keep step read them.
+// each calls f with the positions of each batch, in the order in which ranks at equal speed read them.
 func (c Cut) each(n int, f func(places []int)) {
 	places := make([]int, 0, c.Batch)
 	for from := 0; from < n; from += c.World * c.Batch {
@@ -51,8 +51,8 @@ func (c Cut) each(n int, f func(places []int)) {
 	}
 }
 
-// Serve decides about a whole order before anybody reads it. It is what [Law.Batch] says of each batch in turn, if the Keeper is told what is read exactly. The same
-// order, Keeper and cut give the same plan. The caller closes it.
+// Serve applies the law to a whole order before any request comes. The result is that of [Law.Batch] for each batch in turn, with the Keeper notified of
+// exact reads. The same order, Keeper and cut give the same plan. The caller closes it.
 func (l *Law) Serve(order []sample.Index, cut Cut) (p Plan, err error) {
 	if p.Indices, err = offheap.MakeDense[uint32](len(order)); err == nil {
 		p.Kinds, err = MakeKinds(len(order))
@@ -81,10 +81,11 @@ func (l *Law) Serve(order []sample.Index, cut Cut) (p Plan, err error) {
 	return p, nil
 }
 
-// Recut makes a plan lawful that was made for other batches, as before a restart with another number of ranks: a substitute that its batch asks for, or has already, gives way to the
-// sample that was asked for. So does, by the rule Low, one that an earlier place serves in such a way, or one of those from place planned on, which make all ranks' parts equal. served is changed.
+// Recut makes a plan valid that was made for other batches, as before a restart with another number of ranks. It replaces a substitute by the requested
+// sample if the batch requests the substitute, or contains it already. With the rule Low it also replaces a substitute that an earlier position serves
+// as one, and one at a position from planned on; these positions pad the ranks' parts to equal lengths. Recut changes served.
 func Recut(rule string, requested, served []sample.Index, planned int, cut Cut) {
-	exact := map[sample.Index]bool{} // served as itself, and not by the plan
+	exact := map[sample.Index]bool{} // served as requested, and not by the plan
 	cut.each(len(requested), func(places []int) {
 		here := make(map[sample.Index]bool, 2*len(places))
 		for _, k := range places {
