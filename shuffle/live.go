@@ -7,7 +7,7 @@ import "sync/atomic"
 type stream interface {
 	// next appends the epoch's order to dst[:0] and moves on.
 	next(dst []uint32) ([]uint32, error)
-	// skip moves past the epoch: it draws what the epoch would draw and keeps nothing.
+	// skip moves past the epoch: it draws the same numbers as the epoch and keeps nothing.
 	skip()
 	// clone copies the object as it stands; the copy goes its own way.
 	clone() stream

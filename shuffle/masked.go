@@ -94,7 +94,7 @@ func (h rejection) shuffle(w words, x []uint32) {
 	}
 }
 
-// skip draws what a shuffle of n draws.
+// skip draws the same numbers as a shuffle of n.
 func (h rejection) skip(w words, n int) {
 	var target [512]uint32
 	for i := n - 1; i > 0; {

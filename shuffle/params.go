@@ -24,7 +24,7 @@ type Param struct {
 	refuse map[string]string // values that cannot be replayed, with the reason
 }
 
-// The limits of what a parameter may ask for. Indices are uint32, and a Replay must not allocate more than an
+// Limits of parameters. Indices are uint32, and a Replay must not allocate more than an
 // epoch of those, whatever it is given.
 const (
 	maxSamples = math.MaxUint32

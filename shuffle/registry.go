@@ -13,13 +13,13 @@ import (
 type Recipe struct {
 	Name   string
 	About  string // one sentence
-	Epoch  string // what the number of the epoch stands for
+	Epoch  string // meaning of the epoch's number
 	Params []Param
 
 	// WorldInOrder is set where the global order itself, not only its split, depends on the world size.
 	WorldInOrder bool
 
-	build func(*args) (*plan, error) // nil: a stream of numbers that is no order, see RandomInt64
+	build func(*args) (*plan, error) // nil: a stream of numbers instead of an order, see RandomInt64
 }
 
 // The two answers to what an epoch is.
@@ -70,7 +70,7 @@ func Unpredictable() map[string]string { return maps.Clone(refused) }
 // pushInstead is the advice for an order that cannot be replayed.
 const pushInstead = ": it can't be replayed; push each epoch's indices as they are drawn, with job.push_order(epoch, rank, indices)"
 
-// refused are shuffles that users may well ask for by name, and why they are no recipes.
+// refused are shuffles that users may request by name, with the reason why they are not recipes.
 var refused = map[string]string{
 	"torch.multinomial":       "its draws go through log() of the machine's vector library",
 	"torch.cuda":              "a CUDA generator runs another algorithm (Philox) on the GPU",

@@ -68,7 +68,7 @@ func (l *dataLoader) skip() {
 	l.randomSampler.skip()
 }
 
-// skipAbandoned moves past an epoch of which only some batches were taken. The sampler is a Python
+// skipAbandoned moves past an epoch from which only some batches were taken. The sampler is a Python
 // generator: it has drawn its permutation when the first batch was asked of it, and the one that it discards
 // at the end only when it was asked for more than there is.
 func (l *dataLoader) skipAbandoned(taken int) {

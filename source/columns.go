@@ -17,7 +17,7 @@ type columns struct {
 
 const chunkRows = 1 << 12
 
-// chunk is so many rows.
+// chunk is a block of rows.
 type chunk struct {
 	names    string   // one behind the other
 	ends     []uint32 // of names

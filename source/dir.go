@@ -52,7 +52,7 @@ func openDir(path string, opts Options) (Source, error) {
 		return nil, errors.Join(fmt.Errorf("open source %s: %w", clip(path), advise(err)), root.Close())
 	}
 	d := &dir{path: path, root: root, top: top, opts: opts, openat2: unix.Openat2}
-	st, err := openFile{fd: int(top.Fd())}.stat() // of what is open: the name may lead elsewhere by now
+	st, err := openFile{fd: int(top.Fd())}.stat() // of the open file: the name may lead elsewhere by now
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open source %s: %w", clip(path), err), d.Close())
 	}
@@ -118,7 +118,7 @@ func (d *dir) readFile(ctx context.Context, name, path string, dst []byte, want 
 	return version, inode, nil
 }
 
-// inPart names the file that an error is about, where that is not the sample's own name.
+// inPart adds the name of the failed file to an error, if it differs from the sample's name.
 func inPart(name, path string, err error) error {
 	if name == path {
 		return err

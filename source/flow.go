@@ -21,7 +21,7 @@ const (
 	// MostFlows is how many shards without random access are read at the same time. More readers than that would take each other's places in them.
 	MostFlows = 8
 
-	flowIdle  = 30 * time.Second // after which a flow that nobody reads is closed
+	flowIdle  = 30 * time.Second // after which an unread flow is closed
 	flowBlock = 1 << 20
 	flowAhead = 3 // blocks that a flow reads ahead
 )
@@ -130,7 +130,7 @@ func (r *noted) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// readAt fills dst from a place that the flow has not passed. After an error the flow is of no use, unless the error is ctx's.
+// readAt fills dst from a position that the flow has not passed. After an error other than ctx's the flow must not be used.
 func (f *flow) readAt(ctx context.Context, dst []byte, off int64) error {
 	for end := off + int64(len(dst)); f.at < end; {
 		if len(f.rest) == 0 {
@@ -176,7 +176,7 @@ func (f *flow) close() {
 
 // read fills dst with bytes of a shard in store.
 func (f *flows) read(ctx context.Context, store shardStore, shard sample.Shard, dst []byte, off int64) error {
-	if err := ctx.Err(); err != nil { // select takes what is ready in any order
+	if err := ctx.Err(); err != nil { // select chooses at random among ready channels
 		return err
 	}
 	select {
@@ -250,7 +250,7 @@ func (f *flows) give(one *flow) {
 	}
 }
 
-// closeUnused closes flows that nobody has read for a while.
+// closeUnused closes flows that were not read for a while.
 func (f *flows) closeUnused() {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	mostLookedAt = 10_000      // files of a source are enough to see what they are
+	mostLookedAt = 10_000      // files of a source are enough to recognize its kind
 	largeMean    = 64_000_000  // bytes of a file that is more likely an array than one sample
 	largeOnly    = 100_000_000 // bytes of a file that is the whole source
 )
@@ -45,7 +45,7 @@ func Records(n int, file func(i int) (name string, size uint32, err error)) (str
 	return what + ": lcache does not read the records in a file; if it has many, write each as a file, or pack them into tar shards", nil
 }
 
-// files is what is seen of a source's files.
+// files summarizes a source's files.
 type files struct {
 	n, total     int64
 	first        string
@@ -53,7 +53,7 @@ type files struct {
 	index        bool             // there is an index.json
 	chunks       bool             // there are chunks of litData
 	lastBin      string           // the last file NAME.bin, as NAME
-	pair         string           // a file NAME.bin that has a NAME.idx beside it
+	pair         string           // a file NAME.bin with a file NAME.idx in the same folder
 }
 
 func (f *files) add(name string, size uint32) {
@@ -87,7 +87,7 @@ func ending(base string) string {
 	return end
 }
 
-// hold says what the files are that hold many samples; "": they don't seem to.
+// hold describes files that seem to hold many samples each; "": they don't.
 func (f *files) hold() string {
 	if f.index && f.count[".mds"] > 0 {
 		return "each sample is a whole shard of MDS (.mds files and their index.json)"
@@ -119,7 +119,7 @@ const (
 	mostNames   = 1000 // of each
 )
 
-// instead is advice about a directory that has none of the wanted files: what it has in their place, if that is shards or files of records; else "".
+// instead returns advice about a directory without wanted files that has shards or files of records instead; else "".
 func (d *dir) instead(folders []folder) string {
 	for _, f := range folders[:min(len(folders), mostFolders)] {
 		at, err := d.root.Open(cmp.Or(f.path, "."))

@@ -105,7 +105,7 @@ func (k *keys) join() (*Listing, error) {
 			classes = append(classes, class)
 		}
 		slices.SortFunc(classes, comparePython)
-		leftOut = k.atTop - k.hidden // files next to the class folders are no samples
+		leftOut = k.atTop - k.hidden // files next to the class folders are not samples
 		found -= k.atTop
 	} else {
 		removed += k.removed.atTop

@@ -102,7 +102,7 @@ func (l *lines) ask(ctx context.Context, list []web.Line) error {
 	return group.Wait()
 }
 
-// label gives the entries the labels of the list, else those of their folders.
+// label sets the labels of the entries: from the list, else from their folders.
 func (l *lines) label(list []web.Line, entries []sample.Entry) (classes []string, err error) {
 	given := slices.ContainsFunc(list, func(line web.Line) bool { return line.Label != "" })
 	folder := func(line web.Line) (string, bool) {

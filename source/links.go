@@ -197,7 +197,7 @@ func (w *walk) matters(name string) bool {
 	return hasExt(name, w.dir.opts.Exts) || !strings.Contains(name, ".")
 }
 
-// countOutside counts, of one folder's samples, those that are reached through a link that leaves the source.
+// countOutside counts one folder's samples that are reached through a link that leaves the source.
 func (s *scanned) countOutside() int {
 	switch {
 	case s.self.reach == Outside:

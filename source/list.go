@@ -127,7 +127,7 @@ func (d *dir) list(ctx context.Context, before *earlier, progress func(int)) (cl
 		if leftOut = d.countLeftOut(top.files); top.kept != nil {
 			leftOut = Unknown
 		}
-		self.now.Outside = 0 // files next to the class folders are no samples
+		self.now.Outside = 0 // files next to the class folders are not samples
 		w.keep(self)
 		labels := make(map[string]int32, len(classes))
 		for i, c := range classes {
@@ -138,7 +138,7 @@ func (d *dir) list(ctx context.Context, before *earlier, progress func(int)) (cl
 	return classes, w.folders, leftOut, err
 }
 
-// countLeftOut counts the files of samples beside the class folders: neither hidden ones, nor the file of labels.
+// countLeftOut counts the files next to the class folders, except hidden ones and the file of labels.
 func (d *dir) countLeftOut(samples []sample.Entry) (n int) {
 	for _, e := range samples {
 		if isHidden(e.Name) || e.Name == filepath.Base(d.opts.Labels) && sameFile(filepath.Join(d.path, e.Name), d.opts.Labels) {
@@ -149,7 +149,7 @@ func (d *dir) countLeftOut(samples []sample.Entry) (n int) {
 	return n
 }
 
-// isHidden reports whether a file beside the class folders is hidden, as .DS_Store is.
+// isHidden reports whether a file next to the class folders is hidden, like .DS_Store.
 func isHidden(name string) bool { return strings.HasPrefix(name, ".") }
 
 // topLabel sorts the source itself before its folders.

@@ -14,7 +14,7 @@ import (
 // which works on any kernel, under any seccomp profile, and for paths of any length.
 type openFile struct {
 	fd     int
-	linked bool     // a link lies on the way
+	linked bool     // the path has a link
 	slow   *os.File // owns fd; nil: fd is ours
 }
 

@@ -17,8 +17,8 @@ type Listing struct {
 	Entries []sample.Entry // of a directory; see Samples
 	Folders []Folder       // of a directory; nil for other sources
 	Outside int            // samples that are reached through a link that leaves the source
-	LeftOut int            // files that belong to no sample: beside the class folders, or in shards without an extension; Unknown: not counted
-	Removed int            // files that are no samples only because Options.Exts leaves them out, in folders that were looked into
+	LeftOut int            // files that belong to no sample: next to the class folders, or in shards without an extension; Unknown: not counted
+	Removed int            // files that only Options.Exts excludes, in folders that were listed
 	Same    bool           // nothing is known to differ from the listing before, so Classes and Entries are left out
 
 	listed sample.Listing // of another source

@@ -19,7 +19,7 @@ import (
 // S3 are the settings of a bucket.
 type S3 = s3.Settings
 
-// Remote are the settings of sources that are no directory. None of them is a secret. A cache keeps them.
+// Remote has the settings of network sources. None of them is a secret. A cache keeps them.
 type Remote struct {
 	S3         S3   `json:"s3,omitzero"`
 	OtherHosts bool `json:"http_allow_other_hosts,omitempty"` // a list may name other servers than its own
@@ -39,7 +39,7 @@ const (
 	NoHedge
 )
 
-// Completed adds to the settings what the environment says of this source.
+// Completed fills in settings of this source from the environment.
 func (r Remote) Completed(src string) (Remote, error) {
 	r.Given = 0
 	if !strings.HasPrefix(strings.TrimPrefix(src, TarScheme), "s3://") {
@@ -53,7 +53,7 @@ func (r Remote) Completed(src string) (Remote, error) {
 	return r, err
 }
 
-// At adds to the settings those of the source's cache, which must be of the same place.
+// At fills in the settings that the source's cache has kept, which must be for the same location.
 func (r Remote) At(src string, kept Remote) (Remote, error) {
 	if !IsRemote(src) && r != (Remote{}) {
 		return r, usage.Errorf("--s3-…, --http-allow-other-hosts and --source-hedge are for a source over a network, not for %s", src)
@@ -69,7 +69,7 @@ func (r Remote) At(src string, kept Remote) (Remote, error) {
 	return r.Or(kept), nil
 }
 
-// Or is the settings with those of other for what they leave open.
+// Or fills in unset settings from other.
 func (r Remote) Or(other Remote) Remote {
 	pick := func(which Switches, mine, theirs bool) bool {
 		if r.Given&which != 0 {
@@ -106,7 +106,7 @@ func Canonical(src string) string {
 	return src
 }
 
-// Requests are those of a remote source so far.
+// Requests counts the requests of a remote source so far.
 type Requests = object.Counts
 
 // RequestsOf returns how many requests a source has sent, or the source that it is around. Those of a directory are not counted.
@@ -124,7 +124,7 @@ func EndsSilence(s Source) bool {
 	return ok && a.EndsSilence()
 }
 
-// remote is a source over a network: objects of a store, each a sample or a part of one. A sample's version is the hash of its ETag, or of what the
+// remote is a source over a network: objects of a store, each of which is a sample or a part of one. A sample's version is the hash of its ETag, or of what the
 // store tells in its place; 0: nothing. That of a sample with parts is a hash over theirs.
 type remote struct {
 	src    string
@@ -316,7 +316,7 @@ func (r *remote) readObject(ctx context.Context, name, file string, dst []byte, 
 	return 0, &SampleError{name, "read", inPart(name, file, told(err))}
 }
 
-// told adds to the error of a request what is to be done about it.
+// told adds advice to the error of a request.
 func told(err error) error {
 	trouble := new(object.Error)
 	if errors.As(err, &trouble) {

@@ -1,6 +1,6 @@
 // Package source is where samples come from: a [Source] is listed once, in canonical order, and then read sample by sample, many times.
 //
-// [Open] chooses a source by the scheme of what the user wrote: a directory or a bucket, listed in the order of
+// [Open] chooses a source by the scheme of the user's text: a directory or a bucket, listed in the order of
 // torchvision's ImageFolder, tar shards, in which a sample is some adjacent members, or the list of a web server. A source is opened read-only and never changed. A read gives exactly the version of a sample
 // that was listed, or a [SampleError]; it does not cache, verify checksums or set deadlines: its caller does. [Retrying] is a source
 // around another one that tries reads again when the trouble may pass.
@@ -50,9 +50,9 @@ type Options struct {
 	Part   string   // of shards: the extension of the part that comes first; "": chosen by a rule
 	Stream bool     // listing: shards that are packed, and so have no random access, are allowed
 	Jobs   int      // listing: this many requests side by side; 0: DefaultJobs
-	Kept   string   // listing shards: a file that keeps what is in them, so that those that did not change are not read again; "": none
+	Kept   string   // listing shards: a file that keeps their indexes, so that unchanged shards are not read again; "": none
 
-	Logger *slog.Logger // for what is odd and no error; nil: none
+	Logger *slog.Logger // for oddities that are not errors; nil: none
 
 	NoRanges bool // the server of shards is known to give none
 
@@ -60,7 +60,7 @@ type Options struct {
 
 	Apart []string // folders that a link may lead to and that hold no samples: the cache's own
 
-	Remote                 // of sources that are no directory
+	Remote                 // of network sources
 	Patience time.Duration // of a read over a network, without a byte (object.Options); 0: 30 s
 
 	NoFollowLinks bool // nothing outside the source is read: a link that leaves it is an error
@@ -75,9 +75,9 @@ func WithMoved(ctx context.Context, moved func()) context.Context {
 const DefaultJobs = 8
 
 var (
-	// ErrChanged says that a sample is no longer the one that was listed.
+	// ErrChanged means that a sample differs from the listed one.
 	ErrChanged = errors.New("changed since ingest: run ingest again")
-	// ErrGone says that a sample that was listed is no longer there.
+	// ErrGone means that a listed sample no longer exists.
 	ErrGone = errors.New("gone from the source: put it back, or run ingest again")
 	// ErrEmpty says that a source holds no sample.
 	ErrEmpty = errors.New("no samples")

@@ -24,7 +24,7 @@ type shardStore interface {
 	// names gives the names of all shards of a pattern, in order.
 	names(pattern string) ([]string, error)
 
-	// survey asks what the shards are, where that is a request each. An error is that of the first shard that has one.
+	// survey requests the sizes of the shards, if that takes a request for each. It returns the first shard's error.
 	survey(ctx context.Context, names []string) error
 
 	// open opens a shard as it is now, after survey. Errors are advice without the shard's name.
@@ -53,12 +53,12 @@ type openShard interface {
 	stream(ctx context.Context) io.ReadCloser
 }
 
-// shards is a source of tar files, in each of which adjacent members make up a sample. A sample's version is that of its shard.
+// shards is a source of tar files. Adjacent members of a file make up a sample. A sample's version is that of its shard.
 type shards struct {
 	src     string // as the user wrote it, cleaned
 	pattern string // below the store
 	store   shardStore
-	remote  *object.Reader // of store; nil: it lies on this machine
+	remote  *object.Reader // of store; nil: it is on this machine
 	opts    Options
 	spans   sync.Pool // *[]byte, of reads of several samples
 	flows   *flows    // of shards without random access
@@ -126,7 +126,7 @@ func (s *shards) Requests() (Requests, bool) {
 	return s.remote.Counts(), true
 }
 
-// EndsSilence reports whether the shards lie behind a network.
+// EndsSilence reports whether the shards are read over a network.
 func (s *shards) EndsSilence() bool { return s.remote != nil }
 
 // Read reads one sample, part by part.
@@ -179,7 +179,7 @@ type Sharded interface {
 	// Together says how many of the first entries one piece brings: they are of one shard, lie close together, and the piece is not large.
 	Together(entries []sample.Entry) int
 
-	// ReadTogether reads the samples that Together counts, each into its place in dst. After an error they are to be read one by one, which says what is wrong with which.
+	// ReadTogether reads the samples that Together counts, each into its place in dst. After an error the caller reads them one by one, to find the sample that failed.
 	ReadTogether(ctx context.Context, entries []sample.Entry, dst [][]byte) error
 
 	// Streamed reports whether a shard has no random access. To read some of it costs all that lies before; its samples, read one after the other, cost reading it once.
@@ -219,7 +219,7 @@ func (s *shards) Together(entries []sample.Entry) int {
 	return len(entries)
 }
 
-// span is where a sample's parts lie in its shard.
+// span is the range of a sample's parts in its shard.
 func span(e sample.Entry) (from, to uint64) {
 	from = slices.Min(e.Offsets)
 	for i, off := range e.Offsets {

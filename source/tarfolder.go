@@ -45,7 +45,7 @@ func (f *shardFolder) names(pattern string) ([]string, error) {
 	return all, checkNames(all, clip(f.path), f.opts.Stream)
 }
 
-// checkNames refuses names that can't be those of the shards in a folder.
+// checkNames refuses names that shards in a folder can't have.
 func checkNames(names []string, folder string, stream bool) error {
 	seen := make(map[string]bool, len(names))
 	for _, name := range names {
@@ -171,7 +171,7 @@ func (s *shardFile) outside() bool {
 	return s.file.linked && s.dir.reach(Directly, s.name) == Outside
 }
 
-// ReadAt looks at the file again when it has read: the bytes are then those of the version that was opened.
+// ReadAt checks the file again after the read, so that the bytes are of the version that was opened.
 func (s *shardFile) ReadAt(ctx context.Context, dst []byte, off int64) error {
 	for at := 0; at < len(dst) || at == 0; at += readChunk {
 		if err := ctx.Err(); err != nil {

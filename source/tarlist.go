@@ -50,7 +50,7 @@ func SameShards(ctx context.Context, src Source, before []sample.Shard) (outside
 	}
 	names, err := s.store.names(s.pattern)
 	if err != nil || len(names) != len(before) {
-		return nil, false, nil // the listing says what is wrong
+		return nil, false, nil // the listing reports the error
 	}
 	if err := s.store.survey(ctx, names); err != nil {
 		return nil, false, fmt.Errorf("list source %s: %w", clip(s.src), err)
@@ -159,7 +159,7 @@ func firstOf(names []string, errs []error) error {
 	return nil
 }
 
-// index lists one shard, from what is kept of it if it is still the same. Reading a shard is waiting; making samples of its members takes a CPU and several times the memory of these, so it
+// index lists one shard, from the kept index if the shard has not changed. Reading a shard is waiting; making samples of its members takes a CPU and several times the memory of these, so it
 // takes turns.
 func (s *shards) index(ctx context.Context, name string, kept *tarshard.Kept, turns chan struct{}) (*members, error) {
 	if err := ctx.Err(); err != nil {
@@ -211,7 +211,7 @@ func (s *shards) index(ctx context.Context, name string, kept *tarshard.Kept, tu
 	return m, m.take(samples, s.opts.Part)
 }
 
-// indexOf reads what is in a shard.
+// indexOf reads the index of a shard.
 func indexOf(ctx context.Context, name string, o openShard) ([]tarshard.Member, error) {
 	if !o.streamed() {
 		return tarshard.Index(ctx, name, o)

@@ -65,7 +65,7 @@ func openShardObjects(pattern string, opts *Options) (o *shardObjects, rest stri
 			return nil, "", err
 		}
 	} else {
-		o.prefix = "./" // a name with a colon is no address
+		o.prefix = "./" // else a name with a colon would be a URL
 		if store, err = web.Open(folder, opts.OtherHosts); err != nil {
 			return nil, "", err
 		}
@@ -91,7 +91,7 @@ func (o *shardObjects) names(pattern string) ([]string, error) {
 	return list, checkNames(list, "its folder", o.streams)
 }
 
-// GivesNoRanges reports whether a source's shards lie on a server that was found to give no ranges.
+// GivesNoRanges reports whether the server of a source's shards ignores range requests.
 func GivesNoRanges(s Source) bool {
 	if t, ok := s.(*shards); ok {
 		o, far := t.store.(*shardObjects)
@@ -149,7 +149,7 @@ func (o *shardObjects) knows(names []string) bool {
 	return !slices.ContainsFunc(names, func(name string) bool { _, known := o.asked[name]; return !known })
 }
 
-// A Survey is what the shards of a source over a network are, before anything in them is read.
+// A Survey describes the shards of a network source before their contents are read.
 type Survey struct {
 	Shards int
 	Bytes  int64
@@ -337,7 +337,7 @@ func (s *shardObject) stream(ctx context.Context) io.ReadCloser {
 	return &inOrder{ctx: ctx, shard: s, size: s.object.Size}
 }
 
-// toldStream is a stream whose errors say what is to be done about them.
+// toldStream is a stream whose errors contain advice.
 type toldStream struct{ *object.Stream }
 
 func (s toldStream) Read(p []byte) (int, error) {

@@ -30,7 +30,7 @@ type members struct {
 
 	bare   int // the first sample without a part cls; -1: none
 	marked int // the first one with it; -1: none
-	wrong  int // the first one whose part cls is no label; -1: none
+	wrong  int // the first one whose part cls is not a label; -1: none
 	text   string
 }
 
@@ -106,7 +106,7 @@ func (m *members) add(s *tarshard.Sample, chosen string, kinds map[string]uint32
 	return nil
 }
 
-// labelOf returns what the part cls of the i-th sample says, and notes the first sample of each kind.
+// labelOf returns the label in the part cls of the i-th sample, and notes the first sample of each kind.
 func (m *members) labelOf(i int, s *tarshard.Sample) int32 {
 	k := slices.IndexFunc(s.Parts, func(p tarshard.Part) bool { return p.Ext == "cls" })
 	if k < 0 {
@@ -192,7 +192,7 @@ func (r *shardRows) unlabel() {
 	}
 }
 
-// label holds the labels together: they are those of the parts cls, if there are some. Else the folders are.
+// label chooses the labels: from the parts cls if there are some, else from the folders.
 func (r *shardRows) label() (classes []string, err error) {
 	with, i := r.firstOf(func(m *members) int { return m.marked })
 	without, k := r.firstOf(func(m *members) int { return m.bare })

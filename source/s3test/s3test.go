@@ -103,7 +103,7 @@ func program(t testing.TB, name string) string {
 	return path
 }
 
-// Secrets are what must stand in no file, name, message or answer.
+// Secrets are texts that must not be in any file, name, message or answer.
 var Secrets = []string{Access, Secret, Token}
 
 // Environment gives the test's process the gateway's credentials, and nothing else of AWS. Nothing leaves this machine.
@@ -121,7 +121,7 @@ func Environment(t testing.TB) {
 	}
 }
 
-// Gateway is a running gateway with one bucket. Objects are written through Client: what is put into Dir has no version.
+// Gateway is a running gateway with one bucket. Write objects through Client, because files that are put into Dir have no version.
 type Gateway struct {
 	URL    string
 	Client *s3.Client

@@ -1,4 +1,4 @@
-// Package sourcetest is what every [source.Source] must do, as a function: a source's own test calls [Run].
+// Package sourcetest tests what every [source.Source] must do: a source's own test calls [Run].
 package sourcetest
 
 import (
@@ -18,17 +18,17 @@ import (
 	"lcache/source"
 )
 
-// Mutator changes what lies behind a source. Each call gives the sample another identity.
+// Mutator changes the data of a source. Each call gives the sample another identity.
 type Mutator interface {
 	Write(name string, data []byte) error   // changes the sample in place
 	Replace(name string, data []byte) error // puts another object in its place
 	Remove(name string) error
 }
 
-// Limits are what a kind of source can't do. A Mutator that has a method Limits tells them.
+// Limits are the operations that a kind of source can't do. A Mutator may have a method Limits.
 type Limits struct {
 	OwnOrder bool                     // its order and its classes are not ImageFolder's
-	Together bool                     // samples lie in shards: none changes alone, and one that is removed has changed
+	Together bool                     // samples are in shards: none changes alone, and a removed one counts as changed
 	Name     func(file string) string // the sample that a file becomes; "": none. nil: all, under their own names
 }
 
@@ -49,13 +49,13 @@ type Lacking interface{ Lacks() []string }
 // ReplacedAlike names the tests of an object that is replaced by another one with the same bytes.
 const ReplacedAlike = "replaced alike"
 
-// lacks says whether a kind of source can't do what a test is about.
+// lacks reports whether a kind of source can't do what a test needs.
 func lacks(m Mutator, test string) bool {
 	l, ok := m.(Lacking)
 	return ok && slices.Contains(l.Lacks(), test)
 }
 
-// holding is a fixture whose kind of source does what a test is about, or else ends the test.
+// holding returns a fixture, or ends the test if its kind of source can't do what the test needs.
 func holding(test string, f fixture) fixture {
 	return func(t *testing.T, files map[string][]byte) (source.Source, Mutator) {
 		s, m := f(t, files)
@@ -314,7 +314,7 @@ func testCancel(t *testing.T, f fixture) {
 	_, entries := list(t, s)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	for range 50 { // what is ready at the same time is taken in any order
+	for range 50 { // select chooses at random among ready channels
 		err := s.Read(ctx, entries[0], make([]byte, 1000))
 		var se *source.SampleError
 		if !errors.Is(err, context.Canceled) || errors.As(err, &se) {

@@ -2,7 +2,7 @@ package object
 
 import "time"
 
-// Limits of what is under way. The first number of requests is such that startBytes are under way.
+// Limits of the requests in flight. The first number of requests is such that startBytes are under way.
 const (
 	fewest, most              = 8, 256
 	startLow, startHigh       = 16, 64

@@ -116,7 +116,7 @@ func (g *gate) admit() {
 	}
 }
 
-// leave ends a request that entered with this many bytes, of which these came. slow: the store was slow, or asked for fewer requests.
+// leave ends a request that entered with some bytes, and counts the ones that arrived. slow says that the store was slow, or demanded fewer requests.
 func (g *gate) leave(bytes, came int64, slow bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 const (
 	hedgeFactor = 3                      // medians of recent requests, after which a second one is sent
 	hedgeLeast  = 200 * time.Millisecond // but not before
-	hedgeShare  = 20                     // one of so many requests may be a second one
+	hedgeShare  = 20                     // at most 1/hedgeShare of the requests are second ones
 	recentMany  = 64
 	recentLeast = 8 // fewer say nothing
 )
@@ -52,7 +52,7 @@ func (r *Reader) ask(ctx context.Context, t *target, q Request) error {
 		return err
 	}
 	if t.tries == 0 && t.have == 0 {
-		t.moved = time.Now() // a wait for other requests is no silence of the store
+		t.moved = time.Now() // a wait for other requests does not count as silence of the store
 	}
 	dst := t.dst[t.have : t.have+int(q.Len)]
 	after := r.recent.patience()

@@ -78,7 +78,7 @@ func Ranges(size int64) int64 {
 	return n
 }
 
-// Trouble is a class of errors, by what is to be done about them.
+// Trouble is a class of errors that need the same reaction.
 type Trouble int
 
 const (

@@ -49,7 +49,7 @@ func NewReader(s Store, o Options) *Reader {
 	return &Reader{store: s, o: o, gate: newGate(startControl(o.Median)), budget: newBudget()}
 }
 
-// Expect says what the median size of the objects is, in bytes. It has no effect after the first answers.
+// Expect sets the median size of the objects in bytes. It has no effect after the first answers.
 func (r *Reader) Expect(median int64) { r.gate.expect(median) }
 
 func (r *Reader) Close() error { return r.store.Close() }
@@ -112,7 +112,7 @@ type target struct {
 // all says whether the whole object is read.
 func (t *target) all() bool { return t.off == 0 && int64(len(t.dst)) == t.Size }
 
-// request is what is asked for next.
+// request is the next range to read.
 func (r *Reader) request(t *target) Request {
 	q := Request{Key: t.Key, From: t.off + int64(t.have), Tag: t.tag}
 	q.Len = min(rangeBytes, int64(len(t.dst)-t.have))
@@ -123,7 +123,7 @@ func (r *Reader) request(t *target) Request {
 	return q
 }
 
-// next reads one range, or what comes of it. Trouble that may pass is waited out here.
+// next reads one range, or the first part of it. It retries after temporary errors.
 func (r *Reader) next(ctx context.Context, t *target) error {
 	q := r.request(t)
 	err := r.ask(ctx, t, q)
@@ -306,7 +306,7 @@ func (r *Reader) watched(ctx context.Context) (*watch, func(error) error) {
 	}
 }
 
-// get sends one request and fills dst with its answer, as far as it comes. It returns when dst is no longer written to.
+// get sends one request and fills dst with as much of its answer as arrives. It returns when dst is no longer written to.
 func (r *Reader) get(ctx context.Context, t *target, q Request, dst []byte) (n int, tag string, err error) {
 	r.budget.request()
 	r.requests.Add(1)
@@ -345,7 +345,7 @@ func goesOn(body io.Reader) bool {
 	return n > 0
 }
 
-// check holds an answer against what was asked for.
+// check compares an answer with its request.
 func (r *Reader) check(t *target, q Request, a *Answer) error {
 	if err := CheckTag(a.Tag); err != nil {
 		return err

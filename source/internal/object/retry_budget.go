@@ -11,7 +11,7 @@ import (
 const (
 	budgetSlots = 60              // of a second each
 	budgetLeast = 10              // retries a minute that are always allowed
-	budgetShare = 10              // else one of so many requests
+	budgetShare = 10              // else 1/budgetShare of the requests
 	budgetPause = 5 * time.Second // after which one more is allowed, which sees whether the store is back
 )
 
@@ -31,7 +31,7 @@ type budget struct {
 	retries  [budgetSlots]int
 	last     time.Time // a retry was taken
 	waiting  []chan struct{}
-	spare    int // retries that successes let go on since the last failure, and that nobody has waited for yet
+	spare    int // unused retries that successes since the last failure allow
 }
 
 func newBudget() *budget { return &budget{began: time.Now()} }

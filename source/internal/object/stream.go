@@ -11,7 +11,7 @@ import (
 // ErrNoRanges says that a store gives no ranges: its objects can only be read from their beginning on, as [Reader.Stream] does.
 var ErrNoRanges = errors.New("the server gives no ranges, and only a part of the object is needed")
 
-// mostRestarts is how many answers in a row may give nothing but what was there before.
+// mostRestarts is how many answers in a row may bring no new byte.
 const mostRestarts = 10
 
 // A Stream reads one version of an object from its first byte on, from a store that gives no ranges. After trouble that may pass it asks for the object again, and leaves
@@ -24,8 +24,8 @@ type Stream struct {
 	body   io.ReadCloser   // nil: the object must be asked for
 	watch  *watch          // of body
 	end    func(error) error
-	left   []byte // room for what is left out
-	again  int    // answers since the last new byte that gave only what was there before
+	left   []byte // room for skipped bytes
+	again  int    // answers since the last new byte that brought only known bytes
 }
 
 // Stream opens an object for reading it front to back. It asks nothing. ctx ends its requests. Close must follow.
@@ -74,7 +74,7 @@ func (s *Stream) Read(p []byte) (int, error) {
 	}
 }
 
-// some reads what comes next, if that is the byte that is wanted, or leaves out a part of what was there before.
+// some reads the next bytes of an answer if they are wanted, or skips known ones.
 func (s *Stream) some(p []byte) (int, error) {
 	if s.body == nil {
 		if err := s.ask(); err != nil {

@@ -14,9 +14,9 @@ import (
 	smithyhttp "github.com/aws/smithy-go/transport/http"
 )
 
-// Bounds of what a service may answer. The SDK has none: it reads all of an error and of a listing's page into memory.
+// Bounds of a service's answers. The SDK has none: it reads all of an error and of a listing's page into memory.
 const (
-	mostErrorBody   = 4 << 10  // bytes of an error; those of services have some hundred
+	mostErrorBody   = 4 << 10  // bytes of an error; real ones have some hundred
 	mostPage        = 16 << 20 // bytes of a listing's page
 	mostPageKeys    = 1000     // keys and folders of a page
 	mostPageTags    = 64 * mostPageKeys
@@ -35,7 +35,7 @@ type boundError struct {
 
 func (e *boundError) Error() string { return e.text }
 
-// bounded is a transport below the SDK that bounds the bodies of errors and of listings. Those of objects are bounded by who reads them.
+// bounded is a transport below the SDK that bounds the bodies of errors and of listings. The readers of objects bound theirs.
 type bounded struct{ http.RoundTripper }
 
 func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -118,7 +118,7 @@ var errPageKeys = &boundError{text: "a page of the listing has more than 1,000 k
 // boundedError is the body of an error.
 type boundedError struct {
 	boundedBody
-	head []byte // what was read
+	head []byte // bytes read so far
 }
 
 func (b *boundedError) Read(p []byte) (int, error) {

@@ -34,7 +34,7 @@ func (r *renewable) Retrieve(ctx context.Context) (aws.Credentials, error) {
 	return provider.Retrieve(ctx)
 }
 
-// renew looks for other credentials than those of a version, and reports whether there are some.
+// renew looks for credentials newer than a version, and reports whether it found some.
 func (r *renewable) renew(ctx context.Context, version int) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

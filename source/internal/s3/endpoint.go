@@ -15,7 +15,7 @@ type oneEndpoint struct {
 	known atomic.Pointer[knownEndpoint]
 }
 
-// knownEndpoint is an answer that is only copied: the SDK writes into what it is given.
+// knownEndpoint is copied for each use, because the SDK writes into the value that it gets.
 type knownEndpoint struct {
 	transport.Endpoint
 	options []*auth.Option

@@ -205,7 +205,7 @@ func (l *lister) item(o types.Object, encoding types.EncodingType) (item Item, e
 	return item, nil
 }
 
-// tokens are those that a listing was continued by.
+// tokens are the continuation tokens of a listing so far.
 type tokens map[string]bool
 
 // next makes a request the one for the page behind an answer.

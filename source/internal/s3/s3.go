@@ -199,7 +199,7 @@ func (s *Store) inFull(ctx context.Context, key string, err error) error {
 	return err
 }
 
-// tag is an ETag without its quotes. It is opaque: of some objects it is no hash of their bytes.
+// tag is an ETag without its quotes. It is opaque: for some objects it is not a hash of their bytes.
 func tag(etag *string) string {
 	if etag == nil {
 		return ""

@@ -10,7 +10,7 @@ import (
 )
 
 // Settings say where and how a bucket is asked. None of them is a secret: credentials come from where the AWS tools find them. A cache keeps
-// its settings. Zero fields mean what the AWS tools do.
+// its settings. Zero fields mean the defaults of the AWS tools.
 type Settings struct {
 	Endpoint      string `json:"endpoint_url,omitempty"` // of another service than AWS, with its scheme; its buckets are asked by path
 	Region        string `json:"region,omitempty"`

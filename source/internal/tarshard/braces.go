@@ -108,7 +108,7 @@ func expression(text string) ([]string, error) {
 	return all, nil
 }
 
-// split cuts a list at its commas that lie in no inner braces.
+// split cuts a list at its commas outside inner braces.
 func split(text string) (items []string) {
 	start, depth := 0, 0
 	for pos := 0; pos < len(text); pos++ {

@@ -23,7 +23,7 @@ func Index(ctx context.Context, name string, o Object) ([]Member, error) {
 	if size < blockSize {
 		return nil, tooSmall(name, size)
 	}
-	w.pos = 0 // what was read is still there
+	w.pos = 0 // the bytes read so far stay in the buffer
 	return list(ctx, name, w, size)
 }
 
@@ -154,7 +154,7 @@ func truncated(name, member string, end uint64, size int64) error {
 	return fmt.Errorf("shard %s is truncated: its member %s ends at byte %d, and the shard has %d: copy or write it again", clip(name), clip(member), end, size)
 }
 
-// wrong says what is wrong with a shard behind its member last.
+// wrong returns the error of a shard that is damaged after its member last.
 func wrong(ctx context.Context, name, last string, w track, err error) error {
 	where := "at its beginning"
 	if last != "" {

@@ -41,7 +41,7 @@ func NameEnd(name string) string {
 	return ""
 }
 
-// Unpack reads the tar in a compressed shard. Close frees what it has; it does not close r. Several streams one behind the other are one, as the programs gzip and zstd have it.
+// Unpack reads the tar in a compressed shard. Close frees its memory; it does not close r. Concatenated streams count as one, as for the programs gzip and zstd.
 func Unpack(packing string, r io.Reader) (io.ReadCloser, error) {
 	switch packing {
 	case "gzip":

@@ -88,7 +88,7 @@ func (n noted) Read(p []byte) (int, error) {
 	return k, err
 }
 
-// broken says what is wrong with a packed shard.
+// broken returns the error of a damaged packed shard.
 func (s *stream) broken(name string, err error) error {
 	switch {
 	case s.ctx.Err() != nil:

@@ -20,14 +20,14 @@ type Object interface {
 	// Version is its identity, together with its size: another one means other bytes.
 	Version() uint64
 
-	// Piece is how many bytes a read should ask for where those that follow are needed, too.
+	// Piece is how many bytes to read at once if the following bytes are needed, too.
 	Piece() int
 
-	// ReadAt fills dst from offset off. It is an error if the object ends before, or is no longer the one that was opened.
+	// ReadAt fills dst from offset off. It fails if the object ends earlier, or has changed since it was opened.
 	ReadAt(ctx context.Context, dst []byte, off int64) error
 }
 
-// Kind is what a member is.
+// Kind is the kind of a member.
 type Kind uint8
 
 const (

@@ -110,7 +110,7 @@ var (
 	}
 )
 
-// checkAddress refuses what is not public: loopback, link-local, private, unspecified and multicast addresses.
+// checkAddress refuses addresses that are not public: loopback, link-local, private, unspecified and multicast addresses.
 func checkAddress(a netip.Addr) error {
 	a = a.Unmap().WithZone("")
 	if nat64.Contains(a) {

@@ -99,7 +99,7 @@ func (s *Store) address(key string) (*url.URL, error) {
 	return u, nil
 }
 
-// origin is what a browser calls so: the same host by https, or on another port, may be another server.
+// origin is the origin of a URL, as browsers define it: the same host by https, or on another port, may be another server.
 func origin(u *url.URL) string {
 	port := u.Port()
 	if port == "" {
@@ -159,7 +159,7 @@ func (s *Store) Get(ctx context.Context, r object.Request) (*object.Answer, erro
 	return a, nil
 }
 
-// Stat asks what a resource is.
+// Stat returns the size and version of a resource.
 func (s *Store) Stat(ctx context.Context, key string) (object.Info, error) {
 	answer, err := s.do(ctx, http.MethodHead, object.Request{Key: key})
 	if err != nil {
