@@ -138,7 +138,7 @@ class Job(Observed):
         rank = self._rank if rank is None else rank
         observer = self._observer
         if observer is not None:
-            observer.flush(self._link.deadline())  # the order may follow from what is told
+            observer.flush(self._link.deadline())  # the order may depend on these reports
         else:
             self._push_replayed(epoch, rank)
         forks, pushed = self._link.forks, self._link.orders.get((epoch, rank))

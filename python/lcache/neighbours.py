@@ -69,14 +69,14 @@ class Bank:
     """The embeddings that one process saw, as rows of an array of float32. lcache.torch.Neighbours keeps them on a device of torch."""
 
     def __init__(self, labels: Sequence[int], options: Options) -> None:
-        """labels are those of all samples. Raises Error without numpy."""
+        """labels has a label for each sample of the dataset. Raises Error without numpy."""
         self.np = numpy_module("importance: spider needs")
         self.labels = self.np.asarray(labels, dtype="i4")
         self.options, self.radius = options, options.radius
         self.refused = 0  # rows with a number that is not finite
         self.width = 0  # of a row
-        self.changes = 0  # of the width: what was counted before is of another network
-        self.off = False  # widths changed twice in an epoch: the program does not know what it observes
+        self.changes = 0  # of the width: counts from before belong to another network
+        self.off = False  # widths changed twice in an epoch: the program mixes networks
         self._changed = -1  # the epoch in which the width changed
         self._known = self.np.zeros(len(labels), dtype=bool)
         self._estimated = (-1, 0)  # the epoch in which the radius was estimated, and from how many samples

@@ -62,10 +62,10 @@ class Irreducible:
 
 
 class Observer:
-    """What one process has to tell of one job. Threads may share it."""
+    """The reports of one process about one job. Threads may share it."""
 
     def __init__(self, link: Link, method: str, told: dict[str, Any]) -> None:
-        """told is what the server answered: world_size, batch_size and more."""
+        """told is the server's answer: world_size, batch_size and more."""
         self.link, self.method, self.told = link, method, told
         self.ended = -1  # the last epoch that the loop said it had ended
         self.epoch = 0  # that the loop is in
@@ -74,7 +74,7 @@ class Observer:
         self.gathers = True  # the server has no use for observations before the epoch's end
         self.reevaluates = False  # the loop looks at unstable samples again
         self.refused = self.dropped = self._told_dropped = 0
-        self._unsent: dict[str, int] = {}  # what was refused here, by reason, and not told yet
+        self._unsent: dict[str, int] = {}  # refused observations by reason, not reported yet
         self._numbers: dict[tuple[int, int, int], int] = {}  # by kind, epoch and rank: observations so far
         self._queue: deque[tuple[int, bytes]] = deque()
         self._sent = 0.0  # when the queue was sent last
@@ -126,7 +126,7 @@ class Observer:
         return number
 
     def end_epoch(self, accuracy: float | None, loss: float | None, epoch: int | None, rank: int) -> None:
-        """Queues the end of an epoch. The next observations are of the epoch after."""
+        """Queues the end of an epoch. The next observations belong to the next epoch."""
         with self._lock:
             epoch = self.epoch if epoch is None else epoch
             self.ended = max(self.ended, epoch)
@@ -162,7 +162,7 @@ class Observer:
                         self._sender, self._sending_thread = call, me
                         break
                 if deadline is None or self._sending_thread == me or time.monotonic() >= deadline:
-                    return  # another call sends, and what is queued now comes after it
+                    return  # another call is sending; items queued now follow later
                 time.sleep(0.001)
             session = self.link.session
             self._sent = time.monotonic()

@@ -74,7 +74,7 @@ def require_match(named: Listing, job: Job) -> None:
 
 
 def _difference(named: Listing, job: Job) -> str:
-    """In what the server's samples differ from those that the program names; "" if they are the same."""
+    """How the server's samples differ from the program's; "" if they are the same."""
     info = job.info
     if not info.listing:  # a server of an earlier version, which describes its source alone
         return "" if info.source == named.source else "the source"

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from ..errors import ArgumentError
 
-# The settings that s3= may have: texts, and those that are True or False.
+# The settings that s3= may have: texts, and booleans.
 TEXTS = ("endpoint_url", "region", "profile")
 SWITCHES = ("path_style", "unsigned", "requester_pays")
 
@@ -29,7 +29,7 @@ def plain_endpoint(url: str) -> str:
     url = url.rstrip("/")
     parts = urlsplit(url)
     if not parts.netloc:
-        return url  # `lcache ingest` says what is wrong
+        return url  # `lcache ingest` reports the error
     host = parts.netloc.lower().removesuffix({"http": ":80", "https": ":443"}.get(parts.scheme, ":")).removesuffix(":")
     return parts._replace(netloc=host).geturl()
 

@@ -85,7 +85,7 @@ class Lock(io.FileIO):
             return False
 
     def say(self, what: str) -> None:
-        """Writes what this process does, for the processes that wait."""
+        """Writes this process's activity, for the processes that wait."""
         text = f"{os.getpid()}: {what}".encode()
         os.pwrite(self.fileno(), text, 0)
         os.ftruncate(self.fileno(), len(text))

@@ -61,7 +61,7 @@ def _slurm_local_size(env: Mapping[str, str], size: int, rank: int) -> int | Non
             counts = []
             break
         counts += [count] * times
-    if sum(counts) != size:  # the list is of the allocation, and not of this step
+    if sum(counts) != size:  # the list describes the allocation, not this step
         return _integer(env, "SLURM_NTASKS_PER_NODE")
     machine = _integer(env, "SLURM_NODEID")
     if machine is None or not 0 <= machine < len(counts):

@@ -20,7 +20,7 @@ from .session import Late, Request, Session, sessions
 
 _CLIENT = "lcache-python 0.1"
 _HANDSHAKE = 10.0  # seconds for HELLO and its answer
-_GRACE = 2.0  # seconds that an answer may come after the deadline: a server with the same deadline knows better what it waited for
+_GRACE = 2.0  # seconds that an answer may come after the deadline: a server with the same deadline has the more precise error
 
 _links: weakref.WeakSet[Link] = weakref.WeakSet()
 
@@ -41,7 +41,7 @@ class Link:
         self.closed = False
         self.token: str | None = None  # of the job that all requests belong to; None: of the server's own
         self.first: Callable[[float], None] | None = None  # called before a request, with its deadline: sends what the answer may follow from
-        self.importance: bytes | None = None  # what the job asked for; a server that starts again is asked anew
+        self.importance: bytes | None = None  # the job's request; it is repeated after a restart of the server
         self._known: Info | None = None  # None: not yet connected
         self._connecting: object | None = None  # the call that connects; None: no thread does
         _links.add(self)

@@ -77,7 +77,7 @@ class Options:
         return flags
 
 
-_OF_CACHE = ("recipe", "seed", "epochs", "batch_size", "drop_last", "params")  # what a cache's job.json has of an order
+_OF_CACHE = ("recipe", "seed", "epochs", "batch_size", "drop_last", "params")  # the keys of a cache's job.json that determine the order
 
 
 def arguments(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -73,7 +73,7 @@ def read_parts(body: bytes | memoryview, lengths: Sequence[int]) -> BatchParts:
 
 
 def all_parts(body: memoryview, lengths: Sequence[int]) -> BatchParts:
-    """The parts of just so many samples. ProtocolError if there are fewer."""
+    """The parts of exactly that many samples. ProtocolError if there are fewer."""
     found = read_parts(body, lengths)
     if len(found) != len(lengths):
         raise ProtocolError(f"an answer of {len(lengths)} samples has the parts of {len(found)}")

@@ -167,7 +167,7 @@ def counts(rank: int, epoch: int, batch: int, indices: bytes, same: bytes, other
 
 
 def epoch_end(epoch: int, rank: int, accuracy: float | None, loss: float | None, unsent: dict[str, Any] | None = None) -> bytes:
-    """unsent is what the server should know of observations that it did not get: docs/protocol.md has its keys."""
+    """unsent describes observations that were not sent: docs/protocol.md has its keys."""
     numbers = {name: x if x is not None and math.isfinite(x) else None for name, x in (("accuracy", accuracy), ("loss", loss))}
     return json.dumps({"epoch": epoch, "rank": rank, **(unsent or {}), **numbers}).encode()
 

@@ -68,7 +68,7 @@ def unwatch(session: Any) -> None:
 
 
 def act() -> None:
-    """Acts on what has ended until now."""
+    """Handles the objects that have ended so far."""
     with contextlib.suppress(Empty):
         while True:
             owner = _queue.get_nowait()

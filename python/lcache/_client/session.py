@@ -93,7 +93,7 @@ class Session:
         self._held = 0  # bytes that they pin
         self._unsent: dict[int, None] = {}  # leases to release, when there is a connection
         self._cancels: dict[int, None] = {}  # requests of the connection to cancel
-        self._cancelled = False  # closed, and the server was told that no answer is wanted
+        self._cancelled = False  # closed, and the server was asked to cancel the requests
         self._finished = False  # closed, and the map is unmapped
         sessions.add(self)
 

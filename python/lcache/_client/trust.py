@@ -28,7 +28,7 @@ def is_mine(uid: int) -> bool:
 
 
 def is_trusted(found: os.stat_result) -> bool:
-    """Whether only this user and root could have written what was looked at."""
+    """Whether only this user and root could have written the checked files."""
     return is_mine(found.st_uid) and not found.st_mode & _WRITABLE
 
 

@@ -174,7 +174,7 @@ class Dataset(torch.utils.data.Dataset[T], Leaf, Generic[T]):
             if function is not None or not hasattr(type(self), name):  # otherwise it is a subclass's method
                 setattr(self, name, function)
         self.decode_seconds = 0.0  # in this process
-        self._reported = 0.0  # decode_seconds that the server was told of
+        self._reported = 0.0  # decode_seconds that were reported to the server
         self.lcache_id = secrets.token_hex(4)
         self.opener = process_run()
         self._borrowed: BorrowedJob | None = None

@@ -20,7 +20,7 @@ class Fetched:
         self._items: dict[int, list[Any]] = {}
         for index, item in items:
             self._items.setdefault(index, []).append(item)
-        self._used: set[int] = set()  # of those that are here
+        self._used: set[int] = set()  # of the fetched ones
         self._asked: set[int] = set()
         self._names: dict[Any, int] | None = None
 

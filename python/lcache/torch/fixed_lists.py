@@ -1,4 +1,4 @@
-"""Lists and dicts of a dataset that refuse edits: lcache delivers what the source has, so an edit would be ignored."""
+"""Lists and dicts of a dataset that refuse edits: lcache delivers the source's samples, so an edit would be ignored."""
 
 from __future__ import annotations
 

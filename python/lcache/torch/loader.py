@@ -115,7 +115,7 @@ class _Loop:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Within it the training loop gets its batches from elsewhere: the report leaves this time out, and what is read here."""
+        """Within it the training loop gets its batches from elsewhere: the report does not count this time or these reads."""
         self._paused = time.perf_counter()
         try:
             yield
@@ -142,7 +142,7 @@ class _Loop:
                 self._report.end(asked)
             raise
         finally:
-            tagged_batch.forget_iterated()  # what the program asks the dataset for by itself is not the loader's
+            tagged_batch.forget_iterated()  # the program's own requests to the dataset are not the loader's
         self.progress.count += 1
         if self._paused is None:
             self._report.note_batch(asked, time.perf_counter())

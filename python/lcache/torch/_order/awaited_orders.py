@@ -24,7 +24,7 @@ class AwaitedOrders:
         self._has_length: bool | None = None  # None: the child did not say yet
         self._current = -1  # the epoch that the child began with
         self._received = False  # its order was received
-        self._later: dict[int, Batches] = {}  # what was predicted for epochs that had not begun
+        self._later: dict[int, Batches] = {}  # predictions for epochs that had not begun
 
     @property
     def is_pending(self) -> bool:

@@ -19,7 +19,7 @@ class Comparison:
         self._drawn: list[tuple[int, Any]] | None = [] if awaited and predicted is None else None  # while nothing is predicted yet
 
     def predict(self, predicted: Batches) -> str | None:
-        """Sets what was predicted, and compares what was drawn before."""
+        """Sets the prediction, and compares it with the batches drawn so far."""
         drawn, self._drawn = self._drawn or [], None
         self.predicted, self.exact, self.total = predicted, True, len(predicted)
         return next((where for where in (self.add(number, batch) for number, batch in drawn) if where is not None), None)

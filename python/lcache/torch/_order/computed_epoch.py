@@ -46,7 +46,7 @@ class ComputedEpoch:
         return self._order
 
     def draw(self) -> ComputedEpoch:
-        """Draws the order, without the numbers that are drawn behind its end and not used. Raises an error for indices that are no u32."""
+        """Draws the order, without the unused numbers that are drawn after its end. Raises an error for indices that are not u32."""
         if self._order is None:
             steps = list(self._steps)
             while steps and not steps[-1].length:

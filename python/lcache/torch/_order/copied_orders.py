@@ -1,4 +1,4 @@
-"""The orders of a batch sampler that is not computed, of this epoch and the next ones: what a copy of it yields, here or in a forked child."""
+"""The orders of a batch sampler that is not computed, for this epoch and the next ones: the output of a copy, here or in a forked child."""
 
 from __future__ import annotations
 

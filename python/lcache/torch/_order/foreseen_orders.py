@@ -188,7 +188,7 @@ class ForeseenOrders:
         return orders
 
     def _note(self, order: CopiedOrder) -> None:
-        """Notes what an order tells beside the batches."""
+        """Notes the information in an order that is not its batches."""
         if order.start is not None:
             self._states.note_start(order.number + 1, order.start)
         if order.number == self._numbers.current:

@@ -200,7 +200,7 @@ def _run(function: Callable[[], Iterator[Any]], states: RandomStates, memory: in
 
 
 def _cut_off(memory: int, wakes: int, fail: Callable[[str], NoReturn]) -> None:
-    """Takes away from the child what it could have an effect with, and limits its time."""
+    """Removes the child's means to affect other processes, and limits its time."""
     gc.disable()  # finalizers of objects that the child did not make are its parent's
     for number in signal.valid_signals():
         if number == signal.SIGALRM or callable(signal.getsignal(number)):

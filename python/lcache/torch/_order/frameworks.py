@@ -67,7 +67,7 @@ def _is_accelerates(value: Any, name: str) -> bool:
 
 
 def shard_signature(shard: Any) -> tuple[Any, ...]:
-    """What the batches of a shard depend on, beside the batch sampler's."""
+    """Inputs of a shard's batches, in addition to the batch sampler's."""
     return shard.num_processes, shard.process_index, shard.split_batches, shard.even_batches, shard.batch_size, shard.drop_last
 
 

@@ -30,7 +30,7 @@ class GeneratorStates:
         self.persistent = False  # the loader draws one base seed in all, not one in each epoch
         self._gives_base_seed: list[bool] = []  # for each generator, whether the loader draws its base seed from it
         self._starts: dict[int, list[Any]] = {}  # by epoch, the states when its first batch is drawn
-        self._left: list[Any] | None = None  # the states that the last epoch left; before any epoch, those that were found
+        self._left: list[Any] | None = None  # the states after the last epoch; before any epoch, the initial ones
         self._iterators = 0  # made since the last epoch began
         self._loaded = False  # the current epoch was restored in its middle, so that no state follows from an epoch's beginning
         self.repeated = False  # an epoch began without the base seed that the loader draws before each
@@ -157,7 +157,7 @@ class GeneratorStates:
         known = self._gives_base_seed
         found_new = len(known) != len(drawn) or any(d and not k for d, k in zip(drawn, known))
         self._gives_base_seed = [d or k for d, k in itertools.zip_longest(drawn, known[: len(drawn)], fillvalue=False)]
-        if draws is not None and max(draws) > 1:  # some iterators drew a base seed and no batch: they are no epochs
+        if draws is not None and max(draws) > 1:  # some iterators drew a base seed and no batch: they are not epochs
             assert self._left is not None
             generators.restore(self._left)
             self._draw_base_seeds(generators)

@@ -75,7 +75,7 @@ class KnownSampler(NamedTuple):
         return (torch.Generator() if generator is None else generator).manual_seed(self.sampler.initial_seed + epoch)
 
     def signature(self, epoch: int) -> tuple[Any, ...]:
-        """What an epoch's order depends on, beside the generator's state. The program can change a sampler's attributes at any time."""
+        """The inputs of an epoch's order, in addition to the generator's state. The program can change a sampler's attributes at any time."""
         s, own = self.sampler, (id(self.sampler), self.batch_size, self.drop_last, None if self.shard is None else frameworks.shard_signature(self.shard))
         if isinstance(s, SequentialSampler):
             return *own, len(s.data_source)
@@ -90,14 +90,14 @@ class KnownSampler(NamedTuple):
     def steps(self, epoch: int) -> list[Step]:
         """The steps of an epoch, which may be run in any thread. Only a DistributedSampler's depend on the epoch's number."""
         steps = _STEPS[type(self.sampler)](self.sampler, epoch)
-        return [step for step in steps if step.length] if self.draws_seed else steps  # nobody sees what a seed's own generator is left in
+        return [step for step in steps if step.length] if self.draws_seed else steps  # the final state of a seed's own generator is never used
 
     def global_steps(self, epoch: int) -> list[Step]:
         """The steps of an epoch of all ranks together, without padding."""
         return _all_ranks(self.sampler, epoch) if isinstance(self.sampler, DistributedSampler) else self.steps(epoch)
 
     def indices(self, drawn: array[int]) -> array[int]:
-        """The dataset indices that the sampler yields for drawn numbers. Raises an error if they are no u32."""
+        """The dataset indices that the sampler yields for drawn numbers. Raises an error if they are not u32."""
         if not isinstance(self.sampler, SubsetRandomSampler):
             return drawn
         if not len(drawn):
@@ -203,7 +203,7 @@ def concatenated(blocks: Iterable[array[int]]) -> array[int]:
     return kept[0] if len(kept) == 1 else sum(kept, array("I"))
 
 
-# Steps, by sampler. A step keeps what it needs of its sampler, and not the sampler: the program may drop that meanwhile.
+# Steps, by sampler. A step keeps the data that it needs and not the sampler, because the program may drop the sampler.
 
 
 def _sequential(sampler: Any, _: int) -> list[Step]:

@@ -51,7 +51,7 @@ class OrderAhead:
         self._numbers = EpochNumbers(self._subject)
         self.skipped = 0  # batches of the current epoch that were done before a resume
         self.before = 0  # samples of its global order that were done in another world before a resume
-        self._comparison: Comparison | None = None  # of the current epoch with what was predicted
+        self._comparison: Comparison | None = None  # of the current epoch with the prediction
         self.in_loop = False  # iterators made now are a training loop's, which calls go_on()
         self._bound: tuple[Any, Any] | None = None  # the arguments of bind()
         self._resume: Position | None = None
@@ -422,7 +422,7 @@ class OrderAhead:
         batches, self.before = at.remaining(order, world, rank, size, (drops_round, drops_batch))
         served = served_sampler(self.subject)
         if served is not None:
-            served.set_epoch(number + 1)  # nobody iterates over it in this epoch
+            served.set_epoch(number + 1)  # the program does not iterate over it in this epoch
         return batches, 0
 
     def _note_difference(self, epoch: int, where: str | None) -> None:

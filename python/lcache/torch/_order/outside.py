@@ -79,7 +79,7 @@ def _open_file(file: io.IOBase) -> str | None:
 
 
 def _reached(value: Any) -> Iterable[Any]:
-    """What an object holds, or what a function uses."""
+    """The objects that an object holds, or that a function uses."""
     if isinstance(value, _CONTAINERS):
         return list(itertools.islice(value, _ITEMS))
     if isinstance(value, dict):

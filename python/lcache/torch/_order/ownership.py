@@ -37,7 +37,7 @@ class Ownership:
 
     def __init__(self) -> None:
         self.held = False
-        self.ended = threading.Event()  # this loader is not the owner any more, or is gone: what it had begun to push is not wanted
+        self.ended = threading.Event()  # this loader is no longer the owner, or is gone: a push that it began is obsolete
         when_gone(self, self.ended.set)
         self.settled = False  # the training loop has asked for a second batch; until then any other loader takes over
         self._jobs: Sequence[Job] = ()

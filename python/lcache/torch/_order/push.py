@@ -76,7 +76,7 @@ class Pusher:
                     return
 
     def await_no_more(self) -> None:
-        """Notes that nothing will be added to this epoch's orders any more."""
+        """Notes that this epoch's orders are complete."""
         self._is_awaited = False
         self._push_waiting()
 

@@ -111,7 +111,7 @@ _SEED = "An order that follows from a seed and the epoch's number (set_epoch) is
 
 
 def _require_inside(sampler: Any) -> None:
-    """ChildError if a sampler reaches what a child must not use."""
+    """ChildError if a sampler uses something that a child must not use."""
     found = reached_outside(sampler)
     if found is not None:
         raise ChildError(f"it reaches {found}, which no second process may use", final=True)

@@ -185,7 +185,7 @@ class _Accessors(NamedTuple):
 
 
 def _accessors(value: Any) -> _Accessors | None:
-    """None if value is no generator."""
+    """None if value is not a generator."""
     if isinstance(value, torch.Generator):
         return _Accessors(torch.Generator.get_state, torch.Generator.set_state)
     if isinstance(value, random.Random):

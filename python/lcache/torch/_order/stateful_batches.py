@@ -23,7 +23,7 @@ class Begun(NamedTuple):
 
     inner: Any  # the batch sampler's own iterator, which has the state
     batches: Iterator[Any]
-    added: Callable[[], dict[str, Any] | None]  # what the order follows from beside the inner state
+    added: Callable[[], dict[str, Any] | None]  # inputs of the order in addition to the inner state
 
 
 class StatefulBatches:
