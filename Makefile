@@ -3,7 +3,7 @@
 # make test    installs what the tests need and passes all of them, Go and Python
 # make test-faults   the long tests of the promises: fuzzing, kills, power cuts, every environment; hours. See docs/testing.md
 # make bench   Go benchmarks
-# make docs    docs/reference.md, from the commands
+# make docs    docs/reference.md, from the commands; docs/errors.md, from the table of codes
 # make importance-study   what importance does to hit ratios and accuracy: the numbers of docs/importance.md; minutes
 # make lint    gofmt, go vet, staticcheck; ruff and mypy over the Python client
 #
@@ -139,6 +139,7 @@ bench:
 
 docs:
 	$(GO) test ./cmd/lcache -run '^TestReference$$' -count=1 -update
+	$(GO) test ./internal/errcode -run '^TestErrorsPage$$' -count=1 -update
 
 # Go and Python side by side: each takes one CPU much of the time.
 lint:

@@ -91,11 +91,11 @@ var mayImport = map[string][]string{
 	"cmd/lcache/internal/launch":  {"internal/serve/status", "cmd/lcache/internal/attach", "internal/store/ingest", "engine", "server", "cmd/lcache/internal/metrics", "internal/verdict", "internal/store/cache", "internal/store/cachedir", "logfile", "internal/serve/schedule", "internal/plan", "source"},
 	"cmd/lcache/internal/bench":   {"cmd/lcache/internal/launch", "engine", "server", "internal/verdict", "cmd/lcache/internal/doctor"},
 	"cmd/lcache/internal/demo":    {"internal/serve/status", "cmd/lcache/internal/launch", "cmd/lcache/internal/attach", "internal/store/ingest", "cmd/lcache/internal/doctor", "internal/store/cache", "internal/serve/schedule"},
-	"cmd/lcache":                  {"internal/serve/status", "cmd/lcache/internal/launch", "cmd/lcache/internal/devices", "cmd/lcache/internal/attach", "cmd/lcache/internal/bench", "cmd/lcache/internal/demo", "cmd/lcache/internal/doctor", "internal/store/ingest", "engine", "server", "cmd/lcache/internal/metrics", "internal/verdict", "internal/store/cache", "internal/store/cachedir", "internal/serve/schedule", "internal/plan", "cmd/lcache/internal/planner", "cmd/lcache/internal/hitratio", "cmd/lcache/internal/chart", "cmd/lcache/internal/scenario", "cmd/lcache/internal/simulate", "shuffle", "source", "sample"},
+	"cmd/lcache":                  {"internal/serve/status", "cmd/lcache/internal/launch", "cmd/lcache/internal/devices", "cmd/lcache/internal/attach", "cmd/lcache/internal/bench", "cmd/lcache/internal/demo", "cmd/lcache/internal/doctor", "internal/store/ingest", "engine", "server", "cmd/lcache/internal/metrics", "internal/verdict", "internal/store/cache", "internal/store/cachedir", "internal/serve/schedule", "internal/plan", "cmd/lcache/internal/planner", "cmd/lcache/internal/hitratio", "cmd/lcache/internal/chart", "cmd/lcache/internal/scenario", "cmd/lcache/internal/simulate", "shuffle", "source", "sample", "iouring"},
 }
 
 // everywhere are leaves that any package may import: they stand in for something that the language lacks.
-var everywhere = []string{"internal/disk/offheap", "internal/host", "internal/figures", "internal/usage", "internal/disk/durable", "internal/trust", "internal/surrogate"}
+var everywhere = []string{"internal/disk/offheap", "internal/host", "internal/figures", "internal/usage", "internal/disk/durable", "internal/trust", "internal/surrogate", "internal/errcode"}
 
 // drawers are names that say nothing about what is inside.
 var drawers = []string{"util", "utils", "common", "types", "helper", "helpers", "config", "misc", "base"}

@@ -2,6 +2,7 @@ package chunker
 
 import (
 	"fmt"
+	"lcache/internal/errcode"
 	"math"
 
 	"github.com/dustin/go-humanize"
@@ -97,7 +98,7 @@ func Size(f Facts) (Sizing, error) {
 			return z, nil
 		}
 		if f.Block != 0 || w/2 < minBlock {
-			return z, fmt.Errorf("memory of %s is too small for this dataset: %s are needed (segments of %s, %d of them); give --memory %s or more",
+			return z, errcode.Errorf(errcode.Memory, "memory of %s is too small for this dataset: %s are needed (segments of %s, %d of them); give --memory %s or more",
 				humanize.IBytes(limit), humanize.IBytes(z.Memory), humanize.IBytes(z.Segment), z.Segments, roundUp(z.Memory))
 		}
 		w /= 2

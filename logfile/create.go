@@ -8,19 +8,23 @@ import (
 	"path/filepath"
 
 	"lcache/internal/disk/durable"
+	"lcache/internal/errcode"
 	"lcache/internal/trust"
 
 	"golang.org/x/sys/unix"
 )
 
 // ErrExists is the class of errors about a directory that belongs to a cache already.
-var ErrExists = errors.New("there is a cache already")
+var ErrExists = errcode.New(errcode.CacheExists, "there is a cache already")
 
 // NoSpaceError reports that a directory has too little room for its part of the arena.
 type NoSpaceError struct {
 	Dir        string
 	Need, Have int64 // bytes; Have is the space available to an unprivileged process
 }
+
+// Code returns the code of the error.
+func (*NoSpaceError) Code() errcode.Code { return errcode.NoSpace }
 
 func (e *NoSpaceError) Error() string {
 	return fmt.Sprintf("arena in %s needs %d bytes, %d are available: free some space or give a smaller budget", e.Dir, e.Need, e.Have)

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"lcache/internal/errcode"
 	"math"
 
 	"github.com/zeebo/xxh3"
@@ -39,10 +40,10 @@ const (
 )
 
 // ErrVersion is the class of errors about files whose version this program does not know.
-var ErrVersion = errors.New("unknown format version")
+var ErrVersion = errcode.New(errcode.Version, "unknown format version")
 
 // ErrDamaged is the class of errors about a cache that can't be opened. Making it again costs only time.
-var ErrDamaged = errors.New("make the cache again by ingest")
+var ErrDamaged = errcode.New(errcode.CacheDamaged, "make the cache again by ingest")
 
 // Format is the part of a cache's geometry that is fixed at its creation.
 type Format struct {

@@ -3,6 +3,7 @@ package logfile
 import (
 	"context"
 	"fmt"
+	"lcache/internal/errcode"
 )
 
 // HungError names an operation that a file or device of the cache did not finish in time. The operation may still finish. Until the
@@ -11,6 +12,9 @@ type HungError struct {
 	What string // "fdatasync of /cache/journal-0"
 	Err  error  // why the wait ended
 }
+
+// Code returns the code of the error.
+func (*HungError) Code() errcode.Code { return errcode.Hung }
 
 func (e *HungError) Error() string {
 	return fmt.Sprintf("%s does not end (%v): what was written since the last sync may be lost, and is read from the source again then; look at the disk (dmesg)", e.What, e.Err)

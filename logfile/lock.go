@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"lcache/internal/errcode"
 	"lcache/internal/trust"
 )
 
@@ -28,6 +29,9 @@ type BusyError struct {
 	Pid  int       // 0 if the holder has not written it yet
 	Ends time.Time // when the holder exits if no client connects; zero: never
 }
+
+// Code returns the code of the error.
+func (*BusyError) Code() errcode.Code { return errcode.InUse }
 
 func (e *BusyError) Error() string {
 	left := ""

@@ -13,6 +13,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"lcache/internal/errcode"
 	"math"
 
 	"github.com/zeebo/xxh3"
@@ -33,9 +34,9 @@ const (
 
 var (
 	// ErrCorrupt means that a file's bytes differ from the written ones. The file can be made again: a manifest by listing the source, checksums by reading it.
-	ErrCorrupt = errors.New("corrupt")
+	ErrCorrupt = errcode.New(errcode.CacheDamaged, "corrupt")
 	// ErrVersion means that another version of lcache wrote a file, in a format that this one does not know.
-	ErrVersion = errors.New("unknown format version")
+	ErrVersion = errcode.New(errcode.Version, "unknown format version")
 	// ErrOtherManifest means that checksums or compressed lengths belong to a manifest with another fingerprint.
 	ErrOtherManifest = errors.New("checksums or lengths of another manifest")
 	// ErrEntry means that a manifest can't hold an entry: the name is missing, too long or not unique, or the parts do not add up to the sample.

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"lcache/internal/errcode"
 	"lcache/sample"
 )
 
@@ -35,26 +36,26 @@ func openDir(path string, opts Options) (Source, error) {
 	fi, err := os.Stat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, fmt.Errorf("open source %s: %w: %s", clip(path), cause(err), cmp.Or(meantShards(path), "check its path"))
+		return nil, errcode.Errorf(errcode.SourceInvalid, "open source %s: %w: %s", clip(path), cause(err), cmp.Or(meantShards(path), "check its path"))
 	case err != nil:
-		return nil, fmt.Errorf("open source %s: %w", clip(path), advise(err))
+		return nil, errcode.Errorf(errcode.SourceInvalid, "open source %s: %w", clip(path), advise(err))
 	case fi.Mode().IsRegular():
-		return nil, fmt.Errorf("open source %s: it is a file: %s", clip(path), cmp.Or(meantShards(path), noRecords))
+		return nil, errcode.Errorf(errcode.SourceInvalid, "open source %s: it is a file: %s", clip(path), cmp.Or(meantShards(path), noRecords))
 	case !fi.IsDir():
-		return nil, fmt.Errorf("open source %s: it is not a directory: give the folder that holds the samples", clip(path))
+		return nil, errcode.Errorf(errcode.SourceInvalid, "open source %s: it is not a directory: give the folder that holds the samples", clip(path))
 	}
 	root, err := os.OpenRoot(path)
 	if err != nil {
-		return nil, fmt.Errorf("open source %s: %w", clip(path), advise(err))
+		return nil, errcode.Errorf(errcode.SourceInvalid, "open source %s: %w", clip(path), advise(err))
 	}
 	top, err := root.Open(".")
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("open source %s: %w", clip(path), advise(err)), root.Close())
+		return nil, errors.Join(errcode.Errorf(errcode.SourceInvalid, "open source %s: %w", clip(path), advise(err)), root.Close())
 	}
 	d := &dir{path: path, root: root, top: top, opts: opts, openat2: unix.Openat2}
 	st, err := openFile{fd: int(top.Fd())}.stat() // of the open file: the name may lead elsewhere by now
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("open source %s: %w", clip(path), err), d.Close())
+		return nil, errors.Join(errcode.Errorf(errcode.SourceInvalid, "open source %s: %w", clip(path), err), d.Close())
 	}
 	d.dev, d.id = uint64(st.Dev), identityOf(uint64(st.Dev), st.Ino)
 	d.numbers = numbersFiles(func(fs *unix.Statfs_t) error { return unix.Fstatfs(int(top.Fd()), fs) })

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"lcache/internal/errcode"
 	"lcache/sample"
 )
 
@@ -30,7 +31,7 @@ func (d *dir) relist(ctx context.Context, b *Before, progress func(samples int))
 	before := newEarlier(b)
 	classes, folders, leftOut, err := d.list(ctx, before, progress)
 	if err != nil {
-		return nil, fmt.Errorf("list source %s: %w", clip(d.path), err)
+		return nil, errcode.Errorf(errcode.SourceInvalid, "list source %s: %w", clip(d.path), err)
 	}
 	// The order is that of (class, folder's path); a folder's own files are sorted already.
 	slices.SortFunc(folders, func(a, b folder) int {
@@ -43,7 +44,7 @@ func (d *dir) relist(ctx context.Context, b *Before, progress func(samples int))
 	if before != nil && d.opts.Labels == "" && !b.Labelled {
 		same, err := before.same(folders)
 		if err != nil {
-			return nil, fmt.Errorf("list source %s again: %w", clip(d.path), err)
+			return nil, errcode.Errorf(errcode.SourceInvalid, "list source %s again: %w", clip(d.path), err)
 		}
 		if same {
 			return &Listing{Folders: b.Folders, Outside: countOutside(b.Folders), LeftOut: leftOut, Removed: removed, Same: true}, nil
@@ -51,17 +52,17 @@ func (d *dir) relist(ctx context.Context, b *Before, progress func(samples int))
 	}
 	if before != nil {
 		if err := before.complete(folders); err != nil {
-			return nil, fmt.Errorf("list source %s again: %w", clip(d.path), err)
+			return nil, errcode.Errorf(errcode.SourceInvalid, "list source %s again: %w", clip(d.path), err)
 		}
 	}
 	l := &Listing{Classes: classes, LeftOut: leftOut, Removed: removed}
 	if l.Entries, l.Folders, err = d.join(classes, folders); err != nil {
-		return nil, fmt.Errorf("list source %s: %w", clip(d.path), err)
+		return nil, errcode.Errorf(errcode.SourceInvalid, "list source %s: %w", clip(d.path), err)
 	}
 	l.Outside = countOutside(l.Folders)
 	if d.opts.Labels != "" {
 		if l.Classes, err = applyLabels(d.opts.Labels, l.Entries); err != nil {
-			return nil, fmt.Errorf("list source %s: %w", clip(d.path), err)
+			return nil, errcode.Errorf(errcode.SourceInvalid, "list source %s: %w", clip(d.path), err)
 		}
 	}
 	return l, nil

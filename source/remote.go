@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"lcache/internal/errcode"
 	"lcache/internal/usage"
 	"lcache/sample"
 	"lcache/source/internal/object"
@@ -137,7 +138,7 @@ type remote struct {
 func openS3(src string, opts Options) (Source, error) {
 	bucket, prefix, err := s3.Split(src)
 	if err != nil {
-		return nil, fmt.Errorf("open source %s: %w", clip(withoutSecrets(src)), err)
+		return nil, errcode.Errorf(errcode.SourceInvalid, "open source %s: %w", clip(withoutSecrets(src)), err)
 	}
 	src = Canonical(src)
 	if opts.Remote, err = opts.Remote.Completed(src); err != nil {
@@ -145,7 +146,7 @@ func openS3(src string, opts Options) (Source, error) {
 	}
 	store, err := s3.Open(context.Background(), bucket, opts.S3)
 	if err != nil {
-		return nil, fmt.Errorf("open source %s: %w", clip(src), err)
+		return nil, errcode.Errorf(errcode.SourceInvalid, "open source %s: %w", clip(src), err)
 	}
 	r := newRemote(src, prefix, opts, store)
 	r.list = func(ctx context.Context, progress func(int)) (*Listing, error) {
@@ -164,11 +165,11 @@ func openS3(src string, opts Options) (Source, error) {
 
 func openWeb(src string, opts Options) (Source, error) {
 	if meant := meantShards(withoutSecrets(src)); meant != "" {
-		return nil, fmt.Errorf("open source %s: it is no list: %s", clip(withoutSecrets(src)), meant)
+		return nil, errcode.Errorf(errcode.SourceInvalid, "open source %s: it is no list: %s", clip(withoutSecrets(src)), meant)
 	}
 	store, err := web.Open(src, opts.OtherHosts)
 	if err != nil {
-		return nil, fmt.Errorf("open source %s: %w", clip(withoutSecrets(src)), err)
+		return nil, errcode.Errorf(errcode.SourceInvalid, "open source %s: %w", clip(withoutSecrets(src)), err)
 	}
 	r := newRemote(src, "", opts, store)
 	r.list = func(ctx context.Context, progress func(int)) (*Listing, error) {
@@ -228,7 +229,7 @@ func (r *remote) listing(ctx context.Context, progress func(samples int)) (*List
 		progress = func(int) {}
 	}
 	if err := ctx.Err(); err != nil {
-		return nil, fmt.Errorf("list source %s: %w", clip(r.src), err)
+		return nil, errcode.Errorf(errcode.SourceInvalid, "list source %s: %w", clip(r.src), err)
 	}
 	l, err := r.list(ctx, progress)
 	if err == nil && r.opts.Labels != "" {
@@ -237,7 +238,7 @@ func (r *remote) listing(ctx context.Context, progress func(samples int)) (*List
 		l.Classes, err = applyLabels(r.opts.Labels, entries)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("list source %s: %w", clip(r.src), err)
+		return nil, errcode.Errorf(errcode.SourceInvalid, "list source %s: %w", clip(r.src), err)
 	}
 	progress(l.listed.Len())
 	r.reader.Expect(median(l.listed))

@@ -16,6 +16,7 @@ import (
 	"strings"
 	"time"
 
+	"lcache/internal/errcode"
 	"lcache/sample"
 	"lcache/source/internal/object"
 )
@@ -76,11 +77,11 @@ const DefaultJobs = 8
 
 var (
 	// ErrChanged means that a sample differs from the listed one.
-	ErrChanged = errors.New("changed since ingest: run ingest again")
+	ErrChanged = errcode.New(errcode.SourceChanged, "changed since ingest: run ingest again")
 	// ErrGone means that a listed sample no longer exists.
-	ErrGone = errors.New("gone from the source: put it back, or run ingest again")
+	ErrGone = errcode.New(errcode.SourceGone, "gone from the source: put it back, or run ingest again")
 	// ErrEmpty says that a source holds no sample.
-	ErrEmpty = errors.New("no samples")
+	ErrEmpty = errcode.New(errcode.SourceEmpty, "no samples")
 )
 
 // SampleError is an error of one sample, with advice. Use errors.Is with [ErrChanged], [ErrGone] or an errno for the cause.
@@ -103,28 +104,28 @@ func Open(src string, opts Options) (Source, error) {
 	scheme, _, found := strings.Cut(src, "://")
 	isTar := strings.HasPrefix(src, TarScheme)
 	if found && !isTar && !IsRemote(src) && !strings.ContainsAny(scheme, "/.") {
-		return nil, fmt.Errorf("open source %s: scheme %s:// is unknown: give a directory, tar:PATTERN, s3://BUCKET/PREFIX/ or https://HOST/PATH/LIST", clip(withoutSecrets(src)), scheme)
+		return nil, errcode.Errorf(errcode.SourceInvalid, "open source %s: scheme %s:// is unknown: give a directory, tar:PATTERN, s3://BUCKET/PREFIX/ or https://HOST/PATH/LIST", clip(withoutSecrets(src)), scheme)
 	}
 	if src == "" {
 		return nil, errors.New("open source: its name is empty: give a directory")
 	}
 	exts, err := cleanExts(opts.Exts)
 	if err != nil {
-		return nil, fmt.Errorf("open source %s: %w", clip(src), err)
+		return nil, errcode.Errorf(errcode.SourceInvalid, "open source %s: %w", clip(src), err)
 	}
 	opts.Exts = exts
 	if opts.Group != "" && opts.Group != GroupStem {
-		return nil, fmt.Errorf("open source %s: files can't be grouped by %q: only by %s", clip(src), opts.Group, GroupStem)
+		return nil, errcode.Errorf(errcode.SourceInvalid, "open source %s: files can't be grouped by %q: only by %s", clip(src), opts.Group, GroupStem)
 	}
 	if opts.Jobs <= 0 {
 		opts.Jobs = DefaultJobs
 	}
 	opts.Part = strings.TrimPrefix(lowerASCII(opts.Part), ".")
 	if opts.Stream && !isTar {
-		return nil, fmt.Errorf("open source %s: only tar shards can be packed: leave out --stream", clip(src))
+		return nil, errcode.Errorf(errcode.SourceInvalid, "open source %s: only tar shards can be packed: leave out --stream", clip(src))
 	}
 	if opts.Part != "" && !isTar {
-		return nil, fmt.Errorf("open source %s: only samples in tar shards have a part to choose: leave out --part", clip(src))
+		return nil, errcode.Errorf(errcode.SourceInvalid, "open source %s: only samples in tar shards have a part to choose: leave out --part", clip(src))
 	}
 	switch {
 	case isTar:

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 
+	"lcache/internal/errcode"
 	"lcache/sample"
 	"lcache/source/internal/object"
 	"lcache/source/internal/tarshard"
@@ -85,10 +86,10 @@ func TarFolder(src string) (folder, rest string) {
 func openTar(src string, opts Options) (Source, error) {
 	pattern := strings.TrimPrefix(src, TarScheme)
 	if scheme, _, found := strings.Cut(pattern, "://"); found && !IsRemote(src) && !strings.ContainsAny(scheme, "/.") {
-		return nil, fmt.Errorf("open source %s: scheme %s:// is unknown: give a pattern of files, or one that begins with s3:// or https://", clip(withoutSecrets(src)), scheme)
+		return nil, errcode.Errorf(errcode.SourceInvalid, "open source %s: scheme %s:// is unknown: give a pattern of files, or one that begins with s3:// or https://", clip(withoutSecrets(src)), scheme)
 	}
 	if pattern == "" || strings.HasSuffix(pattern, "/") {
-		return nil, fmt.Errorf("open source %s: it names no shard: give a pattern such as tar:/data/train-{000..146}.tar", clip(withoutSecrets(src)))
+		return nil, errcode.Errorf(errcode.SourceInvalid, "open source %s: it names no shard: give a pattern such as tar:/data/train-{000..146}.tar", clip(withoutSecrets(src)))
 	}
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
@@ -96,7 +97,7 @@ func openTar(src string, opts Options) (Source, error) {
 	if IsRemote(src) {
 		store, rest, err := openShardObjects(pattern, &opts)
 		if err != nil {
-			return nil, fmt.Errorf("open source %s: %w", clip(withoutSecrets(src)), err)
+			return nil, errcode.Errorf(errcode.SourceInvalid, "open source %s: %w", clip(withoutSecrets(src)), err)
 		}
 		return &shards{src: src, pattern: rest, store: store, remote: store.reader, opts: opts, flows: newFlows()}, nil
 	}
@@ -105,7 +106,7 @@ func openTar(src string, opts Options) (Source, error) {
 	folder, s.pattern = TarFolder(src)
 	store, err := openFolder(folder, opts)
 	if err != nil {
-		return nil, fmt.Errorf("open source %s: %w", clip(s.src), err)
+		return nil, errcode.Errorf(errcode.SourceInvalid, "open source %s: %w", clip(s.src), err)
 	}
 	s.store = store
 	return s, nil

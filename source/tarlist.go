@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 
+	"lcache/internal/errcode"
 	"lcache/sample"
 	"lcache/source/internal/tarshard"
 )
@@ -25,7 +26,7 @@ func (s *shards) List(ctx context.Context, progress func(samples int)) ([]string
 func (s *shards) list(ctx context.Context, progress func(int)) (l *Listing, err error) {
 	names, err := s.store.names(s.pattern)
 	if err != nil {
-		return nil, fmt.Errorf("list source %s: %w", clip(s.src), err)
+		return nil, errcode.Errorf(errcode.SourceInvalid, "list source %s: %w", clip(s.src), err)
 	}
 	err = s.store.survey(ctx, names)
 	var all []*members
@@ -36,7 +37,7 @@ func (s *shards) list(ctx context.Context, progress func(int)) (l *Listing, err 
 		l, err = s.join(names, all)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("list source %s: %w", clip(s.src), err)
+		return nil, errcode.Errorf(errcode.SourceInvalid, "list source %s: %w", clip(s.src), err)
 	}
 	return l, nil
 }
@@ -53,7 +54,7 @@ func SameShards(ctx context.Context, src Source, before []sample.Shard) (outside
 		return nil, false, nil // the listing reports the error
 	}
 	if err := s.store.survey(ctx, names); err != nil {
-		return nil, false, fmt.Errorf("list source %s: %w", clip(s.src), err)
+		return nil, false, errcode.Errorf(errcode.SourceInvalid, "list source %s: %w", clip(s.src), err)
 	}
 	for i, name := range names {
 		if name != before[i].Name {

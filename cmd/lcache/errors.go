@@ -14,8 +14,10 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"lcache/internal/errcode"
 	"lcache/internal/surrogate"
 	"lcache/internal/usage"
+	"lcache/iouring"
 	"lcache/shuffle"
 )
 
@@ -53,7 +55,8 @@ func usagef(format string, args ...any) error { return &usageError{fmt.Errorf(fo
 // corruptError marks the error that stored bytes differ from those of the dataset.
 type corruptError struct{ err error }
 
-func (e *corruptError) Error() string { return e.err.Error() }
+func (e *corruptError) Error() string      { return e.err.Error() }
+func (e *corruptError) Code() errcode.Code { return errcode.DamageFound }
 
 // exitCode returns the exit code for an error of a command.
 func exitCode(err error) int {
@@ -94,13 +97,42 @@ func errorKind(err error) string {
 	return ""
 }
 
-// writeErrorKind writes a line of JSON before the error's own line, for a program that reads progress as JSON. An error without a kind has none.
-func writeErrorKind(w io.Writer, err error) {
-	kind := errorKind(err)
-	if kind == "" {
-		return
+// errorCode returns the code of an error with which a command ends (docs/errors.md).
+func errorCode(err error) errcode.Code {
+	if exitCode(err) == exitUsage {
+		return errcode.Usage
 	}
-	line, _ := surrogate.Marshal(map[string]any{"schema": 1, "error": map[string]string{"kind": kind}})
+	code, ok := errcode.Of(err)
+	if ok && code != errcode.SourceInvalid { // the system's own reason is more exact than that
+		return code
+	}
+	noRing := new(iouring.UnavailableError)
+	switch {
+	case errors.As(err, &noRing):
+		return errcode.NoIOUring
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, exec.ErrNotFound):
+		return errcode.NotFound
+	case errors.Is(err, fs.ErrPermission):
+		return errcode.NotPermitted
+	case errors.Is(err, syscall.ENOTDIR):
+		return errcode.NotADirectory
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		return errcode.NoSpace
+	case errors.Is(err, syscall.EROFS):
+		return errcode.ReadOnly
+	case ok:
+		return code
+	}
+	return errcode.Failed
+}
+
+// writeErrorAsJSON writes a line of JSON before the error's own line, for a program that reads progress as JSON. It has a kind if programs tell that apart.
+func writeErrorAsJSON(w io.Writer, err error) {
+	fields := map[string]string{"code": string(errorCode(err))}
+	if kind := errorKind(err); kind != "" {
+		fields["kind"] = kind
+	}
+	line, _ := surrogate.Marshal(map[string]any{"schema": 1, "error": fields})
 	fmt.Fprintf(w, "%s\n", line)
 }
 

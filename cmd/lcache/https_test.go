@@ -57,7 +57,7 @@ func TestListOverHTTPS(t *testing.T) {
 		t.Errorf("one has changed: %+v", v)
 	}
 	_, errs, err := s.shell("lcache ingest --source " + srv.URL + "/AWAY --cache away")
-	if want := fmt.Sprintf("lcache ingest: list source %q: %s: it redirects from https to http, which is not followed\n", srv.URL+"/AWAY", strings.TrimPrefix(srv.URL, "https://")); err == nil || errs != want {
+	if want := fmt.Sprintf("lcache ingest: list source %q: %s: it redirects from https to http, which is not followed [LC031]\n", srv.URL+"/AWAY", strings.TrimPrefix(srv.URL, "https://")); err == nil || errs != want {
 		t.Errorf("%v: %swant %s", err, errs, want)
 	}
 }

@@ -164,7 +164,7 @@ func TestMetricsAddressInUse(t *testing.T) {
 	cmd := s.lcache("serve", "--cache", "cache", "--metrics", addr)
 	cmd.Stderr = &stderr
 	err = cmd.Run()
-	want := fmt.Sprintf("lcache serve: listen for metrics: listen tcp %s: bind: address already in use by process %d: choose another --metrics\n", addr, os.Getpid())
+	want := fmt.Sprintf("lcache serve: listen for metrics: listen tcp %s: bind: address already in use by process %d: choose another --metrics [LC033]\n", addr, os.Getpid())
 	if cmd.ProcessState.ExitCode() != exitError || stderr.String() != want {
 		t.Errorf("%v: %s", err, stderr.String())
 	}

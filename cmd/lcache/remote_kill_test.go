@@ -172,7 +172,7 @@ func TestKilledIngestOfABucket(t *testing.T) {
 			}
 			return begun > 0 && begun >= through-jobs-segments*(block/size+1)
 		})
-		if said := errs.String(); by == syscall.SIGINT && (cmd.ProcessState.ExitCode() != exitError || said != "lcache ingest: interrupted: what is stored stays; run the same command again to go on\n") {
+		if said := errs.String(); by == syscall.SIGINT && (cmd.ProcessState.ExitCode() != exitError || said != "lcache ingest: interrupted: what is stored stays; run the same command again to go on [LC020]\n") {
 			t.Errorf("%v: %s", cmd.ProcessState, said)
 		}
 		var r ingest.Report

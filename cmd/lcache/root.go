@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"lcache/internal/errcode"
 	"lcache/internal/usage"
 )
 
@@ -56,16 +57,16 @@ func run(args []string, stdout, stderr io.Writer) int {
 		err = &usageError{err}
 	}
 	if errors.Is(err, context.Canceled) && ctx.Err() != nil {
-		err = errors.New("interrupted: what is stored stays; run the same command again to go on")
+		err = errcode.New(errcode.Interrupted, "interrupted: what is stored stays; run the same command again to go on")
 	}
 	if ended := new(endedWith); errors.As(err, &ended) && ended.err == nil {
 		return ended.code
 	}
 	if g.progress == "json" {
-		writeErrorKind(stderr, err)
+		writeErrorAsJSON(stderr, err)
 	}
 	text := strings.ReplaceAll(err.Error(), "\n", "; ") // of joined errors; names are quoted
-	fmt.Fprintf(stderr, "%s: %s\n", cmd.CommandPath(), usage.Message(text))
+	fmt.Fprintf(stderr, "%s: %s [%s]\n", cmd.CommandPath(), usage.Message(text), errorCode(err))
 	return exitCode(err)
 }
 

@@ -146,7 +146,7 @@ func TestSeenBesideRun(t *testing.T) {
 	if err != nil || len(found) != 1 {
 		t.Fatalf("caches %v, %v", found, err)
 	}
-	if got := other("rm", found[0]); got != fmt.Sprintf("lcache rm: %s is in use by process %d: stop it first, with lcache stop %d\n", found[0], b.Process.Pid, b.Process.Pid) {
+	if got := withoutCodes(other("rm", found[0])); got != fmt.Sprintf("lcache rm: %s is in use by process %d: stop it first, with lcache stop %d\n", found[0], b.Process.Pid, b.Process.Pid) {
 		t.Errorf("rm: %s", got)
 	}
 	io.WriteString(b.in, "0\n")

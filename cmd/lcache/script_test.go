@@ -227,7 +227,7 @@ func (s *script) compare(where, command string, want []string, exit int, stdout,
 	if exit != code {
 		s.t.Errorf("%s: %s\nended with %d, want %d", where, command, exit, code)
 	}
-	if !matches(stdout, out, s.work) || !matches(stderr, err, s.work) {
+	if stderr = withoutCodes(stderr); !matches(stdout, out, s.work) || !matches(stderr, err, s.work) {
 		s.t.Errorf("%s: %s\nsaid\n%s%swant\n%s%s", where, command, quoted("> ", stdout), quoted("2> ", stderr),
 			quoted("> ", strings.Join(out, "\n")), quoted("2> ", strings.Join(err, "\n")))
 	}

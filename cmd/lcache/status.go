@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -16,6 +15,7 @@ import (
 	"golang.org/x/term"
 
 	"lcache/cmd/lcache/internal/attach"
+	"lcache/internal/errcode"
 	"lcache/internal/surrogate"
 )
 
@@ -240,7 +240,7 @@ func connectAll(socket string, have []*watched) ([]*watched, error) {
 		have = append(have, &watched{Client: c})
 	}
 	if len(have) == 0 {
-		return nil, errors.New("no server of this user runs: start one with lcache serve --cache DIR, or name its --socket")
+		return nil, errcode.New(errcode.NoServer, "no server of this user runs: start one with lcache serve --cache DIR, or name its --socket")
 	}
 	return have, nil
 }

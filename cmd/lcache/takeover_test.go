@@ -21,7 +21,7 @@ func TestTakeOver(t *testing.T) {
 		cmd := other.lcache(words...)
 		cmd.Stderr = &stderr
 		err := cmd.Run()
-		if cmd.ProcessState.ExitCode() != exitError || stderr.String() != "lcache serve: "+want+"\n" {
+		if cmd.ProcessState.ExitCode() != exitError || stderr.String() != "lcache serve: "+want+" [LC021]\n" {
 			t.Errorf("lcache %s: %v: %q, want %q", strings.Join(words, " "), err, stderr.String(), want)
 		}
 	}

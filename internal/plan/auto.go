@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"lcache/internal/errcode"
 	"math"
 )
 
@@ -37,6 +38,9 @@ type MemoryError struct {
 	Needs float64 // bytes, for the layout that needs less
 	Limit float64
 }
+
+// Code returns the code of the error.
+func (*MemoryError) Code() errcode.Code { return errcode.Memory }
 
 func (e *MemoryError) Error() string {
 	return fmt.Sprintf("no layout fits into %.0f MB of memory: the smaller one needs %.0f MB", e.Limit/1e6, math.Ceil(e.Needs/1e6))

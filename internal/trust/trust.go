@@ -20,6 +20,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"lcache/internal/errcode"
 	"lcache/internal/usage"
 )
 
@@ -43,6 +44,9 @@ func (e *Error) Reason() string {
 	}
 	return fmt.Sprintf("%s belongs to %s, not to %s or root", e.Path, userName(e.Owner), userName(os.Geteuid()))
 }
+
+// Code returns the code of the error.
+func (*Error) Code() errcode.Code { return errcode.Untrusted }
 
 func (e *Error) Error() string {
 	if IsMine(e.Owner) {

@@ -78,6 +78,13 @@ def test_exception_of_a_program(written, usage, kind, number, text):
     assert str(error) == text and getattr(error, "errno", None) == number
 
 
+def test_code_of_a_program():
+    """The code at the end of the line is not part of the message. An older program writes none."""
+    error = exception("/d", '{"schema": 1, "error": {"code": "LC021"}}\nlcache serve: /d is in use [LC021]\n')
+    assert (type(error), str(error), error.code) == (lcache.Error, "/d is in use", "LC021")
+    assert exception("/d", "lcache serve: /d is in use [or so]\n").code is None
+
+
 @pytest.mark.parametrize(
     ("error", "builtin"),
     [

@@ -28,6 +28,7 @@ import (
 	"lcache/chunker"
 	"lcache/internal/compress"
 	"lcache/internal/disk/blockio"
+	"lcache/internal/errcode"
 	"lcache/internal/serve/schedule"
 	"lcache/internal/store/cachedir"
 	"lcache/internal/usage"
@@ -119,9 +120,9 @@ func (c *Cache) open(o Options) (err error) {
 				c.Dirs[0], strings.Join(c.Dirs, ","))
 		}
 		if within := cachedir.Within(c.Dirs[0]); within != "" {
-			return fmt.Errorf("%s is not a cache, it holds caches: give one of %s", c.Dirs[0], within)
+			return errcode.Errorf(errcode.NotACache, "%s is not a cache, it holds caches: give one of %s", c.Dirs[0], within)
 		}
-		return fmt.Errorf("%s is not a cache, or its ingest was not finished: run lcache ingest --cache %s --source …", c.Dirs[0], c.Dirs[0])
+		return errcode.Errorf(errcode.NotACache, "%s is not a cache, or its ingest was not finished: run lcache ingest --cache %s --source …", c.Dirs[0], c.Dirs[0])
 	}
 	if err = c.Lock(true); err != nil {
 		return err

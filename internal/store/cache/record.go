@@ -3,7 +3,6 @@ package cache
 import (
 	"bytes"
 	"cmp"
-	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -12,6 +11,7 @@ import (
 	"github.com/zeebo/xxh3"
 
 	"lcache/internal/disk/durable"
+	"lcache/internal/errcode"
 	"lcache/internal/serve/schedule"
 	"lcache/internal/surrogate"
 	"lcache/internal/trust"
@@ -66,7 +66,7 @@ const RecordName = "job.json"
 const mostRecord = 16 << 20
 
 // ErrDamaged is the class of errors about a damaged job.json. Ingest then makes the cache again.
-var ErrDamaged = errors.New("it is damaged: run lcache ingest again")
+var ErrDamaged = errcode.New(errcode.CacheDamaged, "it is damaged: run lcache ingest again")
 
 // jobChecksum begins the last field of job.json: xxh3-64 of the bytes before it. Without a checksum, a flipped digit of a seed would pass
 // unnoticed, and the job would run in another order.

@@ -23,6 +23,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"lcache/internal/errcode"
 	"lcache/internal/surrogate"
 	"lcache/internal/trust"
 )
@@ -67,7 +68,7 @@ type Listing struct {
 }
 
 // ErrNotCache means that a directory is not a cache.
-var ErrNotCache = errors.New("not a cache")
+var ErrNotCache = errcode.New(errcode.NotACache, "not a cache")
 
 // InUse is the error of removing a cache that a process uses.
 type InUse struct {
@@ -75,6 +76,9 @@ type InUse struct {
 	Pid  int        // 0: unknown
 	Ends *time.Time // as in Cache
 }
+
+// Code returns the code of the error.
+func (*InUse) Code() errcode.Code { return errcode.InUse }
 
 func (e *InUse) Error() string {
 	if e.Pid == 0 {

@@ -3,6 +3,7 @@ package cachedir
 import (
 	"fmt"
 	"io/fs"
+	"lcache/internal/errcode"
 	"os"
 	"path/filepath"
 )
@@ -13,6 +14,9 @@ type LinkError struct {
 	Dir    string
 	Target string // where the link leads; "": nowhere
 }
+
+// Code returns the code of the error.
+func (*LinkError) Code() errcode.Code { return errcode.Link }
 
 func (e *LinkError) Error() string {
 	if e.Target == "" {

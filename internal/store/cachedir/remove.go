@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"lcache/internal/errcode"
 	"lcache/internal/trust"
 )
 
@@ -87,7 +88,7 @@ func RemoveAll(dirs []string) (done []Removed, err error) {
 		c, err := look(dir, true)
 		switch {
 		case errors.Is(err, ErrNotCache) && Within(dir) != "":
-			return nil, fmt.Errorf("%s is not a cache, it holds caches: give one of %s; nothing was removed", dir, Within(dir))
+			return nil, errcode.Errorf(errcode.NotACache, "%s is not a cache, it holds caches: give one of %s; nothing was removed", dir, Within(dir))
 		case errors.Is(err, ErrNotCache):
 			return nil, fmt.Errorf("%w; nothing was removed", err)
 		case err != nil:

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"lcache/chunker"
+	"lcache/internal/errcode"
 	"lcache/internal/store/cachedir"
 )
 
@@ -161,9 +162,9 @@ func refuseFileSystem(dir string) error {
 func refuseKind(dir, name string, nature cachedir.Nature) error {
 	switch {
 	case nature == cachedir.Network:
-		return fmt.Errorf("%s is on a network file system (%s): a cache belongs on a local SSD; give another --cache", dir, name)
+		return errcode.Errorf(errcode.UnfitDisk, "%s is on a network file system (%s): a cache belongs on a local SSD; give another --cache", dir, name)
 	case nature == cachedir.RAM && os.Getenv("LCACHE_TMPFS") != "1":
-		return fmt.Errorf("%s is in memory (%s), which the cache would take from training: a cache belongs on a local SSD; give another --cache", dir, name)
+		return errcode.Errorf(errcode.UnfitDisk, "%s is in memory (%s), which the cache would take from training: a cache belongs on a local SSD; give another --cache", dir, name)
 	}
 	return nil
 }

@@ -28,6 +28,7 @@ _ERRNO = {"not_found": errno.ENOENT, "permission": errno.EACCES, "not_a_director
 _COMMAND = re.compile(r"\blcache (?:bench|doctor|ingest|ls|order|rm|run|serve|status|stop|verify)\b[^;]*")  # a command line within a message stays as it is
 _FLAG = re.compile(r"(?<![\w/-])--([a-z][a-z0-9-]*[a-z])(?:[ =]((?:-\d|[^-\s,;:()])[^\s,;:()]*))?")
 _WORD = re.compile(r"\b(and|another|if|in|is|it|of|or|that|they|to|which)\b")
+_CODE = re.compile(r" \[(LC\d{3})\]$")
 _ADVICE = re.compile(r"\b(?:give|add|use) (?:another )?(?:" + "|".join(_VALUES.values()) + r")=")
 
 
@@ -72,6 +73,13 @@ def exception(source: str, written: str, wrong_usage: bool = False) -> Error:
         kind = _kind(line) or kind
     said = [line for line in lines if not line.startswith("{")]
     message = re.sub(r"^lcache [a-z]+: ", "", said[-1]) if said else "the lcache program ended without a message"
+    code = _CODE.search(message)
+    error = _exception(source, message[: code.start()] if code else message, kind)
+    error.code = code[1] if code else None
+    return error
+
+
+def _exception(source: str, message: str, kind: str) -> Error:
     text = in_python(message)
     if printable(source) not in text and source not in text:
         text = f"{source}: {text}"
@@ -86,6 +94,6 @@ def _kind(line: str) -> str:
     """The kind of error that a line of JSON names; "" if it is another line."""
     try:
         fields = json.loads(line)
-        return str(fields["error"]["kind"])
-    except (ValueError, KeyError, TypeError):
+        return str(fields["error"].get("kind", ""))
+    except (ValueError, KeyError, TypeError, AttributeError):
         return ""

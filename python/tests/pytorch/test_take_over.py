@@ -223,7 +223,7 @@ def test_nobody_serves_it(train, root):
     assert late.end() == (
         1,
         f"lcache serve: {cache_of(root)} is in use by process {own}, the server that a training started: "
-        f"put this one in its place with lcache serve --take-over --cache {cache_of(root)}\n",
+        f"put this one in its place with lcache serve --take-over --cache {cache_of(root)} [LC021]\n",
     )
     serve = Serve("--take-over", "--cache", cache_of(root))
     assert serve.listens(), serve.end()
@@ -294,7 +294,7 @@ def test_two_at_once(train, root):
     (loser,) = [serve for serve in two if serve is not winner]
     assert loser.end() == (
         1,
-        f"lcache serve: {cache_of(root)} is in use by process {winner.pid}, a server that no training started: stop it first, with lcache stop {winner.pid}\n",
+        f"lcache serve: {cache_of(root)} is in use by process {winner.pid}, a server that no training started: stop it first, with lcache stop {winner.pid} [LC021]\n",
     )
     assert "started" not in training.end()
     assert winner.end()[0] == 0

@@ -10,6 +10,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"lcache/internal/errcode"
 	"strconv"
 	"strings"
 	"time"
@@ -95,6 +96,9 @@ type Error struct {
 	Err     error
 	After   time.Duration // the store asks to wait this long; 0: it does not say
 }
+
+// Code returns the code of the error.
+func (*Error) Code() errcode.Code { return errcode.SourceUnreachable }
 
 func (e *Error) Error() string { return e.Err.Error() }
 func (e *Error) Unwrap() error { return e.Err }

@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"lcache/internal/errcode"
 	"lcache/internal/serve/status"
 	"lcache/internal/surrogate"
 )
@@ -56,7 +57,7 @@ func dial(path, name string, check func(path string, uid int) error) (*Client, e
 	case err != nil && statErr == nil && info.IsDir():
 		return nil, fmt.Errorf("%s is a directory: name the socket in it, %s", path, SocketOf([]string{path}))
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, fmt.Errorf("no server at %s: start one with lcache serve --cache DIR", path)
+		return nil, errcode.Errorf(errcode.NoServer, "no server at %s: start one with lcache serve --cache DIR", path)
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return nil, fmt.Errorf("the server at %s is gone: start it again with lcache serve --cache DIR", path)
 	case errors.Is(err, fs.ErrPermission):
@@ -162,6 +163,9 @@ func (c *Client) ask(kind byte, body []byte, answer any) error {
 
 // toldError is an error that a server answered.
 type toldError struct{ path, message string }
+
+// Code returns the code of the error.
+func (*toldError) Code() errcode.Code { return errcode.ServerError }
 
 func (e *toldError) Error() string { return fmt.Sprintf("server at %s: %s", e.path, e.message) }
 

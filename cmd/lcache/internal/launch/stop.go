@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"lcache/cmd/lcache/internal/attach"
+	"lcache/internal/errcode"
 	"lcache/internal/serve/status"
 	"lcache/internal/store/cachedir"
 	"lcache/internal/usage"
@@ -123,7 +124,7 @@ func (o StopOptions) find() (pid int, dirs []string, err error) {
 		c, err := cachedir.Look(o.Dir)
 		switch within := cachedir.Within(o.Dir); {
 		case errors.Is(err, cachedir.ErrNotCache) && within != "":
-			return 0, nil, fmt.Errorf("%s is not a cache, it holds caches: give one of %s", o.Dir, within)
+			return 0, nil, errcode.Errorf(errcode.NotACache, "%s is not a cache, it holds caches: give one of %s", o.Dir, within)
 		case err != nil:
 			return 0, nil, err
 		case c.Pid == 0:
@@ -138,9 +139,9 @@ func (o StopOptions) find() (pid int, dirs []string, err error) {
 	entries = slices.DeleteFunc(entries, func(e attach.Entry) bool { return len(e.Cache) == 0 || o.Pid != 0 && e.PID != o.Pid || !holdsLock(e) })
 	switch {
 	case len(entries) == 0 && o.Pid != 0:
-		return 0, nil, fmt.Errorf("process %d is no lcache server of this user: lcache status shows those that run", o.Pid)
+		return 0, nil, errcode.Errorf(errcode.NoServer, "process %d is no lcache server of this user: lcache status shows those that run", o.Pid)
 	case len(entries) == 0:
-		return 0, nil, errors.New("no server of this user runs: there is nothing to stop")
+		return 0, nil, errcode.New(errcode.NoServer, "no server of this user runs: there is nothing to stop")
 	case len(entries) > 1 && o.Pid == 0:
 		var known []string
 		for _, e := range entries {

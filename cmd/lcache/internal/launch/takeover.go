@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"lcache/cmd/lcache/internal/metrics"
+	"lcache/internal/errcode"
 	"lcache/internal/serve/status"
 	"lcache/internal/store/cachedir"
 	"lcache/internal/usage"
@@ -66,7 +67,7 @@ func (o ServeOptions) advise(err error) error {
 	if !a.client.Info().Embedded {
 		return err
 	}
-	return fmt.Errorf("%s is in use by process %d, the server that a training started: put this one in its place with %s", busy.Dir, busy.Pid, takeOverCommand(o.Engine.Dirs))
+	return errcode.Errorf(errcode.InUse, "%s is in use by process %d, the server that a training started: put this one in its place with %s", busy.Dir, busy.Pid, takeOverCommand(o.Engine.Dirs))
 }
 
 // takeOverCommand is the command that takes the cache in dirs over, for a shell.
@@ -136,9 +137,9 @@ func (o ServeOptions) stopHolder(ctx context.Context, pid int, mayStop bool, tak
 	held := new(metrics.InUseError)
 	switch info := a.client.Info(); {
 	case !isStoppable(info):
-		return false, fmt.Errorf("%s is in use by process %d, whose server is a part of that program, as of lcache run: end it first", dir, pid)
+		return false, errcode.Errorf(errcode.InUse, "%s is in use by process %d, whose server is a part of that program, as of lcache run: end it first", dir, pid)
 	case !info.Embedded:
-		return false, fmt.Errorf("%s is in use by process %d, a server that no training started: stop it first, with lcache stop %d", dir, pid, pid)
+		return false, errcode.Errorf(errcode.InUse, "%s is in use by process %d, a server that no training started: stop it first, with lcache stop %d", dir, pid, pid)
 	case info.OnError != o.Engine.OnError:
 		return false, fmt.Errorf("%s is served with --on-error %s, which the training relies on: give the same flag", dir, info.OnError)
 	case taken != nil && (!errors.As(taken, &held) || held.Pid != pid):

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"lcache/internal/errcode"
 	"net"
 	"net/netip"
 	"os"
@@ -21,6 +22,9 @@ type InUseError struct {
 	Err error
 	Pid int // of the listener; 0: unknown, as for another user's process
 }
+
+// Code returns the code of the error.
+func (*InUseError) Code() errcode.Code { return errcode.PortInUse }
 
 func (e *InUseError) Error() string {
 	if e.Pid == 0 {

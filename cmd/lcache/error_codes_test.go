@@ -1,0 +1,87 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+
+	"lcache/internal/errcode"
+	"lcache/internal/usage"
+	"lcache/iouring"
+	"lcache/logfile"
+)
+
+var codeAtEnd = regexp.MustCompile(` \[LC\d{3}\](\n|$)`)
+
+// withoutCodes is a text without the codes at the ends of its lines, for tests of what the lines say.
+func withoutCodes(text string) string { return codeAtEnd.ReplaceAllString(text, "$1") }
+
+// TestErrorCodes: what an error is, and not what was being done, decides its code; the system's own reason comes before "source-invalid".
+func TestErrorCodes(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		want errcode.Code
+	}{
+		{usagef("no"), errcode.Usage},
+		{usage.Errorf("no"), errcode.Usage},
+		{&corruptError{errors.New("damage")}, errcode.DamageFound},
+		{fmt.Errorf("open: %w", &logfile.BusyError{Dir: "d"}), errcode.InUse},
+		{fmt.Errorf("open: %w", &iouring.UnavailableError{}), errcode.NoIOUring},
+		{errcode.Errorf(errcode.SourceInvalid, "list: %w", fs.ErrPermission), errcode.NotPermitted},
+		{errcode.Errorf(errcode.SourceInvalid, "list: %w", errors.New("a shard is truncated")), errcode.SourceInvalid},
+		{&fs.PathError{Op: "open", Path: "x", Err: syscall.ENOENT}, errcode.NotFound},
+		{&fs.PathError{Op: "open", Path: "x", Err: syscall.ENOTDIR}, errcode.NotADirectory},
+		{&fs.PathError{Op: "write", Path: "x", Err: syscall.EDQUOT}, errcode.NoSpace},
+		{&fs.PathError{Op: "write", Path: "x", Err: syscall.EROFS}, errcode.ReadOnly},
+		{errors.New("something"), errcode.Failed},
+	} {
+		if got := errorCode(c.err); got != c.want {
+			t.Errorf("%v: %s, want %s", c.err, got, c.want)
+		}
+	}
+}
+
+// TestErrorLines: a command that fails prints its code at the end of the line, and in a line of JSON where progress is JSON.
+func TestErrorLines(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "file")
+	if err := errors.Join(os.WriteFile(file, nil, 0o600), os.Mkdir(filepath.Join(dir, "empty"), 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		args string
+		code errcode.Code
+		kind string
+	}{
+		{"ingest --source DIR/none --cache DIR/c", errcode.NotFound, "not_found"},
+		{"ingest --source DIR/file --cache DIR/c", errcode.SourceInvalid, ""},
+		{"ingest --source DIR --cache DIR/c --budget x", errcode.Usage, "usage"},
+		{"verify --cache DIR", errcode.NotACache, ""},
+		{"ingest --source DIR/empty --flat --cache DIR/c", errcode.SourceEmpty, ""},
+	} {
+		var out, errs bytes.Buffer
+		args := append([]string{"--progress", "json"}, strings.Fields(strings.ReplaceAll(c.args, "DIR", dir))...)
+		if run(args, &out, &errs) == exitDone {
+			t.Errorf("%s: no error", c.args)
+			continue
+		}
+		lines := strings.Split(strings.TrimSpace(errs.String()), "\n")
+		if last := lines[len(lines)-1]; !strings.HasSuffix(last, fmt.Sprintf(" [%s]", c.code)) {
+			t.Errorf("%s: %q does not end with %s", c.args, last, c.code)
+		}
+		want := fmt.Sprintf(`{"error":{"code":"%s"},"schema":1}`, c.code)
+		if c.kind != "" {
+			want = fmt.Sprintf(`{"error":{"code":"%s","kind":"%s"},"schema":1}`, c.code, c.kind)
+		}
+		if len(lines) < 2 || lines[len(lines)-2] != want {
+			t.Errorf("%s: %q, want %s before the last line", c.args, lines, want)
+		}
+	}
+}
