@@ -28,10 +28,10 @@ func TestLayoutFor(t *testing.T) {
 		{"NVMe, 108 KB", nvme, 108e3, nil, LayoutStatic, "reordering would save nothing"},
 		{"NVMe, 1 KB", nvme, 1e3, nil, LayoutLog, "bound by the disk"},
 		{"an unlimited disk", plan.DiskLine{}, 1e3, nil, LayoutStatic, "reordering would save nothing"},
-		{"one epoch", capped, 16e3, func(f *plan.Facts) { f.Epochs = 1 }, LayoutLog, "there is one epoch"},
+		{"one epoch", capped, 16e3, func(f *plan.Facts) { f.Epochs = 1 }, LayoutLog, "there is only one epoch"},
 		{"a training that is slower than any read", capped, 16e3, func(f *plan.Facts) { f.ConsumerBPS = 40e6 }, LayoutStatic, "bound by the consumer"},
 		{"a quarter is kept, and the source is slower than the disk in place", capped, 16e3, func(f *plan.Facts) { f.Admit, f.Source.BPS = 0.25, 40e6 }, LayoutStatic, "bound by the source"},
-		{"drives that are meant for less than that", capped, 16e3, func(f *plan.Facts) { f.WearPerDay = 1e12 }, LayoutStatic, "reordering would save 90 % of an epoch, and write 64 GB in each epoch; that is more than the drives are meant for, 1 TB a day"},
+		{"drives that are meant for less than that", capped, 16e3, func(f *plan.Facts) { f.WearPerDay = 1e12 }, LayoutStatic, "reordering would save 90 % of an epoch, and write 64 GB in each epoch; that is more than the drives are rated for, 1 TB a day"},
 		{"replacement", capped, 16e3, func(f *plan.Facts) { f.LeftOut = 0.37 }, LayoutStatic, ""},
 		{"a part of the world", capped, 16e3, func(f *plan.Facts) { f.Nodes, f.WithoutPeers = 4, true }, LayoutStatic, ""},
 	} {
