@@ -17,8 +17,8 @@ def printable(text: str) -> str:
 class Error(Exception):
     """Base of every exception that this package raises on purpose.
 
-    `code` is the code of the error, such as "LC002", which stays the same when texts change; docs/errors.md lists the codes. None: the error is not an answer of the server
-    or of the lcache program, or an older one's.
+    `code` is the code of the error, such as "LC002", which stays the same when texts change; docs/errors.md lists the codes. None: the error is not an answer
+    of the server or of the lcache program, or an older one's.
     """
 
     code: str | None = None

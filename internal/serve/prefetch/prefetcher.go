@@ -44,7 +44,6 @@ type Options struct {
 //
 // In the static layout it reads every sample. In the log layout it reads the samples that the log does not keep, and all samples of
 // ranks that the prefetch window does not serve.
-// that the window does not serve.
 type Prefetcher struct {
 	f     *fetch.Fetcher
 	cache fetch.Options // of the Fetcher
