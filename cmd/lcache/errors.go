@@ -78,21 +78,30 @@ func exitCode(err error) int {
 	return exitError
 }
 
+// systemErrors are the errors of the system that have a code of their own. kind is the word by which programs that started this one tell some of them apart.
+var systemErrors = []struct {
+	is   error
+	code errcode.Code
+	kind string
+}{
+	{fs.ErrNotExist, errcode.NotFound, "not_found"},
+	{fs.ErrPermission, errcode.NotPermitted, "permission"},
+	{syscall.ENOTDIR, errcode.NotADirectory, "not_a_directory"},
+	{syscall.ENOSPC, errcode.NoSpace, "no_space"},
+	{syscall.EDQUOT, errcode.NoSpace, "no_space"},
+	{syscall.EROFS, errcode.ReadOnly, "read_only"},
+	{exec.ErrNotFound, errcode.NotFound, ""},
+}
+
 // errorKind names the class of an error for programs that started this one; "": it has none of those that programs tell apart.
 func errorKind(err error) string {
-	switch {
-	case exitCode(err) == exitUsage:
+	if exitCode(err) == exitUsage {
 		return "usage"
-	case errors.Is(err, fs.ErrNotExist):
-		return "not_found"
-	case errors.Is(err, fs.ErrPermission):
-		return "permission"
-	case errors.Is(err, syscall.ENOTDIR):
-		return "not_a_directory"
-	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
-		return "no_space"
-	case errors.Is(err, syscall.EROFS):
-		return "read_only"
+	}
+	for _, s := range systemErrors {
+		if errors.Is(err, s.is) {
+			return s.kind
+		}
 	}
 	return ""
 }
@@ -106,21 +115,15 @@ func errorCode(err error) errcode.Code {
 	if ok && code != errcode.SourceInvalid { // the system's own reason is more exact than that
 		return code
 	}
-	noRing := new(iouring.UnavailableError)
-	switch {
-	case errors.As(err, &noRing):
+	if noRing := new(iouring.UnavailableError); errors.As(err, &noRing) {
 		return errcode.NoIOUring
-	case errors.Is(err, fs.ErrNotExist), errors.Is(err, exec.ErrNotFound):
-		return errcode.NotFound
-	case errors.Is(err, fs.ErrPermission):
-		return errcode.NotPermitted
-	case errors.Is(err, syscall.ENOTDIR):
-		return errcode.NotADirectory
-	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
-		return errcode.NoSpace
-	case errors.Is(err, syscall.EROFS):
-		return errcode.ReadOnly
-	case ok:
+	}
+	for _, s := range systemErrors {
+		if errors.Is(err, s.is) {
+			return s.code
+		}
+	}
+	if ok {
 		return code
 	}
 	return errcode.Failed

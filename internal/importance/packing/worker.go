@@ -139,13 +139,16 @@ func (w *worker) nextVictim() (piece, bool) {
 	}
 	var list pieces
 	for half := range logfile.PackageHalf {
-		if w.p.o.Cache.Logfile(half) == nil {
-			continue
-		}
-		list[half] = slices.Clone(w.pieces[half])
-		for number, p := range list[half] {
-			if !w.fits(min(p.Live, 1), w.spare) {
-				list[half][number] = substitute.Piece{}
+		switch {
+		case w.p.o.Cache.Logfile(half) == nil:
+		case w.fits(1, w.spare):
+			list[half] = w.pieces[half]
+		default: // only what is empty can be freed
+			list[half] = slices.Clone(w.pieces[half])
+			for number, p := range list[half] {
+				if p.Live > 0 {
+					list[half][number] = substitute.Piece{}
+				}
 			}
 		}
 	}
