@@ -187,7 +187,7 @@ func TestPackagesOfALogfileAreFilledOn(t *testing.T) {
 		if loose == 0 && absent == 0 {
 			break
 		}
-		if epoch == 60 {
+		if epoch == 20 {
 			t.Fatal("not all L-samples came to lie in packages")
 		}
 	}

@@ -107,7 +107,7 @@ func TestPackagesFill(t *testing.T) {
 			switch {
 			case epoch >= 2 && written > 1.1:
 				t.Errorf("epoch %d: %.2f bytes are written for each byte delivered", epoch, written)
-			case epoch == 60:
+			case epoch == 20:
 				t.Fatalf("after %d epochs %d L-samples lie in no package, and %.2f bytes are written for each byte delivered", epoch, loose, written)
 			case absent > 0:
 				t.Errorf("epoch %d: %d samples are nowhere", epoch, absent)
