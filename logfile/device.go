@@ -13,8 +13,8 @@ import (
 	"lcache/internal/disk/blockio"
 )
 
-// ErrAside is the class of errors of reads from a quarantined device: the bytes may be readable again later.
-var ErrAside = errors.New("device is quarantined")
+// ErrQuarantined is the class of errors of reads from a quarantined device: the bytes may be readable again later.
+var ErrQuarantined = errors.New("device is quarantined")
 
 // States of a device.
 const (
@@ -80,7 +80,7 @@ func (d *device) status(places int) Device {
 func (d *device) sync(ctx context.Context) error {
 	for {
 		file := d.arena.Load()
-		if file == nil || d.read.isAside() || d.write.isAside() {
+		if file == nil || d.read.isQuarantined() || d.write.isQuarantined() {
 			return nil
 		}
 		result := make(chan error, 1)
@@ -239,12 +239,12 @@ func (s *Store) ended(d *device, write bool, err error) {
 		err = nil
 	}
 	if d.direction(write).done(s.now(), err) {
-		s.wentAside(d, write, fmt.Sprintf("%d errors within a minute", s.asideErrors))
+		s.endWaitsOnQuarantined(d, write, fmt.Sprintf("%d errors within a minute", s.asideErrors))
 	}
 }
 
-// wentAside ends all waits for a quarantined device. No lock may be held.
-func (s *Store) wentAside(d *device, write bool, why string) {
+// endWaitsOnQuarantined ends all waits for a quarantined device. No lock may be held.
+func (s *Store) endWaitsOnQuarantined(d *device, write bool, why string) {
 	_, _, _, err := d.direction(write).report()
 	if write {
 		s.log.Error("device quarantined: no new blocks are written to it", "dir", d.dir, "why", why, "err", err)
@@ -303,7 +303,7 @@ func (s *Store) tend() {
 	for _, d := range s.devices {
 		for _, write := range []bool{false, true} {
 			if d.direction(write).tick(now, errHung) {
-				s.wentAside(d, write, "it hangs")
+				s.endWaitsOnQuarantined(d, write, "it hangs")
 			}
 		}
 		if (d.read.due(now) || d.write.due(now)) && !d.probing.Swap(true) {

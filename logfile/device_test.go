@@ -157,10 +157,10 @@ func TestDeviceFailsAndComesBack(t *testing.T) {
 	}
 	b.wantStates(DeviceNormal, DeviceAside)
 	asked := k.asked[1].Load()
-	if err := readBlock(l, 0, 1, aligned(t, 4096)); !isErr(err, ErrAside) || k.asked[1].Load() != asked {
+	if err := readBlock(l, 0, 1, aligned(t, 4096)); !isErr(err, ErrQuarantined) || k.asked[1].Load() != asked {
 		t.Errorf("got %v, the device was asked %d times", err, k.asked[1].Load()-asked)
 	}
-	if _, err := l.Read(t.Context(), 0, 4096, 4096, aligned(t, 4096)); !isErr(err, ErrAside) || k.asked[1].Load() != asked {
+	if _, err := l.Read(t.Context(), 0, 4096, 4096, aligned(t, 4096)); !isErr(err, ErrQuarantined) || k.asked[1].Load() != asked {
 		t.Errorf("got %v, the device was asked %d times", err, k.asked[1].Load()-asked)
 	}
 	pass(time.Minute)
@@ -307,7 +307,7 @@ func TestHungReadsEndTogether(t *testing.T) {
 	var late []*PendingError
 	for range cap(errs) {
 		var p *PendingError
-		if err := <-errs; !errors.As(err, &p) || !isErr(err, ErrAside) {
+		if err := <-errs; !errors.As(err, &p) || !isErr(err, ErrQuarantined) {
 			t.Fatalf("got %v, want that it is aside and the buffer not free yet", err)
 		}
 		late = append(late, p)

@@ -52,8 +52,8 @@ func newHealth(most, patience int, first time.Duration) *health {
 	return &health{most: most, patience: patience, first: first, gone: make(chan struct{})}
 }
 
-// isAside reports whether the device is quarantined.
-func (h *health) isAside() bool {
+// isQuarantined reports whether the device is quarantined.
+func (h *health) isQuarantined() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.aside
@@ -93,7 +93,7 @@ func (h *health) done(now time.Time, err error) bool {
 	if h.aside || len(h.recent) < h.most || now.Sub(h.recent[0]) > asideWindow {
 		return false
 	}
-	h.asideLocked(now)
+	h.quarantineLocked(now)
 	return true
 }
 
@@ -110,7 +110,7 @@ func (h *health) tick(now time.Time, hung error) bool {
 	}
 	h.errors++
 	h.last = hung
-	h.asideLocked(now)
+	h.quarantineLocked(now)
 	return true
 }
 
@@ -120,11 +120,11 @@ func (h *health) put(now time.Time, why error) {
 	defer h.mu.Unlock()
 	h.last = why
 	if !h.aside {
-		h.asideLocked(now)
+		h.quarantineLocked(now)
 	}
 }
 
-func (h *health) asideLocked(now time.Time) {
+func (h *health) quarantineLocked(now time.Time) {
 	h.aside = true
 	h.asides++
 	close(h.gone)

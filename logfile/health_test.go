@@ -34,7 +34,7 @@ func TestHealthCountsErrors(t *testing.T) {
 				h.began()
 				h.done(start, nil) // what succeeds between them forgives nothing
 			}
-			if aside != c.aside || h.isAside() != c.aside {
+			if aside != c.aside || h.isQuarantined() != c.aside {
 				t.Errorf("aside %v, want %v", aside, c.aside)
 			}
 			if _, n, _, last := h.report(); int(n) != len(c.errors) || (n > 0) != errors.Is(last, unix.EIO) {
@@ -77,12 +77,12 @@ func TestHealthSeesHangs(t *testing.T) {
 		t.Fatal("it is told to be aside")
 	default:
 	}
-	if !ticks(1) || !h.isAside() {
+	if !ticks(1) || !h.isQuarantined() {
 		t.Fatal("not aside at its deadline")
 	}
 	<-left
 	h.done(now, nil)
-	if !h.isAside() || ticks(5) {
+	if !h.isQuarantined() || ticks(5) {
 		t.Error("what comes back late decides nothing, a probe does")
 	}
 }
@@ -114,7 +114,7 @@ func TestHealthProbes(t *testing.T) {
 	}
 	wait()
 	h.probed(now, nil)
-	if h.isAside() || h.due(now.Add(time.Hour)) {
+	if h.isQuarantined() || h.due(now.Add(time.Hour)) {
 		t.Fatal("a probe was right, and it is aside")
 	}
 	select {

@@ -135,9 +135,9 @@ func (s *Store) waitProbes(ctx context.Context) error {
 // updatePlacing turns a device on or off for new blocks, as its state requires. It reports whether the device is off. No lock may be held.
 func (s *Store) updatePlacing(d *device) (off bool) {
 	for {
-		off = d.read.isAside() || d.write.isAside()
+		off = d.read.isQuarantined() || d.write.isQuarantined()
 		s.launch(s.free.turnOff(d.number, off)...)
-		if off == (d.read.isAside() || d.write.isAside()) { // otherwise it was quarantined just now
+		if off == (d.read.isQuarantined() || d.write.isQuarantined()) { // otherwise it was quarantined just now
 			return off
 		}
 	}

@@ -141,7 +141,7 @@ func (l *Logfile) Gone(seg int) int {
 }
 
 // ReadBlock reads block j of a segment into dst and calls done once. It calls done on this goroutine if the bytes are in memory, or if
-// the block is gone (ErrHole, ErrFreed) or on a quarantined device (ErrAside). Otherwise it calls done on a goroutine of the engine,
+// the block is gone (ErrHole, ErrFreed) or on a quarantined device (ErrQuarantined). Otherwise it calls done on a goroutine of the engine,
 // which done must not block. dst begins at a multiple of 4096 and has the length of a block; for a shorter last block, at least its
 // used length rounded up to 4096. Bytes after the used ones are undefined. dst belongs to the engine until done is called. The bytes
 // are not verified.
@@ -158,8 +158,8 @@ func (l *Logfile) ReadBlock(seg, j int, dst []byte, done func(err error)) {
 		return
 	}
 	d, off := l.s.where(b.place)
-	if d.read.isAside() {
-		done(fmt.Errorf("read block %d of segment %d in %s: %w", j, seg, d.dir, ErrAside))
+	if d.read.isQuarantined() {
+		done(fmt.Errorf("read block %d of segment %d in %s: %w", j, seg, d.dir, ErrQuarantined))
 		return
 	}
 	l.s.stats.blockReads.Add(1)
@@ -198,7 +198,7 @@ func (l *Logfile) peek(seg, j int, inMemory func(b *block, mem []byte)) (block, 
 
 // Read returns bytes [off, off+n) of a segment's string. buf begins at a multiple of 4096 and has at least Span(off, n) bytes. data is
 // the requested part of buf, contiguous even if it crosses blocks. The bytes are not verified, and may be stale if the blocks were freed
-// meanwhile. The error is ErrAside if a device is quarantined. If ctx ends, or a device is quarantined during the read, the error is a
+// meanwhile. The error is ErrQuarantined if a device is quarantined. If ctx ends, or a device is quarantined during the read, the error is a
 // *PendingError and buf does not belong to the caller yet.
 func (l *Logfile) Read(ctx context.Context, seg int, off uint64, n int, buf []byte) (data []byte, err error) {
 	ops, devices, err := l.plan(seg, off, n, buf)
@@ -236,11 +236,11 @@ func (s *Store) readAll(ctx context.Context, ops []*blockio.Op, devices []*devic
 	s.submit(ops...)
 	for waiting := true; waiting; {
 		changed := s.asides.changed()
-		if slices.ContainsFunc(devices, func(d *device) bool { return d.read.isAside() }) {
+		if slices.ContainsFunc(devices, func(d *device) bool { return d.read.isQuarantined() }) {
 			select {
 			case <-settled:
 			default:
-				return &PendingError{Err: ErrAside, Done: settled}
+				return &PendingError{Err: ErrQuarantined, Done: settled}
 			}
 		}
 		select {
@@ -281,7 +281,7 @@ func (s *Store) transfer(ctx context.Context, device *health, op *blockio.Op, re
 	case <-ctx.Done():
 		why = context.Cause(ctx)
 	case <-left:
-		why = ErrAside
+		why = ErrQuarantined
 	}
 	if settled.Swap(true) {
 		return <-result

@@ -74,7 +74,7 @@ func (q *tailQueue) next() {
 		tail := q.tails[0]
 		q.tails = q.tails[1:]
 		q.mu.Unlock()
-		if d, _ := q.l.s.where(tail.place); d.read.isAside() {
+		if d, _ := q.l.s.where(tail.place); d.read.isQuarantined() {
 			continue
 		}
 		select {
@@ -159,8 +159,8 @@ func (l *Logfile) reopenTail(ctx context.Context, seg int) error {
 		mine := back == nil
 		if mine {
 			d, _ := l.s.where(tail.place)
-			if d.read.isAside() {
-				l.loseTail(seg, seq, tail.place, ErrAside)
+			if d.read.isQuarantined() {
+				l.loseTail(seg, seq, tail.place, ErrQuarantined)
 				return nil
 			}
 			buf, err := l.pool.get(ctx, l.done)
@@ -180,7 +180,7 @@ func (l *Logfile) reopenTail(ctx context.Context, seg int) error {
 				l.loseTail(seg, back.seq, back.place, back.err)
 			}
 		case <-back.device.read.left():
-			l.loseTail(seg, back.seq, back.place, ErrAside) // the buffer returns when the device is done with it
+			l.loseTail(seg, back.seq, back.place, ErrQuarantined) // the buffer returns when the device is done with it
 		case <-l.done:
 			return ErrClosed
 		case <-ctx.Done():

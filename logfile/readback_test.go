@@ -188,7 +188,7 @@ func TestTailsThatCannotComeBack(t *testing.T) {
 	_, release := heldReads(b)
 	l.ReadTailsBack()
 	b.s.devices[0].read.put(b.s.now(), unix.EIO)
-	b.s.wentAside(b.s.devices[0], false, "the test says so")
+	b.s.endWaitsOnQuarantined(b.s.devices[0], false, "the test says so")
 	lost := 0
 	for seg := range tailSegments {
 		_, tail, _, short := l.tailOnDisk(seg)

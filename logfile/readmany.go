@@ -19,7 +19,7 @@ type Range struct {
 }
 
 // ReadMany begins all reads at once and does not wait. Done is called once for each range. It is called on this goroutine if the bytes
-// are in memory, or if the block is gone (ErrHole, ErrFreed) or on a quarantined device (ErrAside). Otherwise it is called on a goroutine
+// are in memory, or if the block is gone (ErrHole, ErrFreed) or on a quarantined device (ErrQuarantined). Otherwise it is called on a goroutine
 // of the engine, which Done must not block. The reads count as block reads, because the caller reads ahead, as the scan does.
 func (l *Logfile) ReadMany(ranges []Range) {
 	var all []*blockio.Op
@@ -85,8 +85,8 @@ func (l *Logfile) plan(seg int, off uint64, n int, buf []byte) (ops []*blockio.O
 		}
 		if !b.state.inMemory() {
 			d, at := l.s.where(b.place)
-			if d.read.isAside() {
-				return nil, nil, l.readError(seg, off, n, fmt.Errorf("block %d in %s: %w", j, d.dir, ErrAside))
+			if d.read.isQuarantined() {
+				return nil, nil, l.readError(seg, off, n, fmt.Errorf("block %d in %s: %w", j, d.dir, ErrQuarantined))
 			}
 			file := d.arena.Load()
 			x &^= unit - 1

@@ -74,7 +74,7 @@ func TestReadOnly(t *testing.T) {
 		t.Errorf("drop: %v", err)
 	}
 	b.s.devices[0].read.put(b.s.now(), errHung)
-	if b.s.probe(b.s.devices[0]); b.s.devices[0].read.isAside() {
+	if b.s.probe(b.s.devices[0]); b.s.devices[0].read.isQuarantined() {
 		t.Error("a device that answers was not taken back")
 	}
 	b.close()

@@ -128,7 +128,7 @@ func (l *Logfile) writeBin(ctx context.Context, b bin) error {
 		d.blocks.Add(1)
 		err := l.s.transfer(ctx, d.write, &blockio.Op{File: d.arena.Load(), Write: true, Offset: off, Buf: mem}, release)
 		switch {
-		case errors.Is(err, ErrAside) && errors.Is(err, errGivenUp):
+		case errors.Is(err, ErrQuarantined) && errors.Is(err, errGivenUp):
 			return l.writeBin(ctx, b) // with another arena block and buffer: the device may use this buffer until the transfer ends
 		case errors.Is(err, errGivenUp):
 			return err

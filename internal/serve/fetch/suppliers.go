@@ -62,7 +62,7 @@ func (f *Fetcher) fromLog(ctx context.Context, index sample.Index, buf []byte, q
 		if errors.As(err, &pending) || errors.Is(err, errNoBuffer) { // a late answer may still write to buf, so it must not be used for another read
 			return nil, false
 		}
-		if errors.Is(err, logfile.ErrAside) { // the location is kept: the device may recover
+		if errors.Is(err, logfile.ErrQuarantined) { // the location is kept: the device may recover
 			return nil, false
 		}
 		if f.o.Locations.Get(index) != loc {

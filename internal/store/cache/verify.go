@@ -205,7 +205,7 @@ func (v *verifier) one(ctx context.Context, index sample.Index) error {
 		if data, err = v.read(ctx, c.Logfile(half), seg, off, index); ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if good = err == nil && sample.Sum(data) == sum; good || errors.Is(err, logfile.ErrAside) {
+		if good = err == nil && sample.Sum(data) == sum; good || errors.Is(err, logfile.ErrQuarantined) {
 			break
 		}
 	}
