@@ -95,7 +95,7 @@ var mayImport = map[string][]string{
 }
 
 // everywhere are leaves that any package may import: they stand in for something that the language lacks.
-var everywhere = []string{"internal/disk/offheap", "internal/host", "internal/figures", "internal/usage", "internal/disk/durable", "internal/trust", "internal/surrogate", "internal/errcode"}
+var everywhere = []string{"internal/disk/offheap", "internal/host", "internal/units", "internal/usage", "internal/disk/durable", "internal/trust", "internal/surrogate", "internal/errcode"}
 
 // drawers are names that say nothing about what is inside.
 var drawers = []string{"util", "utils", "common", "types", "helper", "helpers", "config", "misc", "base"}

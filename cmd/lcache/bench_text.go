@@ -5,7 +5,7 @@ import (
 	"io"
 
 	"lcache/cmd/lcache/internal/bench"
-	"lcache/internal/figures"
+	"lcache/internal/units"
 	"lcache/internal/usage"
 	"lcache/internal/verdict"
 )
@@ -19,8 +19,8 @@ func writeBench(w io.Writer, r *bench.Report) {
 	if r.Direct {
 		direct = "O_DIRECT"
 	}
-	fmt.Fprintln(w, headline(usage.Names(r.Dirs, ","), joined(figures.Plural(r.Samples, "sample", "samples"), figures.Bytes(r.Bytes))))
-	fmt.Fprintln(w, "  "+joined(r.Engine, direct, "pages of "+figures.Binary(int64(r.Page)), figures.Bytes(r.Memory)+" of memory", figures.Plural(int64(r.CPUs), "CPU", "CPUs")))
+	fmt.Fprintln(w, headline(usage.Names(r.Dirs, ","), joined(units.Plural(r.Samples, "sample", "samples"), units.Bytes(r.Bytes))))
+	fmt.Fprintln(w, "  "+joined(r.Engine, direct, "pages of "+units.Binary(int64(r.Page)), units.Bytes(r.Memory)+" of memory", units.Plural(int64(r.CPUs), "CPU", "CPUs")))
 	rows := [][]string{{"epoch", "time", "rate", "samples/s", "device", "of it", "CPU-s/GB", "bound by"}}
 	brief, missed := false, int64(0)
 	for _, e := range r.Epochs {
@@ -30,9 +30,9 @@ func writeBench(w io.Writer, r *bench.Report) {
 		}
 		device, part := "–", "–"
 		if e.Limit > 0 {
-			device, part = figures.Rate(int64(e.Limit), 1), figures.Percent(float64(e.Bytes)/e.Seconds, e.Limit)
+			device, part = units.Rate(int64(e.Limit), 1), units.Percent(float64(e.Bytes)/e.Seconds, e.Limit)
 		}
-		rows = append(rows, []string{name + e.Into, figures.Duration(e.Seconds), figures.Rate(e.Bytes, e.Seconds), figures.PerSecond(e.Samples, e.Seconds), device, part,
+		rows = append(rows, []string{name + e.Into, units.Duration(e.Seconds), units.Rate(e.Bytes, e.Seconds), units.PerSecond(e.Samples, e.Seconds), device, part,
 			fmt.Sprintf("%.2f", e.CPU/(float64(max(e.Bytes, 1))/1e9)), boundOf(e, r.CPUs)})
 		brief = brief || e.Seconds < shortest
 		missed += e.Misses
@@ -41,7 +41,7 @@ func writeBench(w io.Writer, r *bench.Report) {
 	for _, remark := range []struct{ what, text string }{
 		{r.NoLimit, "the device was not measured: " + r.NoLimit},
 		{r.NoPython, "no epoch into Python: " + r.NoPython},
-		{when(missed > 0), figures.Plural(missed, "sample was", "samples were") + " read from the source"},
+		{when(missed > 0), units.Plural(missed, "sample was", "samples were") + " read from the source"},
 		{when(brief), "an epoch of a few seconds says little: the first window is loaded into new memory"},
 		{when(r.To != r.From), fmt.Sprintf("the log moved on from epoch %d to %d: lcache ingest, as it was given, puts it back to the first", r.From, r.To)},
 	} {
@@ -63,7 +63,7 @@ func boundOf(e bench.Epoch, cpus int) string {
 	if share := e.Client / e.Seconds; e.Into == "Python" && share > most {
 		nearest, most = "Python", share
 	}
-	return nearest + ", at " + figures.Percent(most, 1)
+	return nearest + ", at " + units.Percent(most, 1)
 }
 
 func when(is bool) string {

@@ -12,8 +12,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"lcache/cmd/lcache/internal/demo"
-	"lcache/internal/figures"
 	"lcache/internal/store/ingest"
+	"lcache/internal/units"
 )
 
 func newDemoCommand(g *globals) *cobra.Command {
@@ -102,7 +102,7 @@ func runDemo(cmd *cobra.Command, g *globals, o demo.Options) error {
 		}
 	}
 	if failed := result.Failed(); len(failed) > 0 {
-		return fmt.Errorf("%s: %s", figures.Plural(int64(len(failed)), "check failed", "checks failed"), failed[0])
+		return fmt.Errorf("%s: %s", units.Plural(int64(len(failed)), "check failed", "checks failed"), failed[0])
 	}
 	return nil
 }

@@ -5,8 +5,8 @@ import (
 	"io"
 
 	"lcache/cmd/lcache/internal/doctor"
-	"lcache/internal/figures"
 	"lcache/internal/store/cachedir"
+	"lcache/internal/units"
 	"lcache/internal/usage"
 )
 
@@ -61,21 +61,21 @@ func placesText(places []doctor.Place, given bool) string {
 // writeAdvice prints the rate of the files now, and the expected rate with lcache.
 func writeAdvice(w io.Writer, f *doctor.Facts, a doctor.Advice) {
 	s := f.Reading
-	fmt.Fprintf(w, "%s: %s\n", usage.Name(s.Source), joined(figures.Plural(int64(s.Files), "file", "files"), figures.Bytes(s.Bytes), s.Kind))
+	fmt.Fprintf(w, "%s: %s\n", usage.Name(s.Source), joined(units.Plural(int64(s.Files), "file", "files"), units.Bytes(s.Bytes), s.Kind))
 	mean := float64(max(s.Bytes, 1)) / float64(max(s.Files, 1))
 	rows := [][]string{{"", "files/s", "rate", ""}}
 	for _, r := range s.Readers {
-		rows = append(rows, []string{"now, " + figures.Plural(int64(r.Readers), "reader", "readers"), figures.PerSecond(r.Files, r.Seconds), figures.Rate(r.Bytes, r.Seconds), cold(s, r)})
+		rows = append(rows, []string{"now, " + units.Plural(int64(r.Readers), "reader", "readers"), units.PerSecond(r.Files, r.Seconds), units.Rate(r.Bytes, r.Seconds), cold(s, r)})
 	}
 	if a.Expected > 0 {
 		rows = append(rows,
-			[]string{"lcache, reordering", figures.PerSecond(int64(a.Expected/mean), 1), figures.Rate(int64(a.Expected), 1), "expected from the device"},
-			[]string{"lcache, last epoch", figures.PerSecond(int64(a.Last/mean), 1), figures.Rate(int64(a.Last), 1), "expected from the device"})
+			[]string{"lcache, reordering", units.PerSecond(int64(a.Expected/mean), 1), units.Rate(int64(a.Expected), 1), "expected from the device"},
+			[]string{"lcache, last epoch", units.PerSecond(int64(a.Last/mean), 1), units.Rate(int64(a.Last), 1), "expected from the device"})
 	}
 	table(w, "  ", rows)
-	needs := fmt.Sprintf("needs   %s on the disk, %s of memory", figures.Bytes(int64(a.Disk)), figures.Bytes(int64(a.Memory)))
+	needs := fmt.Sprintf("needs   %s on the disk, %s of memory", units.Bytes(int64(a.Disk)), units.Bytes(int64(a.Memory)))
 	if a.Share > 0 && a.Share < 1 {
-		needs += fmt.Sprintf("; there is room for %s of it", figures.Percent(a.Share, 1))
+		needs += fmt.Sprintf("; there is room for %s of it", units.Percent(a.Share, 1))
 	}
 	fmt.Fprintln(w, "  "+needs)
 	fmt.Fprintf(w, "%s: %s\n", a.Verdict, a.Why)
@@ -85,14 +85,14 @@ func writeAdvice(w io.Writer, f *doctor.Facts, a doctor.Advice) {
 func cold(s *doctor.Reading, r doctor.Reader) string {
 	failed := ""
 	if r.Failed > 0 {
-		failed = figures.Plural(r.Failed, "file", "files") + " could not be read"
+		failed = units.Plural(r.Failed, "file", "files") + " could not be read"
 	}
 	if s.Nature == cachedir.Network || r.Bytes == 0 {
 		return failed
 	}
 	from := "from the device"
 	if r.Disk < r.Bytes {
-		from = figures.Percent(float64(r.Disk), float64(r.Bytes)) + " from the device, the rest from memory"
+		from = units.Percent(float64(r.Disk), float64(r.Bytes)) + " from the device, the rest from memory"
 	}
 	return joined(from, failed)
 }

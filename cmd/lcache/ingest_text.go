@@ -7,9 +7,9 @@ import (
 
 	"github.com/dustin/go-humanize"
 
-	"lcache/internal/figures"
 	"lcache/internal/store/cache"
 	"lcache/internal/store/ingest"
+	"lcache/internal/units"
 	"lcache/internal/usage"
 	"lcache/source"
 )
@@ -19,11 +19,11 @@ func writeIngest(w io.Writer, r *ingest.Report) {
 	fmt.Fprintln(w, headline(usage.Name(r.Source)+" → "+usage.Names(r.Dirs, ","), "ready"))
 	classes := "" // labels without names, as those of tar shards, are of no class
 	if r.Classes > 0 {
-		classes = figures.Plural(int64(r.Classes), "class", "classes")
+		classes = units.Plural(int64(r.Classes), "class", "classes")
 	}
 	fmt.Fprintln(w, "  "+joined(
-		figures.Plural(int64(r.Samples), "sample", "samples"), classes,
-		figures.Bytes(r.Bytes), "fingerprint "+short(r.Fingerprint)))
+		units.Plural(int64(r.Samples), "sample", "samples"), classes,
+		units.Bytes(r.Bytes), "fingerprint "+short(r.Fingerprint)))
 	if r.LeftOut > 0 {
 		fmt.Fprintln(w, "! "+leftOutText(r.Source, r.LeftOut))
 	}
@@ -32,12 +32,12 @@ func writeIngest(w io.Writer, r *ingest.Report) {
 	}
 	fmt.Fprintln(w, "  read      "+readText(r))
 	if n := r.Remote; n != nil {
-		fmt.Fprintln(w, "  asked     "+joined(figures.Plural(n.Requests, "request", "requests"), figures.Plural(n.Retries, "retry", "retries"), figures.Plural(n.Hedges, "hedge", "hedges"), waitText(r)))
+		fmt.Fprintln(w, "  asked     "+joined(units.Plural(n.Requests, "request", "requests"), units.Plural(n.Retries, "retry", "retries"), units.Plural(n.Hedges, "hedge", "hedges"), waitText(r)))
 	}
 	fmt.Fprintln(w, "  stored    "+storedText(r))
 	fmt.Fprintln(w, "  layout    "+layoutText(r.Layout, r.LayoutReason))
 	fmt.Fprintf(w, "  memory    %s · %s of %s · blocks of %s\n",
-		figures.Bytes(r.MemoryBytes), figures.Plural(int64(r.Segments), "segment", "segments"), figures.Bytes(r.SegmentBytes), figures.Binary(r.BlockBytes))
+		units.Bytes(r.MemoryBytes), units.Plural(int64(r.Segments), "segment", "segments"), units.Bytes(r.SegmentBytes), units.Binary(r.BlockBytes))
 	fmt.Fprintf(w, "next: lcache run --cache %s -- python train.py\n", usage.ShellWord(strings.Join(r.Dirs, ",")))
 }
 
@@ -54,9 +54,9 @@ func writeHint(w io.Writer, tarPattern, records string) {
 // leftOutText says how many files of a source belong to no sample, and why.
 func leftOutText(src string, n int) string {
 	if strings.HasPrefix(src, source.TarScheme) {
-		return fmt.Sprintf("%s left out: only names such as KEY.EXT make samples", figures.Plural(int64(n), "member of the shards is", "members of the shards are"))
+		return fmt.Sprintf("%s left out: only names such as KEY.EXT make samples", units.Plural(int64(n), "member of the shards is", "members of the shards are"))
 	}
-	return fmt.Sprintf("%s left out: not in a class folder; --flat takes all files, as one list", figures.Plural(int64(n), "file is", "files are"))
+	return fmt.Sprintf("%s left out: not in a class folder; --flat takes all files, as one list", units.Plural(int64(n), "file is", "files are"))
 }
 
 // otherText names another cache of the source.
@@ -73,19 +73,19 @@ func waitText(r *ingest.Report) string {
 	if r.ReadBytes == 0 {
 		return ""
 	}
-	return fmt.Sprintf("each reader waited %s of %s for the source", figures.Duration(r.SourceWait), figures.Duration(r.ReadSeconds))
+	return fmt.Sprintf("each reader waited %s of %s for the source", units.Duration(r.SourceWait), units.Duration(r.ReadSeconds))
 }
 
 // costText says what a source will be asked for.
 func costText(c ingest.Cost) string {
 	if c.Shards > 0 {
-		return joined("cost      "+figures.Plural(int64(c.Shards), "shard", "shards"), figures.Bytes(c.Bytes), figures.Plural(c.Listed, "request", "requests")+" so far",
-			"about "+figures.Plural(c.Index, "GET", "GETs")+" for their indexes, which are kept", "about "+figures.Plural(c.Gets, "GET", "GETs")+" more to read the samples",
+		return joined("cost      "+units.Plural(int64(c.Shards), "shard", "shards"), units.Bytes(c.Bytes), units.Plural(c.Listed, "request", "requests")+" so far",
+			"about "+units.Plural(c.Index, "GET", "GETs")+" for their indexes, which are kept", "about "+units.Plural(c.Gets, "GET", "GETs")+" more to read the samples",
 			"so each shard is read twice the first time")
 	}
-	text := joined("cost      "+figures.Plural(c.Samples, "sample", "samples"), figures.Bytes(c.Bytes))
+	text := joined("cost      "+units.Plural(c.Samples, "sample", "samples"), units.Bytes(c.Bytes))
 	if c.Listed > 0 {
-		text = joined(text, figures.Plural(c.Listed, "request", "requests")+" for the listing", figures.Plural(c.Gets, "GET", "GETs")+" to read them")
+		text = joined(text, units.Plural(c.Listed, "request", "requests")+" for the listing", units.Plural(c.Gets, "GET", "GETs")+" to read them")
 	}
 	return text
 }
@@ -100,7 +100,7 @@ func readText(r *ingest.Report) string {
 	case r.ReadBytes == 0 && r.Resorted:
 		return "nothing: the log is sorted again"
 	case r.ReadBytes == 0 && r.Already > 0:
-		return fmt.Sprintf("nothing: %s were there already", figures.Plural(r.Already, "sample", "samples"))
+		return fmt.Sprintf("nothing: %s were there already", units.Plural(r.Already, "sample", "samples"))
 	case r.ReadBytes == 0:
 		return "nothing yet: the first epoch reads the source, and fills the log"
 	}
@@ -108,9 +108,9 @@ func readText(r *ingest.Report) string {
 	switch {
 	case change != "":
 	case r.Already > 0:
-		already = figures.Plural(r.Already, "sample was", "samples were") + " there already"
+		already = units.Plural(r.Already, "sample was", "samples were") + " there already"
 	}
-	return joined(fmt.Sprintf("%s in %s", figures.Bytes(r.ReadBytes), figures.Duration(r.ReadSeconds)), figures.Rate(r.ReadBytes, r.ReadSeconds),
+	return joined(fmt.Sprintf("%s in %s", units.Bytes(r.ReadBytes), units.Duration(r.ReadSeconds)), units.Rate(r.ReadBytes, r.ReadSeconds),
 		"once, in source order", already)
 }
 
@@ -128,11 +128,11 @@ func changeText(r *ingest.Report) string {
 }
 
 func storedText(r *ingest.Report) string {
-	stored := figures.Bytes(r.StoredBytes)
+	stored := units.Bytes(r.StoredBytes)
 	if r.HitRatio < 1 {
-		stored = fmt.Sprintf("%s of %s · %s of each epoch from the log", stored, figures.Bytes(r.Bytes), figures.Percent(r.HitRatio, 1))
+		stored = fmt.Sprintf("%s of %s · %s of each epoch from the log", stored, units.Bytes(r.Bytes), units.Percent(r.HitRatio, 1))
 	}
-	return joined(stored, compressText(r), "free after: "+figures.Bytes(r.FreeAfter))
+	return joined(stored, compressText(r), "free after: "+units.Bytes(r.FreeAfter))
 }
 
 // compressText says whether samples are compressed, and which share of the bytes that saves or would save.
@@ -142,7 +142,7 @@ func compressText(r *ingest.Report) string {
 		text = "lz4 on"
 	}
 	if r.Saves != nil {
-		text += " (saves " + figures.Percent(*r.Saves, 1) + ")"
+		text += " (saves " + units.Percent(*r.Saves, 1) + ")"
 	}
 	return text
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"lcache/cmd/lcache/internal/attach"
-	"lcache/internal/figures"
 	"lcache/internal/store/cachedir"
+	"lcache/internal/units"
 	"lcache/internal/usage"
 )
 
@@ -96,7 +96,7 @@ func writeList(w io.Writer, l listing, now time.Time) {
 			of = &elsewhere
 		}
 		of.caches, of.bytes = of.caches+1, of.bytes+c.Bytes
-		width = max(width, utf8.RuneCountInString(figures.Bytes(c.Bytes)))
+		width = max(width, utf8.RuneCountInString(units.Bytes(c.Bytes)))
 	}
 	rows := [][]string{{"cache", "source", fmt.Sprintf("%*s", width, "bytes"), "last use", "pid"}}
 	for _, c := range l.Caches {
@@ -118,7 +118,7 @@ func writeList(w io.Writer, l listing, now time.Time) {
 		if !l.lists(c.Dir) {
 			name += " *"
 		}
-		rows = append(rows, []string{name, source, fmt.Sprintf("%*s", width, figures.Bytes(c.Bytes)), used, pid})
+		rows = append(rows, []string{name, source, fmt.Sprintf("%*s", width, units.Bytes(c.Bytes)), used, pid})
 	}
 	table(w, "", rows)
 	if here.caches > 0 || elsewhere.caches == 0 {
@@ -133,7 +133,7 @@ func writeList(w io.Writer, l listing, now time.Time) {
 type together struct{ caches, bytes int64 }
 
 func (a together) String() string {
-	return figures.Plural(a.caches, "cache", "caches") + " · " + figures.Bytes(a.bytes)
+	return units.Plural(a.caches, "cache", "caches") + " · " + units.Bytes(a.bytes)
 }
 
 // lists reports whether a cache lies in a folder that was listed.
@@ -159,6 +159,6 @@ func ago(d time.Duration) string {
 	case hours < 48:
 		return fmt.Sprintf("%d h ago", hours)
 	default:
-		return fmt.Sprintf("%s days ago", figures.Count(hours/24))
+		return fmt.Sprintf("%s days ago", units.Count(hours/24))
 	}
 }

@@ -8,14 +8,14 @@ import (
 	"strings"
 
 	"lcache/cmd/lcache/internal/planner"
-	"lcache/internal/figures"
 	"lcache/internal/plan"
+	"lcache/internal/units"
 )
 
 // writePlan prints a plan: the facts by where they are from, a row for each policy, what to do, and what would change it.
 func writePlan(w io.Writer, r *planner.Report) {
 	f := r.Model.Facts()
-	fmt.Fprintf(w, "%s samples, %s (%s each), %s epochs\n", figures.Count(int64(f.Samples)), bytesOf(f.DatasetBytes), bytesOf(f.DatasetBytes/f.Samples), figures.Count(int64(f.Epochs)))
+	fmt.Fprintf(w, "%s samples, %s (%s each), %s epochs\n", units.Count(int64(f.Samples)), bytesOf(f.DatasetBytes), bytesOf(f.DatasetBytes/f.Samples), units.Count(int64(f.Epochs)))
 	writeProvenance(w, r)
 	fmt.Fprintln(w)
 	rows := [][]string{{"policy", "hit", "epoch", "stall", "bound by", "best held", "epoch", "written/epoch", "a day", "memory", "smallest cache"}}
@@ -133,9 +133,9 @@ func epochTime(s float64) string {
 	case math.IsInf(s, 0) || math.IsNaN(s):
 		return "–"
 	case s >= 10 || s == 0:
-		return figures.Count(int64(math.Round(s))) + " s"
+		return units.Count(int64(math.Round(s))) + " s"
 	}
 	return fmt.Sprintf("%.1f s", s)
 }
 
-func bytesOf(n float64) string { return figures.Bytes(int64(min(n, math.MaxInt64/2))) }
+func bytesOf(n float64) string { return units.Bytes(int64(min(n, math.MaxInt64/2))) }

@@ -10,9 +10,9 @@ import (
 	"github.com/schollz/progressbar/v3"
 	"golang.org/x/term"
 
-	"lcache/internal/figures"
 	"lcache/internal/store/cache"
 	"lcache/internal/surrogate"
+	"lcache/internal/units"
 )
 
 // progress shows the progress of a long command: as a bar on a terminal, else as a line every few seconds. update may be called from any
@@ -110,29 +110,29 @@ func progressText(u cache.Progress, seconds float64) string {
 	if u.Unit == "" {
 		return u.Stage
 	}
-	amount, pace := figures.Count(u.Done)+" "+u.Unit, ""
+	amount, pace := units.Count(u.Done)+" "+u.Unit, ""
 	if u.Unit == "bytes" {
-		amount = figures.Bytes(u.Done)
-		pace = figures.Rate(u.Done, seconds)
+		amount = units.Bytes(u.Done)
+		pace = units.Rate(u.Done, seconds)
 	}
 	if u.Total <= 0 {
 		return joined(u.Stage+"  "+amount, pace)
 	}
-	whole := figures.Count(u.Total) + " " + u.Unit
+	whole := units.Count(u.Total) + " " + u.Unit
 	if u.Unit == "bytes" {
-		whole = figures.Bytes(u.Total)
+		whole = units.Bytes(u.Total)
 	} else {
-		amount = figures.Count(u.Done)
+		amount = units.Count(u.Done)
 	}
 	left := ""
 	if u.Done > 0 && seconds > 0 && u.Done < u.Total {
-		left = figures.Duration(float64(u.Total-u.Done)/float64(u.Done)*seconds) + " left"
+		left = units.Duration(float64(u.Total-u.Done)/float64(u.Done)*seconds) + " left"
 	}
 	samples := ""
 	if u.AllSamples > 0 {
-		samples = figures.Count(u.Samples) + " of " + figures.Count(u.AllSamples) + " samples"
+		samples = units.Count(u.Samples) + " of " + units.Count(u.AllSamples) + " samples"
 	}
-	return joined(fmt.Sprintf("%s  %s of %s", u.Stage, amount, whole), samples, figures.Percent(float64(u.Done), float64(u.Total)), pace, left)
+	return joined(fmt.Sprintf("%s  %s of %s", u.Stage, amount, whole), samples, units.Percent(float64(u.Done), float64(u.Total)), pace, left)
 }
 
 // draw draws a bar; or what was done so far beside a spinner, if nobody knows the total.
@@ -167,7 +167,7 @@ func describe(u cache.Progress) string {
 	if u.AllSamples == 0 {
 		return fmt.Sprintf("%-9s", u.Stage)
 	}
-	return fmt.Sprintf("%s %*s samples", u.Stage, len(figures.Count(u.AllSamples)), figures.Count(u.Samples))
+	return fmt.Sprintf("%s %*s samples", u.Stage, len(units.Count(u.AllSamples)), units.Count(u.Samples))
 }
 
 func (p *progress) endBar() {

@@ -7,8 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"lcache/internal/figures"
 	"lcache/internal/store/cachedir"
+	"lcache/internal/units"
 	"lcache/internal/usage"
 )
 
@@ -54,7 +54,7 @@ func writeRemoved(w io.Writer, done []cachedir.Removed) {
 		if r.Source != "" {
 			of = "cache of " + usage.Name(r.Source)
 		}
-		fmt.Fprintf(w, "removed %s\n", joined(usage.Name(r.Dir), of, figures.Bytes(r.Bytes)))
+		fmt.Fprintf(w, "removed %s\n", joined(usage.Name(r.Dir), of, units.Bytes(r.Bytes)))
 		if within := cachedir.Within(r.Dir); within != "" {
 			fmt.Fprintf(w, "  the directory stays, other caches lie in it: %s\n", usage.Message(within))
 		} else if len(r.Left) > 0 {

@@ -10,10 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"lcache/cmd/lcache/internal/launch"
-	"lcache/internal/figures"
 	"lcache/internal/serve/status"
 	"lcache/internal/store/cache"
 	"lcache/internal/store/ingest"
+	"lcache/internal/units"
 	"lcache/internal/usage"
 	"lcache/internal/verdict"
 )
@@ -92,7 +92,7 @@ func writeRun(w io.Writer, r *launch.Result) {
 			fmt.Fprintf(w, "server  process %d was there before, and goes on\n", s.AttachedTo)
 		}
 		if n := skipped(s.Part); n > 0 {
-			fmt.Fprintf(w, "skipped %s left out of batches, as the source could not give them; the log above names each\n", figures.Plural(n, "sample was", "samples were"))
+			fmt.Fprintf(w, "skipped %s left out of batches, as the source could not give them; the log above names each\n", units.Plural(n, "sample was", "samples were"))
 		}
 	}
 }
@@ -171,7 +171,7 @@ func (o *runOptions) writeOpened(w io.Writer, n int, opened *launch.Opened) {
 // firstEpochText says what a first epoch will cost, and how it costs less.
 func firstEpochText(f *ingest.FirstEpoch, line string) string {
 	return fmt.Sprintf("the first epoch asks the source for each sample: %s for %s. An ingest before it takes %s: %s",
-		figures.Plural(f.Gets, "GET", "GETs"), figures.Bytes(f.Bytes), figures.Plural(f.Ingest, "GET", "GETs"), line)
+		units.Plural(f.Gets, "GET", "GETs"), units.Bytes(f.Bytes), units.Plural(f.Ingest, "GET", "GETs"), line)
 }
 
 // ingestLine is the command that fills a cache before the first epoch.
@@ -186,7 +186,7 @@ func (o *runOptions) ingestLine(opened *launch.Opened) string {
 // servedText says which source is served from which cache. It begins with the name of the source, or with verb if it has none.
 func servedText(o *launch.Opened, verb string) string {
 	return fmt.Sprintf("%-9s %s", cmp.Or(o.Name, verb),
-		joined(usage.Name(o.Path)+" from "+usage.Names(o.Dirs, ","), figures.Plural(int64(o.Samples), "sample", "samples"), figures.Bytes(o.Bytes)))
+		joined(usage.Name(o.Path)+" from "+usage.Names(o.Dirs, ","), units.Plural(int64(o.Samples), "sample", "samples"), units.Bytes(o.Bytes)))
 }
 
 // skipped returns how often a sample was left out of a batch.
@@ -203,7 +203,7 @@ func endedText(r *launch.Result) string {
 	if r.Signal != 0 {
 		how = "was killed by " + cmp.Or(unix.SignalName(r.Signal), "signal "+fmt.Sprint(int(r.Signal)))
 	}
-	return fmt.Sprintf("%s %s after %s", usage.Name(r.Command), how, figures.Duration(r.Seconds))
+	return fmt.Sprintf("%s %s after %s", usage.Name(r.Command), how, units.Duration(r.Seconds))
 }
 
 // writeEpochs prints a line for each epoch that is over, and one for other samples.
@@ -245,13 +245,13 @@ func epochRows(j status.Job) [][]string {
 		if k < len(j.EpochsDone) {
 			e = j.EpochsDone[k]
 		}
-		rows[k+1] = append(rows[k+1], figures.Count(e.Hits+e.Misses))
+		rows[k+1] = append(rows[k+1], units.Count(e.Hits+e.Misses))
 	}
 	return rows
 }
 
 func runEpochRow(name string, e status.Epoch, j status.Job) []string {
-	row := []string{name, "–", "–", figures.Percent(float64(e.Hits), float64(e.Hits+e.Misses)), amount(e.SourceBytes), amount(e.LogReadBytes), amount(e.LogWriteBytes), "–", "–"}
+	row := []string{name, "–", "–", units.Percent(float64(e.Hits), float64(e.Hits+e.Misses)), amount(e.SourceBytes), amount(e.LogReadBytes), amount(e.LogWriteBytes), "–", "–"}
 	if e.Seconds > 0 {
 		row[1] = clock(e.Seconds)
 		row[2] = megabytes(float64(e.Hits+e.Misses) * float64(j.DatasetBytes) / float64(max(j.Samples, 1)) / e.Seconds)
@@ -259,7 +259,7 @@ func runEpochRow(name string, e status.Epoch, j status.Job) []string {
 		if launch.Reported(e) {
 			waited, of = *e.LoopWaitSeconds, launch.LoopTime(e)
 		}
-		row[7] = figures.Percent(waited, of)
+		row[7] = units.Percent(waited, of)
 	}
 	if e.OrderDigest != nil && len(*e.OrderDigest) >= 4 {
 		row[8] = (*e.OrderDigest)[:4] + "…"
@@ -272,20 +272,20 @@ func amount(n int64) string {
 	if n <= 0 {
 		return "0"
 	}
-	return figures.Bytes(n)
+	return units.Bytes(n)
 }
 
 func megabytes(perSecond float64) string {
 	if mb := perSecond / 1e6; mb < 10 {
 		return fmt.Sprintf("%.1f", mb)
 	}
-	return figures.Count(int64(perSecond/1e6 + 0.5))
+	return units.Count(int64(perSecond/1e6 + 0.5))
 }
 
 // clock writes a duration: "0.4 s", "9:12", "1:03:20".
 func clock(seconds float64) string {
 	if seconds < 60 {
-		return figures.Duration(seconds)
+		return units.Duration(seconds)
 	}
 	n := int64(seconds + 0.5)
 	if n < 3600 {
@@ -320,16 +320,16 @@ func exactJob(j status.Job, corruptSamples int64) string {
 	if j.Importance != nil {
 		whose = "drawn by " + j.Importance.Method
 	}
-	order := fmt.Sprintf("order as %s, %d of %s", whose, known, figures.Plural(int64(len(j.EpochsDone)), "epoch", "epochs"))
+	order := fmt.Sprintf("order as %s, %d of %s", whose, known, units.Plural(int64(len(j.EpochsDone)), "epoch", "epochs"))
 	switch {
 	case len(j.EpochsDone) == 0:
 		order = "no epoch came to its end"
 	case j.Divergences > 0:
-		order = fmt.Sprintf("order as planned in %d of %s", known, figures.Plural(int64(len(j.EpochsDone)), "epoch", "epochs"))
+		order = fmt.Sprintf("order as planned in %d of %s", known, units.Plural(int64(len(j.EpochsDone)), "epoch", "epochs"))
 	}
 	corrupt := "0 corrupt"
 	if corruptSamples > 0 {
-		corrupt = figures.Plural(corruptSamples, "sample was", "samples were") + " corrupt on disk, and read from the source instead"
+		corrupt = units.Plural(corruptSamples, "sample was", "samples were") + " corrupt on disk, and read from the source instead"
 	}
 	return joined(order, "every byte verified", corrupt)
 }

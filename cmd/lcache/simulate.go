@@ -11,8 +11,8 @@ import (
 	"lcache/cmd/lcache/internal/hitratio"
 	"lcache/cmd/lcache/internal/scenario"
 	"lcache/cmd/lcache/internal/simulate"
-	"lcache/internal/figures"
 	"lcache/internal/store/cache"
+	"lcache/internal/units"
 	"lcache/internal/usage"
 )
 
@@ -151,8 +151,8 @@ func writeSimulation(w io.Writer, r *scenario.Report) {
 			fmt.Fprintln(w)
 		}
 		fmt.Fprintf(w, "%s: %s\n", s.Name, s.Title)
-		fmt.Fprintf(w, "  %s samples, %s, %s epochs, %d workers; computing alone takes %s\n", figures.Count(int64(s.Workload.Samples)), bytesOf(s.Workload.TotalMB()*1e6),
-			figures.Count(int64(s.Workload.Epochs)), s.Machine.Workers, epochTime(s.LowerBoundS))
+		fmt.Fprintf(w, "  %s samples, %s, %s epochs, %d workers; computing alone takes %s\n", units.Count(int64(s.Workload.Samples)), bytesOf(s.Workload.TotalMB()*1e6),
+			units.Count(int64(s.Workload.Epochs)), s.Machine.Workers, epochTime(s.LowerBoundS))
 		rows := [][]string{{"policy", "time", "÷ bound", "staging in", "stall", "first epoch", "others", "source", "own", "other workers", ""}}
 		for _, p := range s.Policies {
 			rows = append(rows, simulationRow(p))

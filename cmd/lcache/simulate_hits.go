@@ -11,8 +11,8 @@ import (
 
 	"lcache/cmd/lcache/internal/chart"
 	"lcache/cmd/lcache/internal/hitratio"
-	"lcache/internal/figures"
 	"lcache/internal/store/cache"
+	"lcache/internal/units"
 	"lcache/internal/usage"
 )
 
@@ -106,7 +106,7 @@ func writeHits(w io.Writer, r *hitratio.Report) {
 		case first.Rep != 1:
 			name = fmt.Sprintf("%s, rep %g", name, first.Rep)
 		}
-		fmt.Fprintf(w, "%s: %s samples, %d epochs, hit ratios of those from epoch %d on\n", name, figures.Count(int64(first.Samples)), first.Epochs, first.From)
+		fmt.Fprintf(w, "%s: %s samples, %d epochs, hit ratios of those from epoch %d on\n", name, units.Count(int64(first.Samples)), first.Epochs, first.From)
 		rows := [][]string{{"memory"}}
 		for _, c := range of {
 			rows[0] = append(rows[0], c.Policy)

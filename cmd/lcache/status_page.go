@@ -5,8 +5,8 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"lcache/internal/figures"
 	"lcache/internal/serve/status"
+	"lcache/internal/units"
 )
 
 // screen is the room for a status; 0: no limit.
@@ -61,7 +61,7 @@ func crop(lines []string, on screen) []string {
 	}
 	warnings = warnings[:min(len(warnings), height/2)]
 	shown := max(height-len(warnings)-1, 0)
-	more := cut("… and "+figures.Plural(int64(len(lines)-len(warnings)-shown), "line", "lines")+" more, for which the terminal is too small", on.width)
+	more := cut("… and "+units.Plural(int64(len(lines)-len(warnings)-shown), "line", "lines")+" more, for which the terminal is too small", on.width)
 	return append(append(rest[:min(shown, len(rest)):shown], more), warnings...)
 }
 
@@ -135,7 +135,7 @@ func briefPage(views []view, width int) (lines []string) {
 		lines = columnLines("", rows, width)
 	}
 	if empty > 0 {
-		lines = append(lines, figures.Plural(int64(empty), "server has", "servers have")+" no job yet")
+		lines = append(lines, units.Plural(int64(empty), "server has", "servers have")+" no job yet")
 	}
 	if len(ended) > 0 {
 		lines = append(lines, factLine(width, "ended  ", endedJobs(ended)))
@@ -168,8 +168,8 @@ func jobRow(v view, name string, job status.Job) []string {
 	if v.seconds > 0 {
 		rate = megabytes(float64(job.BytesDelivered-was.BytesDelivered) / v.seconds)
 	}
-	return []string{name, epoch, dash(batch), done, dash(left), rate, figures.PerSecond(job.SamplesDelivered-was.SamplesDelivered, v.seconds),
-		waited, dash(bottleneck(job)), figures.Percent(float64(job.HitsEpoch), float64(job.HitsEpoch+job.MissesEpoch)), figures.Bytes(job.SourceBytesEpoch), dash(layout), dash(pidText(job))}
+	return []string{name, epoch, dash(batch), done, dash(left), rate, units.PerSecond(job.SamplesDelivered-was.SamplesDelivered, v.seconds),
+		waited, dash(bottleneck(job)), units.Percent(float64(job.HitsEpoch), float64(job.HitsEpoch+job.MissesEpoch)), units.Bytes(job.SourceBytesEpoch), dash(layout), dash(pidText(job))}
 }
 
 // columnLines writes a table of jobs. A narrow terminal loses the columns of least use, and then the ends of names.

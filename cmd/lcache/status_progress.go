@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"math"
 
-	"lcache/internal/figures"
 	"lcache/internal/serve/status"
+	"lcache/internal/units"
 )
 
 // finished is the epoch that all ranks which ever asked for something have behind them; ok is false while one of them has not.
@@ -43,14 +43,14 @@ func progressOf(v view, was, job status.Job) (epoch, batch, done, left string) {
 	case ranks == 0:
 		return epoch, "", "idle", ""
 	}
-	batch = figures.Count(int64(position / ranks))
+	batch = units.Count(int64(position / ranks))
 	if job.Batches == 0 {
 		return epoch, batch, "–", ""
 	}
 	if chunks := job.ChunksDelivered - was.ChunksDelivered; chunks > 0 && v.seconds > 0 && remaining > 0 {
-		left = figures.Duration(remaining / (float64(chunks) / v.seconds))
+		left = units.Duration(remaining / (float64(chunks) / v.seconds))
 	}
-	return epoch, batch + " / " + figures.Count(int64(job.Batches)), figures.Percent(position/ranks, float64(job.Batches)), left
+	return epoch, batch + " / " + units.Count(int64(job.Batches)), units.Percent(position/ranks, float64(job.Batches)), left
 }
 
 // progressFacts says the same in words.
@@ -58,7 +58,7 @@ func progressFacts(v view, was, job status.Job) []string {
 	epoch, batch, done, left := progressOf(v, was, job)
 	switch {
 	case done == "done" && job.Epochs > 0 && epoch == fmt.Sprint(job.Epochs-1):
-		return []string{"done", figures.Plural(int64(job.Epochs), "epoch", "epochs")}
+		return []string{"done", units.Plural(int64(job.Epochs), "epoch", "epochs")}
 	case done == "done":
 		return []string{"epoch " + epoch + " done"}
 	case done == "idle":
@@ -77,11 +77,11 @@ func progressFacts(v view, was, job status.Job) []string {
 // server's, which was short of a batch.
 func loopWait(v view, was, job status.Job) (who, share string) {
 	if !reports(job) {
-		return "stalled", figures.Percent(math.Min(job.StallSeconds-was.StallSeconds, v.seconds), v.seconds)
+		return "stalled", units.Percent(math.Min(job.StallSeconds-was.StallSeconds, v.seconds), v.seconds)
 	}
 	wait, loop := *job.LoopWaitSeconds, *job.LoopSeconds
 	if was.LoopWaitSeconds != nil && was.LoopSeconds != nil && loop > *was.LoopSeconds {
 		wait, loop = wait-*was.LoopWaitSeconds, loop-*was.LoopSeconds
 	}
-	return "loop waited", figures.Percent(wait, loop)
+	return "loop waited", units.Percent(wait, loop)
 }

@@ -7,8 +7,8 @@ import (
 	"strconv"
 	"strings"
 
-	"lcache/internal/figures"
 	"lcache/internal/serve/status"
+	"lcache/internal/units"
 	"lcache/internal/usage"
 )
 
@@ -37,9 +37,9 @@ func serverLines(v view, detail, width int) (lines []string) {
 		job, was := live[0], v.earlier(live[0])
 		lines = append(lines, factLine(width, "", append([]string{v.title(job)}, progressFacts(v, was, job)...)...))
 		lines = append(lines, speedLines(v, was, job, width)...)
-		source = "source " + figures.Bytes(job.SourceBytesEpoch)
+		source = "source " + units.Bytes(job.SourceBytesEpoch)
 	} else {
-		lines = append(lines, factLine(width, "", v.title(server), figures.Plural(int64(len(live)), "job", "jobs")))
+		lines = append(lines, factLine(width, "", v.title(server), units.Plural(int64(len(live)), "job", "jobs")))
 	}
 	if len(live) > 1 {
 		rows := [][]string{jobColumns("job")}
@@ -112,7 +112,7 @@ func endedJobs(ended []status.Job) string {
 	for _, job := range ended {
 		samples += job.SamplesDelivered
 	}
-	return joined(figures.Plural(int64(len(ended)), "job", "jobs"), figures.Plural(samples, "sample", "samples"))
+	return joined(units.Plural(int64(len(ended)), "job", "jobs"), units.Plural(samples, "sample", "samples"))
 }
 
 // speedLines say what a job waits for, and how fast it gets samples.
@@ -125,18 +125,18 @@ func speedLines(v view, was, job status.Job, width int) (lines []string) {
 		}
 	}
 	who, waited := loopWait(v, was, job)
-	lines = append(lines, factLine(width, "  ", who+" "+waited, by, figures.Plural(int64(job.ReadyBatches), "batch", "batches")+" ready"))
+	lines = append(lines, factLine(width, "  ", who+" "+waited, by, units.Plural(int64(job.ReadyBatches), "batch", "batches")+" ready"))
 	demand, other := "", ""
 	if job.OnDemand {
 		demand = "not read ahead for (--jobs-max)"
 	}
 	if job.Divergences > 0 {
-		other = figures.Plural(job.Divergences, "request", "requests") + " in another order"
+		other = units.Plural(job.Divergences, "request", "requests") + " in another order"
 	}
 	lines = append(lines, factLine(width, "  ",
-		figures.Rate(job.BytesDelivered-was.BytesDelivered, v.seconds),
-		figures.PerSecond(job.SamplesDelivered-was.SamplesDelivered, v.seconds)+" samples/s",
-		"hits "+figures.Percent(float64(job.HitsEpoch), float64(job.HitsEpoch+job.MissesEpoch)), other, demand))
+		units.Rate(job.BytesDelivered-was.BytesDelivered, v.seconds),
+		units.PerSecond(job.SamplesDelivered-was.SamplesDelivered, v.seconds)+" samples/s",
+		"hits "+units.Percent(float64(job.HitsEpoch), float64(job.HitsEpoch+job.MissesEpoch)), other, demand))
 	if i := job.Importance; i != nil {
 		lines = append(lines, factLine(width, "  ", importanceFacts(i)...))
 	}
@@ -168,10 +168,10 @@ func reports(job status.Job) bool {
 func importanceFacts(i *status.Importance) []string {
 	replaced := ""
 	if i.Substitute != "" {
-		replaced = "in place of others " + figures.Percent(float64(i.Substituted), float64(i.Requested)) + ", one sample at most " + figures.Count(i.SubstitutedMax) + " ×"
+		replaced = "in place of others " + units.Percent(float64(i.Substituted), float64(i.Requested)) + ", one sample at most " + units.Count(i.SubstitutedMax) + " ×"
 	}
-	return []string{"importance " + i.Method + " " + i.State, figures.Plural(int64(i.EpochLength), "sample", "samples") + " an epoch",
-		"in memory " + figures.Percent(float64(i.HHits+i.LHits+i.HomophilyHits), float64(i.Requested)), replaced, "observed " + figures.Percent(i.ObservedShare, 1)}
+	return []string{"importance " + i.Method + " " + i.State, units.Plural(int64(i.EpochLength), "sample", "samples") + " an epoch",
+		"in memory " + units.Percent(float64(i.HHits+i.LHits+i.HomophilyHits), float64(i.Requested)), replaced, "observed " + units.Percent(i.ObservedShare, 1)}
 }
 
 // title names the dataset of a job; and the folder of its cache and its server, if the name alone does not tell it from another one.
@@ -189,13 +189,13 @@ func (v view) title(job status.Job) string {
 func diskFacts(v view, was, job status.Job, source string) []string {
 	reads := ""
 	if job.LogReadOps > 0 {
-		reads = figures.Binary(job.LogReadBytes/job.LogReadOps) + " reads"
+		reads = units.Binary(job.LogReadBytes/job.LogReadOps) + " reads"
 	}
 	sorted := ""
 	if job.SortBytes > 0 {
-		sorted = figures.Bytes(job.SortBytes) + " written to change orders"
+		sorted = units.Bytes(job.SortBytes) + " written to change orders"
 	}
-	return []string{figures.BothRates(job.LogReadBytes-was.LogReadBytes, job.LogWriteBytes-was.LogWriteBytes, v.seconds), reads, source, sorted}
+	return []string{units.BothRates(job.LogReadBytes-was.LogReadBytes, job.LogWriteBytes-was.LogWriteBytes, v.seconds), reads, source, sorted}
 }
 
 // wearFacts say what the drives are written; nil: nothing.
@@ -208,15 +208,15 @@ func wearFacts(of status.Wear) []string {
 		drives = fmt.Sprintf("%.2g drive writes", of.DriveWritesPerDay)
 	}
 	if of.EndurancePerDay > 0 {
-		meant = "meant for " + figures.Bytes(of.EndurancePerDay)
+		meant = "meant for " + units.Bytes(of.EndurancePerDay)
 	}
-	return []string{figures.Bytes(of.WrittenPerDay) + " written a day", drives, meant}
+	return []string{units.Bytes(of.WrittenPerDay) + " written a day", drives, meant}
 }
 
 func memoryFacts(s status.Document) []string {
-	used := figures.Bytes(s.MemoryBytes)
+	used := units.Bytes(s.MemoryBytes)
 	if s.MemoryLimitBytes > 0 {
-		used = figures.OfTotal(s.MemoryBytes, s.MemoryLimitBytes)
+		used = units.OfTotal(s.MemoryBytes, s.MemoryLimitBytes)
 	}
 	pages := "4 KiB pages"
 	if s.PageBytes >= 2<<20 {
@@ -228,7 +228,7 @@ func memoryFacts(s status.Document) []string {
 	}
 	resident := ""
 	if s.RSS > 0 {
-		resident = figures.Bytes(s.RSS) + " resident"
+		resident = units.Bytes(s.RSS) + " resident"
 	}
 	return []string{used, resident, pages, s.IOEngine, direct}
 }
@@ -265,15 +265,15 @@ func rankLines(jobs []status.Job, width int) []string {
 func rankRow(job status.Job, r status.Rank) []string {
 	waited := "–"
 	if r.LoopWaitSeconds != nil && job.LoopSeconds != nil {
-		waited = figures.Percent(*r.LoopWaitSeconds, *job.LoopSeconds)
+		waited = units.Percent(*r.LoopWaitSeconds, *job.LoopSeconds)
 	}
 	pid := "–"
 	if r.Pid > 0 {
 		pid = fmt.Sprint(r.Pid)
 	}
-	batch := figures.Count(int64(r.Position))
+	batch := units.Count(int64(r.Position))
 	if r.Finished {
 		batch = "done"
 	}
-	return []string{fmt.Sprint(r.Rank), pid, batch, waited, figures.Bytes(int64(r.LeasedBytes))}
+	return []string{fmt.Sprint(r.Rank), pid, batch, waited, units.Bytes(int64(r.LeasedBytes))}
 }

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"strings"
 
-	"lcache/internal/figures"
 	"lcache/internal/serve/status"
+	"lcache/internal/units"
 	"lcache/internal/usage"
 )
 
@@ -40,17 +40,17 @@ func (v view) warnings() []string {
 	lines := deviceWarnings(s.Cache)
 	if server.CorruptSamples > 0 {
 		lines = append(lines, fmt.Sprintf("! %s corrupt on disk, read from the source instead: stop the server and run lcache verify --cache %s",
-			figures.Plural(server.CorruptSamples, "sample was", "samples were"), usage.ShellWord(strings.Join(s.Cache.Dirs, ","))))
+			units.Plural(server.CorruptSamples, "sample was", "samples were"), usage.ShellWord(strings.Join(s.Cache.Dirs, ","))))
 	}
 	if n := skipped(s); n > 0 {
-		lines = append(lines, fmt.Sprintf("! %s left out of batches, as the source could not give them: the server's log says which; look at %s", figures.Plural(n, "sample was", "samples were"), usage.Name(server.Source)))
+		lines = append(lines, fmt.Sprintf("! %s left out of batches, as the source could not give them: the server's log says which; look at %s", units.Plural(n, "sample was", "samples were"), usage.Name(server.Source)))
 	}
 	if n := server.SourceRetries - was.SourceRetries; n > 0 {
-		lines = append(lines, fmt.Sprintf("! %s just now: look at %s", figures.Plural(n, "source retry", "source retries"), usage.Name(server.Source)))
+		lines = append(lines, fmt.Sprintf("! %s just now: look at %s", units.Plural(n, "source retry", "source retries"), usage.Name(server.Source)))
 	}
 	if n := server.WriteErrors + server.ReadErrors + server.SyncErrors; n > 0 {
 		lines = append(lines, fmt.Sprintf("! %s of the cache's disk: what is lost is read from the source; look at the disk of %s",
-			figures.Plural(n, "error", "errors"), usage.Names(s.Cache.Dirs, ",")))
+			units.Plural(n, "error", "errors"), usage.Names(s.Cache.Dirs, ",")))
 	}
 	live, _ := byLife(s.Jobs)
 	for _, job := range live {

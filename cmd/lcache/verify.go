@@ -8,8 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"lcache/internal/figures"
 	"lcache/internal/store/cache"
+	"lcache/internal/units"
 	"lcache/internal/usage"
 )
 
@@ -85,13 +85,13 @@ func foundDamage(cache []string, against string, r *cache.VerifyReport) error {
 	switch {
 	case r.Different > 0:
 		wrong = fmt.Errorf("%s not what the source has now: the source changed without a new time or size; run lcache ingest into a new cache",
-			figures.Plural(int64(r.Different), "sample is", "samples are"))
+			units.Plural(int64(r.Different), "sample is", "samples are"))
 	case r.Forgotten > 0:
 		wrong = fmt.Errorf("%s damaged in %s and forgotten: the next ingest or epoch reads them from the source; unless power was lost or a server was killed, look at the disk",
-			figures.Plural(int64(r.Forgotten), "sample was", "samples were"), usage.ShellWord(where))
+			units.Plural(int64(r.Forgotten), "sample was", "samples were"), usage.ShellWord(where))
 	case r.Corrupt > 0:
 		wrong = fmt.Errorf("%s damaged in %s: training gets them from the source; lcache verify --cache %s --repair lets the next ingest read them again; unless power was lost or a server was killed, look at the disk",
-			figures.Plural(int64(r.Corrupt), "sample is", "samples are"), usage.ShellWord(where), usage.ShellWord(where))
+			units.Plural(int64(r.Corrupt), "sample is", "samples are"), usage.ShellWord(where), usage.ShellWord(where))
 	default:
 		return unread
 	}
@@ -103,11 +103,11 @@ func couldNotRead(where, against string, r *cache.VerifyReport) error {
 	var log, src error
 	if r.Unreadable > 0 {
 		log = fmt.Errorf("%s could not be read from %s: nothing is known of their bytes; look at the disk, then verify again",
-			figures.Plural(int64(r.Unreadable), "sample", "samples"), usage.ShellWord(where))
+			units.Plural(int64(r.Unreadable), "sample", "samples"), usage.ShellWord(where))
 	}
 	if r.Uncompared > 0 {
 		src = fmt.Errorf("%s could not be read from %s: they were not compared; look at the source, then verify again",
-			figures.Plural(int64(r.Uncompared), "sample", "samples"), usage.ShellWord(against))
+			units.Plural(int64(r.Uncompared), "sample", "samples"), usage.ShellWord(against))
 	}
 	return errors.Join(log, src)
 }

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"io"
 
-	"lcache/internal/figures"
 	"lcache/internal/store/cache"
+	"lcache/internal/units"
 	"lcache/internal/usage"
 )
 
@@ -19,18 +19,18 @@ func writeVerify(w io.Writer, cache []string, against string, r *cache.VerifyRep
 		state = "UNREADABLE"
 	}
 	fmt.Fprintln(w, headline("verify "+usage.Names(cache, ","), state))
-	fmt.Fprintln(w, "  "+joined(figures.Plural(int64(r.Samples), "sample", "samples"), figures.Count(int64(r.InLog))+" in the log",
-		figures.Bytes(r.Bytes)+" in "+figures.Duration(r.Seconds), figures.Rate(r.Bytes, r.Seconds)))
+	fmt.Fprintln(w, "  "+joined(units.Plural(int64(r.Samples), "sample", "samples"), units.Count(int64(r.InLog))+" in the log",
+		units.Bytes(r.Bytes)+" in "+units.Duration(r.Seconds), units.Rate(r.Bytes, r.Seconds)))
 	missing := ""
 	if r.Missing > 0 {
-		missing = figures.Count(int64(r.Missing)) + " not in the log, served from the source"
+		missing = units.Count(int64(r.Missing)) + " not in the log, served from the source"
 	}
-	fmt.Fprintln(w, "  checksum "+joined(figures.Count(int64(r.Good))+" good", figures.Count(int64(r.Corrupt))+" corrupt", some(r.Unreadable, "unreadable"), figures.Count(int64(r.Unknown))+" unknown", missing))
+	fmt.Fprintln(w, "  checksum "+joined(units.Count(int64(r.Good))+" good", units.Count(int64(r.Corrupt))+" corrupt", some(r.Unreadable, "unreadable"), units.Count(int64(r.Unknown))+" unknown", missing))
 	if against != "" {
-		fmt.Fprintf(w, "  against  %s: %s\n", usage.Name(against), joined(figures.Count(int64(r.Different))+" different", some(r.Uncompared, "unreadable")))
+		fmt.Fprintf(w, "  against  %s: %s\n", usage.Name(against), joined(units.Count(int64(r.Different))+" different", some(r.Uncompared, "unreadable")))
 	}
 	if r.Forgotten > 0 {
-		fmt.Fprintf(w, "  repair   %s forgotten: the next ingest or epoch reads them from the source\n", figures.Count(int64(r.Forgotten)))
+		fmt.Fprintf(w, "  repair   %s forgotten: the next ingest or epoch reads them from the source\n", units.Count(int64(r.Forgotten)))
 	}
 	tell(w, r.Bad, usage.Name, wrong(r))
 	tell(w, r.Errors, usage.Message, unread(r))
@@ -42,7 +42,7 @@ func tell(w io.Writer, first []string, shown func(string) string, n int) {
 		fmt.Fprintf(w, "! %s\n", shown(line))
 	}
 	if more := n - len(first); more > 0 && len(first) > 0 {
-		fmt.Fprintf(w, "! and %s more\n", figures.Count(int64(more)))
+		fmt.Fprintf(w, "! and %s more\n", units.Count(int64(more)))
 	}
 }
 
@@ -57,5 +57,5 @@ func some(n int, what string) string {
 	if n == 0 {
 		return ""
 	}
-	return figures.Count(int64(n)) + " " + what
+	return units.Count(int64(n)) + " " + what
 }

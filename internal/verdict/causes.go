@@ -5,7 +5,7 @@ import (
 	"math"
 	"strings"
 
-	"lcache/internal/figures"
+	"lcache/internal/units"
 	"lcache/internal/usage"
 )
 
@@ -20,14 +20,14 @@ func (f Facts) loader() Verdict {
 	if share >= mostlyDecoding {
 		v.Bound = "by decoding" + f.since() + f.ready()
 	}
-	takes := "decode takes " + figures.Percent(share, 1)
+	takes := "decode takes " + units.Percent(share, 1)
 	switch each, wanted := l.Workers/max(l.Loops, 1), l.workersWanted(f.CPUs); {
 	case l.Workers == 0:
 		v.Change = takes + " of the loop's time, and in the loop itself: give the loader workers (num_workers)"
 	case wanted > each:
 		v.Change = fmt.Sprintf("%s: num_workers %d → %d", takes, each, wanted)
 	default:
-		v.Change = fmt.Sprintf("%s of %s on %s: more CPUs, smaller samples, or a decoder of whole batches (decode_batch)", takes, figures.Plural(int64(l.Workers), "worker", "workers"), figures.Plural(int64(f.CPUs), "CPU", "CPUs"))
+		v.Change = fmt.Sprintf("%s of %s on %s: more CPUs, smaller samples, or a decoder of whole batches (decode_batch)", takes, units.Plural(int64(l.Workers), "worker", "workers"), units.Plural(int64(f.CPUs), "CPU", "CPUs"))
 	}
 	return v
 }
@@ -45,7 +45,7 @@ func (l *Loader) workersWanted(cpus int) int {
 
 // source returns the verdict if samples came from the source.
 func (f Facts) source() Verdict {
-	share := figures.Percent(float64(f.Misses), float64(f.Samples)) + " of the samples came from "
+	share := units.Percent(float64(f.Misses), float64(f.Samples)) + " of the samples came from "
 	by := "by the source" + f.since() + ": "
 	switch {
 	case f.Filling && f.Single:
@@ -54,11 +54,11 @@ func (f Facts) source() Verdict {
 		return Verdict{Cause: Source, Bound: "by the source, in the one epoch that reads it: " + share + "there", Change: "nothing: the next epoch finds them in the log"}
 	case f.Kept < f.Dataset:
 		return Verdict{Cause: Budget, Bound: fmt.Sprintf("%sthe budget keeps %s of the dataset (c = %.2f), and %sthe source", by,
-			figures.Percent(float64(f.Kept), float64(f.Dataset)), float64(f.Kept)/float64(f.Dataset), share),
-			Change: "give --budget " + strings.ReplaceAll(figures.Bytes(f.Needed), " ", "") + " or more: all of it then comes from the disk"}
+			units.Percent(float64(f.Kept), float64(f.Dataset)), float64(f.Kept)/float64(f.Dataset), share),
+			Change: "give --budget " + strings.ReplaceAll(units.Bytes(f.Needed), " ", "") + " or more: all of it then comes from the disk"}
 	case f.Stale > 0:
 		return Verdict{Cause: Source, Bound: by + share + "there",
-			Change: "nothing: a crash had left " + figures.Plural(f.Stale, "sample", "samples") + " unfinished in the log, which the source has replaced"}
+			Change: "nothing: a crash had left " + units.Plural(f.Stale, "sample", "samples") + " unfinished in the log, which the source has replaced"}
 	}
 	return Verdict{Cause: Source, Bound: by + share + "there, though the cache keeps all",
 		Change: "look for ! in lcache status while it runs, and run lcache verify --cache " + usage.ShellWord(f.Cache)}
@@ -66,7 +66,7 @@ func (f Facts) source() Verdict {
 
 // order returns the verdict if requests asked for another order than that of the log.
 func (f Facts) order() Verdict {
-	v := Verdict{Cause: Order, Bound: "by the order" + f.since() + ": " + figures.Plural(f.Divergences, "request", "requests") + " asked for another one than planned",
+	v := Verdict{Cause: Order, Bound: "by the order" + f.since() + ": " + units.Plural(f.Divergences, "request", "requests") + " asked for another one than planned",
 		Change: "run it again without --recipe: the loader's own order is then used as soon as it is known"}
 	if p := f.First; p != nil {
 		v.Bound += fmt.Sprintf(", first at epoch %d rank %d batch %d sample %d", p.Epoch, p.Rank, p.Batch, p.Sample)
@@ -88,7 +88,7 @@ func (f Facts) since() string {
 // ready says how many batches were ready; "": none were.
 func (f Facts) ready() string {
 	if n := int64(f.Ready); n > 0 {
-		return ": lcache had " + figures.Plural(n, "batch", "batches") + " ready"
+		return ": lcache had " + units.Plural(n, "batch", "batches") + " ready"
 	}
 	return ""
 }

@@ -15,7 +15,7 @@
 package verdict
 
 import (
-	"lcache/internal/figures"
+	"lcache/internal/units"
 	"lcache/internal/usage"
 )
 
@@ -127,7 +127,7 @@ func Judge(f Facts) Verdict {
 		return Verdict{Cause: Unknown, Bound: "not known: no epoch came to its end", Change: "nothing"}
 	case !f.waits() && f.LoopSeconds == 0:
 		return Verdict{Cause: Unknown, Suspect: Loop, Change: "nothing",
-			Bound: "not known" + f.since() + ": the training loop reports no waits, and lcache was short of a batch for " + figures.Percent(f.WaitShare(), 1) + " of the time" + f.ready()}
+			Bound: "not known" + f.since() + ": the training loop reports no waits, and lcache was short of a batch for " + units.Percent(f.WaitShare(), 1) + " of the time" + f.ready()}
 	case !f.waits():
 		return Verdict{Cause: Loop, Bound: "by the training loop" + f.since() + f.ready() + "; lcache cannot make this faster", Change: "nothing"}
 	case f.Stall < littleWaiting*f.Seconds:
@@ -135,14 +135,14 @@ func Judge(f Facts) Verdict {
 	case float64(f.Misses) > fewMisses*float64(f.Samples):
 		return f.source()
 	case f.DiskLimit > 0 && f.DiskRate >= atLimit*f.DiskLimit:
-		return Verdict{Cause: Disk, Bound: "by the disk" + f.since() + ": " + figures.Bytes(int64(f.DiskRate)) + "/s of the " + figures.Bytes(int64(f.DiskLimit)) + "/s that it was measured to give",
+		return Verdict{Cause: Disk, Bound: "by the disk" + f.since() + ": " + units.Bytes(int64(f.DiskRate)) + "/s of the " + units.Bytes(int64(f.DiskLimit)) + "/s that it was measured to give",
 			Change: "a faster disk, or one more: --cache DIR,DIR deals the blocks over both"}
 	case f.Divergences > 0:
 		return f.order()
 	case f.ReaderCPU > 0 && f.ReaderCPU >= busy*f.Seconds:
 		return Verdict{Cause: Python, Bound: "by the reader in Python" + f.since(), Change: "more readers, or less work for each sample"}
 	case f.ServerCPU > 0 && f.ServerCPU+f.ReaderCPU >= busy*f.Seconds*float64(f.CPUs):
-		return Verdict{Cause: CPU, Bound: "by " + figures.Plural(int64(f.CPUs), "CPU", "CPUs") + f.since(), Change: "more CPUs"}
+		return Verdict{Cause: CPU, Bound: "by " + units.Plural(int64(f.CPUs), "CPU", "CPUs") + f.since(), Change: "more CPUs"}
 	}
 	return f.unknown()
 }
@@ -167,7 +167,7 @@ func (f Facts) waits() bool {
 
 // unknown returns the verdict if no question is answered with yes.
 func (f Facts) unknown() Verdict {
-	cache, waited := usage.ShellWord(f.Cache), "not known"+f.since()+": the loop waited "+figures.Percent(f.WaitShare(), 1)
+	cache, waited := usage.ShellWord(f.Cache), "not known"+f.since()+": the loop waited "+units.Percent(f.WaitShare(), 1)
 	if f.DiskLimit == 0 {
 		return Verdict{Cause: Unknown, Suspect: Disk, Bound: waited + "; it may be the disk, whose limit was not measured",
 			Change: "measure it, lcache doctor --cache " + cache + " --save facts.json, and run again with --facts facts.json"}

@@ -6,9 +6,9 @@ import (
 
 	"github.com/dustin/go-humanize"
 
-	"lcache/internal/figures"
 	"lcache/internal/plan"
 	"lcache/internal/serve/schedule"
+	"lcache/internal/units"
 	"lcache/logfile"
 )
 
@@ -99,7 +99,7 @@ func sentence(a plan.Advice, from string) string {
 		saves = fmt.Sprintf("%.0f %% of an epoch", 100*(1-a.Log.EpochS/a.Static.EpochS))
 	}
 	times := fmt.Sprintf(ByDisk+"%s (bound by the %s), reordered %s (by the %s), by a disk that was %s",
-		figures.Duration(a.Static.EpochS), a.Static.BoundBy, figures.Duration(a.Log.EpochS), a.Log.BoundBy, from)
+		units.Duration(a.Static.EpochS), a.Static.BoundBy, units.Duration(a.Log.EpochS), a.Log.BoundBy, from)
 	writes := humanize.Bytes(uint64(a.Log.WriteBytes))
 	if a.Layout == plan.Static {
 		text := fmt.Sprintf("%s: reordering would save %s, and write %s in each epoch", times, saves, writes)

@@ -7,10 +7,10 @@ import (
 
 	"lcache/cmd/lcache/internal/attach"
 	"lcache/cmd/lcache/internal/doctor"
-	"lcache/internal/figures"
 	"lcache/internal/serve/status"
 	"lcache/internal/store/cache"
 	"lcache/internal/surrogate"
+	"lcache/internal/units"
 )
 
 // The ways to read, as the script knows them.
@@ -147,10 +147,10 @@ func (p *PlainFiles) compare() {
 
 // Name is "cold files, 16 threads a rank", "lcache, 4 epochs".
 func (r *Reading) Name() string {
-	threads := figures.Plural(int64(r.Threads), "thread a rank", "threads a rank")
+	threads := units.Plural(int64(r.Threads), "thread a rank", "threads a rank")
 	switch r.How {
 	case fromLcache:
-		return "lcache, " + figures.Plural(int64(r.Epochs), "epoch", "epochs")
+		return "lcache, " + units.Plural(int64(r.Epochs), "epoch", "epochs")
 	case warmFiles:
 		return "files in memory, " + threads
 	}
@@ -163,7 +163,7 @@ func (r *Reading) speed() float64 { return float64(r.Samples) / max(r.Seconds, 1
 func (p *PlainFiles) check() Check {
 	c := Check{Name: "plain", Good: len(p.Wrong) == 0}
 	if !c.Good {
-		c.Text = fmt.Sprintf("%s, see the lines with ! above", figures.Plural(int64(len(p.Wrong)), "difference", "differences"))
+		c.Text = fmt.Sprintf("%s, see the lines with ! above", units.Plural(int64(len(p.Wrong)), "difference", "differences"))
 		return c
 	}
 	var cold, warm *Reading

@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"strings"
 
-	"lcache/internal/figures"
 	"lcache/internal/serve/status"
 	"lcache/internal/store/ingest"
+	"lcache/internal/units"
 )
 
 // A Result has the figures of a demo.
@@ -97,14 +97,14 @@ func (r *Result) Checks() []Check {
 		differs, complete = differs || len(r.Half.Wrong) > 0, complete && half.Samples >= want
 	}
 	differs = differs || wrongs > 0
-	exact := fmt.Sprintf("%s in DistributedSampler's order, every byte equal to its file's", figures.Plural(samples, "sample", "samples"))
+	exact := fmt.Sprintf("%s in DistributedSampler's order, every byte equal to its file's", units.Plural(samples, "sample", "samples"))
 	if differs {
-		exact = fmt.Sprintf("%s, see the lines with ! above", figures.Plural(int64(max(wrongs, 1)), "difference", "differences"))
+		exact = fmt.Sprintf("%s, see the lines with ! above", units.Plural(int64(max(wrongs, 1)), "difference", "differences"))
 	}
 	checks := []Check{
 		{"exact", exact, !differs && complete},
-		{"source", fmt.Sprintf("read once, at ingest: %s; then %s and %s from it in %s", figures.Bytes(r.Full.Ingest.ReadBytes),
-			figures.Plural(full.Misses, "miss", "misses"), figures.Bytes(full.Source), figures.Plural(int64(r.Epochs), "epoch", "epochs")),
+		{"source", fmt.Sprintf("read once, at ingest: %s; then %s and %s from it in %s", units.Bytes(r.Full.Ingest.ReadBytes),
+			units.Plural(full.Misses, "miss", "misses"), units.Bytes(full.Source), units.Plural(int64(r.Epochs), "epoch", "epochs")),
 			full.Misses == 0 && full.Source == 0 && r.Full.Ingest.ReadBytes == r.Full.Ingest.Bytes},
 		{"log", fmt.Sprintf("a full shuffle, read in pieces of %s on average; samples are %s", meanText(full), meanSample(r.Full.Ingest)),
 			full.LogReads > 0 && full.LogRead >= r.fromDisk(r.Epochs) && full.LogWritten >= r.fromDisk(r.Epochs-1)},
@@ -141,14 +141,14 @@ func meanText(e Epoch) string {
 	if e.LogReads == 0 {
 		return "–"
 	}
-	return figures.Binary(e.LogRead / e.LogReads)
+	return units.Binary(e.LogRead / e.LogReads)
 }
 
 func meanSample(r *ingest.Report) string {
 	if r.Samples == 0 {
 		return "–"
 	}
-	return figures.Binary(r.Bytes / int64(r.Samples))
+	return units.Binary(r.Bytes / int64(r.Samples))
 }
 
 // Failed names the checks that did not hold.

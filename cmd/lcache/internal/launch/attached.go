@@ -8,11 +8,11 @@ import (
 	"sync"
 
 	"lcache/cmd/lcache/internal/attach"
-	"lcache/internal/figures"
 	"lcache/internal/serve/schedule"
 	"lcache/internal/serve/status"
 	"lcache/internal/store/cachedir"
 	"lcache/internal/surrogate"
+	"lcache/internal/units"
 )
 
 // attached is a server of another process that a run uses. The connection stays open until the command has ended, so that a server which ends
@@ -42,7 +42,7 @@ func (r *run) attach(s Source, dirs []string, opened *Opened) (*serving, error) 
 	err = r.isOf(c, s.Path, true)
 	if follow := r.Ingest.FollowLinks; err == nil && follow != nil && !*follow && c.OutsideLinks > 0 {
 		err = fmt.Errorf("process %d serves %s with %s that links outside the source lead to: stop it, or leave out --no-follow-links", a.pid, c.Dir,
-			figures.Plural(int64(c.OutsideLinks), "sample", "samples"))
+			units.Plural(int64(c.OutsideLinks), "sample", "samples"))
 	}
 	if err != nil {
 		a.client.Close()

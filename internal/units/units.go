@@ -1,8 +1,8 @@
-// Package figures writes numbers as people read them: bytes, rates, shares, times and counts.
+// Package units writes numbers with their units, as people read them: bytes, rates, shares, times and counts.
 //
 // Data is in SI units (138 GB, 250 MB/s), as disks are sold; what is sized in powers of two, such as blocks, is in binary ones (256 KiB).
 // What was not measured is a dash. Functions keep no state and may be called concurrently.
-package figures
+package units
 
 import (
 	"fmt"
