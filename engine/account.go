@@ -8,7 +8,7 @@ import (
 
 	"lcache/internal/host"
 	"lcache/internal/importance/session"
-	"lcache/internal/quota"
+	"lcache/internal/memquota"
 	"lcache/internal/serve/deliver"
 	"lcache/internal/store/cache"
 )
@@ -40,12 +40,12 @@ func (e *Engine) HeapLimit() int64 {
 }
 
 // Account returns the memory that --memory leaves for clients.
-func (e *Engine) Account() *quota.Account { return e.account }
+func (e *Engine) Account() *memquota.Account { return e.account }
 
 // openAccount creates the account and the share for pushed orders.
 func (e *Engine) openAccount() {
 	limit := e.MemoryLimit()
-	e.account = quota.New(limit - int64(e.cache.Sizing.Memory))
+	e.account = memquota.New(limit - int64(e.cache.Sizing.Memory))
 	own := cache.OrderBytes*int64(e.cache.Manifest.Len()) + orderEntries // one order with batches of any size, and its table entries
 	e.orders = e.account.Share(max(own, leastOrders), max(own, limit/shareOrders))
 	if e.opts.PushBytes > 0 {

@@ -29,8 +29,8 @@ import (
 	"lcache/engine/internal/count"
 	"lcache/internal/importance/disk"
 	"lcache/internal/importance/session"
+	"lcache/internal/memquota"
 	"lcache/internal/plan"
-	"lcache/internal/quota"
 	"lcache/internal/serve/deliver"
 	"lcache/internal/serve/fetch"
 	"lcache/internal/serve/prefetch"
@@ -95,11 +95,11 @@ type Engine struct {
 	prefetcher *prefetch.Prefetcher
 	window     *window
 	deliver    *deliver.Deliver
-	account    *quota.Account // what --memory leaves for clients
-	orders     *quota.Share   // pushed orders of all jobs, including orders that are being received
-	shares     session.Shares // parts of the account, for importance
-	observed   *quota.Share   // queued observations of all jobs
-	disk       *disk.Files    // files of importance
+	account    *memquota.Account // what --memory leaves for clients
+	orders     *memquota.Share   // pushed orders of all jobs, including orders that are being received
+	shares     session.Shares    // parts of the account, for importance
+	observed   *memquota.Share   // queued observations of all jobs
+	disk       *disk.Files       // files of importance
 
 	wake     chan struct{} // wakes the mover
 	ctx      context.Context

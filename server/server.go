@@ -19,7 +19,7 @@ import (
 	"time"
 
 	"lcache/engine"
-	"lcache/internal/quota"
+	"lcache/internal/memquota"
 )
 
 // Options configure Listen.
@@ -62,15 +62,15 @@ type Server struct {
 	limits   limits
 	place    *place
 	listener *net.UnixListener
-	closed   chan struct{}  // closed when Shutdown begins
-	idle     chan struct{}  // closed when the server was without a client for opts.Idle
-	asked    chan struct{}  // closed when a client requests a stop
-	asking   sync.Once      // closes asked
-	removed  sync.Once      // removes the socket file
-	running  sync.WaitGroup // connections, and Serve
-	received *quota.Share   // frames that are being received, and unanswered requests
-	answers  *quota.Share   // unread answers
-	document atomic.Int64   // bytes of the last status document
+	closed   chan struct{}   // closed when Shutdown begins
+	idle     chan struct{}   // closed when the server was without a client for opts.Idle
+	asked    chan struct{}   // closed when a client requests a stop
+	asking   sync.Once       // closes asked
+	removed  sync.Once       // removes the socket file
+	running  sync.WaitGroup  // connections, and Serve
+	received *memquota.Share // frames that are being received, and unanswered requests
+	answers  *memquota.Share // unread answers
+	document atomic.Int64    // bytes of the last status document
 
 	telling sync.Mutex // held while opts.Ends is called, so that the newest time comes last; mu is taken under it
 

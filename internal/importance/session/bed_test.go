@@ -15,7 +15,7 @@ import (
 	"lcache/internal/importance/memory"
 	"lcache/internal/importance/score"
 	"lcache/internal/importance/state"
-	"lcache/internal/quota"
+	"lcache/internal/memquota"
 	"lcache/internal/serve/schedule"
 	"lcache/internal/testenv"
 	"lcache/sample"
@@ -117,7 +117,7 @@ func newBed(t *testing.T, text string, change func(*bed)) *bed {
 		t.Fatal(err)
 	}
 	t.Cleanup(b.high.Close)
-	account := quota.New(1 << 20)
+	account := memquota.New(1 << 20)
 	b.o = Options{Now: time.Now, Config: c, Manifest: m, Schedule: s, Host: b, Log: log, High: b.high, Observations: account.Share(0, 1<<16), Orders: account.Share(0, 1<<16),
 		Path: filepath.Join(t.TempDir(), state.FilePrefix+"x"), LateEpoch: time.Minute, Timeout: time.Minute}
 	if change != nil {

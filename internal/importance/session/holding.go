@@ -6,7 +6,7 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"lcache/internal/importance/state"
-	"lcache/internal/quota"
+	"lcache/internal/memquota"
 	"lcache/internal/serve/deliver"
 )
 
@@ -17,16 +17,16 @@ const (
 
 // Shares are the parts of --memory that importance takes. A job takes from them when it asks for importance: for its state, for drawn orders, and for samples and packages.
 type Shares struct {
-	Account    *quota.Account
-	States     *quota.Share // states of all jobs
-	Kept       *quota.Share // samples and packages that all jobs keep in memory
-	MostOrders int64        // bytes that the orders of one job may take in addition to the bytes that are reserved for them
-	Memory     int64        // --memory
+	Account    *memquota.Account
+	States     *memquota.Share // states of all jobs
+	Kept       *memquota.Share // samples and packages that all jobs keep in memory
+	MostOrders int64           // bytes that the orders of one job may take in addition to the bytes that are reserved for them
+	Memory     int64           // --memory
 }
 
 // A Holding is the part of the Shares that one job has.
 type Holding struct {
-	Orders *quota.Share // for the orders that the schedule has, and the requested ones
+	Orders *memquota.Share // for the orders that the schedule has, and the requested ones
 	shares Shares
 	state  int64 // bytes of Shares.States
 	kept   int64 // bytes of Shares.Kept

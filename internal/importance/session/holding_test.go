@@ -6,14 +6,14 @@ import (
 	"testing"
 
 	"lcache/internal/importance/state"
-	"lcache/internal/quota"
+	"lcache/internal/memquota"
 	"lcache/internal/serve/deliver"
 )
 
 // TestHolding: jobs take states, orders and samples from shares of one account, a refused job names the --memory that it needs, and a job that is over gives everything back.
 func TestHolding(t *testing.T) {
 	const memory = 1 << 20
-	account := quota.New(memory)
+	account := memquota.New(memory)
 	s := Shares{Account: account, States: account.Share(0, memory), Kept: account.Share(0, memory), MostOrders: 1000, Memory: memory}
 	c := state.Config{BatchSize: 4, WorldSize: 1, Lag: "0", Cache: 1000}
 	h, err := s.Hold(c, 1000)

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"lcache/internal/importance/score"
-	"lcache/internal/quota"
+	"lcache/internal/memquota"
 )
 
 // mostQueued bounds what waits for the worker, in bytes. The worker wakes for gatherBytes of it, or gatherTime after the first: to wake it for each observation takes longer than to note one.
@@ -27,8 +27,8 @@ type queued struct {
 
 // inbox is the queue of the worker. No method waits.
 type inbox struct {
-	room *quota.Share  // of all jobs
-	wake chan struct{} // has a value when the worker has something to do
+	room *memquota.Share // of all jobs
+	wake chan struct{}   // has a value when the worker has something to do
 
 	mu        sync.Mutex // guards the fields that follow
 	items     []queued
@@ -40,7 +40,7 @@ type inbox struct {
 	refused   Unsent // by clients
 }
 
-func newInbox(room *quota.Share) *inbox {
+func newInbox(room *memquota.Share) *inbox {
 	return &inbox{room: room, wake: make(chan struct{}, 1)}
 }
 

@@ -7,7 +7,7 @@ import (
 
 	"lcache/internal/importance/policy"
 	"lcache/internal/importance/substitute"
-	"lcache/internal/quota"
+	"lcache/internal/memquota"
 	"lcache/internal/serve/deliver"
 	"lcache/sample"
 )
@@ -50,8 +50,8 @@ func TestOrderTakenBackWhileDelivered(t *testing.T) {
 
 // TestRequestedOrdersAreCountedExactly: what is counted of requested orders is what is given back, also where there was no room for one, and where one is kept again.
 func TestRequestedOrdersAreCountedExactly(t *testing.T) {
-	orders := quota.New(0).Share(100, 100)
-	b := newBed(t, shade, func(b *bed) { b.o.Orders = quota.New(0).Share(1<<16, 1<<16) })
+	orders := memquota.New(0).Share(100, 100)
+	b := newBed(t, shade, func(b *bed) { b.o.Orders = memquota.New(0).Share(1<<16, 1<<16) })
 	b.Stop(errOver)
 	b.Session.o.Orders = orders
 	w := &worker{Session: b.Session}

@@ -23,7 +23,7 @@ import (
 	"lcache/internal/importance/memory"
 	"lcache/internal/importance/score"
 	"lcache/internal/importance/state"
-	"lcache/internal/quota"
+	"lcache/internal/memquota"
 	"lcache/internal/serve/schedule"
 	"lcache/internal/serve/status"
 	"lcache/sample"
@@ -56,8 +56,8 @@ type Options struct {
 	// BeginPackages begins an epoch of the packages, which own its set of H-samples from then on; nil: L-samples stay where they are.
 	BeginPackages func(high *sample.Set)
 
-	Observations *quota.Share // memory for observations that wait, of all jobs
-	Orders       *quota.Share // memory for the job's orders
+	Observations *memquota.Share // memory for observations that wait, of all jobs
+	Orders       *memquota.Share // memory for the job's orders
 
 	Path  string // of the file
 	Trace durable.Trace

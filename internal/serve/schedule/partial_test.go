@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"lcache/internal/quota"
+	"lcache/internal/memquota"
 	"lcache/sample"
 )
 
@@ -111,7 +111,7 @@ func TestForetoldTakesTheRoomOfWhatWasRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	room := 2*PushBytes(batches) + 64 // and a few places that are open
-	s.CountIn(quota.New(0).Share(room, room))
+	s.CountIn(memquota.New(0).Share(room, room))
 	if err := s.Claim(1, 0, 0, func(int) bool { return false }); err != nil {
 		t.Fatal(err)
 	}

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"lcache/chunker"
-	"lcache/internal/quota"
+	"lcache/internal/memquota"
 	"lcache/internal/testenv"
 	"lcache/sample"
 )
@@ -60,7 +60,7 @@ func TestDroppedEpochsAreRemembered(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.CountIn(quota.New(0).Share(8<<10, 8<<10))
+	s.CountIn(memquota.New(0).Share(8<<10, 8<<10))
 	if err := s.Claim(1, 0, 0, func(int) bool { return false }); err != nil {
 		t.Fatal(err)
 	}

@@ -20,7 +20,7 @@ import (
 	"sync"
 	"time"
 
-	"lcache/internal/quota"
+	"lcache/internal/memquota"
 	"lcache/internal/usage"
 	"lcache/shuffle"
 )
@@ -36,7 +36,7 @@ type Schedule struct {
 	now    func() time.Time // time.Now, except in tests
 
 	mu            sync.Mutex          // guards the fields that follow
-	room          *quota.Share        // for pushed and partial orders
+	room          *memquota.Share     // for pushed and partial orders
 	kept          int64               // bytes of these orders, reserved from room
 	owners        map[int]int         // by rank: the process that claimed its order
 	held          bool                // an epoch has the recipe's order only after Release
@@ -199,11 +199,11 @@ func (s *Schedule) Stop() {
 }
 
 // endless returns a share without a limit.
-func endless() *quota.Share { return quota.New(0).Share(math.MaxInt64, math.MaxInt64) }
+func endless() *memquota.Share { return memquota.New(0).Share(math.MaxInt64, math.MaxInt64) }
 
 // CountIn takes the memory of pushed orders from a share, which several schedules may have in common. It drops orders that do not fit.
 // Stop returns all memory to the share.
-func (s *Schedule) CountIn(room *quota.Share) {
+func (s *Schedule) CountIn(room *memquota.Share) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.stopped { // else there is nothing to count any longer
@@ -212,7 +212,7 @@ func (s *Schedule) CountIn(room *quota.Share) {
 }
 
 // countIn is CountIn with s.mu held.
-func (s *Schedule) countIn(room *quota.Share) {
+func (s *Schedule) countIn(room *memquota.Share) {
 	if room.Take(s.kept) {
 		s.room.Give(s.kept)
 	} else {

@@ -1,10 +1,10 @@
-// Package quota counts the memory that clients make one server keep, so that all of it together stays within the server's limit.
+// Package memquota counts the memory that clients make one server keep, so that all of it together stays within the server's limit.
 //
 // A server has one Account. Each use of memory has a Share of it: pushed orders, frames, answers. A Share may take up to its own limit, and all of them
 // together what the Account has; what is reserved for a Share counts for nobody else. Take never waits. Wait waits until others have given memory back,
 // first come, first served. The package allocates nothing itself: who takes memory says how much it is, and gives the same back. All methods may be
 // called concurrently; they call nobody back.
-package quota
+package memquota
 
 import (
 	"context"
