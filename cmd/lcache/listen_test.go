@@ -17,7 +17,7 @@ import (
 	"syscall"
 	"testing"
 
-	"lcache/cmd/lcache/internal/metrics"
+	"lcache/cmd/lcache/internal/prometheus"
 	"lcache/internal/store/cachedir"
 )
 
@@ -152,14 +152,14 @@ func TestRunMetrics(t *testing.T) {
 }
 
 func TestMetricsAddressInUse(t *testing.T) {
-	m, err := metrics.Listen("127.0.0.1:0", slog.New(slog.DiscardHandler))
+	m, err := prometheus.Listen("127.0.0.1:0", slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer m.Shutdown(context.Background())
 	s := newScript(t)
 	s.ingested()
-	addr := strings.TrimSuffix(strings.TrimPrefix(m.URL(), "http://"), metrics.Path)
+	addr := strings.TrimSuffix(strings.TrimPrefix(m.URL(), "http://"), prometheus.Path)
 	var stderr bytes.Buffer
 	cmd := s.lcache("serve", "--cache", "cache", "--metrics", addr)
 	cmd.Stderr = &stderr

@@ -16,7 +16,7 @@ import (
 	"syscall"
 	"time"
 
-	"lcache/cmd/lcache/internal/metrics"
+	"lcache/cmd/lcache/internal/prometheus"
 	"lcache/engine"
 	"lcache/internal/serve/status"
 	"lcache/internal/store/cache"
@@ -156,7 +156,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 // run is one Run.
 type run struct {
 	Options
-	metrics *metrics.Server
+	metrics *prometheus.Server
 	serving []*serving
 	folder  string // in each root; "": by the source
 	notes   string // the file in which loaders note what they measure; "": they measure nothing

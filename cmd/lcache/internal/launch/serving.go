@@ -7,7 +7,7 @@ import (
 	"runtime/debug"
 
 	"lcache/cmd/lcache/internal/attach"
-	"lcache/cmd/lcache/internal/metrics"
+	"lcache/cmd/lcache/internal/prometheus"
 	"lcache/engine"
 	"lcache/internal/serve/status"
 	"lcache/internal/store/cache"
@@ -163,11 +163,11 @@ func (l *local) end(ctx context.Context) error {
 
 // listenMetrics opens an address for metrics; "": it returns a nil Server, which does nothing. It is called before the listing, so that an
 // address in use is an error at once.
-func listenMetrics(addr string, logger *slog.Logger) (*metrics.Server, error) {
+func listenMetrics(addr string, logger *slog.Logger) (*prometheus.Server, error) {
 	if addr == "" {
 		return nil, nil
 	}
-	return metrics.Listen(addr, logger)
+	return prometheus.Listen(addr, logger)
 }
 
 // mean is the mean of some values.

@@ -1,4 +1,4 @@
-package metrics_test
+package prometheus_test
 
 import (
 	"context"
@@ -19,7 +19,7 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 
-	"lcache/cmd/lcache/internal/metrics"
+	"lcache/cmd/lcache/internal/prometheus"
 	"lcache/internal/disk/blockio"
 	"lcache/internal/disk/offheap"
 	"lcache/internal/serve/status"
@@ -31,9 +31,9 @@ func TestMain(m *testing.M) {
 }
 
 // listen starts a server on a free port, which is shut down with the test.
-func listen(t *testing.T, log io.Writer) *metrics.Server {
+func listen(t *testing.T, log io.Writer) *prometheus.Server {
 	t.Helper()
-	s, err := metrics.Listen("127.0.0.1:0", slog.New(slog.NewTextHandler(log, nil)))
+	s, err := prometheus.Listen("127.0.0.1:0", slog.New(slog.NewTextHandler(log, nil)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +47,7 @@ func listen(t *testing.T, log io.Writer) *metrics.Server {
 }
 
 // scrape reads all series as Prometheus would: name{label="value",…} → value, and each name's family.
-func scrape(t *testing.T, s *metrics.Server) (series map[string]float64, families map[string]*dto.MetricFamily) {
+func scrape(t *testing.T, s *prometheus.Server) (series map[string]float64, families map[string]*dto.MetricFamily) {
 	t.Helper()
 	answer, err := http.Get(s.URL())
 	if err != nil {
@@ -292,16 +292,16 @@ func TestSeveral(t *testing.T) {
 
 func TestListen(t *testing.T) {
 	s := listen(t, t.Output())
-	addr := strings.TrimSuffix(strings.TrimPrefix(s.URL(), "http://"), metrics.Path)
+	addr := strings.TrimSuffix(strings.TrimPrefix(s.URL(), "http://"), prometheus.Path)
 	want := fmt.Sprintf("address already in use by process %d: choose another --metrics", os.Getpid())
-	if _, err := metrics.Listen(addr, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), want) {
+	if _, err := prometheus.Listen(addr, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("twice: %v, want %s", err, want)
 	}
-	every, err := metrics.Listen(":0", slog.New(slog.DiscardHandler))
+	every, err := prometheus.Listen(":0", slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if host, _, _ := net.SplitHostPort(strings.TrimPrefix(strings.TrimSuffix(every.URL(), metrics.Path), "http://")); host != "localhost" {
+	if host, _, _ := net.SplitHostPort(strings.TrimPrefix(strings.TrimSuffix(every.URL(), prometheus.Path), "http://")); host != "localhost" {
 		t.Errorf("on all addresses: %s", every.URL())
 	}
 	for range 2 {
@@ -309,7 +309,7 @@ func TestListen(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	var none *metrics.Server
+	var none *prometheus.Server
 	if err := none.Shutdown(context.Background()); err != nil {
 		t.Error(err)
 	}
@@ -317,7 +317,7 @@ func TestListen(t *testing.T) {
 
 // TestShutdownWaits: a scrape that has begun ends before Shutdown does, so what Shutdown is followed by may close what status reads.
 func TestShutdownWaits(t *testing.T) {
-	s, err := metrics.Listen("127.0.0.1:0", slog.New(slog.DiscardHandler))
+	s, err := prometheus.Listen("127.0.0.1:0", slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -400,8 +400,8 @@ func TestListenNamesTheHolder(t *testing.T) {
 			continue
 		}
 		_, port, _ := net.SplitHostPort(held.Addr().String())
-		s, err := metrics.Listen(c.wanted+":"+port, slog.New(slog.DiscardHandler))
-		used := new(metrics.InUseError)
+		s, err := prometheus.Listen(c.wanted+":"+port, slog.New(slog.DiscardHandler))
+		used := new(prometheus.InUseError)
 		if !errors.As(err, &used) || used.Pid != os.Getpid() {
 			t.Errorf("%s is held and %s wanted: %v, want process %d", held.Addr(), c.wanted, err, os.Getpid())
 		}
@@ -410,7 +410,7 @@ func TestListenNamesTheHolder(t *testing.T) {
 		}
 		held.Close()
 	}
-	if _, err := metrics.Listen("192.0.2.1:0", slog.New(slog.DiscardHandler)); errors.As(err, new(*metrics.InUseError)) {
+	if _, err := prometheus.Listen("192.0.2.1:0", slog.New(slog.DiscardHandler)); errors.As(err, new(*prometheus.InUseError)) {
 		t.Errorf("an address of another machine: %v", err)
 	}
 }
