@@ -95,7 +95,7 @@ var mayImport = map[string][]string{
 }
 
 // everywhere are leaves that any package may import: they stand in for something that the language lacks.
-var everywhere = []string{"internal/disk/offheap", "internal/host", "internal/units", "internal/usage", "internal/disk/durable", "internal/trust", "internal/surrogate", "internal/errcode"}
+var everywhere = []string{"internal/disk/offheap", "internal/host", "internal/units", "internal/usage", "internal/disk/durable", "internal/trust", "internal/jsonbytes", "internal/errcode"}
 
 // drawers are names that say nothing about what is inside.
 var drawers = []string{"util", "utils", "common", "types", "helper", "helpers", "config", "misc", "base"}
@@ -415,7 +415,7 @@ var codec = regexp.MustCompile(`\bjson\.(Marshal|MarshalIndent|Unmarshal|NewEnco
 func TestNamesSurviveJSON(t *testing.T) {
 	for _, p := range packages(t) {
 		name, _ := local(p.ImportPath)
-		if name == "internal/surrogate" || strings.HasSuffix(name, "test") {
+		if name == "internal/jsonbytes" || strings.HasSuffix(name, "test") {
 			continue
 		}
 		for _, file := range p.GoFiles {
@@ -424,7 +424,7 @@ func TestNamesSurviveJSON(t *testing.T) {
 				t.Fatal(err)
 			}
 			if call := codec.Find(text); call != nil && !slices.Contains(numbersOnly, filepath.Join(name, file)) {
-				t.Errorf("%s/%s calls %s: call it of package surrogate", name, file, call)
+				t.Errorf("%s/%s calls %s: call it of package jsonbytes", name, file, call)
 			}
 		}
 	}

@@ -14,9 +14,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"lcache/internal/jsonbytes"
 	"lcache/internal/serve/deliver"
 	"lcache/internal/serve/schedule"
-	"lcache/internal/surrogate"
 )
 
 // conn is one connection. Its reader reads frames, carries out the requests that have no answer, and queues the other requests. serve answers those.
@@ -146,7 +146,7 @@ func (c *conn) welcome() error {
 		return broken("the first frame must be HELLO, it has type %d", f.kind)
 	}
 	var said hello
-	if err := surrogate.Unmarshal(f.body, &said); err != nil {
+	if err := jsonbytes.Unmarshal(f.body, &said); err != nil {
 		return broken("HELLO: %v", err)
 	}
 	if said.Protocol != protocolVersion {

@@ -9,8 +9,8 @@ import (
 	"slices"
 
 	"lcache/internal/errcode"
+	"lcache/internal/jsonbytes"
 	"lcache/internal/serve/deliver"
-	"lcache/internal/surrogate"
 	"lcache/internal/usage"
 )
 
@@ -164,7 +164,7 @@ type failure struct {
 }
 
 func appendJSON(b []byte, kind uint8, request uint32, v any) ([]byte, error) {
-	body, err := surrogate.Marshal(v)
+	body, err := jsonbytes.Marshal(v)
 	if err != nil {
 		return b, err
 	}

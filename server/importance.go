@@ -7,7 +7,7 @@ import (
 
 	"lcache/engine"
 	"lcache/internal/importance/score"
-	"lcache/internal/surrogate"
+	"lcache/internal/jsonbytes"
 	"lcache/sample"
 )
 
@@ -144,7 +144,7 @@ func decodeEpochEnd(b []byte) (rank int, p score.Progress, unsent engine.Unsent,
 			Dimension uint32 `json:"dimension"`
 		} `json:"refused"`
 	}{}
-	if err := surrogate.Unmarshal(b, &said); err != nil {
+	if err := jsonbytes.Unmarshal(b, &said); err != nil {
 		return 0, p, unsent, broken("EPOCHEND: %v", err)
 	}
 	p = score.Progress{Epoch: int(said.Epoch), Accuracy: said.Accuracy, Loss: said.Loss, Off: said.Off}
@@ -170,7 +170,7 @@ func (c *conn) importance(ctx context.Context, q *request) error {
 	if len(q.body) > maxHello {
 		return argument("IMPORTANCE has %d bytes", len(q.body))
 	}
-	if err := surrogate.Unmarshal(q.body, &said); err != nil {
+	if err := jsonbytes.Unmarshal(q.body, &said); err != nil {
 		return broken("IMPORTANCE: %v", err)
 	}
 	info, err := c.s.engine.Importance(ctx, q.job, int(said.Rank), said.Run[:min(len(said.Run), 64)], q.body)

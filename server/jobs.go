@@ -1,8 +1,8 @@
 package server
 
 import (
+	"lcache/internal/jsonbytes"
 	"lcache/internal/serve/deliver"
-	"lcache/internal/surrogate"
 )
 
 // mostJobs is how many jobs one connection may name.
@@ -18,7 +18,7 @@ type jobRequest struct {
 
 func decodeJob(b []byte) (jobRequest, error) {
 	var q jobRequest
-	if err := surrogate.Unmarshal(b, &q); err != nil {
+	if err := jsonbytes.Unmarshal(b, &q); err != nil {
 		return q, broken("JOB: %v", err)
 	}
 	return q, nil

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"lcache/internal/jsonbytes"
 	"lcache/internal/serve/status"
-	"lcache/internal/surrogate"
 	"lcache/source"
 )
 
@@ -27,7 +27,7 @@ func TestTokensThatAreNotUTF8(t *testing.T) {
 	}
 	var status status.Document
 	f := c.ask(typeStatus, nil)
-	if err := surrogate.Unmarshal(f.body, &status); err != nil || !utf8.Valid(f.body) {
+	if err := jsonbytes.Unmarshal(f.body, &status); err != nil || !utf8.Valid(f.body) {
 		t.Fatal(err)
 	}
 	for _, j := range status.Jobs {
@@ -50,7 +50,7 @@ func TestErrorsAboutNamesThatAreNotUTF8(t *testing.T) {
 	} {
 		b := appendFailure(nil, 1, failureOf(c.err))
 		var got failure
-		if err := surrogate.Unmarshal(b[headerBytes:], &got); err != nil || !utf8.Valid(b[headerBytes:]) || len(b) > maxFrame {
+		if err := jsonbytes.Unmarshal(b[headerBytes:], &got); err != nil || !utf8.Valid(b[headerBytes:]) || len(b) > maxFrame {
 			t.Fatalf("%.80q: %d bytes, %v", c.err, len(b), err)
 		}
 		if got.Sample != c.sample || !strings.Contains(got.Message, c.message) || !utf8.ValidString(got.Message) {

@@ -5,9 +5,9 @@ import (
 	"slices"
 
 	"lcache/engine"
+	"lcache/internal/jsonbytes"
 	"lcache/internal/serve/deliver"
 	"lcache/internal/serve/schedule"
-	"lcache/internal/surrogate"
 	"lcache/sample"
 )
 
@@ -214,7 +214,7 @@ func decodeReport(b []byte) (engine.Report, error) {
 		First    uint32  `json:"first"`
 		Had      uint32  `json:"had"`
 	}{}
-	if err := surrogate.Unmarshal(b, &said); err != nil {
+	if err := jsonbytes.Unmarshal(b, &said); err != nil {
 		return engine.Report{}, broken("REPORT: %v", err)
 	}
 	for _, seconds := range []float64{said.LoopWait, said.Loop, said.Decode} {

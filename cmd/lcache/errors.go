@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"lcache/internal/errcode"
-	"lcache/internal/surrogate"
+	"lcache/internal/jsonbytes"
 	"lcache/internal/usage"
 	"lcache/iouring"
 	"lcache/shuffle"
@@ -135,7 +135,7 @@ func writeErrorAsJSON(w io.Writer, err error) {
 	if kind := errorKind(err); kind != "" {
 		fields["kind"] = kind
 	}
-	line, _ := surrogate.Marshal(map[string]any{"schema": 1, "error": fields})
+	line, _ := jsonbytes.Marshal(map[string]any{"schema": 1, "error": fields})
 	fmt.Fprintf(w, "%s\n", line)
 }
 

@@ -5,9 +5,9 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"lcache/internal/jsonbytes"
 	"lcache/internal/store/cachedir"
 	"lcache/internal/store/ingest"
-	"lcache/internal/surrogate"
 )
 
 // TestNamesThatAreNotUTF8: source, class folders, extensions and cache may have any names: JSON has their bytes, and what is for people shows each byte.
@@ -28,7 +28,7 @@ func TestNamesThatAreNotUTF8(t *testing.T) {
 	}
 	var report ingest.Report
 	out, _ := shell(`lcache ingest --source "$src" --cache "$cache" --json`)
-	if err := surrogate.Unmarshal([]byte(out), &report); err != nil || !strings.HasSuffix(report.Source, "/src\xe9") || !strings.HasSuffix(report.Dirs[0], "/cache\xff") || report.Classes != 2 {
+	if err := jsonbytes.Unmarshal([]byte(out), &report); err != nil || !strings.HasSuffix(report.Source, "/src\xe9") || !strings.HasSuffix(report.Dirs[0], "/cache\xff") || report.Classes != 2 {
 		t.Errorf("ingest --json: %+v, %v", report, err)
 	}
 	if out, _ := shell(`lcache ingest --source "$src" --cache few --ext "$(printf 'j\303')"`); !strings.Contains(out, "2 samples") {
@@ -36,7 +36,7 @@ func TestNamesThatAreNotUTF8(t *testing.T) {
 	}
 	var list listing
 	out, _ = shell(`lcache ls . --json`)
-	if err := surrogate.Unmarshal([]byte(out), &list); err != nil || len(list.Caches) != 2 || !strings.HasSuffix(list.Caches[0].Dir, "/cache\xff") || list.Caches[0].Source != report.Source {
+	if err := jsonbytes.Unmarshal([]byte(out), &list); err != nil || len(list.Caches) != 2 || !strings.HasSuffix(list.Caches[0].Dir, "/cache\xff") || list.Caches[0].Source != report.Source {
 		t.Errorf("ls --json: %+v, %v", list, err)
 	}
 	if c, err := cachedir.Look(report.Dirs[0]); err != nil || c.Files[".j\xc3"] != 2 || c.Files[".jpg"] != 2 {

@@ -10,8 +10,8 @@ import (
 	"github.com/schollz/progressbar/v3"
 	"golang.org/x/term"
 
+	"lcache/internal/jsonbytes"
 	"lcache/internal/store/cache"
-	"lcache/internal/surrogate"
 	"lcache/internal/units"
 )
 
@@ -98,7 +98,7 @@ func (p *progress) update(u cache.Progress) {
 		if u.AllSamples > 0 {
 			said["samples"], said["all_samples"] = u.Samples, u.AllSamples
 		}
-		line, _ := surrogate.Marshal(said)
+		line, _ := jsonbytes.Marshal(said)
 		fmt.Fprintf(p.out, "%s\n", line)
 		return
 	}

@@ -16,7 +16,7 @@ import (
 
 	"lcache/cmd/lcache/internal/attach"
 	"lcache/internal/errcode"
-	"lcache/internal/surrogate"
+	"lcache/internal/jsonbytes"
 )
 
 // Times between two questions for the status, over which rates are measured: for the first text, and for the others of --watch.
@@ -204,7 +204,7 @@ func writeDocuments(w *bytes.Buffer, documents []json.RawMessage, compact bool) 
 	}
 	raw, err := documents[0], error(nil)
 	if len(documents) > 1 {
-		if raw, err = surrogate.Marshal(map[string]any{"schema": 1, "servers": documents}); err != nil {
+		if raw, err = jsonbytes.Marshal(map[string]any{"schema": 1, "servers": documents}); err != nil {
 			return fmt.Errorf("join the documents: %w", err)
 		}
 	}

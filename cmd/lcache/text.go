@@ -9,7 +9,7 @@ import (
 	"text/tabwriter"
 	"unicode/utf8"
 
-	"lcache/internal/surrogate"
+	"lcache/internal/jsonbytes"
 )
 
 // The layout of lines and tables. Package figures writes the numbers.
@@ -73,7 +73,7 @@ func numbers(w io.Writer, indent string, rows [][]string) {
 
 // writeJSON writes a report as one indented document that begins with "schema": 1.
 func writeJSON(w io.Writer, report any) error {
-	body, err := surrogate.Marshal(report)
+	body, err := jsonbytes.Marshal(report)
 	if err != nil {
 		return fmt.Errorf("encode report: %w", err)
 	}

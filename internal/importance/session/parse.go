@@ -4,9 +4,9 @@ import (
 	"fmt"
 
 	"lcache/internal/importance/state"
+	"lcache/internal/jsonbytes"
 	"lcache/internal/serve/deliver"
 	"lcache/internal/serve/schedule"
-	"lcache/internal/surrogate"
 )
 
 // Info is the answer to a client that turned on importance.
@@ -46,7 +46,7 @@ func ranksHere(text []byte, world int) (bool, error) {
 	var given struct {
 		Local *int `json:"local_world_size"`
 	}
-	err := surrogate.Unmarshal(text, &given)
+	err := jsonbytes.Unmarshal(text, &given)
 	switch {
 	case err != nil:
 		return false, &deliver.ArgumentError{Reason: fmt.Sprintf("importance: %v", err)}

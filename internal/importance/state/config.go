@@ -22,7 +22,7 @@ import (
 	"lcache/internal/importance/draw"
 	"lcache/internal/importance/score"
 	"lcache/internal/importance/substitute"
-	"lcache/internal/surrogate"
+	"lcache/internal/jsonbytes"
 
 	"github.com/dustin/go-humanize"
 )
@@ -84,7 +84,7 @@ type asked struct {
 // Parse returns the Config in a client's JSON. It ignores unknown keys, but not unknown parameters.
 func Parse(text []byte, d Defaults) (c Config, err error) {
 	var a asked
-	if err := surrogate.Unmarshal(text, &a); err != nil {
+	if err := jsonbytes.Unmarshal(text, &a); err != nil {
 		return c, fmt.Errorf("importance: %w", err)
 	}
 	m, err := importance.Lookup(a.Method)
@@ -249,7 +249,7 @@ var params = map[string]map[string]func(p *importance.Params) any{
 var ignored = map[string]map[string]func(value json.RawMessage) error{
 	"impact": {"l_share": func(value json.RawMessage) error {
 		var share float64
-		if err := surrogate.Unmarshal(value, &share); err != nil {
+		if err := jsonbytes.Unmarshal(value, &share); err != nil {
 			return err
 		}
 		if !(share >= 0 && share <= 1) {
@@ -257,7 +257,7 @@ var ignored = map[string]map[string]func(value json.RawMessage) error{
 		}
 		return nil
 	}},
-	"shade": {"prefetch": func(value json.RawMessage) error { return surrogate.Unmarshal(value, new(bool)) }},
+	"shade": {"prefetch": func(value json.RawMessage) error { return jsonbytes.Unmarshal(value, new(bool)) }},
 }
 
 // ratio is a pair in JSON.
@@ -265,7 +265,7 @@ type ratio struct{ start, end *float64 }
 
 func (r *ratio) UnmarshalJSON(b []byte) error {
 	var pair []float64
-	if err := surrogate.Unmarshal(b, &pair); err != nil {
+	if err := jsonbytes.Unmarshal(b, &pair); err != nil {
 		return err
 	}
 	if len(pair) != 2 {
@@ -284,7 +284,7 @@ func setParam(m importance.Method, p *importance.Params, key string, value json.
 	if !ok {
 		return fmt.Errorf("importance: %s has no parameter %.80q: there are %s", m.Name, key, strings.Join(slices.Sorted(maps.Keys(known)), ", "))
 	}
-	if err := surrogate.Unmarshal(value, to(p)); err != nil {
+	if err := jsonbytes.Unmarshal(value, to(p)); err != nil {
 		return fmt.Errorf("importance: %s of %s is %.80s: %w", key, m.Name, value, err)
 	}
 	return nil

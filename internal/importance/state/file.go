@@ -13,7 +13,7 @@ import (
 	"slices"
 
 	"lcache/internal/disk/durable"
-	"lcache/internal/surrogate"
+	"lcache/internal/jsonbytes"
 	"lcache/internal/trust"
 
 	"github.com/zeebo/xxh3"
@@ -74,7 +74,7 @@ func (s *State) Save() error {
 func (s *State) encode(to io.Writer) error {
 	sum := xxh3.New()
 	w := bufio.NewWriterSize(io.MultiWriter(to, sum), 1<<18)
-	text, err := surrogate.Marshal(header{s.data.Fingerprint, len(s.data.Labels), s.epoch, s.recipe, s.Config})
+	text, err := jsonbytes.Marshal(header{s.data.Fingerprint, len(s.data.Labels), s.epoch, s.recipe, s.Config})
 	if err != nil {
 		return err
 	}
@@ -222,7 +222,7 @@ func (s *State) decode(r *bufio.Reader, length int64) error {
 		return damaged("%v", err)
 	}
 	var h header
-	if err := surrogate.Unmarshal(text, &h); err != nil {
+	if err := jsonbytes.Unmarshal(text, &h); err != nil {
 		return damaged("header: %v", err)
 	}
 	n := len(s.data.Labels)

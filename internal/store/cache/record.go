@@ -12,8 +12,8 @@ import (
 
 	"lcache/internal/disk/durable"
 	"lcache/internal/errcode"
+	"lcache/internal/jsonbytes"
 	"lcache/internal/serve/schedule"
-	"lcache/internal/surrogate"
 	"lcache/internal/trust"
 	"lcache/source"
 )
@@ -96,7 +96,7 @@ func ReadRecord(dir string) (j Record, err error) {
 	if err := checkJob(b); err != nil {
 		return j, fmt.Errorf("%s: %w", filepath.Join(dir, RecordName), err)
 	}
-	if err := surrogate.Unmarshal(b, &j); err != nil {
+	if err := jsonbytes.Unmarshal(b, &j); err != nil {
 		return j, fmt.Errorf("%s: %w: %w", filepath.Join(dir, RecordName), ErrDamaged, err)
 	}
 	if j.Schema != 1 {
@@ -107,7 +107,7 @@ func ReadRecord(dir string) (j Record, err error) {
 
 // WriteRecord replaces the Record of a cache in its first directory, atomically and durably.
 func WriteRecord(dir string, j Record) error {
-	b, err := surrogate.MarshalIndent(j, "", "  ")
+	b, err := jsonbytes.MarshalIndent(j, "", "  ")
 	if err != nil {
 		return err
 	}

@@ -24,7 +24,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"lcache/internal/errcode"
-	"lcache/internal/surrogate"
+	"lcache/internal/jsonbytes"
 	"lcache/internal/trust"
 )
 
@@ -208,7 +208,7 @@ func (c *Cache) readJob() bool {
 		Memory int64           `json:"memory"`
 		Job    json.RawMessage `json:"job"`
 	}
-	if err != nil || surrogate.Unmarshal(b, &j) != nil || j.Schema < 1 || j.Source == "" {
+	if err != nil || jsonbytes.Unmarshal(b, &j) != nil || j.Schema < 1 || j.Source == "" {
 		return false
 	}
 	c.Source, c.Memory, c.Job = j.Source, j.Memory, j.Job

@@ -14,8 +14,8 @@ import (
 	"github.com/zeebo/xxh3"
 
 	"lcache/internal/disk/durable"
+	"lcache/internal/jsonbytes"
 	"lcache/internal/store/cache"
-	"lcache/internal/surrogate"
 	"lcache/internal/trust"
 	"lcache/sample"
 	"lcache/source"
@@ -250,7 +250,7 @@ func (in *run) record() error {
 
 // listed returns a hash of a listing's fingerprint and its options. Labels are not part of it, because they are added after the listing.
 func (in *run) listed(fp sample.Fingerprint, src string) [16]byte {
-	said, err := surrogate.Marshal([]any{fp.String(), src, in.o.Exts, in.o.Flat, in.o.Group, in.follows()})
+	said, err := jsonbytes.Marshal([]any{fp.String(), src, in.o.Exts, in.o.Flat, in.o.Group, in.follows()})
 	if err != nil {
 		panic(err) // impossible: strings and a boolean
 	}

@@ -18,8 +18,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"lcache/internal/errcode"
+	"lcache/internal/jsonbytes"
 	"lcache/internal/serve/status"
-	"lcache/internal/surrogate"
 )
 
 // The part of docs/protocol.md that a Client speaks.
@@ -70,7 +70,7 @@ func dial(path, name string, check func(path string, uid int) error) (*Client, e
 		return nil, err
 	}
 	c := &Client{conn: conn, in: bufio.NewReader(conn), path: path}
-	hello, err := surrogate.Marshal(map[string]any{"protocol": protocolVersion, "client": name})
+	hello, err := jsonbytes.Marshal(map[string]any{"protocol": protocolVersion, "client": name})
 	if err == nil {
 		err = c.ask(frameHello, hello, &c.info)
 	}
@@ -129,7 +129,7 @@ func (c *Client) Status() (raw json.RawMessage, s status.Document, err error) {
 	if err := c.ask(frameStatus, nil, &raw); err != nil {
 		return nil, s, err
 	}
-	if err := surrogate.Unmarshal(raw, &s); err != nil {
+	if err := jsonbytes.Unmarshal(raw, &s); err != nil {
 		return nil, s, fmt.Errorf("status from %s: %w", c.path, err)
 	}
 	return raw, s, nil
@@ -187,7 +187,7 @@ func (c *Client) answer(to any) error {
 		var said struct {
 			Message string `json:"message"`
 		}
-		if surrogate.Unmarshal(body, &said) != nil || said.Message == "" {
+		if jsonbytes.Unmarshal(body, &said) != nil || said.Message == "" {
 			said.Message = "an error without a message"
 		}
 		return &toldError{c.path, said.Message}
@@ -198,7 +198,7 @@ func (c *Client) answer(to any) error {
 	case to == nil || kind != frameJSON || binary.LittleEndian.Uint32(head[8:]) != c.request:
 		return fmt.Errorf("server at %s answered another question (type %d): that is not an lcache server", c.path, kind)
 	}
-	if err := surrogate.Unmarshal(body, to); err != nil {
+	if err := jsonbytes.Unmarshal(body, to); err != nil {
 		return fmt.Errorf("answer from server at %s: %w", c.path, err)
 	}
 	return nil

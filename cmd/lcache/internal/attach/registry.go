@@ -11,7 +11,7 @@ import (
 	"strings"
 	"syscall"
 
-	"lcache/internal/surrogate"
+	"lcache/internal/jsonbytes"
 	"lcache/internal/trust"
 )
 
@@ -51,7 +51,7 @@ func Register(dir, socket string, cache []string) (*Entry, error) {
 	if e.path, err = freeName(dir, strconv.Itoa(e.PID)); err != nil {
 		return nil, err
 	}
-	body, err := surrogate.Marshal(e)
+	body, err := jsonbytes.Marshal(e)
 	if err != nil {
 		return nil, fmt.Errorf("encode registry entry: %w", err)
 	}
@@ -124,7 +124,7 @@ func Registered(dir string) ([]Entry, error) {
 		}
 		e := Entry{path: filepath.Join(dir, f.Name())}
 		body, err := trust.ReadFile(e.path, mostEntry)
-		if err != nil || surrogate.Unmarshal(body, &e) != nil || e.PID <= 0 {
+		if err != nil || jsonbytes.Unmarshal(body, &e) != nil || e.PID <= 0 {
 			continue
 		}
 		if errors.Is(syscall.Kill(e.PID, 0), syscall.ESRCH) {

@@ -14,7 +14,7 @@ import (
 
 	"lcache/cmd/lcache/internal/launch"
 	"lcache/engine"
-	"lcache/internal/surrogate"
+	"lcache/internal/jsonbytes"
 	"lcache/server"
 )
 
@@ -46,7 +46,7 @@ func (b *bench) intoPython(ctx context.Context, eng *engine.Bench, e *Epoch) (er
 	if err != nil {
 		return fmt.Errorf("the reader in Python, whose own message is above: %w", err)
 	}
-	if err := surrogate.Unmarshal(out, e); err != nil {
+	if err := jsonbytes.Unmarshal(out, e); err != nil {
 		return fmt.Errorf("what the reader in Python says: %w", err)
 	}
 	return nil

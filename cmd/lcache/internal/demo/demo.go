@@ -21,10 +21,10 @@ import (
 
 	"lcache/cmd/lcache/internal/attach"
 	"lcache/cmd/lcache/internal/launch"
+	"lcache/internal/jsonbytes"
 	"lcache/internal/serve/schedule"
 	"lcache/internal/store/cache"
 	"lcache/internal/store/ingest"
-	"lcache/internal/surrogate"
 )
 
 //go:embed demo_reader.py
@@ -164,7 +164,7 @@ func (d *demo) serve(ctx context.Context, cache string) (socket string, stop fun
 	var line json.RawMessage
 	err = json.NewDecoder(out).Decode(&line)
 	if err == nil {
-		err = surrogate.Unmarshal(line, &said)
+		err = jsonbytes.Unmarshal(line, &said)
 	}
 	if err != nil {
 		cmd.Process.Signal(syscall.SIGTERM)

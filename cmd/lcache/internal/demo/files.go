@@ -7,9 +7,9 @@ import (
 
 	"lcache/cmd/lcache/internal/attach"
 	"lcache/cmd/lcache/internal/doctor"
+	"lcache/internal/jsonbytes"
 	"lcache/internal/serve/status"
 	"lcache/internal/store/cache"
-	"lcache/internal/surrogate"
 	"lcache/internal/units"
 )
 
@@ -79,7 +79,7 @@ func (d *demo) readPlain(ctx context.Context, ranks []*rank, status *attach.Clie
 
 // measure lets all ranks read from the given epoch on.
 func (r *Reading) measure(ranks []*rank, status *attach.Client, first int) error {
-	request, err := surrogate.Marshal(map[string]any{"time": r.How, "epochs": []int{first, first + r.Epochs}, "threads": r.Threads})
+	request, err := jsonbytes.Marshal(map[string]any{"time": r.How, "epochs": []int{first, first + r.Epochs}, "threads": r.Threads})
 	if err != nil {
 		return fmt.Errorf("write a request: %w", err)
 	}

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"lcache/cmd/lcache/internal/launch"
-	"lcache/internal/surrogate"
+	"lcache/internal/jsonbytes"
 )
 
 // rank is one reading process.
@@ -85,7 +85,7 @@ func (r *rank) answer(to any) error {
 	if err != nil {
 		return fmt.Errorf("the reader ended early, its own message is above: %w", err)
 	}
-	return surrogate.Unmarshal(line, to)
+	return jsonbytes.Unmarshal(line, to)
 }
 
 // close ends the process: without input it closes its job and exits.

@@ -19,9 +19,9 @@ import (
 	"lcache/cmd/lcache/internal/attach"
 	"lcache/cmd/lcache/internal/doctor"
 	"lcache/internal/disk/durable"
+	"lcache/internal/jsonbytes"
 	"lcache/internal/plan"
 	"lcache/internal/store/cache"
-	"lcache/internal/surrogate"
 	"lcache/internal/trust"
 )
 
@@ -90,7 +90,7 @@ func (s Store) read(id doctor.Identity) (*doctor.Device, error) {
 		return nil, err
 	}
 	var f facts
-	if err := surrogate.Unmarshal(text, &f); err != nil || f.Schema != 1 || !same(f.Identity, id) || !f.Device.Direct || f.Device.Read <= 0 {
+	if err := jsonbytes.Unmarshal(text, &f); err != nil || f.Schema != 1 || !same(f.Identity, id) || !f.Device.Direct || f.Device.Read <= 0 {
 		return nil, fs.ErrNotExist
 	}
 	return &f.Device, nil
@@ -110,7 +110,7 @@ func (s Store) measure(ctx context.Context, dir string, id doctor.Identity) (*do
 	if err != nil {
 		return nil, err
 	}
-	text, err := surrogate.MarshalIndent(facts{1, id, *dev}, "", "  ")
+	text, err := jsonbytes.MarshalIndent(facts{1, id, *dev}, "", "  ")
 	if err == nil {
 		err = os.MkdirAll(s.Dir, 0o700)
 	}
@@ -170,7 +170,7 @@ func FromFile(path string) (cache.Disk, error) {
 		return cache.Disk{}, fmt.Errorf("read the facts: %w", err)
 	}
 	var report doctor.Report
-	if err := surrogate.Unmarshal(text, &report); err != nil {
+	if err := jsonbytes.Unmarshal(text, &report); err != nil {
 		return cache.Disk{}, fmt.Errorf("read the facts in %s: %w; make them again with lcache doctor --cache DIR --save FILE", path, err)
 	}
 	var known []doctor.Device

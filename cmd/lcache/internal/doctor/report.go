@@ -6,7 +6,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"lcache/internal/surrogate"
+	"lcache/internal/jsonbytes"
 )
 
 // A Report has the facts about a machine, and the findings and advice that follow. Other commands read a saved report.
@@ -70,7 +70,7 @@ func (r *Report) Save(path string) (err error) {
 			err = fmt.Errorf("save the report: %w", err)
 		}
 	}()
-	body, err := surrogate.MarshalIndent(r, "", "  ")
+	body, err := jsonbytes.MarshalIndent(r, "", "  ")
 	if err == nil {
 		_, err = f.Write(append(body, '\n'))
 	}
@@ -91,7 +91,7 @@ func DiskLimit(path string) (float64, error) {
 	if err != nil {
 		return 0, fmt.Errorf("read the facts: %w", err)
 	}
-	if err := surrogate.Unmarshal(text, &report); err != nil {
+	if err := jsonbytes.Unmarshal(text, &report); err != nil {
 		return 0, fmt.Errorf("read the facts in %s: %w; make them again with lcache doctor --cache DIR --save FILE", path, err)
 	}
 	rate := 0.0

@@ -8,10 +8,10 @@ import (
 	"sync"
 
 	"lcache/cmd/lcache/internal/attach"
+	"lcache/internal/jsonbytes"
 	"lcache/internal/serve/schedule"
 	"lcache/internal/serve/status"
 	"lcache/internal/store/cachedir"
-	"lcache/internal/surrogate"
 	"lcache/internal/units"
 )
 
@@ -49,7 +49,7 @@ func (r *run) attach(s Source, dirs []string, opened *Opened) (*serving, error) 
 		return nil, err
 	}
 	var has schedule.Job
-	opened.OtherJob = r.JobGiven && (surrogate.Unmarshal(c.Job, &has) != nil || !sameJob(has, r.Ingest.Job))
+	opened.OtherJob = r.JobGiven && (jsonbytes.Unmarshal(c.Job, &has) != nil || !sameJob(has, r.Ingest.Job))
 	opened.AttachedTo, opened.Dirs, opened.Samples, opened.Bytes = a.pid, a.began.Cache.Dirs, job.Samples, job.DatasetBytes
 	return &serving{Source: s, other: a}, nil
 }

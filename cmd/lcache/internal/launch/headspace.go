@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 
-	"lcache/internal/surrogate"
+	"lcache/internal/jsonbytes"
 )
 
 // headspaceVariable names the file in which the loaders of the command note their halves of epochs. The Python client knows it.
@@ -70,7 +70,7 @@ func readHeadspace(path string) ([]Headspace, error) {
 	lines := bufio.NewScanner(file)
 	for lines.Scan() {
 		var n headspaceNote
-		if surrogate.Unmarshal(lines.Bytes(), &n) == nil { // a process that was killed may leave half a line
+		if jsonbytes.Unmarshal(lines.Bytes(), &n) == nil { // a process that was killed may leave half a line
 			epochs[rank{n.Job, n.Rank}] = append(epochs[rank{n.Job, n.Rank}], n)
 		}
 	}

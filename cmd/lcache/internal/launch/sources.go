@@ -11,11 +11,11 @@ import (
 	"strings"
 	"time"
 
+	"lcache/internal/jsonbytes"
 	"lcache/internal/serve/schedule"
 	"lcache/internal/store/cache"
 	"lcache/internal/store/cachedir"
 	"lcache/internal/store/ingest"
-	"lcache/internal/surrogate"
 	"lcache/internal/trust"
 	"lcache/internal/usage"
 	"lcache/logfile"
@@ -189,7 +189,7 @@ func (r *run) keep(n int, o *ingest.Options) {
 		}
 		o.Memory = cmp.Or(o.Memory, c.Memory)
 		var job schedule.Job
-		if !r.JobGiven && surrogate.Unmarshal(c.Job, &job) == nil {
+		if !r.JobGiven && jsonbytes.Unmarshal(c.Job, &job) == nil {
 			o.Job = r.placed(job, true)
 			return
 		}

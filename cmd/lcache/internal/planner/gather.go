@@ -9,8 +9,8 @@ import (
 
 	"lcache/cmd/lcache/internal/attach"
 	"lcache/cmd/lcache/internal/doctor"
+	"lcache/internal/jsonbytes"
 	"lcache/internal/serve/status"
-	"lcache/internal/surrogate"
 	"lcache/source"
 )
 
@@ -60,7 +60,7 @@ func readReport(path string) (*doctor.Report, error) {
 		return nil, fmt.Errorf("read the facts: %w", err)
 	}
 	var report doctor.Report
-	if err := surrogate.Unmarshal(text, &report); err != nil || report.Facts == nil {
+	if err := jsonbytes.Unmarshal(text, &report); err != nil || report.Facts == nil {
 		return nil, fmt.Errorf("%s holds no facts of a machine: make it with lcache doctor --cache DIR --save FILE", path)
 	}
 	return &report, nil

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"strings"
 
+	"lcache/internal/jsonbytes"
 	"lcache/internal/plan"
-	"lcache/internal/surrogate"
 	"lcache/internal/usage"
 )
 
@@ -124,9 +124,9 @@ func (f *Facts) Report(changes []Change) (*Report, error) {
 // document is the facts as JSON has them.
 func (f *Facts) document(m *plan.Model) map[string]any {
 	doc := map[string]any{}
-	text, err := surrogate.Marshal(m.Facts())
+	text, err := jsonbytes.Marshal(m.Facts())
 	if err == nil {
-		err = surrogate.Unmarshal(text, &doc)
+		err = jsonbytes.Unmarshal(text, &doc)
 	}
 	if err != nil {
 		doc["error"] = err.Error() // facts are numbers that package plan has checked: this can't be

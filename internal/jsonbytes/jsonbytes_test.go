@@ -1,4 +1,4 @@
-package surrogate
+package jsonbytes
 
 import (
 	"encoding/json"

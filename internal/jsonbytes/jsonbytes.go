@@ -1,11 +1,11 @@
-// Package surrogate is encoding/json for text that need not be UTF-8, such as names of files.
+// Package jsonbytes is encoding/json for text that need not be UTF-8, such as names of files.
 //
 // [Marshal] writes a byte that is not UTF-8 as the escape \udcXX, a lone surrogate, where encoding/json would write U+FFFD for each such byte and so make two names one. [Unmarshal] reads
 // such escapes back as bytes. Python's json reads them as the text that os.fsdecode gives for the same bytes (PEP 383, surrogateescape), and writes that text so. All other text is written
 // and read as by encoding/json, byte for byte. Fields, map keys and elements are covered, but not what a type's own MarshalJSON or MarshalText writes.
 //
 // The functions keep no state and may be called concurrently.
-package surrogate
+package jsonbytes
 
 import (
 	"bytes"
