@@ -96,7 +96,7 @@ func (c *Cache) FreeBytes() (int64, error) {
 		return 0, err
 	}
 	size, free := fs.Blocks*uint64(fs.Bsize), fs.Bavail*uint64(fs.Bsize)
-	return int64(free) - int64(cachedir.Floor(size)), nil
+	return int64(free) - int64(cachedir.Reserve(size)), nil
 }
 
 // statfs is unix.Statfs, unless a test replaces it.

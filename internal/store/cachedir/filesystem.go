@@ -87,5 +87,5 @@ func mountType(dir string) (mounted string) {
 	return mounted
 }
 
-// Floor returns the free-space reserve of a file system: the bytes that a cache leaves free, whatever its budget. size is in bytes.
-func Floor(size uint64) uint64 { return max(1e9, size/20) }
+// Reserve returns the free-space reserve of a file system: the bytes that a cache leaves free, whatever its budget. size is in bytes.
+func Reserve(size uint64) uint64 { return max(1e9, size/20) }

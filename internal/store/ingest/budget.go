@@ -25,7 +25,7 @@ type volume struct {
 // freeBytes returns the bytes of a volume that a cache may take.
 func (v volume) freeBytes() uint64 {
 	have := v.free + v.reserved
-	return have - min(have, cachedir.Floor(v.size))
+	return have - min(have, cachedir.Reserve(v.size))
 }
 
 // mostBudget returns the largest budget, in whole MiB, that leaves every file system its free-space reserve, and the file system that limits
@@ -108,7 +108,7 @@ func (in *run) fit(f *chunker.Facts) (z chunker.Sizing, err error) {
 	least := *f
 	least.Budget = most
 	fits, tooSmall := chunker.Size(least)
-	space := fmt.Sprintf("%s has %s free, of which %s are to stay free", tightest.dir, humanize.Bytes(tightest.free+tightest.reserved), humanize.Bytes(cachedir.Floor(tightest.size)))
+	space := fmt.Sprintf("%s has %s free, of which %s are to stay free", tightest.dir, humanize.Bytes(tightest.free+tightest.reserved), humanize.Bytes(cachedir.Reserve(tightest.size)))
 	switch {
 	case most == 0 || tooSmall != nil:
 		return z, fmt.Errorf("%s: too little is left for a cache; make room, or give another --cache", space)

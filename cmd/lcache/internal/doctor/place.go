@@ -43,7 +43,7 @@ func lookAtPlace(root fs.FS, dir string) Place {
 	}
 	p.Kind, p.Nature, _ = cachedir.FileSystem(p.Seen) // Statfs has shown that it can be looked at
 	p.Size, p.Free = st.Blocks*uint64(st.Bsize), st.Bavail*uint64(st.Bsize)
-	p.Floor = cachedir.Floor(p.Size)
+	p.Floor = cachedir.Reserve(p.Size)
 	var of unix.Stat_t
 	if unix.Stat(p.Seen, &of) == nil {
 		p.ID = of.Dev
