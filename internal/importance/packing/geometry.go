@@ -82,8 +82,8 @@ func MemoryLeft(c *cache.Cache, memory int64) int64 {
 	return memory - g.memory
 }
 
-// lanes is how many open packages are for L-samples.
-func (g *geometry) lanes() int { return max(g.open-1, 1) }
+// openForLow returns the number of open packages for L-samples.
+func (g *geometry) openForLow() int { return max(g.open-1, 1) }
 
 // reserve is how many places stay free for emptying: a package may fill as many before it is freed, and each open package one.
 func (g *geometry) reserve() int { return g.blocks + g.open + 4 }

@@ -10,7 +10,7 @@ import (
 func TestGeometry(t *testing.T) {
 	f := facts{samples: 10_000, kept: 10_000 * 13_000, largest: 16 << 10, block: 128 << 10, places: 1100, segment: 2 << 20}
 	g, ok := chooseGeometry(f, 1<<40)
-	if !ok || g.open != mostOpen || g.blocks != 5 || g.packages != 1100/5+2*mostOpen || g.lanes() != mostOpen-1 {
+	if !ok || g.open != mostOpen || g.blocks != 5 || g.packages != 1100/5+2*mostOpen || g.openForLow() != mostOpen-1 {
 		t.Errorf("with any memory: %+v", g)
 	}
 	if bytes := int64(g.blocks) * f.block; bytes < packageSamples*13_000 || int64(g.room)*13_000 < bytes {

@@ -94,7 +94,7 @@ func New(o Options) (*Packer, error) {
 		buffer.Free()
 		return nil, err
 	}
-	w := &worker{p: p, buffer: buffer, packing: substitute.NewPacking(g.lanes(), o.Seed)}
+	w := &worker{p: p, buffer: buffer, packing: substitute.NewPacking(g.openForLow(), o.Seed)}
 	w.ctx, p.cancel = context.WithCancel(context.Background())
 	go w.run()
 	return p, nil

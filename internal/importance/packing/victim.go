@@ -134,7 +134,7 @@ func (w *worker) moveSample(v *victim, s survivor, data []byte) fate {
 	if f != pack {
 		return f
 	}
-	f = w.pack(s.index, at, w.high.Has(s.index), func(ctx context.Context, lane int) (int, uint64, error) { return w.store.Put(ctx, lane, s.index, data) })
+	f = w.pack(s.index, at, w.high.Has(s.index), func(ctx context.Context, open int) (int, uint64, error) { return w.store.Put(ctx, open, s.index, data) })
 	if f == pack {
 		w.p.cleaned.Add(int64(len(data)))
 	}

@@ -252,17 +252,17 @@ func (w *worker) packHanded(index sample.Index, data []byte) {
 	if decideSample(s) != pack || !c.Sums.IsRight(index, data) { // the memory of a wrong one had another use before it was copied
 		return
 	}
-	w.pack(index, loc, high, func(ctx context.Context, lane int) (int, uint64, error) {
-		return c.Pack(ctx, w.store, lane, index, data)
+	w.pack(index, loc, high, func(ctx context.Context, open int) (int, uint64, error) {
+		return c.Pack(ctx, w.store, open, index, data)
 	})
 }
 
 // pack puts a sample into a package and publishes its new place. put appends its bytes.
-func (w *worker) pack(index sample.Index, from metaindex.Loc, high bool, put func(ctx context.Context, lane int) (number int, off uint64, err error)) fate {
+func (w *worker) pack(index sample.Index, from metaindex.Loc, high bool, put func(ctx context.Context, open int) (number int, off uint64, err error)) fate {
 	c := w.p.o.Cache
 	ctx, cancel := context.WithTimeout(w.ctx, w.p.o.AppendTimeout)
 	defer cancel()
-	number, off, err := put(ctx, min(w.packing.Lane(index, high), w.store.Open()-1))
+	number, off, err := put(ctx, min(w.packing.Choose(index, high), w.store.Open()-1))
 	switch {
 	case errors.Is(err, logfile.ErrFull):
 		return never

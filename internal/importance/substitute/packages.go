@@ -9,23 +9,24 @@ import (
 // L-samples, which no promised order names. Where samples lie is the log's business: Packing has no books of them.
 type Packing struct {
 	seed   uint64
-	lanes  int
+	open   int
 	turn   uint64 // counts packings, for the choice
 	credit int64  // bytes that may still be written
 }
 
-// NewPacking returns the decisions for a log with so many open packages of L-samples. One more is for H-samples.
-func NewPacking(lanes int, seed uint64) *Packing {
-	return &Packing{seed: seed, lanes: max(lanes, 1)}
+// NewPacking returns the decisions for a log with open packages for L-samples, and one more for H-samples.
+func NewPacking(open int, seed uint64) *Packing {
+	return &Packing{seed: seed, open: max(open, 1)}
 }
 
-// Lane chooses an open package for a sample: one of those for L-samples, by hash, so that each package is a random mixture; or the last one, for H-samples.
-func (p *Packing) Lane(id sample.Index, high bool) int {
+// Choose returns the open package for a sample, from 0. An L-sample goes to one of the first, by hash, so that each package is a random mixture.
+// An H-sample goes to the last one.
+func (p *Packing) Choose(id sample.Index, high bool) int {
 	if high {
-		return p.lanes
+		return p.open
 	}
 	p.turn++
-	return int(numeric.Mix(numeric.Mix(p.seed^uint64(id))^p.turn) % uint64(p.lanes))
+	return int(numeric.Mix(numeric.Mix(p.seed^uint64(id))^p.turn) % uint64(p.open))
 }
 
 // Consumed allows as many bytes to be written as were consumed: packing never writes more than training reads.

@@ -7,32 +7,32 @@ import (
 	"lcache/sample"
 )
 
-// TestPacking: a sample goes to one of the lanes by hash, H-samples to the last one, and nothing is written beyond what was consumed.
+// TestPacking: a sample goes to an open package by hash, an H-sample to the last one; no more bytes are written than were consumed.
 func TestPacking(t *testing.T) {
 	p, again := substitute.NewPacking(3, 7), substitute.NewPacking(3, 7)
 	var uses [4]int
 	same := 0
 	for i := range sample.Index(3000) {
-		lane := p.Lane(i, i%10 == 0)
-		if got := again.Lane(i, i%10 == 0); got != lane {
-			t.Fatalf("sample %d goes to lane %d, and to %d", i, lane, got)
+		open := p.Choose(i, i%10 == 0)
+		if got := again.Choose(i, i%10 == 0); got != open {
+			t.Fatalf("sample %d goes to open package %d, and to %d", i, open, got)
 		}
-		if (lane == 3) != (i%10 == 0) {
-			t.Fatalf("sample %d is in lane %d", i, lane)
+		if (open == 3) != (i%10 == 0) {
+			t.Fatalf("sample %d is in open package %d", i, open)
 		}
-		if lane == p.Lane(i, i%10 == 0) && lane != 3 { // packed once more
+		if open == p.Choose(i, i%10 == 0) && open != 3 { // packed once more
 			same++
 		}
-		again.Lane(i, i%10 == 0)
-		uses[lane]++
+		again.Choose(i, i%10 == 0)
+		uses[open]++
 	}
-	for lane, n := range uses[:3] {
+	for open, n := range uses[:3] {
 		if n < 800 || n > 1000 {
-			t.Errorf("lane %d took %d of 2,700 samples", lane, n)
+			t.Errorf("open package %d took %d of 2,700 samples", open, n)
 		}
 	}
 	if same < 700 || same > 1100 {
-		t.Errorf("%d of 2,700 samples go to the same lane once more, want a third", same)
+		t.Errorf("%d of 2,700 samples go to the same open package once more, want a third", same)
 	}
 	if p.May(1) || !p.May(0) {
 		t.Error("nothing was consumed, and something may be written")
