@@ -1,7 +1,7 @@
 // Package chunker is the geometry of an epoch: the samples of each mini-batch, the order of all samples in the log (the epoch layout), and
 // the cuts between segments.
 //
-// Chunks maps (rank, batch) to indices, with a global order and a Split. A Line is the layout of one epoch's Logfile: every sample that
+// Chunks maps (rank, batch) to indices, with a global order and a Split. An EpochLayout is the layout of one epoch's Logfile: every sample that
 // this node keeps, once, in delivery order, then the samples that the epoch does not use (drop_last). Size computes block, segment,
 // slots, memory and disk space from the dataset and the limits (the formulas are in sizing.go). Admit chooses the fixed set of samples
 // that a small budget keeps. Nothing here does I/O. Values do not change after they are built, and may be read concurrently.
@@ -46,15 +46,15 @@ func (c *Chunks) Chunk(rank, batch int, dst []sample.Index) (chunk []sample.Inde
 // None is the segment of a sample that is not in the layout.
 const None = ^uint32(0)
 
-// A Line is an epoch layout. Order and Segment are outside the Go heap until Free.
-type Line struct {
+// An EpochLayout places every sample that a Logfile holds in one epoch. Order and Segment are outside the Go heap until Free.
+type EpochLayout struct {
 	Order   []sample.Index // the kept samples in delivery order, then the unused samples
 	Used    int            // positions [0, Used) are delivered in this epoch; the others are in unused segments
 	Starts  []uint64       // segment k is positions [Starts[k], Starts[k+1])
 	Segment []uint32       // by index: its segment, or None
 	Repeats bool           // samples occur more than once in this epoch: each is at the position of its first use
 	Carried []Carried      // the last segments of the layout; nil: none
-	Before  *Line          // with Carried: the layout that has those samples now. It may be freed
+	Before  *EpochLayout   // with Carried: the layout that has those samples now. It may be freed
 	Chosen  bool           // its samples were chosen for this epoch: lost ones that the epoch does not deliver are not read from the source again
 	OfOrder bool           // it follows from the epoch's order alone, so it is rebuilt after a restart
 }
@@ -63,7 +63,7 @@ type Line struct {
 type Carried struct{ From, To int }
 
 // CarriedTo returns the segment that has the samples of segment k of the previous layout.
-func (l *Line) CarriedTo(k int) (to int, ok bool) {
+func (l *EpochLayout) CarriedTo(k int) (to int, ok bool) {
 	for _, c := range l.Carried {
 		if c.From == k {
 			return c.To, true
@@ -73,25 +73,25 @@ func (l *Line) CarriedTo(k int) (to int, ok bool) {
 }
 
 // Segments returns the number of segments.
-func (l *Line) Segments() int { return len(l.Starts) - 1 }
+func (l *EpochLayout) Segments() int { return len(l.Starts) - 1 }
 
-// IsRest reports whether segment k is unused: the epoch does not deliver its samples.
-func (l *Line) IsRest(k int) bool { return l.Starts[k] >= uint64(l.Used) }
+// IsUnused reports whether segment k is unused: the epoch does not deliver its samples.
+func (l *EpochLayout) IsUnused(k int) bool { return l.Starts[k] >= uint64(l.Used) }
 
 // Delivers returns the segment from which a sample is delivered. ok is false if there is none.
-func (l *Line) Delivers(index sample.Index) (segment int, ok bool) {
+func (l *EpochLayout) Delivers(index sample.Index) (segment int, ok bool) {
 	k := l.Segment[index]
-	if k == None || l.IsRest(int(k)) {
+	if k == None || l.IsUnused(int(k)) {
 		return -1, false
 	}
 	return int(k), true
 }
 
 // Members returns the samples of segment k, in layout order.
-func (l *Line) Members(k int) []sample.Index { return l.Order[l.Starts[k]:l.Starts[k+1]] }
+func (l *EpochLayout) Members(k int) []sample.Index { return l.Order[l.Starts[k]:l.Starts[k+1]] }
 
 // Free frees the layout's memory. It must be the last call.
-func (l *Line) Free() {
+func (l *EpochLayout) Free() {
 	offheap.Free(l.Order)
 	offheap.Free(l.Segment)
 	l.Order, l.Segment, l.Before = nil, nil, nil
@@ -112,27 +112,27 @@ func Padded(size uint32, align int) uint64 {
 	return (uint64(size) + a - 1) / a * a
 }
 
-// NewLine lays out one epoch for the local ranks. Every kept sample occurs once, at its first use. Kept samples that no local rank uses
+// NewEpochLayout lays out one epoch for the local ranks. Every kept sample occurs once, at its first use. Kept samples that no local rank uses
 // follow in unused segments: they stay in the log and are never loaded for delivery.
-func NewLine(c *Chunks, ranks []int, cut Cut) (*Line, error) {
-	line, err := NewLineAfter(c, ranks, cut, Rest{})
+func NewEpochLayout(c *Chunks, ranks []int, cut Cut) (*EpochLayout, error) {
+	layout, err := NewEpochLayoutWith(c, ranks, cut, Unused{})
 	if err == nil {
-		line.OfOrder = true
+		layout.OfOrder = true
 	}
-	return line, err
+	return layout, err
 }
 
-// layout is a Line that is being built.
-type layout struct {
-	cut  Cut
-	rest Rest
-	line *Line
-	kept int    // number of samples
-	fill uint64 // bytes of the last segment
+// builder makes an EpochLayout.
+type builder struct {
+	cut    Cut
+	unused Unused
+	layout *EpochLayout
+	kept   int    // number of samples
+	fill   uint64 // bytes of the last segment
 }
 
-// begin makes an empty Line with memory for all kept samples.
-func (y *layout) begin() error {
+// begin makes an empty layout with memory for all kept samples.
+func (y *builder) begin() error {
 	segment, err := offheap.Make[uint32](len(y.cut.Sizes))
 	if err != nil {
 		return err
@@ -148,17 +148,17 @@ func (y *layout) begin() error {
 		offheap.Free(segment)
 		return err
 	}
-	y.line = &Line{Order: order[:0], Segment: segment, Starts: []uint64{0}, Chosen: y.cut.Chosen}
+	y.layout = &EpochLayout{Order: order[:0], Segment: segment, Starts: []uint64{0}, Chosen: y.cut.Chosen}
 	return nil
 }
 
 // lacks reports whether a kept sample is neither laid out nor in a carried segment.
-func (y *layout) lacks(index sample.Index) bool {
-	return y.line.Segment[index] == None && y.cut.Keep(index)
+func (y *builder) lacks(index sample.Index) bool {
+	return y.layout.Segment[index] == None && y.cut.Keep(index)
 }
 
 // put appends a sample. It begins a new segment if the last one has no room.
-func (y *layout) put(index sample.Index) error {
+func (y *builder) put(index sample.Index) error {
 	size := Padded(y.cut.Sizes[index], y.cut.Align)
 	if size > y.cut.Capacity {
 		return fmt.Errorf("sample %d of %d bytes does not fit a segment of %d bytes: give more --memory", index, y.cut.Sizes[index], y.cut.Capacity)
@@ -167,13 +167,13 @@ func (y *layout) put(index sample.Index) error {
 		y.newSegment()
 	}
 	y.fill += size
-	y.line.Segment[index] = uint32(len(y.line.Starts) - 1)
-	y.line.Order = append(y.line.Order, index)
+	y.layout.Segment[index] = uint32(len(y.layout.Starts) - 1)
+	y.layout.Order = append(y.layout.Order, index)
 	return nil
 }
 
-func (y *layout) newSegment() {
-	y.line.Starts = append(y.line.Starts, uint64(len(y.line.Order)))
+func (y *builder) newSegment() {
+	y.layout.Starts = append(y.layout.Starts, uint64(len(y.layout.Order)))
 	y.fill = 0
 }
 

@@ -127,15 +127,15 @@ func TestSizeCoversTheCut(t *testing.T) {
 		for i := range used {
 			used[i] = uint64(i)
 		}
-		line, err := chunker.NewLine(&chunker.Chunks{Global: global, Split: dealt{{used}}}, []int{0},
+		layout, err := chunker.NewEpochLayout(&chunker.Chunks{Global: global, Split: dealt{{used}}}, []int{0},
 			chunker.Cut{Sizes: sizes, Align: 64, Capacity: z.Segment, Keep: func(i sample.Index) bool { return sizes[i] > 0 }})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if line.Segments() > z.Segments {
-			t.Errorf("seed %d: the line has %d segments, memory was planned for %d", seed, line.Segments(), z.Segments)
+		if layout.Segments() > z.Segments {
+			t.Errorf("seed %d: the line has %d segments, memory was planned for %d", seed, layout.Segments(), z.Segments)
 		}
-		line.Free()
+		layout.Free()
 	}
 }
 

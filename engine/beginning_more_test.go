@@ -147,7 +147,7 @@ func TestStoppedWhileSorting(t *testing.T) {
 				after.IO = o.IO
 				e = open(t, after.chosen(plan.Sort))
 				defer closeEngine(t, e)
-				if e.unidentified == nil || e.cur.Line != nil {
+				if e.unidentified == nil || e.cur.Layout != nil {
 					t.Error("the sort was not in its middle: there are no two Logfiles without a name")
 				}
 				orders, start := was, 2*fewBatches

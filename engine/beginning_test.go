@@ -343,7 +343,7 @@ func TestSequentialRate(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	slot, ok := e.staging.Acquire(staging.Segment{Line: ^uint64(0)})
+	slot, ok := e.staging.Acquire(staging.Segment{Log: ^uint64(0)})
 	if !ok {
 		t.Fatal("there is no slot")
 	}
@@ -364,7 +364,7 @@ func TestMeasuresWithAllSlotsTaken(t *testing.T) {
 	e := open(t, o)
 	defer closeEngine(t, e)
 	for n := uint64(0); ; n++ {
-		slot, ok := e.staging.Acquire(staging.Segment{Line: 1<<40 + n})
+		slot, ok := e.staging.Acquire(staging.Segment{Log: 1<<40 + n})
 		if !ok {
 			break
 		}

@@ -146,10 +146,10 @@ func (e *Engine) apart(epoch int, content []sample.Index) (apart map[sample.Inde
 	if l == nil || l.Epoch != epoch {
 		l = e.tgt
 	}
-	if l == nil || l.Epoch != epoch || l.Line == nil {
+	if l == nil || l.Epoch != epoch || l.Layout == nil {
 		return nil, false
 	}
-	return apartFrom(l.Line, content, e.fetcher.Held.Load().Has), true
+	return apartFrom(l.Layout, content, e.fetcher.Held.Load().Has), true
 }
 
 // apartFrom lists the samples of a chunk that the scan does not load in time and that memory does not hold: samples that the log does not deliver, and
@@ -158,16 +158,16 @@ func (e *Engine) apart(epoch int, content []sample.Index) (apart map[sample.Inde
 // A sample is in the segment of its first use. First uses of a chunk are in its last segment, or in the segment before if the chunk crosses a boundary.
 // A sample in an earlier segment was used before, and its slot may be evicted by now. If a chunk crosses several boundaries, some first uses are listed
 // as well, and are read twice.
-func apartFrom(line *chunker.Line, content []sample.Index, isHeld func(sample.Index) bool) (apart map[sample.Index]bool) {
+func apartFrom(layout *chunker.EpochLayout, content []sample.Index, isHeld func(sample.Index) bool) (apart map[sample.Index]bool) {
 	last := -1
 	for _, index := range content {
-		if seg, ok := line.Delivers(index); ok {
+		if seg, ok := layout.Delivers(index); ok {
 			last = max(last, seg)
 		}
 	}
 	for _, index := range content {
-		seg, ok := line.Delivers(index)
-		isLaterUse := line.Repeats && seg < last-1
+		seg, ok := layout.Delivers(index)
+		isLaterUse := layout.Repeats && seg < last-1
 		if ok && !isLaterUse || isHeld(index) {
 			continue
 		}

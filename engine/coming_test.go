@@ -51,7 +51,7 @@ func TestDecideComing(t *testing.T) {
 // TestApart: of a chunk the window does not bring what the line does not deliver, and later uses of samples that lie more than one segment before the chunk's last.
 func TestApart(t *testing.T) {
 	none := uint32(chunker.None)
-	line := &chunker.Line{Segment: []uint32{0, 1, 2, 3, 4, none}, Starts: []uint64{0, 1, 2, 3, 4, 5}, Used: 4} // segment 4 is rest
+	layout := &chunker.EpochLayout{Segment: []uint32{0, 1, 2, 3, 4, none}, Starts: []uint64{0, 1, 2, 3, 4, 5}, Used: 4} // segment 4 is rest
 	for _, tt := range []struct {
 		story   string
 		repeats bool
@@ -66,8 +66,8 @@ func TestApart(t *testing.T) {
 		{"two of them were used before", true, []sample.Index{0, 1, 2, 3}, sample.None, []sample.Index{0, 1}},
 		{"one of these is held in memory", true, []sample.Index{0, 1, 3}, 0, []sample.Index{1}},
 	} {
-		line.Repeats = tt.repeats
-		apart := apartFrom(line, tt.content, func(index sample.Index) bool { return index == tt.held })
+		layout.Repeats = tt.repeats
+		apart := apartFrom(layout, tt.content, func(index sample.Index) bool { return index == tt.held })
 		var got []sample.Index
 		for index := range apart {
 			got = append(got, index)

@@ -111,7 +111,7 @@ func (e *Engine) companions(yield func(*job, *rank) bool) {
 // held.
 func (e *Engine) hasReached(r *rank) bool {
 	for _, index := range r.front() {
-		if _, ok := e.cur.Line.Delivers(index); ok && !e.staging.InSlot(index) {
+		if _, ok := e.cur.Layout.Delivers(index); ok && !e.staging.InSlot(index) {
 			return false
 		}
 	}

@@ -10,8 +10,8 @@ import (
 func (e *Engine) evictable(owner staging.Segment) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	l := e.logs[owner.Line]
-	if l == nil || l.Epoch < 0 || l.Line == nil || l.Line.Starts[owner.Segment] >= uint64(l.Line.Used) || e.isSuperseded(l, owner.Line) {
+	l := e.logs[owner.Log]
+	if l == nil || l.Epoch < 0 || l.Layout == nil || l.Layout.Starts[owner.Segment] >= uint64(l.Layout.Used) || e.isSuperseded(l, owner.Log) {
 		return true
 	}
 	held := false
@@ -34,8 +34,8 @@ func (e *Engine) evictable(owner staging.Segment) bool {
 func (e *Engine) isAwaited(owner staging.Segment) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	l := e.logs[owner.Line]
-	if l == nil || l.Line == nil {
+	l := e.logs[owner.Log]
+	if l == nil || l.Layout == nil {
 		return false
 	}
 	for j, r := range e.windowRanks(l.Epoch) {
@@ -73,7 +73,7 @@ func (e *Engine) isSuperseded(l *reorder.EpochLog, id uint64) bool {
 // members lists the samples of a segment, so that their addresses can be withdrawn. It notifies the prefetcher, which may have relied on them.
 func (e *Engine) members(owner staging.Segment, f func(sample.Index)) {
 	e.mu.Lock()
-	l := e.logs[owner.Line]
+	l := e.logs[owner.Log]
 	e.mu.Unlock()
 	if l == nil {
 		return
@@ -88,7 +88,7 @@ func (e *Engine) members(owner staging.Segment, f func(sample.Index)) {
 // everything that is loaded. An evicted segment is loaded again, or its samples are read by index once they are in the target.
 func (e *Engine) evictLast(l *reorder.EpochLog, before int) bool {
 	e.mu.Lock()
-	last := staging.Segment{Line: l.ID, Segment: before}
+	last := staging.Segment{Log: l.ID, Segment: before}
 	for j, r := range e.windowRanks(l.Epoch) {
 		if !r.outOfWindow && j.at(r) == l.Epoch && !r.finished {
 			last.Segment = max(last.Segment, floor(r, l)) // a segment that a rank is at is not evicted
@@ -97,7 +97,7 @@ func (e *Engine) evictLast(l *reorder.EpochLog, before int) bool {
 	e.mu.Unlock()
 	found := false
 	e.staging.Holders(func(owner staging.Segment, refs int) {
-		if owner.Line == last.Line && owner.Segment > last.Segment && refs == 0 {
+		if owner.Log == last.Log && owner.Segment > last.Segment && refs == 0 {
 			last, found = owner, true
 		}
 	})

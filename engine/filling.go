@@ -30,18 +30,18 @@ type filling struct {
 
 // startFilling begins to append misses to a Logfile, as far as its layout has room for them.
 func (e *Engine) startFilling(l *reorder.EpochLog) {
-	if l == nil || l.Line == nil {
+	if l == nil || l.Layout == nil {
 		return
 	}
-	e.filling.Store(&filling{log: l.Log, segment: l.Line.Segment, busy: map[sample.Index]struct{}{}})
+	e.filling.Store(&filling{log: l.Log, segment: l.Layout.Segment, busy: map[sample.Index]struct{}{}})
 }
 
 // takeComing lets the target accept samples that were chosen for it and come from the source. e.mu is held.
 func (e *Engine) takeComing(tgt *reorder.EpochLog) {
-	if tgt.Line == nil || !tgt.Line.Chosen || tgt.Router == nil {
+	if tgt.Layout == nil || !tgt.Layout.Chosen || tgt.Router == nil {
 		return
 	}
-	e.filling.Store(&filling{log: tgt.Log, segment: tgt.Line.Segment, router: tgt.Router, busy: map[sample.Index]struct{}{}})
+	e.filling.Store(&filling{log: tgt.Log, segment: tgt.Layout.Segment, router: tgt.Router, busy: map[sample.Index]struct{}{}})
 }
 
 // hasRoom reports whether the arena has more room than the scan needs for samples on their way from one log to the next.

@@ -13,9 +13,9 @@ import (
 // TestHindmost: the window keeps the first segment that a rank in time is at, wherever ranks stand. The log is of epoch 3 of epochs 0 to 4, and its segment k delivers sample k of ten.
 func TestHindmost(t *testing.T) {
 	const segments, epoch = 10, 3
-	line := &chunker.Line{Used: segments, Starts: []uint64{0}}
+	layout := &chunker.EpochLayout{Used: segments, Starts: []uint64{0}}
 	for k := range segments {
-		line.Order, line.Segment, line.Starts = append(line.Order, sample.Index(k)), append(line.Segment, uint32(k)), append(line.Starts, uint64(k+1))
+		layout.Order, layout.Segment, layout.Starts = append(layout.Order, sample.Index(k)), append(layout.Segment, uint32(k)), append(layout.Starts, uint64(k+1))
 	}
 	// stands is where a rank stands: its first batch that is not delivered has the sample of a segment, or if nobody has asked for it, the batch before.
 	type stands struct {
@@ -69,7 +69,7 @@ func TestHindmost(t *testing.T) {
 			defer s.Stop()
 			e.jobs[number] = &job{number: number, token: "job", users: 1, schedule: s, ranks: map[int]*rank{}, alike: map[int]bool{2: true, 3: true, 4: true}}
 		}
-		e.owner, e.cur, e.segs = e.jobs[0], &reorder.EpochLog{Epoch: epoch, Line: line}, make([]segState, segments)
+		e.owner, e.cur, e.segs = e.jobs[0], &reorder.EpochLog{Epoch: epoch, Layout: layout}, make([]segState, segments)
 		for n, at := range c.ranks {
 			j := e.owner
 			if at.follows {

@@ -72,7 +72,7 @@ func TestKeepsWhatIsDrawn(t *testing.T) {
 			defer c.Disconnected()
 			observing(t, e, c, 9, 10, 11)
 			becomes(t, e, "the log that is read is recognised", func() bool {
-				return e.cur != nil && e.cur.Line != nil && e.cur.Line.Chosen && e.cache.WasRecovered(e.cur.Log.Half())
+				return e.cur != nil && e.cur.Layout != nil && e.cur.Layout.Chosen && e.cache.WasRecovered(e.cur.Log.Half())
 			})
 			l.steady(t, c, 10)
 		})

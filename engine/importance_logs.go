@@ -24,33 +24,33 @@ func (e *Engine) logBefore(epoch int) *reorder.EpochLog {
 		return nil
 	}
 	for _, l := range []*reorder.EpochLog{e.tgt, e.cur} {
-		if l != nil && l.Line != nil && l.Epoch == epoch-1 {
+		if l != nil && l.Layout != nil && l.Epoch == epoch-1 {
 			return l
 		}
 	}
 	return nil
 }
 
-// newLine lays out an epoch whose order may be importance-sampled. before is the log of the epoch before; nil: not known.
-func (p *important) newLine(epoch int, order *schedule.Order, before *reorder.EpochLog) (*chunker.Line, error) {
+// newEpochLayout lays out an epoch whose order may be importance-sampled. before is the log of the epoch before; nil: not known.
+func (p *important) newEpochLayout(epoch int, order *schedule.Order, before *reorder.EpochLog) (*chunker.EpochLayout, error) {
 	c := p.e.cache
 	prediction, err := p.predict(epoch)
 	if err != nil || prediction == nil {
-		return c.NewLine(order, nil)
+		return c.NewEpochLayout(order, nil)
 	}
 	defer prediction.Free()
-	var unused *epochlayout.Unused
+	var old *epochlayout.Unused
 	if before != nil {
-		unused = epochlayout.CopyUnused(before.Line)
+		old = epochlayout.CopyUnused(before.Layout)
 	}
 	log := epochlayout.Log{Sizes: c.Manifest.Sizes(), Align: c.Format.Align, Segment: c.Sizing.Segment, Block: c.Sizing.Block, Compressed: c.Form != nil,
 		Admits: c.Placement().Keeps, Has: func(i sample.Index) bool { return c.Locations.Get(i) != 0 }}
-	rest, kept := log.Rest(&epochlayout.Epoch{Prediction: prediction, Order: order.Global, Earlier: func() []sample.Index { return p.orderBefore(epoch) }, Held: p.e.fetcher.Held.Load().Has, Unused: unused, Along: p.along.Room()})
+	unused, kept := log.Unused(&epochlayout.Epoch{Prediction: prediction, Order: order.Global, Earlier: func() []sample.Index { return p.orderBefore(epoch) }, Held: p.e.fetcher.Held.Load().Has, Unused: old, Along: p.along.Room()})
 	defer kept.Close()
-	if rest.Order == nil {
-		return c.NewLine(order, nil)
+	if unused.Order == nil {
+		return c.NewEpochLayout(order, nil)
 	}
-	return c.NewLineAfter(order, rest, kept)
+	return c.NewEpochLayoutWith(order, unused, kept)
 }
 
 // predict returns the samples that an epoch is expected to need most; nil: its order is not drawn.
@@ -90,13 +90,13 @@ func (e *Engine) undelivered(epoch int, of []sample.Index) []sample.Index {
 	held := e.fetcher.Held.Load()
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	line := e.layoutOfEpoch(epoch)
-	if line == nil {
+	layout := e.layoutOfEpoch(epoch)
+	if layout == nil {
 		return nil
 	}
 	n := 0
 	for _, i := range of {
-		if _, delivers := line.Delivers(i); !delivers && !held.Has(i) {
+		if _, delivers := layout.Delivers(i); !delivers && !held.Has(i) {
 			of[n] = i
 			n++
 		}
@@ -105,10 +105,10 @@ func (e *Engine) undelivered(epoch int, of []sample.Index) []sample.Index {
 }
 
 // layoutOfEpoch returns the layout of an epoch's Logfile; nil: there is none. e.mu is held.
-func (e *Engine) layoutOfEpoch(epoch int) *chunker.Line {
+func (e *Engine) layoutOfEpoch(epoch int) *chunker.EpochLayout {
 	for _, l := range []*reorder.EpochLog{e.cur, e.tgt} {
 		if l != nil && l.Epoch == epoch {
-			return l.Line
+			return l.Layout
 		}
 	}
 	return nil

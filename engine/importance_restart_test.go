@@ -99,7 +99,7 @@ func TestDrawnLogIsRecognised(t *testing.T) {
 					restarted.mu.Lock()
 					defer restarted.mu.Unlock()
 					cur := restarted.cur
-					return cur.Line != nil && (cur.Epoch == at.epoch || cur.Epoch == at.epoch+1) && restarted.cache.WasRecovered(cur.Log.Half())
+					return cur.Layout != nil && (cur.Epoch == at.epoch || cur.Epoch == at.epoch+1) && restarted.cache.WasRecovered(cur.Log.Half())
 				}
 				if lines == "whole" {
 					waitFor(t, "the log that is read is recognised", recognised)

@@ -50,7 +50,7 @@ func (e *Engine) load(act action) bool {
 // loaded finishes the load of a segment. inSlot says that it was in its slot already.
 func (e *Engine) loaded(owner staging.Segment, cur *reorder.EpochLog, inSlot bool) {
 	e.mu.Lock()
-	if e.cur == cur && owner.Line == cur.ID {
+	if e.cur == cur && owner.Log == cur.ID {
 		e.segs[owner.Segment] = segDone
 	}
 	e.loading--
@@ -73,13 +73,13 @@ func (e *Engine) reload(cur *reorder.EpochLog, before uint64) {
 	}
 	var held []int // segments
 	e.staging.Holders(func(owner staging.Segment, _ int) {
-		if owner.Line == before {
+		if owner.Log == before {
 			held = append(held, owner.Segment)
 		}
 	})
 	slices.Sort(held)
 	for _, seg := range held {
-		from, to := staging.Segment{Line: before, Segment: seg}, cur.Owner(seg)
+		from, to := staging.Segment{Log: before, Segment: seg}, cur.Owner(seg)
 		slot, ready := e.staging.Holding(from)
 		if !ready || !e.pass.IsLoaded(slot, cur, seg) || !e.staging.Reload(slot, from, to) {
 			continue

@@ -54,12 +54,12 @@ func (e *Engine) indexBytes() int64 {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, l := range e.logs {
-		if l.Line != nil {
-			n += 4 * int64(len(l.Line.Order)+len(l.Line.Segment)+len(l.Line.Order))
+		if l.Layout != nil {
+			n += 4 * int64(len(l.Layout.Order)+len(l.Layout.Segment)+len(l.Layout.Order))
 		}
 	}
 	for _, l := range e.layouts {
-		n += 4 * int64(len(l.line.Order)+len(l.line.Segment))
+		n += 4 * int64(len(l.layout.Order)+len(l.layout.Segment))
 	}
 	return n
 }

@@ -96,7 +96,7 @@ func (e *Engine) view() view {
 	v.pack, v.hollow = e.packageLeft(v.packs)
 	if e.cur != nil {
 		v.unscanned = e.firstUnscanned()
-		if e.cur.Line != nil {
+		if e.cur.Layout != nil {
 			v.unloaded = e.firstUnloaded(e.hindmost())
 		}
 	}
@@ -236,7 +236,7 @@ func (e *Engine) beginTarget(epoch int) bool {
 	}
 	e.stopFilling()
 	e.finishPackages()
-	tgt := &reorder.EpochLog{Epoch: l.epoch, Line: l.line}
+	tgt := &reorder.EpochLog{Epoch: l.epoch, Layout: l.layout}
 	err := e.beginLog(tgt, l)
 	e.mu.Lock()
 	e.starting = nil
@@ -266,8 +266,8 @@ func (e *Engine) beginTarget(epoch int) bool {
 	return true
 }
 
-func (e *Engine) beginLog(tgt *reorder.EpochLog, l *layout) (err error) {
-	if tgt.Log, err = e.cache.Begin(1-e.cur.Log.Half(), l.line, l.order, uint32(l.epoch)); err != nil {
+func (e *Engine) beginLog(tgt *reorder.EpochLog, l *laterLayout) (err error) {
+	if tgt.Log, err = e.cache.Begin(1-e.cur.Log.Half(), l.layout, l.order, uint32(l.epoch)); err != nil {
 		return err
 	}
 	if err = e.mover.Register(tgt.Log); err != nil {
@@ -328,8 +328,8 @@ func (e *Engine) swap() bool {
 func floor(r *rank, l *reorder.EpochLog) int {
 	furthest := 0
 	for _, index := range r.front() {
-		if seg, ok := l.Line.Delivers(index); ok {
-			if furthest = max(furthest, seg); !l.Line.Repeats {
+		if seg, ok := l.Layout.Delivers(index); ok {
+			if furthest = max(furthest, seg); !l.Layout.Repeats {
 				return furthest
 			}
 		}

@@ -196,7 +196,7 @@ func (e *Engine) settleOwner() {
 			continue
 		}
 		epochs[l] = -1
-		if l.Line == nil || l.Log.IsOlder() {
+		if l.Layout == nil || l.Log.IsOlder() {
 			continue
 		}
 		h := l.Log.Header()
@@ -225,7 +225,7 @@ func (e *Engine) setOwner(next *job, epochs map[*reorder.EpochLog]int) {
 	}
 	for epoch, l := range e.layouts {
 		delete(e.layouts, epoch)
-		l.line.Free()
+		l.layout.Free()
 	}
 	clear(e.compared)
 	for _, j := range e.jobs {

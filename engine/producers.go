@@ -44,7 +44,7 @@ func (b scanProducer) decided(q query, samples iter.Seq2[sample.Index, deliver.A
 
 // scanView is what one request may expect of the scan.
 type scanView struct {
-	line     *chunker.Line // of the log that is read; nil: its order is not known
+	layout   *chunker.EpochLayout // of the log that is read; nil: its order is not known
 	segs     []segState
 	keeps    func(sample.Index) bool
 	inPlace  bool // the request is for the epoch that is read
@@ -61,7 +61,7 @@ func (e *Engine) scanView(q query) scanView {
 		v.keeps = func(sample.Index) bool { return false }
 		return v
 	}
-	v.line, v.segs = e.cur.Line, e.segs
+	v.layout, v.segs = e.cur.Layout, e.segs
 	switch {
 	case !q.isScheduled():
 		return v
@@ -90,7 +90,7 @@ func (e *Engine) isInWindow(v *view, j *job, r *rank, epoch int) bool {
 	switch {
 	case epoch == v.outlook().next:
 		return true
-	case e.cur.Line == nil || epoch != e.cur.Epoch || r.outOfWindow || v.goesBack():
+	case e.cur.Layout == nil || epoch != e.cur.Epoch || r.outOfWindow || v.goesBack():
 		return false
 	case r.epoch != epoch || r.finished || r.front() == nil:
 		return true
@@ -100,14 +100,14 @@ func (e *Engine) isInWindow(v *view, j *job, r *rank, epoch int) bool {
 
 // hasCaughtUp reports whether the samples of a rank's next request are in slots, or are still to be loaded. e.mu is held.
 func (e *Engine) hasCaughtUp(j *job, r *rank) bool {
-	if e.cur == nil || e.cur.Line == nil || r.epoch != e.cur.Epoch || r.front() == nil {
+	if e.cur == nil || e.cur.Layout == nil || r.epoch != e.cur.Epoch || r.front() == nil {
 		return false
 	}
 	if j != e.owner {
 		return e.hasReached(r)
 	}
 	for _, index := range r.front() {
-		if seg, ok := e.cur.Line.Delivers(index); ok && e.segs[seg] == segDone && !e.staging.InSlot(index) {
+		if seg, ok := e.cur.Layout.Delivers(index); ok && e.segs[seg] == segDone && !e.staging.InSlot(index) {
 			return false
 		}
 	}
@@ -117,16 +117,16 @@ func (e *Engine) hasCaughtUp(j *job, r *rank) bool {
 // expect returns what a request may expect of the scan for one sample.
 func (v *scanView) expect(index sample.Index) deliver.Availability {
 	seg := -1
-	if v.line != nil && v.line.Segment[index] != chunker.None {
-		seg = int(v.line.Segment[index])
+	if v.layout != nil && v.layout.Segment[index] != chunker.None {
+		seg = int(v.layout.Segment[index])
 	}
 	switch {
-	case seg < 0 && (v.line != nil || !v.keeps(index)): // the log does not keep it
+	case seg < 0 && (v.layout != nil || !v.keeps(index)): // the log does not keep it
 		return deliver.Gone
 	case seg >= 0 && v.segs[seg] == segLoading:
 		return deliver.Loading
 	case seg >= 0 && v.segs[seg] == segAbsent && v.inPlace:
-		if v.mayQueue && v.first >= 0 && seg >= v.first && !v.line.IsRest(seg) {
+		if v.mayQueue && v.first >= 0 && seg >= v.first && !v.layout.IsUnused(seg) {
 			return deliver.Queued
 		}
 		return deliver.Gone

@@ -20,7 +20,7 @@ import (
 // the log does not keep.
 func TestExpectOfThePass(t *testing.T) {
 	const unkept = 4
-	line := &chunker.Line{Segment: []uint32{0, 1, 2, 3, chunker.None}, Starts: []uint64{0, 1, 2, 3, 4}, Used: 4}
+	layout := &chunker.EpochLayout{Segment: []uint32{0, 1, 2, 3, chunker.None}, Starts: []uint64{0, 1, 2, 3, 4}, Used: 4}
 	segs := []segState{segDone, segLoading, segAbsent, segAbsent}
 	keeps := func(index sample.Index) bool { return index != unkept }
 	const gone, load, queue = deliver.Gone, deliver.Loading, deliver.Queued
@@ -29,13 +29,13 @@ func TestExpectOfThePass(t *testing.T) {
 		view  scanView
 		want  [5]deliver.Availability // loaded, loading, next, later, unkept
 	}{
-		{"the epoch that is read, a rank in time", scanView{line: line, segs: segs, inPlace: true, mayQueue: true, mayWait: true, first: 2}, [5]deliver.Availability{gone, load, queue, queue, gone}},
-		{"a rank that was late, or gave up waiting", scanView{line: line, segs: segs, inPlace: true, mayWait: true, first: 2}, [5]deliver.Availability{gone, load, gone, gone, gone}},
-		{"a rank that went back behind the window", scanView{line: line, segs: segs, inPlace: true, mayQueue: true, mayWait: true, first: 3}, [5]deliver.Availability{gone, load, gone, queue, gone}},
-		{"nothing more is to be loaded for delivery", scanView{line: line, segs: segs, inPlace: true, mayQueue: true, mayWait: true, first: -1}, [5]deliver.Availability{gone, load, gone, gone, gone}},
-		{"the next epoch, at the boundary", scanView{line: line, segs: segs, soon: true, mayWait: true, first: -1}, [5]deliver.Availability{queue, load, queue, queue, gone}},
-		{"the next epoch, after it waited in vain", scanView{line: line, segs: segs, soon: true, first: -1}, [5]deliver.Availability{gone, load, gone, gone, gone}},
-		{"an epoch far away", scanView{line: line, segs: segs, mayWait: true, first: -1}, [5]deliver.Availability{gone, load, gone, gone, gone}},
+		{"the epoch that is read, a rank in time", scanView{layout: layout, segs: segs, inPlace: true, mayQueue: true, mayWait: true, first: 2}, [5]deliver.Availability{gone, load, queue, queue, gone}},
+		{"a rank that was late, or gave up waiting", scanView{layout: layout, segs: segs, inPlace: true, mayWait: true, first: 2}, [5]deliver.Availability{gone, load, gone, gone, gone}},
+		{"a rank that went back behind the window", scanView{layout: layout, segs: segs, inPlace: true, mayQueue: true, mayWait: true, first: 3}, [5]deliver.Availability{gone, load, gone, queue, gone}},
+		{"nothing more is to be loaded for delivery", scanView{layout: layout, segs: segs, inPlace: true, mayQueue: true, mayWait: true, first: -1}, [5]deliver.Availability{gone, load, gone, gone, gone}},
+		{"the next epoch, at the boundary", scanView{layout: layout, segs: segs, soon: true, mayWait: true, first: -1}, [5]deliver.Availability{queue, load, queue, queue, gone}},
+		{"the next epoch, after it waited in vain", scanView{layout: layout, segs: segs, soon: true, first: -1}, [5]deliver.Availability{gone, load, gone, gone, gone}},
+		{"an epoch far away", scanView{layout: layout, segs: segs, mayWait: true, first: -1}, [5]deliver.Availability{gone, load, gone, gone, gone}},
 		{"a log in an unknown order, the epoch is about to be laid out", scanView{soon: true, mayWait: true, first: -1}, [5]deliver.Availability{queue, queue, queue, queue, gone}},
 		{"a log in an unknown order", scanView{mayWait: true, first: -1}, [5]deliver.Availability{gone, gone, gone, gone, gone}},
 	} {

@@ -19,14 +19,14 @@ import (
 
 // restore resumes the recovered Logfiles: the older one is read, the newer one is being filled.
 func (e *Engine) restore(found []*reorder.EpochLog) error {
-	if len(found) == 2 && found[1].Line != nil {
+	if len(found) == 2 && found[1].Layout != nil {
 		if err := e.mover.Aim(found[1]); err != nil {
 			return err
 		}
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if len(found) == 2 && found[1].Line == nil {
+	if len(found) == 2 && found[1].Layout == nil {
 		e.unidentified, found = found[1], found[:1]
 	}
 	if len(found) == 2 {
@@ -73,11 +73,11 @@ func (e *Engine) recovered() (found []*reorder.EpochLog, err error) {
 
 // identify finds the epoch of this job that a recovered Logfile is for. A Logfile in an order that the job does not have can still be read, and sorted.
 func (e *Engine) identify(l *logfile.Logfile) (*reorder.EpochLog, error) {
-	line, _, epoch, err := e.cache.LineOf(e.ctx, e.owner.schedule, l, e.opts.LateEpoch)
+	layout, _, epoch, err := e.cache.EpochLayoutOf(e.ctx, e.owner.schedule, l, e.opts.LateEpoch)
 	if err != nil {
 		return nil, err
 	}
-	return &reorder.EpochLog{Epoch: epoch, Log: l, Line: line}, nil
+	return &reorder.EpochLog{Epoch: epoch, Log: l, Layout: layout}, nil
 }
 
 // comparable returns a Logfile whose epoch's order is known by now, so that both can be compared; nil: there is none. e.mu is held.
@@ -86,7 +86,7 @@ func (e *Engine) comparable() *reorder.EpochLog {
 		return nil
 	}
 	for _, l := range []*reorder.EpochLog{e.cur, e.unidentified} {
-		if l == nil || l.Line != nil || l.Log.IsOlder() {
+		if l == nil || l.Layout != nil || l.Log.IsOlder() {
 			continue
 		}
 		n := int(l.Log.Header().Epoch)
@@ -107,7 +107,7 @@ func (e *Engine) compare() bool {
 	}
 	version := e.owner.schedule.Version(int(l.Log.Header().Epoch))
 	known, err := e.identify(l.Log)
-	if err == nil && known.Line != nil && l == e.unidentified {
+	if err == nil && known.Layout != nil && l == e.unidentified {
 		err = e.mover.Aim(known)
 	}
 	if err != nil && e.ctx.Err() == nil {
@@ -117,7 +117,7 @@ func (e *Engine) compare() bool {
 	defer e.mu.Unlock()
 	e.compared[l.Log] = version
 	switch {
-	case err != nil || known.Line == nil:
+	case err != nil || known.Layout == nil:
 		if known != nil {
 			known.Free()
 		}
@@ -183,7 +183,7 @@ func (e *Engine) restoreStatic() error {
 		if err != nil {
 			return err
 		}
-		if el.Line != nil {
+		if el.Layout != nil {
 			newest = el
 			break
 		}

@@ -26,7 +26,7 @@ func (e *Engine) measureSequential() {
 	e.mu.Unlock()
 	e.prefetcher.SetDepth(prefetch.BesideThePass / 2)
 	rate := 0.0
-	slot, ok := e.staging.Acquire(staging.Segment{Line: ^uint64(0)}) // no log has this ID: the slot can be reclaimed at once
+	slot, ok := e.staging.Acquire(staging.Segment{Log: ^uint64(0)}) // no log has this ID: the slot can be reclaimed at once
 	if ok {
 		rate = e.readBlocks(l.Log, slot)
 		e.staging.Ready(slot)

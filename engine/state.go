@@ -12,11 +12,11 @@ import (
 )
 
 // A layout is the epoch layout of a later epoch, made before its Logfile is begun.
-type layout struct {
-	epoch int
-	order *schedule.Order
-	line  *chunker.Line
-	stale bool // the epoch's order changed while its Logfile was begun
+type laterLayout struct {
+	epoch  int
+	order  *schedule.Order
+	layout *chunker.EpochLayout
+	stale  bool // the epoch's order changed while its Logfile was begun
 }
 
 type segState uint8
@@ -44,9 +44,9 @@ type machine struct {
 	outlook   outlook                      // the last one that the mover or a request relied on
 	logs      map[uint64]*reorder.EpochLog // by ID: the logs whose segments a slot may hold
 	lastID    uint64
-	layouts   map[int]*layout           // by epoch: made ahead
+	layouts   map[int]*laterLayout      // by epoch: made ahead
 	layingOut map[int]*reorder.EpochLog // by epoch: the log whose unused segments it carries, which is kept meanwhile; nil: none
-	starting  *layout                   // being moved from layouts to tgt
+	starting  *laterLayout              // being moved from layouts to tgt
 	compared  map[*logfile.Logfile]int  // the order version that a Logfile in an unknown order was last compared with
 	broken    error                     // why the next epoch could not be laid out
 	brokenAt  time.Time
@@ -63,7 +63,7 @@ type machine struct {
 }
 
 func newMachine() machine {
-	return machine{logs: map[uint64]*reorder.EpochLog{}, layouts: map[int]*layout{}, layingOut: map[int]*reorder.EpochLog{}, emptying: map[int]bool{},
+	return machine{logs: map[uint64]*reorder.EpochLog{}, layouts: map[int]*laterLayout{}, layingOut: map[int]*reorder.EpochLog{}, emptying: map[int]bool{},
 		compared: map[*logfile.Logfile]int{}, windowHitRate: 1, relayout: relayout{switched: -1}}
 }
 
@@ -76,7 +76,7 @@ func (s *machine) number(l *reorder.EpochLog) {
 
 // firstUnloaded returns the first segment with samples to deliver that is not loaded, from the hindmost rank's segment on; -1: none.
 func (s *machine) firstUnloaded(from int) int {
-	for k := from; k < len(s.segs) && s.cur.Line.Starts[k] < uint64(s.cur.Line.Used); k++ {
+	for k := from; k < len(s.segs) && s.cur.Layout.Starts[k] < uint64(s.cur.Layout.Used); k++ {
 		if s.segs[k] == segAbsent {
 			return k
 		}
@@ -112,15 +112,15 @@ func (p *progress) isBehind(others progress) bool { return p.over*others.all < o
 // the disk no time, so their share counts on its own. cur has an epoch layout.
 func (s *machine) lateUnused() int {
 	carries := make([]bool, len(s.segs))
-	if s.tgt != nil && s.tgt.Line != nil && s.tgt.Line.Before == s.cur.Line {
-		for _, c := range s.tgt.Line.Carried {
+	if s.tgt != nil && s.tgt.Layout != nil && s.tgt.Layout.Before == s.cur.Layout {
+		for _, c := range s.tgt.Layout.Carried {
 			carries[c.From] = true
 		}
 	}
 	var delivered, loaded, carried progress
 	for k, state := range s.segs {
 		switch {
-		case !s.cur.Line.IsRest(k):
+		case !s.cur.Layout.IsUnused(k):
 			delivered.add(k, state)
 		case carries[k]:
 			carried.add(k, state)
@@ -199,7 +199,7 @@ func (e *Engine) reordered(j *job, epoch int, replaced bool) {
 	}
 	if l := e.layouts[epoch]; l != nil {
 		delete(e.layouts, epoch)
-		l.line.Free()
+		l.layout.Free()
 	}
 	if !replaced {
 		return

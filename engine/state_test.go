@@ -32,15 +32,15 @@ func TestRestKeepsStep(t *testing.T) {
 		{[]segState{d, d, l, a}, []segState{d, a, d, a}, []int{6, 7}, 5},
 		{[]segState{d, d, l, a}, []segState{a, a, a, d}, []int{4, 5}, 6},
 	} {
-		line := &chunker.Line{Used: len(tt.delivered)}
+		layout := &chunker.EpochLayout{Used: len(tt.delivered)}
 		for k := range len(tt.delivered) + len(tt.rest) + 1 {
-			line.Starts = append(line.Starts, uint64(k))
+			layout.Starts = append(layout.Starts, uint64(k))
 		}
-		s := machine{cur: &reorder.EpochLog{Line: line}, segs: append(tt.delivered[:len(tt.delivered):len(tt.delivered)], tt.rest...)}
+		s := machine{cur: &reorder.EpochLog{Layout: layout}, segs: append(tt.delivered[:len(tt.delivered):len(tt.delivered)], tt.rest...)}
 		if tt.carried != nil {
-			s.tgt = &reorder.EpochLog{Line: &chunker.Line{Before: line}}
+			s.tgt = &reorder.EpochLog{Layout: &chunker.EpochLayout{Before: layout}}
 			for _, k := range tt.carried {
-				s.tgt.Line.Carried = append(s.tgt.Line.Carried, chunker.Carried{From: k, To: k})
+				s.tgt.Layout.Carried = append(s.tgt.Layout.Carried, chunker.Carried{From: k, To: k})
 			}
 		}
 		if got := s.lateUnused(); got != tt.want {

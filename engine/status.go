@@ -63,13 +63,13 @@ func (e *Engine) ready() int {
 	if !e.anyInWindow() {
 		return e.readyByPrefetcher(e.owner)
 	}
-	if e.cur == nil || e.cur.Line == nil || e.cache.Record.Job.BatchSize == 0 {
+	if e.cur == nil || e.cur.Layout == nil || e.cache.Record.Job.BatchSize == 0 {
 		return 0
 	}
 	samples := uint64(0)
 	for k := e.hindmost() + 1; k < len(e.segs); k++ {
 		if e.segs[k] == segDone {
-			samples += e.cur.Line.Starts[k+1] - e.cur.Line.Starts[k]
+			samples += e.cur.Layout.Starts[k+1] - e.cur.Layout.Starts[k]
 		}
 	}
 	return int(samples) / e.cache.Record.Job.BatchSize

@@ -189,7 +189,7 @@ func (b *bed) line(slot int, order []sample.Index) (*reorder.EpochLog, []uint32)
 	}
 	starts = append(starts, uint64(len(order)))
 	b.lines++
-	return &reorder.EpochLog{ID: b.lines, Log: b.Begin(slot, starts, capacity/block+1), Line: &chunker.Line{Order: order, Used: len(order), Starts: starts}}, segment
+	return &reorder.EpochLog{ID: b.lines, Log: b.Begin(slot, starts, capacity/block+1), Layout: &chunker.EpochLayout{Order: order, Used: len(order), Starts: starts}}, segment
 }
 
 // filled is a line whose Logfile holds all of its samples, in an order of their own.
@@ -289,8 +289,8 @@ func (b *bed) over(l *reorder.EpochLog, target *reorder.EpochLog, slots int) {
 	finish := func() {
 		u := b.under[0]
 		b.wait(u.done)
-		if l.Line != nil {
-			members := slices.Clone(l.Line.Members(u.seg))
+		if l.Layout != nil {
+			members := slices.Clone(l.Layout.Members(u.seg))
 			if b.lossy {
 				members = slices.DeleteFunc(members, func(i sample.Index) bool { return !b.Staging.Present(i) })
 			}

@@ -13,10 +13,10 @@ const carryTime = time.Second
 // Carry moves a segment to the next Logfile as a whole, if one segment of the next epoch layout has exactly its samples. It reports
 // whether it did. Otherwise the segment must be loaded, which moves its samples one by one. Nothing may load the segment during Carry.
 func (p *Pass) Carry(from *EpochLog, seg int, to *EpochLog) bool {
-	if from.Line == nil || to.Line == nil || to.Line.Before != from.Line {
+	if from.Layout == nil || to.Layout == nil || to.Layout.Before != from.Layout {
 		return false
 	}
-	next, ok := to.Line.CarriedTo(seg)
+	next, ok := to.Layout.CarriedTo(seg)
 	if !ok || !p.isAsLaidOut(from, seg, to) {
 		return false
 	}
@@ -33,10 +33,10 @@ func (p *Pass) Carry(from *EpochLog, seg int, to *EpochLog) bool {
 
 // isAsLaidOut reports whether a segment holds exactly the samples of its layout, and the next Logfile holds none of them.
 func (p *Pass) isAsLaidOut(from *EpochLog, seg int, to *EpochLog) bool {
-	left, ok := len(from.Line.Members(seg)), true
+	left, ok := len(from.Layout.Members(seg)), true
 	from.Log.Arrivals(seg, func(_ int, index uint32, off uint64) bool {
 		left--
-		ok = from.Line.Segment[index] == uint32(seg) && !to.Router.Placed(index) && p.o.Locations.Get(index) == p.o.Locations.At(from.Log.Half(), seg, off)
+		ok = from.Layout.Segment[index] == uint32(seg) && !to.Router.Placed(index) && p.o.Locations.Get(index) == p.o.Locations.At(from.Log.Half(), seg, off)
 		return ok
 	})
 	return ok && left == 0

@@ -65,8 +65,8 @@ func TestCloseKeepsWhatComesFromTheSource(t *testing.T) {
 	b.closePassWaiting(release)
 	b.wait(done)
 	for name, times := range b.Source.Reads() {
-		i := slices.IndexFunc(l.Line.Order, func(i sample.Index) bool { return b.Name(i) == name })
-		if index := l.Line.Order[i]; times != 1 || !b.Locations.In(index, 1) {
+		i := slices.IndexFunc(l.Layout.Order, func(i sample.Index) bool { return b.Name(i) == name })
+		if index := l.Layout.Order[i]; times != 1 || !b.Locations.In(index, 1) {
 			t.Errorf("sample %d was read %d times, and is in the next log: %v", index, times, b.Locations.In(index, 1))
 		}
 	}
@@ -89,7 +89,7 @@ func TestCloseFreesWhatIsWrittenOn(t *testing.T) {
 		}
 		b.closePass()
 		moved := true
-		for _, i := range l.Line.Members(0) {
+		for _, i := range l.Layout.Members(0) {
 			moved = moved && b.Locations.In(i, 1)
 		}
 		if !moved {

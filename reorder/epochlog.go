@@ -13,32 +13,32 @@ type EpochLog struct {
 	ID     uint64 // of the scan of it; unique while the server runs, never 0. A scan that restarts has another ID
 	Epoch  int    // -1: not in the order of an epoch of this job
 	Log    *logfile.Logfile
-	Line   *chunker.Line // the epoch layout; nil: its order is not known, so its samples can be moved, but not delivered from it
-	Router *Router       // nil: nothing is written to this log
+	Layout *chunker.EpochLayout // the epoch layout; nil: its order is not known, so its samples can be moved, but not delivered from it
+	Router *Router              // nil: nothing is written to this log
 
 	Packages *logfile.Packages // the packages whose log Log is; nil: Log is a Logfile
 }
 
 // Owner names a segment in staging.
-func (l *EpochLog) Owner(seg int) staging.Segment { return staging.Segment{Line: l.ID, Segment: seg} }
+func (l *EpochLog) Owner(seg int) staging.Segment { return staging.Segment{Log: l.ID, Segment: seg} }
 
 // Members calls f for each sample that the layout has in a segment.
 func (l *EpochLog) Members(seg int, f func(sample.Index)) {
-	if l.Line == nil {
+	if l.Layout == nil {
 		l.Log.Arrivals(seg, func(_ int, index uint32, _ uint64) bool { f(index); return true })
 		return
 	}
-	for _, index := range l.Line.Members(seg) {
+	for _, index := range l.Layout.Members(seg) {
 		f(index)
 	}
 }
 
 // Aim makes the log a target of writes. Samples that it already holds, as holds reports, are not written again.
 func (l *EpochLog) Aim(holds func(sample.Index) bool) (err error) {
-	if l.Router, err = NewRouter(l.Line.Segment); err != nil {
+	if l.Router, err = NewRouter(l.Layout.Segment); err != nil {
 		return err
 	}
-	for i := range l.Line.Segment {
+	for i := range l.Layout.Segment {
 		if holds(sample.Index(i)) {
 			l.Router.Claim(sample.Index(i))
 		}
@@ -72,11 +72,11 @@ func (l *EpochLog) EndRouting() {
 	}
 }
 
-// Free frees layout and router. Nothing may use the log's Line after that.
+// Free frees layout and router. Nothing may use the log's Layout after that.
 func (l *EpochLog) Free() {
 	l.EndRouting()
-	if l.Line != nil {
-		l.Line.Free()
-		l.Line = nil
+	if l.Layout != nil {
+		l.Layout.Free()
+		l.Layout = nil
 	}
 }

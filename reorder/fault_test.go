@@ -37,7 +37,7 @@ func TestEveryReadFails(t *testing.T) {
 			})
 			b.over(l, target, 2)
 			blockio.Inject(b.io, nil)
-			b.inLog(1, next.Line.Order)
+			b.inLog(1, next.Layout.Order)
 			if reads := len(b.Source.Reads()); !forGood && reads > 0 || reads > n/2 {
 				t.Errorf("read %d failed, for good %v: %d samples came from the source", nth, forGood, reads)
 			}
@@ -65,7 +65,7 @@ func TestDamagedBlock(t *testing.T) {
 			damaged += b.Scramble(i)
 		}
 		b.over(l, target, 2)
-		b.inLog(1, next.Line.Order)
+		b.inLog(1, next.Layout.Order)
 		if got := len(b.Source.Reads()); got != damaged || damaged < c.least || b.Fetcher.Stats.CorruptSamples.Load() != int64(damaged) {
 			t.Errorf("packed %v: %d samples damaged, %d read from the source, %d counted", c.s.packed, damaged, got, b.Fetcher.Stats.CorruptSamples.Load())
 		}
@@ -94,7 +94,7 @@ func TestLateBlock(t *testing.T) {
 		if length.Load() == 0 {
 			break // fewer blocks than that
 		}
-		members := l.Line.Members(0)
+		members := l.Layout.Members(0)
 		var here []sample.Index // a sample without room in the slot is served by index
 		for _, i := range members {
 			if b.Staging.Present(i) {
@@ -142,7 +142,7 @@ func TestLateSegmentDoesNotAskTheDiskAgain(t *testing.T) {
 			t.Errorf("%d blocks at once: %d were begun", inFlight, got)
 		}
 		release()
-		for _, i := range l.Line.Members(0) {
+		for _, i := range l.Layout.Members(0) {
 			if !b.Locations.In(i, 1) {
 				t.Errorf("%d blocks at once: sample %d was not written on", inFlight, i)
 			}
@@ -209,7 +209,7 @@ func TestWritesFail(t *testing.T) {
 		b.lossy = true
 		last, segment := b.line(0, permutation(n, 30))
 		b.over(next, b.aim(last, segment), 2)
-		b.inLog(0, last.Line.Order)
+		b.inLog(0, last.Layout.Order)
 		for i := range b.Lost() {
 			if b.Source.Reads()[b.Name(i)] == 0 {
 				t.Errorf("from write %d: lost sample %d was not read from the source again", nth, i)
@@ -235,7 +235,7 @@ func TestWritesHang(t *testing.T) {
 	b.inject(true, func(int64, *blockio.Op) blockio.Fault { return blockio.Fault{Hold: held} })
 	b.over(l, target, 1)
 	dropped := int64(0)
-	for _, i := range l.Line.Order {
+	for _, i := range l.Layout.Order {
 		if b.Locations.Get(i) == 0 {
 			dropped++
 			if target.Router.Placed(i) {
@@ -258,7 +258,7 @@ func TestSourceHangsInAPass(t *testing.T) {
 	b := newBed(t, spec{sizes: slices.Repeat([]uint32{1000}, n), workers: 2, slots: 1, fetch: fetch.Options{SourceTimeout: 15 * soon, Jobs: 4}})
 	l, _ := b.line(0, permutation(n, 33))
 	held, release := gate(t)
-	bad := l.Line.Order[2]
+	bad := l.Layout.Order[2]
 	b.Source.Before(func(_ context.Context, e sample.Entry, dst []byte) error {
 		if e.Name == b.Name(bad) {
 			<-held
@@ -268,7 +268,7 @@ func TestSourceHangsInAPass(t *testing.T) {
 	})
 	_, done := b.load(l, 0, nil, reorder.Deliver)
 	b.wait(done)
-	members := slices.DeleteFunc(slices.Clone(l.Line.Order[:l.Line.Starts[1]]), func(i sample.Index) bool { return i == bad })
+	members := slices.DeleteFunc(slices.Clone(l.Layout.Order[:l.Layout.Starts[1]]), func(i sample.Index) bool { return i == bad })
 	b.holds(members)
 	if b.reclaim(l) != 0 {
 		t.Error("the slot was taken back while the source may still write to it")
@@ -296,7 +296,7 @@ func TestSlowBytesOutlastTheSilence(t *testing.T) {
 	if err := next.Log.Flush(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	bad := l.Line.Order[2]
+	bad := l.Layout.Order[2]
 	if b.Scramble(bad) == 0 {
 		t.Fatal("the sample is not on disk")
 	}
@@ -307,10 +307,10 @@ func TestSlowBytesOutlastTheSilence(t *testing.T) {
 		}
 		return ctx.Err()
 	})
-	again := &reorder.EpochLog{ID: 99, Log: l.Log, Line: l.Line}
+	again := &reorder.EpochLog{ID: 99, Log: l.Log, Layout: l.Layout}
 	_, done = b.load(again, 0, target, reorder.Deliver)
 	b.wait(done)
-	b.holds(l.Line.Members(0))
+	b.holds(l.Layout.Members(0))
 	if n := b.Source.Reads()[b.Name(bad)]; n != 1 {
 		t.Errorf("the damaged sample was read %d times from the source, want once", n)
 	}

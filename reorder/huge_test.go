@@ -53,10 +53,10 @@ func TestHugeSamples(t *testing.T) {
 			t.Errorf("%d samples are huge, want %d; the largest of the others has %d bytes", huge, n/5, b.Form.LargestPacked())
 		}
 		b.over(l, target, 2)
-		b.inLog(1, next.Line.Order)
+		b.inLog(1, next.Layout.Order)
 		third, segment := b.line(0, permutation(n, 70+seed))
 		b.over(next, b.aim(third, segment), 2)
-		b.inLog(0, third.Line.Order)
+		b.inLog(0, third.Layout.Order)
 		if reads := len(b.Source.Reads()); reads > 0 || b.Fetcher.Stats.CorruptSamples.Load() > 0 {
 			t.Errorf("%d samples came from the source", reads)
 		}
@@ -70,7 +70,7 @@ func TestHugeSampleWithoutRoom(t *testing.T) {
 	b := newBed(t, s)
 	order := permutation(n, 64)
 	starts := []uint64{0, uint64(n)} // all in one segment, which the slot does not hold
-	l := &reorder.EpochLog{ID: 99, Log: b.Begin(0, starts, s.blocks()+1), Line: &chunker.Line{Order: order, Used: n, Starts: starts}}
+	l := &reorder.EpochLog{ID: 99, Log: b.Begin(0, starts, s.blocks()+1), Layout: &chunker.EpochLayout{Order: order, Used: n, Starts: starts}}
 	for _, i := range order {
 		b.Fill(l.Log, 0, i)
 	}
@@ -109,7 +109,7 @@ func TestHugeSampleLate(t *testing.T) {
 		})
 		_, done := b.load(l, 0, target, reorder.Deliver)
 		b.wait(done)
-		there := slices.DeleteFunc(slices.Clone(l.Line.Members(0)), func(i sample.Index) bool { return !b.Staging.Present(i) })
+		there := slices.DeleteFunc(slices.Clone(l.Layout.Members(0)), func(i sample.Index) bool { return !b.Staging.Present(i) })
 		out := b.holds(there)
 		if buf := late.Load(); buf != nil {
 			inSlot++
@@ -137,7 +137,7 @@ func TestHugeSampleLate(t *testing.T) {
 			_, done := b.load(l, seg, target, reorder.Deliver)
 			b.wait(done)
 		}
-		b.inLog(1, next.Line.Order)
+		b.inLog(1, next.Layout.Order)
 	}
 	if inSlot < 2 || inSlot == 8 {
 		t.Errorf("%d of 8 late blocks went to the slot; want some of each kind", inSlot)
@@ -160,7 +160,7 @@ func TestHugeSampleReadFails(t *testing.T) {
 		})
 		b.over(l, target, 2)
 		blockio.Inject(b.io, nil)
-		b.inLog(1, next.Line.Order)
+		b.inLog(1, next.Layout.Order)
 		if reads := len(b.Source.Reads()); reads > 0 {
 			t.Errorf("read %d failed: %d samples came from the source", nth, reads)
 		}
@@ -187,5 +187,5 @@ func TestHugeSampleDiskHangs(t *testing.T) {
 		_, done := b.load(l, seg, target, reorder.Deliver)
 		b.wait(done)
 	}
-	b.inLog(1, next.Line.Order)
+	b.inLog(1, next.Layout.Order)
 }

@@ -93,7 +93,7 @@ func (p *Pass) Reload(slot int, from *EpochLog, seg int, target *EpochLog, done 
 
 // IsLoaded reports whether a slot has all samples of a segment, each at the position to which its block was read.
 func (p *Pass) IsLoaded(slot int, from *EpochLog, seg int) bool {
-	if p.o.Form != nil || from.Line == nil { // compressed blocks are not kept
+	if p.o.Form != nil || from.Layout == nil { // compressed blocks are not kept
 		return false
 	}
 	l := p.newLoad(slot, from, seg)
@@ -186,10 +186,10 @@ func (l *load) stored(a *arrival) uint64 {
 // Locations for two reasons. A sample whose location is elsewhere, but whose bytes are still in this segment, is loaded with the
 // others. And a sample whose block was lost just when its location was published is found.
 func (l *load) missing() (missing []sample.Index) {
-	if l.from.Line == nil {
+	if l.from.Layout == nil {
 		return nil
 	}
-	members := l.from.Line.Members(l.seg)
+	members := l.from.Layout.Members(l.seg)
 	if len(l.arrivals) == len(members) {
 		return nil
 	}
@@ -222,7 +222,7 @@ func (l *load) routed(index sample.Index) bool {
 
 // isNotWorth reports whether a lost sample need not be read again: this epoch does not deliver it, and it was kept only for this epoch.
 func (l *load) isNotWorth(index sample.Index) bool {
-	return l.from.Line.Chosen && l.from.Line.IsRest(l.seg) && l.p.o.Locations.Get(index) == 0
+	return l.from.Layout.Chosen && l.from.Layout.IsUnused(l.seg) && l.p.o.Locations.Get(index) == 0
 }
 
 // reserve takes bytes of the slot that no block is read to.

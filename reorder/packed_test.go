@@ -35,7 +35,7 @@ func TestPackedLateBlock(t *testing.T) {
 		})
 		_, done := b.load(l, 0, target, reorder.Deliver)
 		b.wait(done)
-		members := slices.Clone(l.Line.Members(0))
+		members := slices.Clone(l.Layout.Members(0))
 		b.holds(slices.DeleteFunc(slices.Clone(members), func(i sample.Index) bool { return !b.Staging.Present(i) }))
 		release()
 		blockio.Inject(b.io, nil)
@@ -45,7 +45,7 @@ func TestPackedLateBlock(t *testing.T) {
 			_, done := b.load(l, seg, target, reorder.Deliver)
 			b.wait(done)
 		}
-		b.inLog(1, next.Line.Order)
+		b.inLog(1, next.Layout.Order)
 	}
 }
 
@@ -57,7 +57,7 @@ func TestPackedDiskHangs(t *testing.T) {
 	answer := b.hangDisk(t)
 	_, done := b.load(l, 0, target, reorder.Deliver)
 	b.wait(done)
-	members := slices.Clone(l.Line.Members(0))
+	members := slices.Clone(l.Layout.Members(0))
 	b.holds(slices.DeleteFunc(slices.Clone(members), func(i sample.Index) bool { return !b.Staging.Present(i) }))
 	answer()
 	before := len(b.Source.Reads())
@@ -70,5 +70,5 @@ func TestPackedDiskHangs(t *testing.T) {
 		_, done := b.load(l, seg, target, reorder.Deliver)
 		b.wait(done)
 	}
-	b.inLog(1, next.Line.Order)
+	b.inLog(1, next.Layout.Order)
 }

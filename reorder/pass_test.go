@@ -51,7 +51,7 @@ func (s spec) passes(t *testing.T, seed uint64, most int) {
 		}
 		l = next
 	}
-	b.inLog(l.Log.Half(), l.Line.Order)
+	b.inLog(l.Log.Half(), l.Layout.Order)
 	st := &b.pass.Stats
 	if len(b.Source.Reads()) != 0 || st.Dropped.Load()+st.LateBlocks.Load()+st.Supplied.Load() != 0 || len(b.Lost()) != 0 {
 		t.Errorf("seed %d, packed %v: source %v, dropped %d, late %d, supplied %d, lost %v", seed, s.packed, b.Source.Reads(), st.Dropped.Load(), st.LateBlocks.Load(), st.Supplied.Load(), b.Lost())
@@ -76,7 +76,7 @@ func TestPassWithoutTarget(t *testing.T) {
 	l := b.filled(0, permutation(60, 3), 3)
 	b.over(l, nil, 1)
 	b.over(l, nil, 2)
-	b.inLog(0, l.Line.Order)
+	b.inLog(0, l.Layout.Order)
 }
 
 // The order of a Logfile need not be known to sort it.
@@ -84,7 +84,7 @@ func TestForeignLine(t *testing.T) {
 	const n = 80
 	b := newBed(t, spec{sizes: randomSizes(n, 4), workers: 3})
 	l := b.filled(0, permutation(n, 4), 4)
-	l.Line = nil
+	l.Layout = nil
 	next, segment := b.line(1, permutation(n, 5))
 	b.over(l, b.aim(next, segment), 2)
 	// Regression: its segments' members are no longer known once their blocks are free, so addresses outlived their slots.
@@ -93,7 +93,7 @@ func TestForeignLine(t *testing.T) {
 			t.Errorf("sample %d has an address in a slot that was taken back", i)
 		}
 	}
-	b.inLog(1, next.Line.Order)
+	b.inLog(1, next.Layout.Order)
 	if !l.Log.Empty() {
 		t.Error("the old Logfile still holds blocks")
 	}
@@ -121,7 +121,7 @@ func TestMissingSamplesAreSupplied(t *testing.T) {
 		}
 		next, segment := b.line(1, permutation(n, 7))
 		b.over(l, b.aim(next, segment), c.slots)
-		b.inLog(1, next.Line.Order)
+		b.inLog(1, next.Layout.Order)
 		for k, i := range order {
 			if got := b.Source.Reads()[b.Name(i)]; (got == 1) != (k%c.every == 0) || got > 1 {
 				t.Errorf("packed %v: sample %d was read %d times from the source", c.s.packed, i, got)
@@ -144,7 +144,7 @@ func TestSamplesOfBothLogfilesComeOnce(t *testing.T) {
 	l := b.filled(0, permutation(n, 8), 8)
 	next, segment := b.line(1, permutation(n, 9))
 	target := b.aim(next, segment)
-	for _, i := range l.Line.Order[:10] {
+	for _, i := range l.Layout.Order[:10] {
 		b.Fill(next.Log, int(segment[i]), i)
 		target.Router.Claim(i)
 	}
@@ -152,7 +152,7 @@ func TestSamplesOfBothLogfilesComeOnce(t *testing.T) {
 	if got := b.pass.Stats.Supplied.Load() + b.Fetcher.Stats.Reads[sample.FromLog].Reads.Load(); got != 0 {
 		t.Errorf("%d samples were read by place though their blocks were loaded", got)
 	}
-	b.inLog(1, next.Line.Order)
+	b.inLog(1, next.Layout.Order)
 }
 
 // After a restart, segments that were loaded and not delivered lie in the target already: all over it, but side by side there, since they were written on one
@@ -173,13 +173,13 @@ func TestSegmentsThatWereMovedComeTogether(t *testing.T) {
 			t.Fatal(err)
 		}
 		before := b.Store.Stats()
-		again := &reorder.EpochLog{ID: 99, Log: l.Log, Line: l.Line}
+		again := &reorder.EpochLog{ID: 99, Log: l.Log, Layout: l.Layout}
 		lacking := 0
 		for seg := range moved {
 			_, done := b.load(again, seg, target, reorder.Deliver)
 			b.wait(done)
-			b.holds(l.Line.Members(seg))
-			lacking += len(l.Line.Members(seg))
+			b.holds(l.Layout.Members(seg))
+			lacking += len(l.Layout.Members(seg))
 		}
 		if got := b.pass.Stats.Supplied.Load(); got != int64(lacking) {
 			t.Errorf("packed %v: %d samples supplied, want %d", s.packed, got, lacking)
@@ -194,8 +194,8 @@ func TestSegmentsThatWereMovedComeTogether(t *testing.T) {
 		for b.reclaim(again) > 0 {
 		}
 		b.over(l, target, 2)
-		b.inLog(1, next.Line.Order)
-		if dropped := b.pass.Stats.Dropped.Load(); dropped != 0 || n != len(next.Line.Order) {
+		b.inLog(1, next.Layout.Order)
+		if dropped := b.pass.Stats.Dropped.Load(); dropped != 0 || n != len(next.Layout.Order) {
 			t.Errorf("packed %v: %d samples dropped", s.packed, dropped)
 		}
 	}
@@ -237,7 +237,7 @@ func testDrain(t *testing.T, use reorder.Use) {
 			t.Errorf("segment %d: %d samples are found in its slot, %d slots are free again", seg, found, freed)
 		}
 	}
-	b.inLog(1, next.Line.Order)
+	b.inLog(1, next.Layout.Order)
 	for k, i := range order {
 		if got := b.Source.Reads()[b.Name(i)]; (got == 1) != (k%3 == 2) {
 			t.Errorf("sample %d (case %d) was read %d times from the source", i, k%3, got)

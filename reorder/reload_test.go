@@ -18,7 +18,7 @@ func (b *bed) reloads(l *reorder.EpochLog, slots []int, target *reorder.EpochLog
 	l.ID = b.lines
 	for seg, slot := range slots {
 		done := make(chan struct{})
-		if !b.pass.IsLoaded(slot, l, seg) || !b.Staging.Reload(slot, staging.Segment{Line: before, Segment: seg}, l.Owner(seg)) {
+		if !b.pass.IsLoaded(slot, l, seg) || !b.Staging.Reload(slot, staging.Segment{Log: before, Segment: seg}, l.Owner(seg)) {
 			b.t.Fatalf("segment %d does not lie in slot %d", seg, slot)
 		}
 		b.pass.Reload(slot, l, seg, target, func() { close(done) })
@@ -39,14 +39,14 @@ func TestReload(t *testing.T) {
 		slots = append(slots, slot)
 		b.under = append(b.under, begun{seg, done})
 	}
-	first := slices.Clone(l.Line.Members(0))
+	first := slices.Clone(l.Layout.Members(0))
 	before := b.holds(first)
 	reads, verified := b.Store.Stats().BlockReads, b.pass.Stats.Verified.Load()
 	b.reloads(l, slots, target)
 	if got := b.Store.Stats().BlockReads - reads; got != 0 {
 		t.Errorf("%d blocks were read of segments that lie in slots", got)
 	}
-	members := append(first, l.Line.Members(1)...)
+	members := append(first, l.Layout.Members(1)...)
 	if got := b.pass.Stats.Verified.Load() - verified; got != int64(len(members)) {
 		t.Errorf("%d samples were verified on their way, want %d", got, len(members))
 	}
@@ -64,7 +64,7 @@ func TestReload(t *testing.T) {
 		_, done := b.load(l, seg, target, reorder.Drain)
 		b.wait(done)
 	}
-	b.inLog(next.Log.Half(), next.Line.Order)
+	b.inLog(next.Log.Half(), next.Layout.Order)
 	if !l.Log.Empty() || len(b.Source.Reads()) != 0 {
 		t.Errorf("the old Logfile is empty: %v; %d reads from the source", l.Log.Empty(), len(b.Source.Reads()))
 	}
@@ -77,16 +77,16 @@ func TestReloadOfOtherBytes(t *testing.T) {
 	l, next, target := b.twoLines(9)
 	slot, done := b.load(l, 0, nil, reorder.Deliver)
 	b.wait(done)
-	bad := slices.IndexFunc(l.Line.Members(0), func(i sample.Index) bool { return b.Sizes[i] > 0 })
-	index := l.Line.Members(0)[bad]
+	bad := slices.IndexFunc(l.Layout.Members(0), func(i sample.Index) bool { return b.Sizes[i] > 0 })
+	index := l.Layout.Members(0)[bad]
 	off, _ := b.Staging.SlotOffset(index)
 	b.Staging.Slice(off, 1)[0] ^= 1
 	b.reloads(l, []int{slot}, target)
 	if b.Staging.Slice(off, 1)[0] ^= 1; !b.Locations.In(index, next.Log.Half()) {
 		t.Error("the sample was not written on")
 	}
-	b.holds(l.Line.Members(0)) // each byte but that one is as it was
-	b.inLog(next.Log.Half(), l.Line.Members(0))
+	b.holds(l.Layout.Members(0)) // each byte but that one is as it was
+	b.inLog(next.Log.Half(), l.Layout.Members(0))
 }
 
 // TestIsLoaded: a slot is not taken for a segment if a sample is missing, lies elsewhere by now, or was unpacked into the slot.
@@ -98,10 +98,10 @@ func TestIsLoaded(t *testing.T) {
 		want   bool
 	}{
 		{"whole", false, func(*bed, *reorder.EpochLog) {}, true},
-		{"moved", false, func(b *bed, l *reorder.EpochLog) { b.Staging.Publish(l.Line.Members(0)[0], 0, sample.FromLog) }, false},
-		{"another order", false, func(_ *bed, l *reorder.EpochLog) { l.Line = nil }, false},
+		{"moved", false, func(b *bed, l *reorder.EpochLog) { b.Staging.Publish(l.Layout.Members(0)[0], 0, sample.FromLog) }, false},
+		{"another order", false, func(_ *bed, l *reorder.EpochLog) { l.Layout = nil }, false},
 		{"a sample more", false, func(_ *bed, l *reorder.EpochLog) {
-			l.Line = &chunker.Line{Order: l.Line.Order, Used: l.Line.Used, Starts: append([]uint64{0, l.Line.Starts[1] + 1}, l.Line.Starts[2:]...)}
+			l.Layout = &chunker.EpochLayout{Order: l.Layout.Order, Used: l.Layout.Used, Starts: append([]uint64{0, l.Layout.Starts[1] + 1}, l.Layout.Starts[2:]...)}
 		}, false},
 		{"packed", true, func(*bed, *reorder.EpochLog) {}, false},
 	} {
@@ -112,7 +112,7 @@ func TestIsLoaded(t *testing.T) {
 			}
 			b := newBed(t, s)
 			l, _, _ := b.twoLines(10)
-			other, ok := b.Staging.Acquire(staging.Segment{Line: 1 << 40}) // slot 0, for what lies elsewhere
+			other, ok := b.Staging.Acquire(staging.Segment{Log: 1 << 40}) // slot 0, for what lies elsewhere
 			slot, done := b.load(l, 0, nil, reorder.Deliver)
 			b.wait(done)
 			c.spoil(b, l)

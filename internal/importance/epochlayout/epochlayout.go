@@ -5,7 +5,7 @@
 // segments at the end of the layout, most used first. If the epoch needs few samples of an unused segment, the next Logfile takes over its blocks, and
 // those samples are read with random reads. A wrong prediction costs only random reads (docs/adr/0025-what-stays-in-place.md).
 //
-// The package changes nothing: it takes a Log and an Epoch, and returns a chunker.Rest. The engine describes its Logfiles and memories.
+// The package changes nothing: it takes a Log and an Epoch, and returns a chunker.Unused. The engine describes its Logfiles and memories.
 package epochlayout
 
 import (
@@ -70,19 +70,19 @@ func (p *Prediction) Free() {
 
 // Unused has the unused segments of an epoch layout.
 type Unused struct {
-	line   *chunker.Line // may be freed
-	first  int           // first unused segment
+	layout *chunker.EpochLayout // may be freed
+	first  int                  // first unused segment
 	starts []uint64
 	order  []sample.Index
 }
 
 // CopyUnused copies the unused segments of an epoch layout.
-func CopyUnused(l *chunker.Line) *Unused {
+func CopyUnused(l *chunker.EpochLayout) *Unused {
 	first := 0
-	for first < l.Segments() && !l.IsRest(first) {
+	for first < l.Segments() && !l.IsUnused(first) {
 		first++
 	}
-	return &Unused{line: l, first: first, starts: slices.Clone(l.Starts), order: slices.Clone(l.Order[l.Starts[first]:])}
+	return &Unused{layout: l, first: first, starts: slices.Clone(l.Starts), order: slices.Clone(l.Order[l.Starts[first]:])}
 }
 
 // members returns the samples of an unused segment.
@@ -93,16 +93,16 @@ func (u *Unused) members(k int) []sample.Index {
 // Rest returns the samples that are excluded from the segments that are read in order, and the samples that the log keeps. If r has no Order, the layout
 // follows the epoch's order alone. kept is nil if the log keeps the samples that the budget admits; otherwise the caller closes it. Rest is valid as
 // long as the Prediction.
-func (l *Log) Rest(e *Epoch) (r chunker.Rest, kept *sample.Set) {
+func (l *Log) Unused(e *Epoch) (r chunker.Unused, kept *sample.Set) {
 	kept, err := l.keeps(e)
 	if err != nil || kept == nil && e.Unused == nil {
-		return chunker.Rest{}, nil
+		return chunker.Unused{}, nil
 	}
-	r = chunker.Rest{Apart: e.High.Has, Order: e.MostUsed}
+	r = chunker.Unused{Apart: e.High.Has, Order: e.MostUsed}
 	if e.Unused == nil {
 		return r, kept
 	}
-	r.Before, r.Lies, r.Carry = e.Unused.line, e.Unused.members, l.carry(e)
+	r.Before, r.Lies, r.Carry = e.Unused.layout, e.Unused.members, l.carry(e)
 	if kept != nil { // a carried segment keeps all of its samples
 		r.Carry = slices.DeleteFunc(r.Carry, func(k int) bool {
 			return slices.ContainsFunc(e.Unused.members(k), func(i sample.Index) bool { return !kept.Has(i) })

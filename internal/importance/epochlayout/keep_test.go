@@ -88,9 +88,9 @@ func TestKeeps(t *testing.T) {
 	}
 }
 
-// TestRest: samples that memory will hold are not read in order, the unused segments are in the order of expected uses, and a segment stays in place only if the log keeps all of it.
-func TestRest(t *testing.T) {
-	line := &chunker.Line{Order: []sample.Index{0, 2, 4, 6, 3, 1, 5, 7}, Used: 2, Starts: []uint64{0, 2, 4, 6, 8}}
+// TestUnused: samples that memory will hold are not read in order, the unused segments are in the order of expected uses, and a segment stays in place only if the log keeps all of it.
+func TestUnused(t *testing.T) {
+	layout := &chunker.EpochLayout{Order: []sample.Index{0, 2, 4, 6, 3, 1, 5, 7}, Used: 2, Starts: []uint64{0, 2, 4, 6, 8}}
 	by := []sample.Index{0, 6, 4, 2, 7, 5, 3, 1}
 	all := func(sample.Index) bool { return true }
 	for _, c := range []struct {
@@ -107,9 +107,9 @@ func TestRest(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			l, e := dataset(), predicted(t, by, 100, []sample.Index{0, 2})
-			e.Unused = CopyUnused(line)
+			e.Unused = CopyUnused(layout)
 			c.change(l, e)
-			r, kept := l.Rest(e)
+			r, kept := l.Unused(e)
 			defer kept.Close()
 			if c.empty {
 				if r.Order != nil || kept != nil {
@@ -123,7 +123,7 @@ func TestRest(t *testing.T) {
 			if got := members(kept, len(l.Sizes)); !slices.Equal(r.Carry, c.carry) || !slices.Equal(got, c.kept) {
 				t.Errorf("%v stay, %v are kept; want %v and %v", r.Carry, got, c.carry, c.kept)
 			}
-			if len(r.Carry) > 0 && (r.Before != line || !slices.Equal(r.Lies(1), []sample.Index{4, 6})) {
+			if len(r.Carry) > 0 && (r.Before != layout || !slices.Equal(r.Lies(1), []sample.Index{4, 6})) {
 				t.Errorf("segment 1 has %v", r.Lies(1))
 			}
 		})
@@ -132,9 +132,9 @@ func TestRest(t *testing.T) {
 
 // TestCountReads: a sample that is delivered again is not wanted of its segment again, and memory has what it will hold.
 func TestCountReads(t *testing.T) {
-	line := &chunker.Line{Order: []sample.Index{0, 2, 4, 6, 3, 1, 5, 7}, Used: 2, Starts: []uint64{0, 2, 4, 6, 8}}
+	layout := &chunker.EpochLayout{Order: []sample.Index{0, 2, 4, 6, 3, 1, 5, 7}, Used: 2, Starts: []uint64{0, 2, 4, 6, 8}}
 	e := predicted(t, []sample.Index{6, 0, 1, 2, 3, 4, 5, 7}, 100, []sample.Index{4, 6, 0, 4, sample.None, 1, 3, 1, 4})
-	e.Unused = CopyUnused(line)
+	e.Unused = CopyUnused(layout)
 	var r epochReads
 	if err := dataset().countReads(e, &r); err != nil {
 		t.Fatal(err)

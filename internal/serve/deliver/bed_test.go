@@ -161,7 +161,7 @@ func (b *bed) looksAt(first sample.Index) int {
 // bring loads samples into a slot, as a pass does.
 func (b *bed) bring(indices ...sample.Index) (slot int) {
 	b.t.Helper()
-	slot, ok := b.Staging.Acquire(staging.Segment{Line: 1, Segment: int(indices[0])})
+	slot, ok := b.Staging.Acquire(staging.Segment{Log: 1, Segment: int(indices[0])})
 	if !ok {
 		b.t.Fatal("no free slot")
 	}

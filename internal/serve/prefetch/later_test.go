@@ -37,7 +37,7 @@ func (b *leftBed) begins(ahead int) {
 // passes lets samples lie in the slot, and then uses the slot for others. It returns which of them have been copied.
 func (b *leftBed) passes(indices ...sample.Index) (copied []sample.Index) {
 	b.t.Helper()
-	slot, ok := b.Staging.Acquire(staging.Segment{Line: 7})
+	slot, ok := b.Staging.Acquire(staging.Segment{Log: 7})
 	if !ok {
 		b.t.Fatal("there is no slot")
 	}

@@ -312,7 +312,7 @@ func TestLeavesItsSlot(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := missBed(t, 4, 6, 1)
-			of := staging.Segment{Line: 7}
+			of := staging.Segment{Log: 7}
 			slot, ok := b.Staging.Acquire(of)
 			if !ok {
 				t.Fatal("there is no slot")
@@ -342,7 +342,7 @@ func TestLeavesItsSlot(t *testing.T) {
 func TestKeptFromItsSlot(t *testing.T) {
 	for _, ring := range []int{6, 3} { // samples
 		b := missBed(t, 4, ring, 1)
-		slot, _ := b.Staging.Acquire(staging.Segment{Line: 7})
+		slot, _ := b.Staging.Acquire(staging.Segment{Log: 7})
 		copy(b.Staging.Slot(slot), b.Content(2))
 		b.Staging.Publish(2, b.Staging.OffsetOf(b.Staging.Slot(slot)), sample.FromLog)
 		b.Staging.Ready(slot)
@@ -381,7 +381,7 @@ func TestKeptFromItsSlot(t *testing.T) {
 // A sample is copied from its slot, also if a request by index gives it another address meanwhile: what lies there may be used for something else at any time.
 func TestKeptFromItsSlotBesideARequest(t *testing.T) {
 	b := missBed(t, 4, 8, 1)
-	slot, _ := b.Staging.Acquire(staging.Segment{Line: 7})
+	slot, _ := b.Staging.Acquire(staging.Segment{Log: 7})
 	copy(b.Staging.Slot(slot), b.Content(2))
 	b.Staging.Publish(2, b.Staging.OffsetOf(b.Staging.Slot(slot)), sample.FromLog)
 	b.Staging.Ready(slot)

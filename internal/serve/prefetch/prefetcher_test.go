@@ -466,7 +466,7 @@ func TestGatheredFromASlot(t *testing.T) {
 	}
 	b := newReaderBed(t, n, n, listed*room, fetch.Options{}, map[int][][]sample.Index{0: order})
 	b.near = true
-	slot, ok := b.Staging.Acquire(staging.Segment{Line: 7})
+	slot, ok := b.Staging.Acquire(staging.Segment{Log: 7})
 	if !ok {
 		t.Fatal("there is no slot")
 	}

@@ -70,7 +70,7 @@ func TestBytesUnderAHoldNeverChange(t *testing.T) {
 	})
 	for epoch := range uint64(epochs) {
 		for k := range segments {
-			loadSegment(t, s, Segment{Line: epoch + 1, Segment: k}, size, &serial)
+			loadSegment(t, s, Segment{Log: epoch + 1, Segment: k}, size, &serial)
 		}
 	}
 	missed.Wait()
@@ -84,7 +84,7 @@ func TestBytesUnderAHoldNeverChange(t *testing.T) {
 		}
 	}
 	for range slots {
-		if _, ok := s.Acquire(Segment{Line: 999}); !ok {
+		if _, ok := s.Acquire(Segment{Log: 999}); !ok {
 			t.Error("a slot did not come back")
 		}
 	}

@@ -11,7 +11,7 @@ import (
 // before that.
 func TestLentSlots(t *testing.T) {
 	s := newStaging(t, Options{Samples: 10, Slots: 3, SlotBytes: 8192, MissBytes: 4096, Lent: true})
-	if _, ok := s.Acquire(Segment{Line: 1}); ok || s.MissBytes() != 3*8192+4096 || s.SlotsBack() != 0 {
+	if _, ok := s.Acquire(Segment{Log: 1}); ok || s.MissBytes() != 3*8192+4096 || s.SlotsBack() != 0 {
 		t.Fatalf("%d bytes of the ring, %d slots", s.MissBytes(), s.SlotsBack())
 	}
 	first := alloc(t, s, Miss, 1, 4096)
@@ -35,7 +35,7 @@ func TestLentSlots(t *testing.T) {
 	if s.SlotsBack() != 1 || free(s, Miss) != 4096 || !isClosed(changed) {
 		t.Errorf("%d slots are back, %d bytes free", s.SlotsBack(), free(s, Miss))
 	}
-	if slot, ok := s.Acquire(Segment{Line: 1}); !ok || slot != 2 {
+	if slot, ok := s.Acquire(Segment{Log: 1}); !ok || slot != 2 {
 		t.Errorf("slot %d is free: %v", slot, ok)
 	}
 	hold, absent, at := take(s, 2)

@@ -10,7 +10,7 @@ import (
 func TestOriginsStayUntilTaken(t *testing.T) {
 	const samples = 40
 	s := newStaging(t, Options{Samples: samples, Slots: 1, SlotBytes: 4096})
-	slot, _ := s.Acquire(Segment{Line: 1})
+	slot, _ := s.Acquire(Segment{Log: 1})
 	s.Ready(slot)
 	got := func(index sample.Index) sample.Origin {
 		t.Helper()

@@ -49,7 +49,7 @@ func TestPieces(t *testing.T) {
 // TestPieceBehindASlot: a sample that lies in a slot keeps its address while a piece of it is published, and gets the piece's when the slot is reclaimed.
 func TestPieceBehindASlot(t *testing.T) {
 	s := newStaging(t, Options{Samples: 10, Slots: 1, SlotBytes: 4096, MissBytes: 16384})
-	owner := Segment{Line: 1}
+	owner := Segment{Log: 1}
 	slot, _ := s.Acquire(owner)
 	s.Publish(1, 0, sample.FromLog)
 	s.Ready(slot)
@@ -93,7 +93,7 @@ func TestMissIsCountedOnce(t *testing.T) {
 		}},
 	} {
 		s := newStaging(t, Options{Samples: 10, Slots: 1, SlotBytes: 4096, MissBytes: 16384})
-		slot, _ := s.Acquire(Segment{Line: 1})
+		slot, _ := s.Acquire(Segment{Log: 1})
 		s.Ready(slot)
 		whole := alloc(t, s, Miss, 1, 3000)
 		out := make([]*Extent, 1)

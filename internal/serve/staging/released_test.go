@@ -15,7 +15,7 @@ func TestCheckReleased(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	if _, ok := s.Acquire(staging.Segment{Line: 1}); !ok {
+	if _, ok := s.Acquire(staging.Segment{Log: 1}); !ok {
 		t.Fatal("no slot")
 	}
 	s.Publish(0, 0, sample.FromLog)

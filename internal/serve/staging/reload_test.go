@@ -9,7 +9,7 @@ import (
 // TestReload: a slot that is ready is loaded again by another owner of its segment. Its samples stay where they are, held or not, and the slot is not taken back meanwhile.
 func TestReload(t *testing.T) {
 	s := newStaging(t, Options{Samples: 40, Slots: 2, SlotBytes: 4096})
-	old, owner := Segment{Line: 1, Segment: 2}, Segment{Line: 7, Segment: 2}
+	old, owner := Segment{Log: 1, Segment: 2}, Segment{Log: 7, Segment: 2}
 	a, _ := s.Acquire(old)
 	s.Publish(21, uint64(a*4096), sample.FromLog)
 	if _, ready := s.Holding(old); ready || s.Reload(a, old, owner) {

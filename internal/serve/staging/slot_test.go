@@ -34,7 +34,7 @@ func isClosed(c <-chan struct{}) bool {
 
 func TestSlotLifeCycle(t *testing.T) {
 	s := newStaging(t, Options{Samples: 40, Slots: 2, SlotBytes: 4096})
-	owner := Segment{Line: 1, Segment: 2}
+	owner := Segment{Log: 1, Segment: 2}
 	a, ok := s.Acquire(owner)
 	if !ok {
 		t.Fatal("no free slot")

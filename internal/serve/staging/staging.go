@@ -67,7 +67,7 @@ type slot struct {
 
 // Segment identifies the content of a slot: the number of an epoch layout (unique while the server runs) and a segment in it.
 type Segment struct {
-	Line    uint64
+	Log     uint64
 	Segment int
 }
 

@@ -77,12 +77,12 @@ func putIndices(w *bufio.Writer, indices []sample.Index) {
 }
 
 // keptBits returns a bit for each sample that a layout keeps, outside the Go heap.
-func keptBits(line *chunker.Line) ([]uint64, error) {
-	kept, err := offheap.Make[uint64]((len(line.Segment) + 63) / 64)
+func keptBits(layout *chunker.EpochLayout) ([]uint64, error) {
+	kept, err := offheap.Make[uint64]((len(layout.Segment) + 63) / 64)
 	if err != nil {
 		return nil, err
 	}
-	for i, seg := range line.Segment {
+	for i, seg := range layout.Segment {
 		if seg != chunker.None {
 			kept[i/64] |= 1 << (i % 64)
 		}
@@ -91,20 +91,20 @@ func keptBits(line *chunker.Line) ([]uint64, error) {
 }
 
 // noteLine prepares the file for the layout of a new Logfile, and returns the Logfile's key. It writes the file, or removes an old one that is not needed. Without the file, a restarted server uses random reads for the Logfile.
-func (c *Cache) noteLine(half int, line *chunker.Line, o *schedule.Order) ([16]byte, error) {
-	if line.OfOrder {
+func (c *Cache) noteLine(half int, layout *chunker.EpochLayout, o *schedule.Order) ([16]byte, error) {
+	if layout.OfOrder {
 		if _, err := os.Lstat(c.linePath(half)); errors.Is(err, fs.ErrNotExist) {
 			return o.Key, nil
 		}
 		return o.Key, durable.Trace(nil).Remove(c.linePath(half))
 	}
-	kept, err := keptBits(line)
+	kept, err := keptBits(layout)
 	if err != nil {
-		return digest(o.Key, line.Starts, nil, nil), err
+		return digest(o.Key, layout.Starts, nil, nil), err
 	}
 	defer offheap.Free(kept)
-	rest := line.Order[line.Used:]
-	key := digest(o.Key, line.Starts, kept, rest)
+	rest := layout.Order[layout.Used:]
+	key := digest(o.Key, layout.Starts, kept, rest)
 	if err := os.Remove(c.linePath(half)); err != nil && !errors.Is(err, fs.ErrNotExist) { // it belongs to a dropped Logfile
 		return key, err
 	}
@@ -115,7 +115,7 @@ func (c *Cache) noteLine(half int, line *chunker.Line, o *schedule.Order) ([16]b
 		w := bufio.NewWriterSize(v, 1<<18)
 		head := append([]byte(lineMagic), make([]byte, lineHead-len(lineMagic))...)
 		binary.LittleEndian.PutUint32(head[8:], lineVersion)
-		binary.LittleEndian.PutUint32(head[12:], uint32(len(line.Segment)))
+		binary.LittleEndian.PutUint32(head[12:], uint32(len(layout.Segment)))
 		copy(head[16:], key[:])
 		copy(head[32:], o.Key[:])
 		binary.LittleEndian.PutUint64(head[48:], uint64(len(rest)))
@@ -161,8 +161,8 @@ func (c *Cache) lineHead(f *os.File, l *logfile.Logfile) (count int, order [16]b
 	return int(rest), [16]byte(head[32:48]), nil
 }
 
-// lineKept rebuilds the layout of a Logfile from its file; nil if that is missing or wrong.
-func (c *Cache) lineKept(l *logfile.Logfile, o *schedule.Order) (*chunker.Line, error) {
+// restoreEpochLayout rebuilds the layout of a Logfile from its file; nil if that is missing or wrong.
+func (c *Cache) restoreEpochLayout(l *logfile.Logfile, o *schedule.Order) (*chunker.EpochLayout, error) {
 	f, err := trust.Open(c.linePath(l.Half()), os.O_RDONLY)
 	if err != nil {
 		return nil, nil
@@ -201,12 +201,12 @@ func (c *Cache) lineKept(l *logfile.Logfile, o *schedule.Order) (*chunker.Line, 
 		return nil, nil
 	}
 	has := func(i sample.Index) bool { return kept[i/64]&(1<<(i%64)) != 0 }
-	line, err := chunker.NewLineOf(o.Chunks, o.Ranks, c.Manifest.Len(), h.Starts, has, rest)
-	if line != nil {
+	layout, err := chunker.RestoreEpochLayout(o.Chunks, o.Ranks, c.Manifest.Len(), h.Starts, has, rest)
+	if layout != nil {
 		keeps := c.Placement()
 		for i := range c.Manifest.Len() {
-			line.Chosen = line.Chosen || has(sample.Index(i)) != keeps.Keeps(sample.Index(i))
+			layout.Chosen = layout.Chosen || has(sample.Index(i)) != keeps.Keeps(sample.Index(i))
 		}
 	}
-	return line, err
+	return layout, err
 }

@@ -30,7 +30,7 @@ func (in *run) prefill(ctx context.Context) error {
 		return err
 	}
 	if p := in.cache.Store.Packages(); p != nil && p.Log().IsOlder() { // only samples of this manifest can be put into packages
-		if err := resort.Empty(ctx, in.cache, in.target, in.line); err != nil {
+		if err := resort.Empty(ctx, in.cache, in.target, in.layout); err != nil {
 			return err
 		}
 	}
@@ -136,10 +136,10 @@ func (in *run) begin(order *schedule.Order) (err error) {
 		}
 	}
 	in.freeLine()
-	if in.line, err = c.NewLine(order, nil); err != nil {
+	if in.layout, err = c.NewEpochLayout(order, nil); err != nil {
 		return err
 	}
-	in.target, err = c.Begin(0, in.line, order, 0)
+	in.target, err = c.Begin(0, in.layout, order, 0)
 	return err
 }
 
@@ -152,7 +152,7 @@ func (in *run) goOn(held *logfile.Logfile, order *schedule.Order) (err error) {
 		}
 	}
 	in.freeLine()
-	in.line, err = in.cache.NewLine(order, held)
+	in.layout, err = in.cache.NewEpochLayout(order, held)
 	return err
 }
 
@@ -271,7 +271,7 @@ func (in *run) storeSample(ctx context.Context, entry sample.Entry, index sample
 		in.learn(index, entry.Inode)
 		return nil
 	}
-	seg := in.line.Segment[index]
+	seg := in.layout.Segment[index]
 	off, err := in.append(ctx, int(seg), index, buf)
 	switch {
 	case errors.Is(err, compress.ErrRoom):

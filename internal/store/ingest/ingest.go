@@ -208,24 +208,24 @@ type run struct {
 	locked   bool // this process has locked the directories
 	cache    *cache.Cache
 	report   *Report
-	fresh    bool             // the cache is made again
-	old      *cache.Record    // the record before this ingest; nil: there was none
-	full     atomic.Int64     // samples without room in their segment
-	folders  []source.Folder  // of a new listing
-	inodes   []uint64         // of the listing, by index, if there was a cache before; nil: unknown
-	partly   bool             // the listing read only folders that had changed
-	outside  int              // samples that are reached through links that leave the source
-	leftOut  int              // files that belong to no sample
-	listedAt time.Time        // of a remote source
-	line     *chunker.Line    // the layout of target
-	target   *logfile.Logfile // the Logfile that samples are read into
+	fresh    bool                 // the cache is made again
+	old      *cache.Record        // the record before this ingest; nil: there was none
+	full     atomic.Int64         // samples without room in their segment
+	folders  []source.Folder      // of a new listing
+	inodes   []uint64             // of the listing, by index, if there was a cache before; nil: unknown
+	partly   bool                 // the listing read only folders that had changed
+	outside  int                  // samples that are reached through links that leave the source
+	leftOut  int                  // files that belong to no sample
+	listedAt time.Time            // of a remote source
+	layout   *chunker.EpochLayout // the layout of target
+	target   *logfile.Logfile     // the Logfile that samples are read into
 }
 
 // freeLine frees the layout of the target.
 func (in *run) freeLine() {
-	if in.line != nil {
-		in.line.Free()
-		in.line = nil
+	if in.layout != nil {
+		in.layout.Free()
+		in.layout = nil
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 
 // Empty moves samples from packages to a Logfile with an epoch layout, and removes the packages when they are empty. Samples without room
 // become misses. After an error the other samples stay in packages.
-func Empty(ctx context.Context, c *cache.Cache, to *logfile.Logfile, line *chunker.Line) error {
+func Empty(ctx context.Context, c *cache.Cache, to *logfile.Logfile, layout *chunker.EpochLayout) error {
 	p := c.Store.Packages()
 	if p == nil {
 		return nil
@@ -23,7 +23,7 @@ func Empty(ctx context.Context, c *cache.Cache, to *logfile.Logfile, line *chunk
 	if err != nil {
 		return err
 	}
-	s := &sort{Mover: m, tgt: &reorder.EpochLog{Epoch: -1, Log: to, Line: line}}
+	s := &sort{Mover: m, tgt: &reorder.EpochLog{Epoch: -1, Log: to, Layout: layout}}
 	if err = s.Register(to); err == nil {
 		err = s.Aim(s.tgt)
 	}

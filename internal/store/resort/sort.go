@@ -100,12 +100,12 @@ func (s *sort) find(ctx context.Context) error {
 		return nil
 	}
 	s.cur = found[0]
-	line, err := s.recognize(ctx, s.cur.Log, &s.inOrder)
+	layout, err := s.recognize(ctx, s.cur.Log, &s.inOrder)
 	if err != nil {
 		return err
 	}
-	if line != nil {
-		line.Free() // no sample is delivered from it
+	if layout != nil {
+		layout.Free() // no sample is delivered from it
 	}
 	if len(found) == 2 {
 		return s.takeUp(ctx, found[1])
@@ -114,19 +114,19 @@ func (s *sort) find(ctx context.Context) error {
 }
 
 // recognize lays out a Logfile if its order is known, and sets wanted if that is the wanted order.
-func (s *sort) recognize(ctx context.Context, l *logfile.Logfile, wanted *bool) (*chunker.Line, error) {
-	line, order, _, err := s.Cache.LineOf(ctx, s.Cache.Schedule, l, 0)
-	*wanted = line != nil && order.Key == s.order.Key && l != s.leave
-	return line, err
+func (s *sort) recognize(ctx context.Context, l *logfile.Logfile, wanted *bool) (*chunker.EpochLayout, error) {
+	layout, order, _, err := s.Cache.EpochLayoutOf(ctx, s.Cache.Schedule, l, 0)
+	*wanted = layout != nil && order.Key == s.order.Key && l != s.leave
+	return layout, err
 }
 
 // takeUp makes a Logfile that was being filled the target again. If its order is unknown it becomes packages. If it also belongs to an earlier manifest it is dropped.
 func (s *sort) takeUp(ctx context.Context, newer *reorder.EpochLog) (err error) {
-	newer.Line, err = s.recognize(ctx, newer.Log, &s.willBe)
+	newer.Layout, err = s.recognize(ctx, newer.Log, &s.willBe)
 	switch {
 	case err != nil:
 		return err
-	case newer.Line == nil:
+	case newer.Layout == nil:
 		_, err := s.Cache.Unorder(ctx, newer.Log.Half())
 		if errors.Is(err, logfile.ErrOlder) {
 			return s.GiveUp(newer.Log)
@@ -139,12 +139,12 @@ func (s *sort) takeUp(ctx context.Context, newer *reorder.EpochLog) (err error) 
 
 // begin lays out the wanted order and begins its Logfile as the target.
 func (s *sort) begin() error {
-	line, err := s.Cache.NewLine(s.order, nil)
+	layout, err := s.Cache.NewEpochLayout(s.order, nil)
 	if err != nil {
 		return err
 	}
-	s.tgt, s.willBe = &reorder.EpochLog{Line: line}, true
-	if s.tgt.Log, err = s.Cache.Begin(1-s.cur.Log.Half(), line, s.order, 0); err != nil {
+	s.tgt, s.willBe = &reorder.EpochLog{Layout: layout}, true
+	if s.tgt.Log, err = s.Cache.Begin(1-s.cur.Log.Half(), layout, s.order, 0); err != nil {
 		return err
 	}
 	if err := s.Register(s.tgt.Log); err != nil {

@@ -78,15 +78,15 @@ func TestLineHoldsEveryKeptSampleOnce(t *testing.T) {
 			kept[i] = sizes[i] > 0 && r.IntN(4) > 0
 		}
 		cut := chunker.Cut{Sizes: sizes, Align: align, Capacity: chunker.Padded(5000, align) + uint64(r.IntN(40_000)), Keep: func(i sample.Index) bool { return kept[i] }}
-		line, err := chunker.NewLine(c, ranks, cut)
+		layout, err := chunker.NewEpochLayout(c, ranks, cut)
 		if err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
 		}
-		if want := naiveOrder(c, ranks, kept); !slices.Equal(line.Order, want.order) || line.Used != want.used {
-			t.Errorf("seed %d: order %v of which %d are used, want %v and %d", seed, line.Order, line.Used, want.order, want.used)
+		if want := naiveOrder(c, ranks, kept); !slices.Equal(layout.Order, want.order) || layout.Used != want.used {
+			t.Errorf("seed %d: order %v of which %d are used, want %v and %d", seed, layout.Order, layout.Used, want.order, want.used)
 		}
-		checkCut(t, seed, line, cut, kept)
-		line.Free()
+		checkCut(t, seed, layout, cut, kept)
+		layout.Free()
 	}
 }
 
@@ -122,43 +122,43 @@ func naiveOrder(c *chunker.Chunks, ranks []int, kept []bool) (want naive) {
 }
 
 // checkCut holds segments to their rules: full in the sense that the next sample did not fit, never over capacity, the rest apart.
-func checkCut(t *testing.T, seed uint64, line *chunker.Line, cut chunker.Cut, kept []bool) {
+func checkCut(t *testing.T, seed uint64, layout *chunker.EpochLayout, cut chunker.Cut, kept []bool) {
 	t.Helper()
 	segment := make([]uint32, len(cut.Sizes))
 	for i := range segment {
 		segment[i] = chunker.None
 	}
 	bytes := func(k int) (sum uint64) {
-		for _, i := range line.Members(k) {
+		for _, i := range layout.Members(k) {
 			sum += chunker.Padded(cut.Sizes[i], cut.Align)
 		}
 		return sum
 	}
-	for k := range line.Segments() {
-		from, to := line.Starts[k], line.Starts[k+1]
-		if to <= from && len(line.Order) > 0 {
+	for k := range layout.Segments() {
+		from, to := layout.Starts[k], layout.Starts[k+1]
+		if to <= from && len(layout.Order) > 0 {
 			t.Errorf("seed %d: segment %d is empty", seed, k)
 		}
-		if from < uint64(line.Used) && to > uint64(line.Used) {
+		if from < uint64(layout.Used) && to > uint64(layout.Used) {
 			t.Errorf("seed %d: segment %d has samples that are delivered and samples that are not", seed, k)
 		}
-		for _, i := range line.Members(k) {
+		for _, i := range layout.Members(k) {
 			segment[i] = uint32(k)
 		}
 		if n := bytes(k); n > cut.Capacity {
 			t.Errorf("seed %d: segment %d has %d bytes, capacity %d", seed, k, n, cut.Capacity)
 		}
-		if next := line.Starts[k+1]; k+1 < line.Segments() && next != uint64(line.Used) {
-			if n := bytes(k) + chunker.Padded(cut.Sizes[line.Order[next]], cut.Align); n <= cut.Capacity {
+		if next := layout.Starts[k+1]; k+1 < layout.Segments() && next != uint64(layout.Used) {
+			if n := bytes(k) + chunker.Padded(cut.Sizes[layout.Order[next]], cut.Align); n <= cut.Capacity {
 				t.Errorf("seed %d: segment %d ends at %d bytes though the next sample makes it %d of %d", seed, k, bytes(k), n, cut.Capacity)
 			}
 		}
 	}
-	if !slices.Equal(segment, line.Segment) {
+	if !slices.Equal(segment, layout.Segment) {
 		t.Errorf("seed %d: the segment map does not say what Members does", seed)
 	}
-	if line.Starts[0] != 0 || line.Starts[line.Segments()] != uint64(len(line.Order)) {
-		t.Errorf("seed %d: segments cover [%d, %d) of %d samples", seed, line.Starts[0], line.Starts[line.Segments()], len(line.Order))
+	if layout.Starts[0] != 0 || layout.Starts[layout.Segments()] != uint64(len(layout.Order)) {
+		t.Errorf("seed %d: segments cover [%d, %d) of %d samples", seed, layout.Starts[0], layout.Starts[layout.Segments()], len(layout.Order))
 	}
 }
 
@@ -184,11 +184,11 @@ func TestLineIsTheGlobalOrder(t *testing.T) {
 		for rank := range world {
 			ranks = append(ranks, rank)
 		}
-		line, err := chunker.NewLine(c, ranks, chunker.Cut{Sizes: sizes, Align: 64, Capacity: 1 << 12, Keep: func(sample.Index) bool { return true }})
+		layout, err := chunker.NewEpochLayout(c, ranks, chunker.Cut{Sizes: sizes, Align: 64, Capacity: 1 << 12, Keep: func(sample.Index) bool { return true }})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !slices.Equal(line.Order, global) || line.Used != n {
+		if !slices.Equal(layout.Order, global) || layout.Used != n {
 			t.Errorf("world %d: the line is not the global order", world)
 		}
 		for _, rank := range ranks {
@@ -200,7 +200,7 @@ func TestLineIsTheGlobalOrder(t *testing.T) {
 				t.Errorf("world %d rank %d: chunks are not the recipe's", world, rank)
 			}
 		}
-		line.Free()
+		layout.Free()
 	}
 }
 
@@ -226,16 +226,16 @@ func allChunks(t *testing.T, c *chunker.Chunks, rank, batch int) (all []sample.I
 func TestLineRefusesWhatDoesNotFit(t *testing.T) {
 	c := &chunker.Chunks{Global: []sample.Index{0, 1}, Split: dealt{{{0, 1}}}}
 	cut := chunker.Cut{Sizes: []uint32{64, 65}, Align: 64, Capacity: 64, Keep: func(sample.Index) bool { return true }}
-	if _, err := chunker.NewLine(c, []int{0}, cut); err == nil || !strings.Contains(err.Error(), "sample 1 of 65 bytes") || !strings.Contains(err.Error(), "--memory") {
+	if _, err := chunker.NewEpochLayout(c, []int{0}, cut); err == nil || !strings.Contains(err.Error(), "sample 1 of 65 bytes") || !strings.Contains(err.Error(), "--memory") {
 		t.Errorf("got %v, want an error that names the sample, its size and what to give", err)
 	}
 	cut.Keep = func(i sample.Index) bool { return i == 0 }
-	line, err := chunker.NewLine(c, []int{0}, cut)
-	if err != nil || line.Segments() != 1 {
-		t.Errorf("without the large one: %v, %+v", err, line)
+	layout, err := chunker.NewEpochLayout(c, []int{0}, cut)
+	if err != nil || layout.Segments() != 1 {
+		t.Errorf("without the large one: %v, %+v", err, layout)
 	}
 	if got := chunker.Largest(cut.Sizes, cut.Keep); got != 64 {
 		t.Errorf("largest kept sample has %d bytes, want 64", got)
 	}
-	line.Free()
+	layout.Free()
 }

@@ -17,20 +17,20 @@ func (e *Engine) layOut(epoch int) {
 	e.layingOut[epoch] = before
 	e.builders.Go(func() {
 		order, err := s.ToLayOut(e.ctx, epoch)
-		var line *chunker.Line
+		var layout *chunker.EpochLayout
 		switch {
 		case err == nil && p != nil:
-			line, err = p.newLine(epoch, order, before)
+			layout, err = p.newEpochLayout(epoch, order, before)
 		case err == nil:
-			line, err = e.cache.NewLine(order, nil)
+			layout, err = e.cache.NewEpochLayout(order, nil)
 		}
 		e.mu.Lock()
 		delete(e.layingOut, epoch)
 		switch {
 		case err == nil && (s != e.owner.schedule || !s.IsCurrent(epoch, order)):
-			line.Free()
+			layout.Free()
 		case err == nil:
-			e.layouts[epoch] = &layout{epoch: epoch, order: order, line: line}
+			e.layouts[epoch] = &laterLayout{epoch: epoch, order: order, layout: layout}
 		case s == e.owner.schedule:
 			e.setBroken(fmt.Errorf("lay out epoch %d: %w", epoch, err))
 		}
@@ -48,7 +48,7 @@ func (e *Engine) setBroken(err error) { e.broken, e.brokenAt = err, e.now() }
 // retire frees the layouts whose segments no slot holds any longer.
 func (e *Engine) retire() {
 	alive := map[uint64]bool{}
-	e.staging.Holders(func(owner staging.Segment, _ int) { alive[owner.Line] = true })
+	e.staging.Holders(func(owner staging.Segment, _ int) { alive[owner.Log] = true })
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	used := map[*reorder.EpochLog]bool{e.cur: true, e.tgt: true, e.unidentified: true}
@@ -71,7 +71,7 @@ func (e *Engine) retire() {
 	for epoch, l := range e.layouts { // ranks that jump between epochs leave layouts behind
 		if epoch != v.next() && (e.tgt == nil || epoch != e.tgt.Epoch+1) {
 			delete(e.layouts, epoch)
-			l.line.Free()
+			l.layout.Free()
 		}
 	}
 }
@@ -87,9 +87,9 @@ func (e *Engine) freeLayouts() {
 		l.Free()
 	}
 	for _, l := range e.layouts {
-		l.line.Free()
+		l.layout.Free()
 	}
 	if e.starting != nil {
-		e.starting.line.Free()
+		e.starting.layout.Free()
 	}
 }

@@ -13,22 +13,22 @@ import (
 	"lcache/sample"
 )
 
-// NewLine lays out an order, with the segment size of held. If held is nil, segments have the size of Sizing.
-func (c *Cache) NewLine(o *schedule.Order, held *logfile.Logfile) (*chunker.Line, error) {
+// NewEpochLayout lays out an order, with the segment size of held. If held is nil, segments have the size of Sizing.
+func (c *Cache) NewEpochLayout(o *schedule.Order, held *logfile.Logfile) (*chunker.EpochLayout, error) {
 	capacity := c.Sizing.Segment
 	if held != nil {
 		capacity = uint64(held.Header().SegmentBlocks-1) * uint64(c.Format.Block)
 	}
-	return chunker.NewLine(o.Chunks, o.Ranks, c.cut(capacity))
+	return chunker.NewEpochLayout(o.Chunks, o.Ranks, c.cut(capacity))
 }
 
-// NewLineAfter lays out an order, with the segment size of Sizing and unused segments that do not follow from the order. The layout has the samples of kept; nil: those of Placement.
-func (c *Cache) NewLineAfter(o *schedule.Order, rest chunker.Rest, kept *sample.Set) (*chunker.Line, error) {
+// NewEpochLayoutWith lays out an order, with the segment size of Sizing and unused segments that do not follow from the order. The layout has the samples of kept; nil: those of Placement.
+func (c *Cache) NewEpochLayoutWith(o *schedule.Order, unused chunker.Unused, kept *sample.Set) (*chunker.EpochLayout, error) {
 	cut := c.cut(c.Sizing.Segment)
 	if kept != nil {
 		cut.Keep, cut.Chosen = kept.Has, true
 	}
-	return chunker.NewLineAfter(o.Chunks, o.Ranks, cut, rest)
+	return chunker.NewEpochLayoutWith(o.Chunks, o.Ranks, cut, unused)
 }
 
 func (c *Cache) cut(capacity uint64) chunker.Cut {
@@ -37,22 +37,22 @@ func (c *Cache) cut(capacity uint64) chunker.Cut {
 
 // Begin starts a Logfile for an epoch layout as Logfile A (half 0) or B (half 1), and drops the existing one. A segment has one block more
 // than the layout needs, because a restart may leave gaps.
-func (c *Cache) Begin(half int, line *chunker.Line, o *schedule.Order, epoch uint32) (*logfile.Logfile, error) {
-	if line.Segments() > metaindex.MaxSegments {
-		return nil, fmt.Errorf("%d segments are more than %d: give more --memory", line.Segments(), metaindex.MaxSegments)
+func (c *Cache) Begin(half int, layout *chunker.EpochLayout, o *schedule.Order, epoch uint32) (*logfile.Logfile, error) {
+	if layout.Segments() > metaindex.MaxSegments {
+		return nil, fmt.Errorf("%d segments are more than %d: give more --memory", layout.Segments(), metaindex.MaxSegments)
 	}
 	if c.Store.Logfiles()[half] != nil {
 		if err := c.Store.Drop(half); err != nil {
 			return nil, err
 		}
 	}
-	key, err := c.noteLine(half, line, o)
+	key, err := c.noteLine(half, layout, o)
 	if err != nil {
 		c.Logger.Warn("the epoch layout can't be written: a restarted server will use random reads for this log", "error", err)
 	}
-	h := logfile.Header{Fingerprint: c.Manifest.Fingerprint(), Key: key, Epoch: epoch, Segments: uint32(line.Segments()),
+	h := logfile.Header{Fingerprint: c.Manifest.Fingerprint(), Key: key, Epoch: epoch, Segments: uint32(layout.Segments()),
 		SegmentBlocks: uint32(c.Sizing.Segment/c.Sizing.Block) + 1, Align: uint32(c.Format.Align), Block: uint32(c.Format.Block)}
-	l, err := c.Store.Begin(half, h, line.Starts)
+	l, err := c.Store.Begin(half, h, layout.Starts)
 	if err != nil {
 		return nil, err
 	}
@@ -87,10 +87,10 @@ func (c *Cache) OtherHolds(half int) bool {
 	return other != nil && !other.Empty()
 }
 
-// LineOf rebuilds the epoch layout of a Logfile, if its order belongs to a job. It returns layout, order and epoch; the canonical order is
+// EpochLayoutOf rebuilds the epoch layout of a Logfile, if its order belongs to a job. It returns layout, order and epoch; the canonical order is
 // epoch -1. A nil layout means that the order does not belong to the job, is not known yet, or was cut into other segments. The Logfile can
 // still be read and sorted.
-func (c *Cache) LineOf(ctx context.Context, s *schedule.Schedule, l *logfile.Logfile, patience time.Duration) (*chunker.Line, *schedule.Order, int, error) {
+func (c *Cache) EpochLayoutOf(ctx context.Context, s *schedule.Schedule, l *logfile.Logfile, patience time.Duration) (*chunker.EpochLayout, *schedule.Order, int, error) {
 	if l.IsOlder() { // its order may have the same key, but has another number of samples
 		return nil, nil, -1, nil
 	}
@@ -101,19 +101,19 @@ func (c *Cache) LineOf(ctx context.Context, s *schedule.Schedule, l *logfile.Log
 		return nil, nil, -1, err
 	}
 	if key != h.Key {
-		line, err := c.lineKept(l, order)
-		if line == nil {
+		layout, err := c.restoreEpochLayout(l, order)
+		if layout == nil {
 			return nil, nil, -1, err
 		}
-		return line, order, epoch, nil
+		return layout, order, epoch, nil
 	}
-	line, err := c.NewLine(order, l)
+	layout, err := c.NewEpochLayout(order, l)
 	if err != nil {
 		return nil, nil, -1, err
 	}
-	if !slices.Equal(line.Starts, h.Starts) {
-		line.Free()
+	if !slices.Equal(layout.Starts, h.Starts) {
+		layout.Free()
 		return nil, nil, -1, nil
 	}
-	return line, order, epoch, nil
+	return layout, order, epoch, nil
 }

@@ -26,13 +26,13 @@ func TestLayoutThatFails(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		line, err := e.cache.NewLine(order, nil)
+		layout, err := e.cache.NewEpochLayout(order, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		line.Starts = make([]uint64, metaindex.MaxSegments+2)
+		layout.Starts = make([]uint64, metaindex.MaxSegments+2)
 		e.mu.Lock()
-		e.layouts[2] = &layout{epoch: 2, order: order, line: line}
+		e.layouts[2] = &laterLayout{epoch: 2, order: order, layout: layout}
 		e.mu.Unlock()
 		e.beginTarget(2)
 	}

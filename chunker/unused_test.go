@@ -9,8 +9,8 @@ import (
 	"lcache/sample"
 )
 
-// TestLineOf: a line is laid out again by its starts, by what it keeps and by its rest; what can't have been those of a line of this order makes none.
-func TestLineOf(t *testing.T) {
+// TestRestoreEpochLayout: a line is laid out again by its starts, by what it keeps and by its rest; what can't have been those of a line of this order makes none.
+func TestRestoreEpochLayout(t *testing.T) {
 	refused := 0
 	for seed := range uint64(400) {
 		r := rand.New(rand.NewPCG(seed, 10))
@@ -24,19 +24,19 @@ func TestLineOf(t *testing.T) {
 		keep := func(i sample.Index) bool { return kept[i] }
 		c := randomChunks(t, r, n, 1+r.IntN(3))
 		apart := r.IntN(4)
-		line, err := chunker.NewLineAfter(c, []int{0}, chunker.Cut{Sizes: sizes, Align: 8, Capacity: 5000 + uint64(r.IntN(40_000)), Keep: keep},
-			chunker.Rest{Apart: func(i sample.Index) bool { return int(i)%4 < apart }})
+		layout, err := chunker.NewEpochLayoutWith(c, []int{0}, chunker.Cut{Sizes: sizes, Align: 8, Capacity: 5000 + uint64(r.IntN(40_000)), Keep: keep},
+			chunker.Unused{Apart: func(i sample.Index) bool { return int(i)%4 < apart }})
 		if err != nil {
 			t.Fatal(err)
 		}
-		rest := slices.Clone(line.Order[line.Used:])
-		again, err := chunker.NewLineOf(c, []int{0}, n, line.Starts, keep, rest)
-		if err != nil || again == nil || !slices.Equal(again.Order, line.Order) || !slices.Equal(again.Segment, line.Segment) || !slices.Equal(again.Starts, line.Starts) || again.Used != line.Used || again.Repeats != line.Repeats {
+		unused := slices.Clone(layout.Order[layout.Used:])
+		again, err := chunker.RestoreEpochLayout(c, []int{0}, n, layout.Starts, keep, unused)
+		if err != nil || again == nil || !slices.Equal(again.Order, layout.Order) || !slices.Equal(again.Segment, layout.Segment) || !slices.Equal(again.Starts, layout.Starts) || again.Used != layout.Used || again.Repeats != layout.Repeats {
 			t.Fatalf("seed %d: another line, or %v", seed, err)
 		}
 		again.Free()
-		if len(rest) > 1 {
-			wrong := slices.Clone(rest)
+		if len(unused) > 1 {
+			wrong := slices.Clone(unused)
 			switch r.IntN(3) {
 			case 0:
 				wrong[0] = wrong[1]
@@ -45,12 +45,12 @@ func TestLineOf(t *testing.T) {
 			default:
 				wrong = wrong[1:]
 			}
-			if again, err = chunker.NewLineOf(c, []int{0}, n, line.Starts, keep, wrong); again != nil || err != nil {
+			if again, err = chunker.RestoreEpochLayout(c, []int{0}, n, layout.Starts, keep, wrong); again != nil || err != nil {
 				t.Fatalf("seed %d: a line with a wrong rest, or %v", seed, err)
 			}
 			refused++
 		}
-		line.Free()
+		layout.Free()
 	}
 	if refused < 100 {
 		t.Errorf("%d wrong lines were tried, want most of 400", refused)
@@ -72,33 +72,33 @@ func TestLineAfter(t *testing.T) {
 			kept[i] = sizes[i] > 0 && r.IntN(5) > 0
 		}
 		cut := chunker.Cut{Sizes: sizes, Align: 8, Capacity: chunker.Padded(5000, 8) + uint64(r.IntN(40_000)), Keep: func(i sample.Index) bool { return kept[i] }}
-		before, err := chunker.NewLine(randomChunks(t, r, n, world), ranks, cut)
+		before, err := chunker.NewEpochLayout(randomChunks(t, r, n, world), ranks, cut)
 		if err != nil {
 			t.Fatal(err)
 		}
-		rest := chunker.Rest{Before: before, Lies: before.Members}
+		unused := chunker.Unused{Before: before, Lies: before.Members}
 		where := map[sample.Index]int{} // the segment before, of what is carried
 		for k := range before.Segments() {
-			if before.IsRest(k) && r.IntN(2) == 0 && len(before.Members(k)) > 0 {
-				rest.Carry = append(rest.Carry, k)
+			if before.IsUnused(k) && r.IntN(2) == 0 && len(before.Members(k)) > 0 {
+				unused.Carry = append(unused.Carry, k)
 				for _, i := range before.Members(k) {
 					where[i] = k
 				}
 			}
 		}
-		carriedSegments += len(rest.Carry)
+		carriedSegments += len(unused.Carry)
 		apart := map[sample.Index]bool{}
 		for i := range n {
 			if r.IntN(4) == 0 {
 				apart[sample.Index(i)] = true
 			}
 		}
-		rest.Apart = func(i sample.Index) bool { return apart[i] }
+		unused.Apart = func(i sample.Index) bool { return apart[i] }
 		for _, i := range r.Perm(n)[:r.IntN(n+1)] {
-			rest.Order = append(rest.Order, sample.Index(i))
+			unused.Order = append(unused.Order, sample.Index(i))
 		}
 		c := randomChunks(t, r, n, world)
-		line, err := chunker.NewLineAfter(c, ranks, cut, rest)
+		layout, err := chunker.NewEpochLayoutWith(c, ranks, cut, unused)
 		if err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
 		}
@@ -109,39 +109,39 @@ func TestLineAfter(t *testing.T) {
 				used = append(used, i)
 			}
 		}
-		for _, i := range slices.Concat(rest.Order, slices.Sorted(slices.Values(plain.order))) {
+		for _, i := range slices.Concat(unused.Order, slices.Sorted(slices.Values(plain.order))) {
 			if _, is := where[i]; !is && kept[i] && !slices.Contains(used, i) && !slices.Contains(others, i) {
 				others = append(others, i)
 			}
 		}
-		if got := line.Order[:line.Used]; !slices.Equal(got, used) {
+		if got := layout.Order[:layout.Used]; !slices.Equal(got, used) {
 			t.Errorf("seed %d: delivers %v, want %v", seed, got, used)
 		}
-		if got := line.Order[line.Used : len(line.Order)-len(where)]; !slices.Equal(got, others) {
+		if got := layout.Order[layout.Used : len(layout.Order)-len(where)]; !slices.Equal(got, others) {
 			t.Errorf("seed %d: the rest is %v, want %v", seed, got, others)
 		}
-		if len(line.Carried) != len(rest.Carry) || line.OfOrder || len(rest.Carry) > 0 && line.Before != before {
-			t.Errorf("seed %d: %d segments are carried, of %d", seed, len(line.Carried), len(rest.Carry))
+		if len(layout.Carried) != len(unused.Carry) || layout.OfOrder || len(unused.Carry) > 0 && layout.Before != before {
+			t.Errorf("seed %d: %d segments are carried, of %d", seed, len(layout.Carried), len(unused.Carry))
 		}
-		for _, k := range rest.Carry {
-			to, ok := line.CarriedTo(k)
-			if !ok || !slices.Equal(line.Members(to), before.Members(k)) || !line.IsRest(to) {
+		for _, k := range unused.Carry {
+			to, ok := layout.CarriedTo(k)
+			if !ok || !slices.Equal(layout.Members(to), before.Members(k)) || !layout.IsUnused(to) {
 				t.Errorf("seed %d: segment %d is carried to %d, %v", seed, k, to, ok)
 			}
 		}
-		for k := range line.Segments() {
+		for k := range layout.Segments() {
 			bytes := uint64(0)
-			for _, i := range line.Members(k) {
+			for _, i := range layout.Members(k) {
 				bytes += chunker.Padded(sizes[i], 8)
-				if line.Segment[i] != uint32(k) {
-					t.Errorf("seed %d: sample %d lies in segment %d, and its entry says %d", seed, i, k, line.Segment[i])
+				if layout.Segment[i] != uint32(k) {
+					t.Errorf("seed %d: sample %d lies in segment %d, and its entry says %d", seed, i, k, layout.Segment[i])
 				}
 			}
-			if bytes > cut.Capacity || line.IsRest(k) != (line.Starts[k] >= uint64(line.Used)) || line.Starts[k] < uint64(line.Used) && line.Starts[k+1] > uint64(line.Used) {
-				t.Errorf("seed %d: segment %d has %d bytes of %d, from %d to %d, and %d are used", seed, k, bytes, cut.Capacity, line.Starts[k], line.Starts[k+1], line.Used)
+			if bytes > cut.Capacity || layout.IsUnused(k) != (layout.Starts[k] >= uint64(layout.Used)) || layout.Starts[k] < uint64(layout.Used) && layout.Starts[k+1] > uint64(layout.Used) {
+				t.Errorf("seed %d: segment %d has %d bytes of %d, from %d to %d, and %d are used", seed, k, bytes, cut.Capacity, layout.Starts[k], layout.Starts[k+1], layout.Used)
 			}
 		}
-		line.Free()
+		layout.Free()
 		before.Free()
 	}
 	if carriedSegments < 100 {

@@ -11,38 +11,38 @@ import (
 const carried = None - 1
 
 // A Rest defines the unused segments of a layout. With the zero Rest all delivered samples are laid out, and then the others by index.
-type Rest struct {
+type Unused struct {
 	Apart  func(sample.Index) bool    // reports whether a delivered sample is loaded by the prefetcher instead, and so is in an unused segment; nil: none
 	Order  []sample.Index             // of the unused samples. Unused samples that are not in it follow by index
-	Before *Line                      // the layout that has the samples now, for Carry
+	Before *EpochLayout               // the layout that has the samples now, for Carry
 	Carry  []int                      // segments of Before that stay as they are
 	Lies   func(k int) []sample.Index // returns the samples in segment k of Before
 }
 
-// NewLineAfter lays out one epoch as NewLine does, with other unused segments.
-func NewLineAfter(c *Chunks, ranks []int, cut Cut, rest Rest) (*Line, error) {
+// NewEpochLayoutWith lays out one epoch as NewEpochLayout does, with other unused segments.
+func NewEpochLayoutWith(c *Chunks, ranks []int, cut Cut, unused Unused) (*EpochLayout, error) {
 	used, err := usedPositions(c, ranks)
 	if err != nil {
 		return nil, err
 	}
 	defer offheap.Free(used)
-	y := layout{cut: cut, rest: rest}
+	y := builder{cut: cut, unused: unused}
 	if err := y.begin(); err != nil {
 		return nil, err
 	}
 	if err := y.putAll(c, used); err != nil {
-		y.line.Free()
+		y.layout.Free()
 		return nil, err
 	}
-	return y.line, nil
+	return y.layout, nil
 }
 
 // putAll lays out the used positions of the global order, then the unused samples, and at last the carried segments.
-func (y *layout) putAll(c *Chunks, used []uint64) error {
-	l := y.line
+func (y *builder) putAll(c *Chunks, used []uint64) error {
+	l := y.layout
 	carry := 0
-	for _, k := range y.rest.Carry {
-		for _, index := range y.rest.Lies(k) {
+	for _, k := range y.unused.Carry {
+		for _, index := range y.unused.Lies(k) {
 			l.Segment[index] = carried
 			carry++
 		}
@@ -51,7 +51,7 @@ func (y *layout) putAll(c *Chunks, used []uint64) error {
 		switch {
 		case used[p/64]&(1<<(p%64)) == 0 || l.Segment[index] == carried:
 		case y.lacks(index):
-			if y.rest.Apart != nil && y.rest.Apart(index) {
+			if y.unused.Apart != nil && y.unused.Apart(index) {
 				continue
 			}
 			if err := y.put(index); err != nil {
@@ -64,7 +64,7 @@ func (y *layout) putAll(c *Chunks, used []uint64) error {
 	if l.Used = len(l.Order); l.Used < y.kept-carry && l.Used > 0 {
 		y.newSegment()
 	}
-	for _, index := range y.rest.Order {
+	for _, index := range y.unused.Order {
 		if y.lacks(index) {
 			if err := y.put(index); err != nil {
 				return err
@@ -84,19 +84,19 @@ func (y *layout) putAll(c *Chunks, used []uint64) error {
 }
 
 // putCarried appends the carried segments.
-func (y *layout) putCarried() {
-	l := y.line
-	if len(y.rest.Carry) > 0 {
-		l.Before = y.rest.Before
+func (y *builder) putCarried() {
+	l := y.layout
+	if len(y.unused.Carry) > 0 {
+		l.Before = y.unused.Before
 	}
-	for _, k := range y.rest.Carry {
+	for _, k := range y.unused.Carry {
 		if l.Starts[len(l.Starts)-1] < uint64(len(l.Order)) {
 			y.newSegment()
 		}
 		to := len(l.Starts) - 1
 		l.Carried = append(l.Carried, Carried{k, to})
-		l.Order = append(l.Order, y.rest.Lies(k)...)
-		for _, index := range y.rest.Lies(k) {
+		l.Order = append(l.Order, y.unused.Lies(k)...)
+		for _, index := range y.unused.Lies(k) {
 			l.Segment[index] = uint32(to)
 		}
 	}
