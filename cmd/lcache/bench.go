@@ -15,19 +15,19 @@ func newBenchCommand(g *globals) *cobra.Command {
 	var o bench.Options
 	cmd := &cobra.Command{
 		Use:   "bench --cache DIR[,DIR…]",
-		Short: "Time epochs of a cache, and compare them with the device's limit",
-		Long: "bench reads four epochs of a cache: two without writing and two that are reordered, of each kind one into a client in\n" +
-			"this process, and one into Python. Before and after each epoch it measures the device with the same direct I/O. In the\n" +
-			"static layout no epoch is reordered, and the device is measured by random reads of a sample's size.\n\n" +
-			"bench refuses a cache that a server uses. Each reordering moves the log on by an epoch. The cache stays usable: a job\n" +
-			"that begins at an earlier epoch sorts the log again, and so does lcache ingest.",
+		Short: "Time epochs of a cache, compared with the disk's limit",
+		Long: "bench reads four epochs of a cache: two without writing and two that are reordered. Of each kind, one is read by this\n" +
+			"process and one by Python. Before and after each epoch, bench measures the disk with the same direct I/O. In the\n" +
+			"static layout no epoch is reordered, and the disk is measured by random reads of a sample's size.\n\n" +
+			"bench refuses a cache that a server uses. Each reordering advances the log by one epoch. The cache stays usable: a job\n" +
+			"that starts at an earlier epoch sorts the log again, and so does lcache ingest.",
 		Example: "  lcache bench --cache /nvme/train\n  lcache bench --cache /nvme/train --client python --json",
 	}
 	f := cmd.Flags()
 	addCacheFlag(f, &o.Engine.Dirs)
-	f.Var(size{&o.Engine.Memory}, "memory", "memory the server may take (default: the need, at most a quarter)")
-	f.StringVar(&o.Python, "python", "python3", "the `PYTHON` to read with")
-	f.StringVar(&o.Client, "client", "", "the `DIR` that has the Python package lcache (default: as installed, else ./python)")
+	f.Var(size{&o.Engine.Memory}, "memory", "maximum memory of the server (default: computed, at most a quarter)")
+	f.StringVar(&o.Python, "python", "python3", "`PYTHON` interpreter to read with")
+	f.StringVar(&o.Client, "client", "", "`DIR` with the Python package lcache (default: installed, else ./python)")
 	addLayoutFlag(f, &o.Engine.Layout)
 	addIOFlags(f, &o.Engine.IO)
 	f.BoolVar(&g.json, "json", false, "the figures as JSON")

@@ -15,7 +15,7 @@ func newCompletionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "completion bash|fish|powershell|zsh",
 		Short: "Print a completion script for your shell",
-		Long:  "completion prints a script with which your shell completes commands, flags, recipes and the values of flags.",
+		Long:  "completion prints a script that completes commands, flags, recipes and values of flags in your shell.",
 		Example: "  source <(lcache completion bash)\n" +
 			"  lcache completion zsh > \"${fpath[1]}/_lcache\"\n" +
 			"  lcache completion fish > ~/.config/fish/completions/lcache.fish",

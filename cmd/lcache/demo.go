@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -20,24 +19,24 @@ func newDemoCommand(g *globals) *cobra.Command {
 	o := demo.Options{Epochs: 4, World: 2, BatchSize: 64}
 	cmd := &cobra.Command{
 		Use:   "demo",
-		Short: "Do the whole job on real files, check every byte, and show a table",
-		Long: "demo ingests a folder of real files (the source of the Go toolchain), serves it, and reads it for some epochs\n" +
-			"in fully shuffled order from Python, as several ranks. It compares every sample with its file, and the order\n" +
-			"with that of torch's DistributedSampler. Then it does all of this again with half of the disk space.\n" +
-			"It also drops the files from the page cache, reads the same samples in the same order as plain files, and says\n" +
-			"where lcache is no faster. The cache lies in a new folder below --dir and is removed at the end. demo ends with 1\n" +
-			"if a check failed. No check is about speed.",
+		Short: "Train on real files, and check every byte",
+		Long: "demo ingests a folder of real files (the source of the Go toolchain), serves it, and reads it for several fully\n" +
+			"shuffled epochs from Python, with several ranks. It compares every sample with its file, and the order with torch's\n" +
+			"DistributedSampler. Then it repeats this with half of the disk space. Last, it drops the files from the page cache,\n" +
+			"reads the same samples in the same order as plain files, and says where lcache is no faster.\n\n" +
+			"demo prints the verdict first and the measurements after it. It exits with 1 if a check failed; no check is about\n" +
+			"speed. The cache is in a new folder below --dir, and demo removes it at the end.",
 		Example: "  lcache demo\n  lcache demo --source /data/train --dir /nvme --epochs 2",
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.Source, "source", "", "a `DIR` of folders of files (default: the Go toolchain's src)")
-	f.StringVar(&o.Dir, "dir", ".", "the `DIR` where the cache's temporary folder is made")
+	f.StringVar(&o.Source, "source", "", "`DIR` of folders of files (default: the Go toolchain's src)")
+	f.StringVar(&o.Dir, "dir", ".", "`DIR` for the temporary cache")
 	f.BoolVar(&o.Keep, "keep", false, "keep the caches")
 	f.IntVar(&o.Epochs, "epochs", o.Epochs, "epochs to read")
 	f.IntVar(&o.World, "world-size", o.World, "ranks, one process each")
 	f.IntVar(&o.BatchSize, "batch-size", o.BatchSize, "samples in a mini-batch")
-	f.StringVar(&o.Python, "python", "python3", "the `PYTHON` to read with")
-	f.StringVar(&o.Client, "client", "python", "the `DIR` that has the Python package lcache")
+	f.StringVar(&o.Python, "python", "python3", "`PYTHON` interpreter to read with")
+	f.StringVar(&o.Client, "client", "python", "`DIR` with the Python package lcache")
 	f.BoolVar(&g.json, "json", false, "the figures as JSON")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := finishDemo(&o); err != nil {
@@ -77,29 +76,28 @@ func finishDemo(o *demo.Options) error {
 	return finishIO(&o.IO)
 }
 
-// runDemo runs the demo, and prints each part when it is done. Its error decides the exit code.
+// runDemo runs the demo, and prints the verdict before the measurements. Its error decides the exit code.
 func runDemo(cmd *cobra.Command, g *globals, o demo.Options) error {
 	out, logs := cmd.OutOrStdout(), cmd.ErrOrStderr()
 	bar := newProgress(g, logs)
-	print := func(write func(io.Writer)) {
-		if bar.done(); !g.json {
-			write(out)
-		}
-	}
 	o.Logs, o.Progress = logs, bar.update
 	o.Logger = slog.New(slog.NewTextHandler(bar, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	o.Ingested = func(r *ingest.Report) { print(func(w io.Writer) { writeDemoHead(w, o, r) }) }
-	o.Passed = func(p *demo.Pass) { print(func(w io.Writer) { writePass(w, p) }) }
-	o.Timed = func(p *demo.PlainFiles) { print(func(w io.Writer) { writePlain(w, p) }) }
+	o.Ingested = func(r *ingest.Report) {
+		if bar.done(); !g.json {
+			writeDemoHead(out, o, r)
+		}
+	}
 	result, err := demo.Run(cmd.Context(), o)
+	bar.done()
 	if err != nil {
 		return err
 	}
-	print(func(w io.Writer) { writeFindings(w, result) })
 	if g.json {
 		if err := writeJSON(out, result); err != nil {
 			return err
 		}
+	} else {
+		writeDemoResult(out, result)
 	}
 	if failed := result.Failed(); len(failed) > 0 {
 		return fmt.Errorf("%s: %s", units.Plural(int64(len(failed)), "check failed", "checks failed"), failed[0])

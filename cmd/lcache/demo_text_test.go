@@ -32,10 +32,7 @@ func TestDemoText(t *testing.T) {
 	r := exampleDemo()
 	var b bytes.Buffer
 	writeDemoHead(&b, demo.Options{Source: "/usr/local/go/src", World: 2, BatchSize: 64}, r.Full.Ingest)
-	writePass(&b, &r.Full)
-	writePlain(&b, r.Plain)
-	writePass(&b, r.Half)
-	writeFindings(&b, r)
+	writeDemoResult(&b, r)
 	same(t, b.String(), demoGolden)
 }
 
@@ -43,31 +40,31 @@ const demoGolden = `lcache demo · /usr/local/go/src · 100 MB in 10,000 files
 ingest      read 100 MB in 0.5 s · 200 MB/s · once, in the source's own order
 order       torch.distributed_sampler · seed 0 · 2 ranks, a process each · batches of 64
 
-all of it on the SSD · budget 110 MB · memory 80 MB · 20 segments · blocks of 256 KiB
-  epoch  samples/s  MB/s    hits  misses  log reads  mean read  log writes  source  stalled
-  0         20,000   200  10,000       0        400    256 KiB      100 MB     0 B    40 ms
-  1         20,000   200  10,000       0        400    256 KiB      100 MB     0 B    40 ms
-  all       20,000   200  20,000       0        800    256 KiB      200 MB     0 B    80 ms
+✓ exact   40,000 samples in the order of torch's DistributedSampler, every byte equal to its file's
+✓ source  read once, by ingest: 100 MB; then 0 misses and 0 B from the source in 2 epochs
+✓ log     a full shuffle, read in pieces of 256 KiB on average; the mean sample is 9.8 KiB
+✓ half    hit ratio 44.0 % of the bytes; 44.0 % fit, because the log needs working space; the budget is 50.0 % of the dataset, the most that any policy can reach
+✓ plain   the same bytes, and lcache is 4.0 times as fast as cold files, 16 threads a rank; the files fit into memory, where plain files are 1.2 times as fast as lcache: lcache is not worth it for a dataset of this size
 
-the same samples in the same order as plain files · open, read, close · timed without comparing files, at most 5 s each
+lcache, room for all files · budget 110 MB · memory 80 MB
+  times include opening each file again and comparing its bytes
+  epoch  samples/s  MB/s    hits  misses  disk reads  mean read  written  source  waited
+  0         20,000   200  10,000       0         400    256 KiB   100 MB     0 B   40 ms
+  1         20,000   200  10,000       0         400    256 KiB   100 MB     0 B   40 ms
+  all       20,000   200  20,000       0         800    256 KiB   200 MB     0 B   80 ms
+
+plain files, the same samples in the same order
+  times of open, read and close only, without comparing; at most 5 s each
                                     samples/s  MB/s  from the disk
   cold files, 1 thread a rank           2,000    20          100 %
   cold files, 16 threads a rank         4,000    40          100 %
   files in memory, 1 thread a rank     20,000   200            0 %
   lcache, 2 epochs                     16,000   160           95 %
 
-with half of the space · budget 50 MB · memory 80 MB · 20 segments · blocks of 256 KiB
-  epoch  samples/s  MB/s   hits  misses  log reads  mean read  log writes  source  stalled
-  0         20,000   200  4,400   5,600        400    256 KiB      100 MB   56 MB    40 ms
-  1         20,000   200  4,400   5,600        400    256 KiB      100 MB   56 MB    40 ms
-  all       20,000   200  8,800  11,200        800    256 KiB      200 MB  112 MB    80 ms
-
-✓ exact   40,000 samples in DistributedSampler's order, every byte equal to its file's
-✓ source  read once, at ingest: 100 MB; then 0 misses and 0 B from it in 2 epochs
-✓ log     a full shuffle, read in pieces of 256 KiB on average; samples are 9.8 KiB
-✓ half    hit ratio 44.0 % of the bytes; (budget − slack)/S = 44.0 %; no policy can reach more than c = budget/S = 50.0 %
-✓ plain   the same bytes, and lcache is 4.0 times as fast as cold files, 16 threads a rank; this set fits into memory, where files are 1.2 times as fast as lcache: for a set of this size lcache is not worth its trouble
-
-shown: full shuffles at 0.5 s an epoch, from a log that put itself in order for the next epoch while it was read
-       (times include opening every file again and comparing it)
+lcache, room for half of the files · budget 50 MB · memory 80 MB
+  times include opening each file again and comparing its bytes
+  epoch  samples/s  MB/s   hits  misses  disk reads  mean read  written  source  waited
+  0         20,000   200  4,400   5,600         400    256 KiB   100 MB   56 MB   40 ms
+  1         20,000   200  4,400   5,600         400    256 KiB   100 MB   56 MB   40 ms
+  all       20,000   200  8,800  11,200         800    256 KiB   200 MB  112 MB   80 ms
 `

@@ -26,24 +26,23 @@ func newDoctorCommand(g *globals) *cobra.Command {
 	o := doctorOptions{read: doctor.ReadOptions{Time: 30 * time.Second}}
 	cmd := &cobra.Command{
 		Use:   "doctor [--cache DIR[,DIR…]] [--source SRC]",
-		Short: "Check this machine, and say whether a cache is worth it",
-		Long: "doctor checks the kernel, memory, and the directory of a cache, which need not exist yet. It measures the device\n" +
-			"below that directory for up to 20 s, with a file of at most 1 GiB or 5 % of the free space. The file has no name while\n" +
-			"it is used, and is gone afterwards.\n\n" +
-			"With --source it also reads your own files for 30 s, with one reader and with 32, and says how fast lcache would be, or\n" +
-			"that you need not bother. It drops each file from the page cache before it reads the file. Names and inodes stay in\n" +
-			"memory, so a first epoch may be slower than this shows. A source over a network is asked as ingest asks it, and every\n" +
-			"request counts.\n\n" +
-			"doctor ends with 1 if a cache can't be in that directory.",
+		Short: "Check this machine, and tell whether a cache is worth it",
+		Long: "doctor checks the kernel, the memory, and the directory of a cache, which need not exist yet. It measures the disk\n" +
+			"below that directory for up to 20 s. For this it uses a temporary file of at most 1 GiB or 5 % of the free space.\n\n" +
+			"With --source it also reads your own files for 30 s, with one reader and with 32, and predicts the speed of lcache. It\n" +
+			"ends with a verdict: worth it, don't bother, or unclear. It drops each file from the page cache before reading it.\n" +
+			"Names and inodes stay in memory, so a real first epoch may be slower. A network source counts and bills these requests\n" +
+			"as usual.\n\n" +
+			"doctor exits with 1 if that directory cannot hold a cache.",
 		Example: "  lcache doctor\n  lcache doctor --cache /nvme0/c,/nvme1/c --source /data/train\n  lcache doctor --cache /nvme --save machine.json",
 	}
 	f := cmd.Flags()
-	f.Var(dirs{&o.look.Dirs}, "cache", "the directory of the cache, which need not exist yet (default: the working directory)")
-	addSourceFlag(f, &o.read.Source, "source", "your files: `SRC`, a directory, tar:PATTERN, s3://BUCKET/PREFIX/ or https://HOST/LIST", &o.read.Remote)
+	f.Var(dirs{&o.look.Dirs}, "cache", "directory of the cache, existing or not (default: the working directory)")
+	addSourceFlag(f, &o.read.Source, "source", "your samples `SRC`: directory, tar:PATTERN, s3://BUCKET/PREFIX/ or https://HOST/LIST", &o.read.Remote)
 	addStreamFlag(f, &o.read.Stream)
-	f.DurationVar(&o.read.Time, "time", o.read.Time, "the time for reading --source, with its listing")
-	f.StringVar(&o.save, "save", "", "a `FILE` to write the facts to, as JSON")
-	f.BoolVar(&o.look.NoDevice, "no-device", false, "don't measure the device")
+	f.DurationVar(&o.read.Time, "time", o.read.Time, "time for listing and reading --source")
+	f.StringVar(&o.save, "save", "", "write the facts to `FILE` as JSON")
+	f.BoolVar(&o.look.NoDevice, "no-device", false, "skip measuring the disk")
 	addIOFlags(f, &o.io)
 	f.BoolVar(&g.json, "json", false, "facts and findings as JSON")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

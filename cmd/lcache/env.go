@@ -85,13 +85,13 @@ func misspeltVariables(root *cobra.Command, env []string) (lines []string) {
 // addOnErrorFlag adds --on-error, which says how to treat a sample that can't be read.
 func addOnErrorFlag(flags *pflag.FlagSet, policy *string) {
 	*policy = "fail"
-	flags.Var(&choice{policy, []string{"fail", "skip"}}, "on-error", "a sample that can't be read: fail ends its request with an error, skip leaves it out of its batch")
+	flags.Var(&choice{policy, []string{"fail", "skip"}}, "on-error", "for an unreadable sample: fail the request, or skip the sample")
 }
 
 // addIOFlags adds --io. Direct or buffered I/O has no flag, only the variable LCACHE_DIRECT, because it is for tests and diagnosis.
 func addIOFlags(flags *pflag.FlagSet, io *cache.IO) {
 	io.Engine = "auto"
-	flags.Var(&choice{&io.Engine, []string{"auto", "uring", "pread"}}, "io", "I/O engine: auto, uring or pread")
+	flags.Var(&choice{&io.Engine, []string{"auto", "uring", "pread"}}, "io", "I/O engine")
 }
 
 func directFromEnvironment(lookup func(string) (string, bool)) (string, error) {

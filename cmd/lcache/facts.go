@@ -23,8 +23,8 @@ const factsOff = "off"
 type diskFlags struct{ facts, endurance string }
 
 func addDiskFlags(f *pflag.FlagSet, to *diskFlags) {
-	f.StringVar(&to.endurance, "endurance", "", "what the drives below the cache are meant for: `3DWPD`, drive writes a day, or 1400TBW, of all of them over five years. A log that auto chose is left in place if it writes more")
-	f.StringVar(&to.facts, "facts", "", "what the disk gives: a `FILE` that lcache doctor --save wrote, or off: nothing is measured, and nothing kept is used (default: measured when a cache is made, and kept for each disk)")
+	f.StringVar(&to.endurance, "endurance", "", "write rating of the drives: `3DWPD` (drive writes per day) or 1400TBW")
+	f.StringVar(&to.facts, "facts", "", "disk speeds: `FILE` saved by lcache doctor, or off (default: measured once)")
 }
 
 // disk returns how to find out what the devices of a cache give, and what they are meant for.

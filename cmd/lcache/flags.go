@@ -216,14 +216,14 @@ func (p params) Set(text string) error {
 
 // addJobFlags adds the flags of a job's order. None of them is needed.
 func addJobFlags(flags *pflag.FlagSet, job *schedule.Job) {
-	flags.StringVar(&job.Recipe, "recipe", "", "`NAME` of the shuffle: see lcache order --list (default: as the source lists it)")
-	flags.StringVar(&job.Seed, "seed", "", "the shuffle's seed `S` (default: the recipe's)")
-	flags.IntVar(&job.Epochs, "epochs", 0, "how many epochs there will be; 0: unknown")
-	flags.IntVar(&job.BatchSize, "batch-size", 0, "samples in a batch of one rank, as in the DataLoader; needed with --recipe")
-	flags.IntVar(&job.World, "world-size", 0, "ranks in all (default 1)")
-	flags.Var(ranks{&job.Ranks}, "ranks", "the ranks that read on this machine")
-	flags.BoolVar(&job.DropLast, "drop-last", false, "set the drop_last of the recipe")
-	flags.Var(params{&job.Params}, "param", "another parameter of the recipe; may be given again")
+	flags.StringVar(&job.Recipe, "recipe", "", "`NAME` of the shuffle; lcache order --list shows all (default: none)")
+	flags.StringVar(&job.Seed, "seed", "", "seed `S` of the shuffle (default: the recipe's)")
+	flags.IntVar(&job.Epochs, "epochs", 0, "number of epochs; 0 if unknown")
+	flags.IntVar(&job.BatchSize, "batch-size", 0, "samples per batch of one rank, as in the DataLoader")
+	flags.IntVar(&job.World, "world-size", 0, "number of ranks on all machines (default 1)")
+	flags.Var(ranks{&job.Ranks}, "ranks", "ranks that read on this machine")
+	flags.BoolVar(&job.DropLast, "drop-last", false, "drop_last of the recipe: leave out the incomplete last batch")
+	flags.Var(params{&job.Params}, "param", "another parameter of the recipe; repeatable")
 }
 
 // withoutRecipe returns a remark that names the given flags which have no effect without a recipe; "": there are none.
@@ -242,16 +242,16 @@ func withoutRecipe(flags *pflag.FlagSet, job schedule.Job) string {
 
 // addListingFlags adds the flags that say which files of a source are samples, and which labels they have.
 func addListingFlags(flags *pflag.FlagSet, o *ingest.Options) {
-	flags.Var(list{&o.Exts}, "ext", "only files whose names end in one of these, like .jpg,.png")
-	flags.BoolVar(&o.Flat, "flat", false, "take all files as one sorted list with label 0, without classes")
-	flags.BoolVar(&o.AllowEmpty, "allow-empty", false, "class folders without a file are classes, and no error")
-	flags.Var(grouping{&o.Group}, "group", "stem: one sample of the files that share folder and name up to the first dot")
-	flags.StringVar(&o.Part, "part", "", "of samples in tar shards: the part `EXT` comes first (default: the first that is not cls, json or txt)")
+	flags.Var(list{&o.Exts}, "ext", "file name endings to include, like .jpg,.png")
+	flags.BoolVar(&o.Flat, "flat", false, "one sorted list with label 0, without class folders")
+	flags.BoolVar(&o.AllowEmpty, "allow-empty", false, "accept empty class folders")
+	flags.Var(grouping{&o.Group}, "group", "stem: one sample per name up to its first dot")
+	flags.StringVar(&o.Part, "part", "", "first part `EXT` of each tar sample (default: not cls, json or txt)")
 	addStreamFlag(flags, &o.Stream)
-	flags.Var(file{&o.Labels}, "labels", "a CSV file of name,label: instead of the folders' labels")
+	flags.Var(file{&o.Labels}, "labels", "CSV `FILE` of name,label instead of labels from folders")
 	addLinkFlags(flags, &o.FollowLinks,
-		"follow links that leave the source, also where other users may connect (followed by default where they may not)",
-		"follow no link that leaves the source: one is an error")
+		"follow links that leave the source, even with --socket-group",
+		"treat a link that leaves the source as an error")
 }
 
 // addSourceFlag adds a flag that names a source, and all flags that say how it is asked.
@@ -278,23 +278,23 @@ func (s *oneSource) Set(text string) error {
 
 // addStreamFlag adds --stream, for commands that list a source.
 func addStreamFlag(flags *pflag.FlagSet, to *bool) {
-	flags.BoolVar(to, "stream", false, "allow tar shards that are compressed (.tar.gz, .tar.zst), which are read front to back")
+	flags.BoolVar(to, "stream", false, "read compressed tar shards (.tar.gz, .tar.zst) from front to back")
 }
 
 // addRemoteFlags adds the flags of sources that are asked over a network.
 func addRemoteFlags(flags *pflag.FlagSet, o *source.Remote) {
-	flags.StringVar(&o.S3.Endpoint, "s3-endpoint-url", "", "the `URL` of an S3 service that is not AWS (default: $AWS_ENDPOINT_URL_S3, $AWS_ENDPOINT_URL)")
-	flags.StringVar(&o.S3.Region, "s3-region", "", "the `REGION` of the bucket (default: that of the AWS configuration)")
+	flags.StringVar(&o.S3.Endpoint, "s3-endpoint-url", "", "`URL` of an S3 service other than AWS (default: $AWS_ENDPOINT_URL_S3, $AWS_ENDPOINT_URL)")
+	flags.StringVar(&o.S3.Region, "s3-region", "", "`REGION` of the bucket (default: from the AWS configuration)")
 	on := func(which source.Switches, to *bool, name, usage string) {
 		flags.Var(&toggle{to: to, given: &o.Given, which: which}, name, usage)
 		flags.Lookup(name).NoOptDefVal = "true"
 	}
-	on(source.PathStyle, &o.S3.PathStyle, "s3-path-style", "ask for the bucket by path, not by the host's name; so with --s3-endpoint-url")
-	on(source.Unsigned, &o.S3.Unsigned, "s3-unsigned", "ask without credentials, for a public bucket")
-	flags.StringVar(&o.S3.Profile, "s3-profile", "", "the profile `NAME` of the AWS configuration that has the credentials")
-	on(source.RequesterPays, &o.S3.RequesterPays, "s3-requester-pays", "pay for the requests to a bucket whose owner does not")
-	on(source.OtherHosts, &o.OtherHosts, "http-allow-other-hosts", "a list of addresses may name other hosts than its own")
-	flags.Var(&toggle{&o.NoHedge, true, &o.Given, source.NoHedge}, "source-hedge", "ask a second time for what takes long of a source over a network; =false: never")
+	on(source.PathStyle, &o.S3.PathStyle, "s3-path-style", "put the bucket in the path, not in the host name")
+	on(source.Unsigned, &o.S3.Unsigned, "s3-unsigned", "send no credentials, for a public bucket")
+	flags.StringVar(&o.S3.Profile, "s3-profile", "", "profile `NAME` of the AWS configuration")
+	on(source.RequesterPays, &o.S3.RequesterPays, "s3-requester-pays", "pay for requests to a requester-pays bucket")
+	on(source.OtherHosts, &o.OtherHosts, "http-allow-other-hosts", "let a list of addresses name hosts other than its own")
+	flags.Var(&toggle{&o.NoHedge, true, &o.Given, source.NoHedge}, "source-hedge", "send a slow request to a network source a second time")
 	flags.Lookup("source-hedge").NoOptDefVal = "true"
 }
 
@@ -316,7 +316,7 @@ func (c *toggle) Set(text string) error {
 
 // addCacheFlag adds --cache for a command on one cache.
 func addCacheFlag(flags *pflag.FlagSet, to *[]string) {
-	flags.Var(dirs{to}, "cache", "the cache's directory, or several on as many SSDs")
+	flags.Var(dirs{to}, "cache", "cache directory; several for several SSDs")
 }
 
 // compressions are the values of --compress.

@@ -17,12 +17,13 @@ func newIngestCommand(g *globals) *cobra.Command {
 	var filtered []string
 	cmd := &cobra.Command{
 		Use:         "ingest --source SRC --cache DIR[,DIR…]",
-		Short:       "Make a cache and fill it before training",
+		Short:       "Create a cache and fill it before training",
 		Annotations: map[string]string{groupedNote: "yes"},
 		SuggestFor:  []string{"import", "fill", "prefill", "warm", "create"},
-		Long: "ingest lists the source once, reserves space on disk, and reads all samples, in the source's own order, into the log\n" +
-			"of the first epoch. Interrupted, it goes on where it stopped when it is run again. Of a source that has changed it\n" +
-			"reads only the samples that changed.",
+		Long: "ingest lists the source, reserves disk space, and writes all samples into the log of the first epoch. It reads the\n" +
+			"source once, in the source's own order. Run it again to continue after an interruption, or to read the samples that\n" +
+			"changed in the source.\n\n" +
+			"At least 1 GB of the disk stays free, or 5 % if that is more, whatever --budget says. --recipe needs --batch-size.",
 		Example: "  lcache ingest --source /data/train --cache /nvme/train \\\n" +
 			"    --recipe torch.distributed_sampler --seed 0 --epochs 90 --batch-size 256 --world-size 8\n" +
 			"  lcache ingest --source /data/train --cache /nvme0/c,/nvme1/c --budget 400GB",
@@ -30,7 +31,7 @@ func newIngestCommand(g *globals) *cobra.Command {
 	addIngestFlags(cmd.Flags(), &o)
 	addDiskFlags(cmd.Flags(), &facts)
 	// For programs that name the cache as run does.
-	cmd.Flags().Var(dirs{&filtered}, "cache-if-filtered", "the cache's directories if --ext removes files; --cache is then a cache without --ext")
+	cmd.Flags().Var(dirs{&filtered}, "cache-if-filtered", "cache directory to use if --ext removes files")
 	_ = cmd.Flags().MarkHidden("cache-if-filtered")
 	cmd.Flags().BoolVar(&g.json, "json", false, "the report as JSON")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -56,22 +57,22 @@ func newIngestCommand(g *globals) *cobra.Command {
 }
 
 func addIngestFlags(f *pflag.FlagSet, o *ingest.Options) {
-	addSourceFlag(f, &o.Source, "source", "the dataset: `SRC`, a directory, tar:PATTERN, s3://BUCKET/PREFIX/ or https://HOST/LIST", &o.Remote)
+	addSourceFlag(f, &o.Source, "source", "dataset `SRC`: directory, tar:PATTERN, s3://BUCKET/PREFIX/ or https://HOST/LIST", &o.Remote)
 	addCacheFlag(f, &o.Dirs)
 	addJobFlags(f, &o.Job)
-	f.Var(size{&o.Budget}, "budget", "disk space the cache may take; 1 GB or 5 % of the disk, whichever is more, stay free (default: what the dataset needs, if free)")
-	f.Var(size{&o.Memory}, "memory", "memory the server may take (default: the need, at most a quarter)")
-	f.BoolVar(&o.NoPrefill, "no-prefill", false, "don't read the source now: the first epoch reads it")
-	f.Var(&choice{&o.Compress, compressions}, "compress", "compression of samples on disk: auto takes lz4 if it saves 10 % (default: that of the cache; none for a new one)")
+	f.Var(size{&o.Budget}, "budget", "maximum disk space of the cache (default: what the dataset needs)")
+	f.Var(size{&o.Memory}, "memory", "maximum memory of the server (default: computed, at most a quarter)")
+	f.BoolVar(&o.NoPrefill, "no-prefill", false, "leave reading the source to the first epoch")
+	f.Var(&choice{&o.Compress, compressions}, "compress", "compression on disk; auto: lz4 if it saves 10 % (default: the cache's, else none)")
 	addListingFlags(f, o)
 	addLayoutFlag(f, &o.Layout)
-	f.IntVar(&o.Jobs, "jobs", 0, "files read at once (default: chosen by lcache)")
-	f.Var(share{&o.Share, &o.Shares}, "share", "read only part i of N of the source, from 0")
-	f.BoolVar(&o.DryRun, "dry-run", false, "list the source, print what reading it would cost, and make nothing")
+	f.IntVar(&o.Jobs, "jobs", 0, "files read in parallel (default: automatic)")
+	f.Var(share{&o.Share, &o.Shares}, "share", "read only part i of N, counted from 0")
+	f.BoolVar(&o.DryRun, "dry-run", false, "print what reading the source would cost; create nothing")
 	// For programs that start a server of their own.
-	f.BoolVar(&o.Complete, "unless-complete", false, "don't list a source over a network of which the cache has all")
+	f.BoolVar(&o.Complete, "unless-complete", false, "skip listing if the cache is complete")
 	_ = f.MarkHidden("unless-complete")
-	f.BoolVar(&o.Relist, "relist", false, "list every directory again, not only those that changed")
+	f.BoolVar(&o.Relist, "relist", false, "list every directory again, not only changed ones")
 	addIOFlags(f, &o.IO)
 }
 

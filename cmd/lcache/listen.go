@@ -22,7 +22,7 @@ func addSocketFlags(flags *pflag.FlagSet, o *serveOptions, usage string) {
 	o.server.Mode = ownMode
 	flags.StringVar(&o.server.Path, "socket", "", usage)
 	flags.Var((*fileMode)(&o.server.Mode), "socket-mode", "permissions of the socket")
-	flags.Var(&o.group, "socket-group", "a group whose members may connect too (--socket-mode is 0660 then)")
+	flags.Var(&o.group, "socket-group", "group whose members may connect; sets --socket-mode to 0660")
 }
 
 // finishSocket completes the options of the socket. It refuses a group whose members could not connect.
@@ -111,11 +111,11 @@ func (a address) Set(text string) error {
 
 // addMetricsFlag adds --metrics. A training that starts a server of its own passes LCACHE_METRICS on, and must not fail for it: its server is lenient.
 func addMetricsFlag(flags *pflag.FlagSet, to *string, isLenient func() bool) {
-	flags.Var(address{to, isLenient}, "metrics", "serve Prometheus metrics over HTTP at ADDR, like :9400 (default: no metrics)")
+	flags.Var(address{to, isLenient}, "metrics", "HTTP `ADDR` for Prometheus metrics, like :9400 (default: no metrics)")
 }
 
 // addLayoutFlag adds --layout.
 func addLayoutFlag(flags *pflag.FlagSet, to *string) {
 	flags.Var(&choice{to, []string{"auto", "log", "static"}}, "layout",
-		"layout of samples on disk: log is reordered every epoch, static never (default: auto, which chooses by the job and the disk)")
+		"layout on disk: log is reordered every epoch, static never (default: auto, by job and disk)")
 }

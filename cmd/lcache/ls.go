@@ -23,8 +23,8 @@ func newListCommand(g *globals) *cobra.Command {
 		Use:        "ls [ROOT]",
 		Short:      "List caches: source, bytes on disk, last use, process",
 		SuggestFor: []string{"list", "caches"},
-		Long: "ls lists the caches in a folder. Without ROOT it lists those in the folder of lcache run, and those of this user's\n" +
-			"servers. It opens no cache, so it works while servers run, and lists damaged caches too.",
+		Long: "ls lists the caches in a folder. Without ROOT it lists the caches of lcache run, and the caches that this user's\n" +
+			"servers have open. It opens no cache, so it works while servers run, and lists damaged caches too.",
 		Example: "  lcache ls\n  lcache ls /nvme/lcache\n  lcache ls --json | jq -r '.caches[] | select(.pid == 0) | .dir'",
 		Args:    atMostOne,
 	}

@@ -36,10 +36,10 @@ func newOrderCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "order --recipe NAME --samples N --epoch E | order --list",
-		Short: "Print the order of an epoch, or list the known shuffles",
-		Long: "order replays a framework's shuffle and prints the indices of one epoch: one on each line, as little-endian uint32, or\n" +
-			"as JSON. With --rank it prints the order of that rank, batch after batch; without, the order of all ranks together.\n" +
-			"It needs no cache and no server. --list prints every recipe with its parameters.",
+		Short: "Print the order of an epoch, or list known shuffles",
+		Long: "order replays a framework's shuffle and prints the indices of one epoch: one per line, as little-endian uint32, or as\n" +
+			"JSON. With --rank it prints the batches of that rank, without it the order of all ranks together. It needs neither a\n" +
+			"cache nor a server. --list prints every recipe with its parameters.",
 		Example: "  lcache order --recipe torch.distributed_sampler --samples 1281167 --world-size 8 --rank 3 --epoch 89 --digest\n" +
 			"  lcache order --recipe torch.dataloader --samples 10 --seed 42 --param generator=explicit --epoch 1\n" +
 			"  lcache order --list",
@@ -47,12 +47,12 @@ func newOrderCommand() *cobra.Command {
 	f := cmd.Flags()
 	addJobFlags(f, &job)
 	f.IntVar(&o.spec.Samples, "samples", 0, "number of samples in the dataset")
-	f.IntVar(&o.epoch, "epoch", 0, "which epoch, from 0")
+	f.IntVar(&o.epoch, "epoch", 0, "epoch, counted from 0")
 	f.IntVar(&rank, "rank", 0, "print this rank's order only")
 	o.format = "text"
-	f.Var(&choice{&o.format, []string{"text", "u32le", "json"}}, "format", "text, u32le or json")
+	f.Var(&choice{&o.format, []string{"text", "u32le", "json"}}, "format", "output format")
 	f.BoolVar(&jsonFlag, "json", false, "the same as --format json")
-	f.BoolVar(&o.digest, "digest", false, "print the SHA-256 of the order as little-endian uint32 instead of the order")
+	f.BoolVar(&o.digest, "digest", false, "print the SHA-256 of the order, not the order")
 	f.BoolVar(&list, "list", false, "print the recipes and their parameters")
 	cmd.DisableFlagsInUseLine = true
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

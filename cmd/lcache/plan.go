@@ -40,31 +40,32 @@ func newPlanCommand(g *globals) *cobra.Command {
 	o := planOptions{given: map[string]*string{}}
 	cmd := &cobra.Command{
 		Use:   "plan [--source SRC] [--cache DIR[,DIR…]] [--facts FILE|off] [FACTS]",
-		Short: "Say what a cache would do for a job, before you buy a disk",
-		Long: "plan computes how long an epoch takes with each way to keep the data, what limits it, what is written to the drives,\n" +
-			"how much memory it needs, the least disk space that is as good as any, and which layout to take.\n\n" +
-			"It needs facts. They come, in this order, from flags, from --facts, from the server of --cache if one runs, and from\n" +
-			"measuring: the files of --source for --time, the device of --cache for up to 20 s. The report says where each is from.\n" +
-			"--facts off never measures. What has no limit is written \"unlimited\".\n\n" +
-			"Sizes and rates are of one node, but for the source, which all nodes share. docs/planning.md explains the numbers.",
+		Short: "Predict what a cache would do for a job",
+		Long: "plan predicts, for each caching policy, the epoch time, the bottleneck, the write volume, the memory, and the smallest\n" +
+			"useful cache. It recommends a layout, and ends with the command to run.\n\n" +
+			"plan takes facts, in this order, from flags, from --facts, from a running server of --cache, and from measurements:\n" +
+			"the files of --source for --time, the disk of --cache for up to 20 s. The report shows the origin of each fact.\n" +
+			"--facts off never measures. Write \"unlimited\" for something without a limit.\n\n" +
+			"Sizes and rates are for one node; those of the source are for all nodes together. docs/planning.md explains the\n" +
+			"numbers.",
 		Example: "  lcache plan --source /data/train --time 2s --budget 1TB --read-bw 3GB/s --write-bw 2GB/s --read-iops 500000 \\\n" +
 			"    --batch-size 256 --epochs 90 --consumer 5000/s\n" +
 			"  lcache plan --facts off --samples 1281167 --bytes 138GB --batch-size 256 --epochs 90 --budget 150GB \\\n" +
 			"    --combined-bw 500MB/s --combined-iops 3000 --source-bw 150MB/s --consumer 5000/s --what-if sample-size=16KB",
 	}
 	f := cmd.Flags()
-	addSourceFlag(f, &o.gather.Source, "source", "your files: `SRC`, as ingest takes it, which is listed and read", &o.gather.Remote)
+	addSourceFlag(f, &o.gather.Source, "source", "source `SRC` to list and measure, as in ingest", &o.gather.Remote)
 	addStreamFlag(f, &o.gather.Stream)
-	f.DurationVar(&o.gather.Time, "time", 10*time.Second, "the time for reading --source, with its listing")
-	f.Var(dirs{&o.gather.Dirs}, "cache", "the directory of the cache, which need not exist yet: its server is asked, or its device measured")
-	f.StringVar(&o.gather.File, "facts", "", "a `FILE` that lcache doctor --save FILE wrote, or off: measure nothing")
+	f.DurationVar(&o.gather.Time, "time", 10*time.Second, "time for listing and reading --source")
+	f.Var(dirs{&o.gather.Dirs}, "cache", "directory of the cache: queries its server, or measures its disk")
+	f.StringVar(&o.gather.File, "facts", "", "`FILE` saved by lcache doctor, or off: measure nothing")
 	for _, fact := range planner.Fields {
 		o.given[fact.Name] = new(string)
 		f.Var(factFlag{o.given[fact.Name], fact.Kind}, fact.Name, fact.Help)
 	}
-	f.BoolVar(&o.alone, "without-peers", false, "nodes can't read from each other")
-	f.StringVar(&o.endurance, "endurance", "", "what the drives are meant for: `3DWPD`, drive writes a day, or 1400TBW, over five years")
-	f.StringArrayVar(&o.whatIf, "what-if", nil, "a fact and what it may be instead: `KEY=V,V`; sample-size is one, too")
+	f.BoolVar(&o.alone, "without-peers", false, "nodes cannot read from each other")
+	f.StringVar(&o.endurance, "endurance", "", "write rating of the drives: `3DWPD` (drive writes per day) or 1400TBW")
+	f.StringArrayVar(&o.whatIf, "what-if", nil, "other values of a fact or of sample-size: `KEY=V,V`")
 	f.BoolVar(&g.json, "json", false, "the plan as JSON")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		bar := newProgress(g, cmd.ErrOrStderr())

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -13,7 +14,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-var update = flag.Bool("update", false, "write docs/reference.md anew")
+var update = flag.Bool("update", false, "write docs/reference.md again")
 
 // TestReference: docs/reference.md is what the commands say of themselves.
 func TestReference(t *testing.T) {
@@ -54,6 +55,28 @@ func TestReferenceWhole(t *testing.T) {
 		cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
 			if name, _ := pflag.UnquoteUsage(f); name == "string" || f.Usage == "" {
 				t.Errorf("%s --%s: say what it is, and name its value in back quotes", cmd.Name(), f.Name)
+			}
+		})
+	}
+}
+
+// helpDefault is the part of a flag's help that tells its default.
+var helpDefault = regexp.MustCompile(` \(default[^)]*\)$`)
+
+// TestHelpIsShort: the help of a command or a flag is a phrase of at most 12 words, and its default one of at most 6.
+func TestHelpIsShort(t *testing.T) {
+	for _, cmd := range everyCommand() {
+		if n := len(strings.Fields(cmd.Short)); n > 12 {
+			t.Errorf("%s: %d words: %q", cmd.Name(), n, cmd.Short)
+		}
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			preset := helpDefault.FindString(f.Usage)
+			phrase := strings.TrimSuffix(f.Usage, preset)
+			if words, presetWords := len(strings.Fields(phrase)), len(strings.Fields(preset)); words > 12 || presetWords > 7 {
+				t.Errorf("%s --%s: %d words, and %d for the default: %q", cmd.Name(), f.Name, words, presetWords, f.Usage)
+			}
+			if strings.HasSuffix(f.Usage, ".") {
+				t.Errorf("%s --%s: a phrase has no full stop: %q", cmd.Name(), f.Name, f.Usage)
 			}
 		})
 	}

@@ -17,9 +17,9 @@ func newRemoveCommand(g *globals) *cobra.Command {
 		Use:        "rm DIR[,DIR…]",
 		Short:      "Remove a cache that is not in use",
 		SuggestFor: []string{"remove", "delete", "clean", "purge"},
-		Long: "rm removes the files that lcache made in a directory, and then the directory. It also removes what a killed ingest\n" +
-			"left. It refuses a cache that a process uses, and a directory that is not a cache. If other files lie in the directory,\n" +
-			"they stay, and so does the directory. rm never touches the source.",
+		Long: "rm removes the files that lcache created in a directory, and then the directory. It also removes what a killed ingest\n" +
+			"left. It refuses a cache that a process uses, and a directory that is not a cache. Other files in the directory stay,\n" +
+			"and then the directory stays too. rm never touches the source.",
 		Example: "  lcache rm /nvme/lcache/train-8c1f02aa\n  lcache rm /nvme0/train,/nvme1/train",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {
@@ -28,7 +28,7 @@ func newRemoveCommand(g *globals) *cobra.Command {
 			return nil
 		},
 	}
-	cmd.Flags().BoolVar(&g.json, "json", false, "what was removed as JSON")
+	cmd.Flags().BoolVar(&g.json, "json", false, "the removed cache as JSON")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		var cache []string
 		if err := (dirs{&cache}).Set(args[0]); err != nil {

@@ -84,7 +84,7 @@ func init() { cobra.EnableCommandSorting = false } // commands stand in the orde
 func newRootCommand(g *globals) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "lcache COMMAND",
-		Short: "Training data at the speed of sequential reads, in exactly the order you shuffled",
+		Short: "Local SSD cache for training data, in your shuffled order",
 		Long: "lcache keeps a dataset on local SSDs in the order in which training will read it, and rewrites that order\n" +
 			"for the next epoch while the current one is being read. Python gets the samples without a copy.",
 		Example: "  lcache run --source /data/train -- python train.py\n" +
@@ -115,8 +115,8 @@ func newRootCommand(g *globals) *cobra.Command {
 	root.CompletionOptions.DisableDefaultCmd = true // ours is stricter
 	root.SetHelpCommand(newHelpCommand())
 	root.SetHelpCommandGroupID(groupRest)
-	root.PersistentFlags().Var(&choice{&g.progress, []string{"auto", "plain", "json", "none"}}, "progress", "how progress is shown on stderr: auto, plain, json or none")
-	root.PersistentFlags().BoolVar(&g.quiet, "quiet", false, "neither progress nor remarks, only errors")
+	root.PersistentFlags().Var(&choice{&g.progress, []string{"auto", "plain", "json", "none"}}, "progress", "how to show progress on stderr")
+	root.PersistentFlags().BoolVar(&g.quiet, "quiet", false, "print errors only, no progress and no remarks")
 	addGroup(root, groupTrain, "Train:", newRunCommand(g), newIngestCommand(g), newServeCommand(g), newStatusCommand(g))
 	addGroup(root, groupCaches, "Look after caches:", newListCommand(g), newVerifyCommand(g), newRemoveCommand(g), newStopCommand(g))
 	addGroup(root, groupMeasure, "Measure this machine:", newDoctorCommand(g), newBenchCommand(g))

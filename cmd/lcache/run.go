@@ -38,7 +38,7 @@ func newRunCommand(g *globals) *cobra.Command {
 	var o runOptions
 	cmd := &cobra.Command{
 		Use:        "run --source [NAME=]SRC… [flags] -- COMMAND…",
-		Short:      "Run a training command with its dataset served from a cache, and sum up",
+		Short:      "Run a training command with a cache, and print a summary",
 		SuggestFor: []string{"train", "start", "exec"},
 		Long:       runHelp,
 		Example: "  lcache run --source /data/train -- python train.py\n" +
@@ -64,38 +64,38 @@ func newRunCommand(g *globals) *cobra.Command {
 	return cmd
 }
 
-const runHelp = "run lists the source, makes or finds its cache, serves the cache in this process, and runs COMMAND with LCACHE_SOCKET\n" +
-	"set. Training starts after the listing. The first epoch reads the source and fills the cache. run passes signals on to\n" +
-	"COMMAND. When COMMAND ends, run prints a summary (not with --quiet) and ends with COMMAND's exit code.\n\n" +
-	"The cache is a folder in --cache ROOT, named after the source. --cache may also name a cache that ingest made, which\n" +
-	"keeps its job if no other is given.\n\n" +
-	"Of several sources each has a name, a cache, a server, and a variable LCACHE_SOCKET_<NAME>; LCACHE_SOCKET is the first\n" +
-	"one's. The flags of the job are the first source's. With --batch-size the other sources are stored in their own order,\n" +
+const runHelp = "run lists the source, creates or finds its cache, serves it, and runs COMMAND with LCACHE_SOCKET set. Training starts\n" +
+	"after the listing. The first epoch reads the source and fills the cache. When COMMAND ends, run prints a summary (not\n" +
+	"with --quiet) and exits with COMMAND's exit code. run passes signals on to COMMAND.\n\n" +
+	"The cache is a folder in --cache ROOT, named after the source. --cache may also name a cache that ingest created. Such\n" +
+	"a cache keeps its job unless you give another one.\n\n" +
+	"With several sources, each has a name, a cache, a server and a variable LCACHE_SOCKET_<NAME>. LCACHE_SOCKET belongs to\n" +
+	"the first one, and so do the flags of the job. With --batch-size, the other sources are stored in their listed order,\n" +
 	"in which validation reads them.\n\n" +
-	"If torchrun or srun starts run on several machines, the job has their world size, and their ranks on this machine,\n" +
-	"unless other ones are given.\n\n" +
-	"If a server uses the cache already, run uses that server, which keeps its own job and goes on when COMMAND ends."
+	"If torchrun or srun starts run on several machines, the job takes their world size and this machine's ranks, unless\n" +
+	"you give others.\n\n" +
+	"If a server already serves the cache, run uses it. That server keeps its own job and continues when COMMAND ends."
 
 func addRunFlags(f *pflag.FlagSet, o *runOptions) {
 	l := &o.launch
 	f.SetInterspersed(false) // flags after COMMAND are COMMAND's
-	f.Var(sources{&l.Sources}, "source", "the dataset: a directory, tar:PATTERN, s3://BUCKET/PREFIX/ or https://HOST/LIST; may be given again, each with a name")
-	f.Var(dirs{&l.Roots}, "cache", "the folder for caches, or several on as many SSDs (default: in your cache folder)")
+	f.Var(sources{&l.Sources}, "source", "dataset: directory, tar:PATTERN, s3://BUCKET/PREFIX/ or https://HOST/LIST; repeatable with a NAME")
+	f.Var(dirs{&l.Roots}, "cache", "directory for caches; several for several SSDs (default: your cache folder)")
 	addJobFlags(f, &l.Ingest.Job)
-	f.Var(size{&l.Ingest.Budget}, "budget", "disk space a cache may take; 1 GB or 5 % of the disk, whichever is more, stay free (default: what the dataset needs, if free)")
-	f.Var(size{&l.Ingest.Memory}, "memory", "memory a server may take (default: the need, at most a quarter)")
-	f.Var(&choice{&l.Ingest.Compress, compressions}, "compress", "compression of samples on disk: auto takes lz4 if it saves 10 % (default: that of the cache; none for a new one)")
+	f.Var(size{&l.Ingest.Budget}, "budget", "maximum disk space of a cache (default: what the dataset needs)")
+	f.Var(size{&l.Ingest.Memory}, "memory", "maximum memory of a server (default: computed, at most a quarter)")
+	f.Var(&choice{&l.Ingest.Compress, compressions}, "compress", "compression on disk; auto: lz4 if it saves 10 % (default: the cache's, else none)")
 	addListingFlags(f, &l.Ingest)
 	addRemoteFlags(f, &l.Ingest.Remote)
-	f.IntVar(&l.Ingest.Jobs, "jobs", 0, "files read at once while listing (default: chosen by lcache)")
-	f.BoolVar(&l.Ingest.Relist, "relist", false, "list every directory again, not only those that changed")
-	addSocketFlags(f, &o.serve, "the `PATH` to listen on, for one source (default: lcache.sock in the cache)")
+	f.IntVar(&l.Ingest.Jobs, "jobs", 0, "files read in parallel while listing (default: automatic)")
+	f.BoolVar(&l.Ingest.Relist, "relist", false, "list every directory again, not only changed ones")
+	addSocketFlags(f, &o.serve, "socket `PATH` to listen on, for one source (default: in the cache)")
 	addLayoutFlag(f, &l.Ingest.Layout)
 	addMetricsFlag(f, &l.Metrics, nil)
 	addOnErrorFlag(f, &o.serve.engine.OnError)
 	addJobsMaxFlag(f, &o.serve.engine.JobsMax)
 	addIOFlags(f, &l.Ingest.IO)
-	f.BoolVar(&l.Headspace, "headspace", false, "measure how fast COMMAND's training loop is with batches from memory, in the second half of each epoch; what it learns is worth nothing")
+	f.BoolVar(&l.Headspace, "headspace", false, "measure the training loop with data from memory; spoils the model")
 	addDiskFlags(f, &o.disk)
 }
 

@@ -34,18 +34,18 @@ func newServeCommand(g *globals) *cobra.Command {
 	var facts diskFlags
 	cmd := &cobra.Command{
 		Use:         "serve --cache DIR[,DIR…]",
-		Short:       "Serve a cache to the training processes of this machine, until stopped",
+		Short:       "Serve a cache to the training processes on this machine",
 		Annotations: map[string]string{groupedNote: "yes"},
 		SuggestFor:  []string{"server", "daemon"},
-		Long: "serve opens a cache that ingest made and serves it on a unix socket, in the order of the job. It runs until\n" +
-			"SIGTERM or SIGINT, which stop it cleanly (exit code 0). A second signal ends it at once, which loses no data.\n" +
-			"With --exit-idle it also ends by itself, cleanly, when it had no client for that time. With --take-over it takes the place of\n" +
-			"the server that a training started for itself; the training goes on.",
+		Long: "serve opens a cache that ingest created, and serves it on a unix socket in the order of the job. SIGTERM or SIGINT\n" +
+			"stops it cleanly (exit code 0). A second signal ends it at once; no data is lost. With --exit-idle it also stops,\n" +
+			"cleanly, after that time without a client.\n\n" +
+			"With --take-over it replaces the server that a training program started for itself. The training continues.",
 		Example: "  lcache serve --cache /nvme/train\n  LCACHE_MEMORY=2GB lcache serve --cache /nvme0/c,/nvme1/c --socket /run/user/1000/train.sock",
 	}
 	addServeFlags(cmd.Flags(), &o)
 	addDiskFlags(cmd.Flags(), &facts)
-	cmd.Flags().BoolVar(&g.json, "json", false, "the first line, which names the socket, as JSON")
+	cmd.Flags().BoolVar(&g.json, "json", false, "the first line as JSON")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := o.finish(cmd.Flags()); err != nil {
 			return err
@@ -73,20 +73,20 @@ func newServeCommand(g *globals) *cobra.Command {
 
 func addServeFlags(f *pflag.FlagSet, o *serveOptions) {
 	addCacheFlag(f, &o.engine.Dirs)
-	addSocketFlags(f, o, "the `PATH` to listen on (default: lcache.sock in the cache)")
-	f.Var(size{&o.engine.Memory}, "memory", "memory the server may take (default: the need, at most a quarter)")
-	f.DurationVar(&o.server.Idle, "exit-idle", 0, "end when there was no client for this time, like 60s; 0: never")
+	addSocketFlags(f, o, "socket `PATH` to listen on (default: in the cache)")
+	f.Var(size{&o.engine.Memory}, "memory", "maximum memory of the server (default: computed, at most a quarter)")
+	f.DurationVar(&o.server.Idle, "exit-idle", 0, "stop after this time without a client, like 60s; 0: never")
 	// For programs that start a server of their own: 0 is at once, and the first client has time to come.
-	f.DurationVar(&o.last, "exit-last", -1, "end this time after the last client; 0: at once. The server waits a minute for the first client")
+	f.DurationVar(&o.last, "exit-last", -1, "stop this long after the last client has left")
 	_ = f.MarkHidden("exit-last")
-	f.BoolVar(&o.over, "take-over", false, "stop the server that a training started for the cache, and serve the training in its place")
+	f.BoolVar(&o.over, "take-over", false, "replace the server that a training program started for itself")
 	addLayoutFlag(f, &o.engine.Layout)
 	addMetricsFlag(f, &o.metrics, o.isEmbedded)
 	addOnErrorFlag(f, &o.engine.OnError)
 	addJobsMaxFlag(f, &o.engine.JobsMax)
 	addLinkFlags(f, &o.engine.FollowLinks,
-		"serve samples behind links that leave the source, also where other users may connect",
-		"serve no sample behind a link that leaves the source")
+		"serve samples behind links that leave the source, even with --socket-group",
+		"refuse samples behind links that leave the source")
 	addRemoteFlags(f, &o.engine.Remote)
 	addIOFlags(f, &o.engine.IO)
 }
@@ -95,7 +95,7 @@ func addServeFlags(f *pflag.FlagSet, o *serveOptions) {
 func (o *serveOptions) isEmbedded() bool { return o.last >= 0 }
 
 func addJobsMaxFlag(f *pflag.FlagSet, jobs *int) {
-	f.IntVar(jobs, "jobs-max", 8, "jobs with a name of their own (lcache.connect(job=...)) that are read ahead for; further ones are served on demand")
+	f.IntVar(jobs, "jobs-max", 8, "maximum number of jobs with read-ahead; others are served on demand")
 }
 
 func checkJobsMax(jobs int) error {

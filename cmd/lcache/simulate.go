@@ -35,33 +35,35 @@ func newSimulateCommand(g *globals) *cobra.Command {
 	o := simulateOptions{threads: string(simulate.Shared), method: string(simulate.AutoMethod), memory: 2 << 30}
 	cmd := &cobra.Command{
 		Use:   "simulate [--scenario NAME|FILE]… [--policy NAME,…|all]",
-		Short: "Compare ways to feed a training, mini-batch by mini-batch",
-		Long: "simulate runs the model of the NoPFS paper (SC '21): workers compute, prefetch and wait for each other, and each policy\n" +
-			"says where samples live and in which order they are read. It compares the policies of that paper with those of lcache.\n\n" +
-			"A scenario is built in (" + strings.Join(scenario.Names(), ", ") + ") or a file; docs/planning.md shows one. Without\n" +
-			"--scenario the six of the paper's Fig. 8 are run.\n\n" +
-			"Three methods compute the same numbers. exact goes through the orders of all epochs, sample by sample: the slowest, and\n" +
-			"right to the byte. sampled draws mini-batches at random instead, of four epochs: seconds instead of minutes, and within\n" +
-			"about 1 %. analytic uses formulas alone, and answers at once. auto takes exact for small jobs, else sampled.\n\n" +
-			"--importance simulates something else: which share of requests memory serves, by its size, when orders are drawn by\n" +
-			"importance (docs/importance.md). It simulates no machine, and takes --policy " + strings.Join(hitratio.Policies, ", ") + ".",
+		Short: "Compare caching policies in a simulated training",
+		Long: "simulate runs the model of the NoPFS paper (SC '21): workers compute, prefetch, and wait for each other. A policy decides\n" +
+			"where samples are kept and in which order they are read. simulate compares the policies of that paper with those of lcache.\n\n" +
+			"Built-in scenarios: " + strings.Join(scenario.Names(), ", ") + ".\n" +
+			"docs/planning.md shows a scenario file. Without --scenario, simulate runs the six of the paper's Fig. 8.\n\n" +
+			"Three methods compute the same numbers:\n" +
+			"exact replays the orders of all epochs, sample by sample; it is the slowest, and correct to the byte.\n" +
+			"sampled draws random mini-batches of four epochs; it takes seconds instead of minutes, and is correct to about 1 %.\n" +
+			"analytic uses formulas alone, and answers at once.\n" +
+			"auto chooses exact for small jobs, otherwise sampled.\n\n" +
+			"--importance simulates something else: the hit ratio of memory, by its size, for importance-sampled orders\n" +
+			"(docs/importance.md). It simulates no machine, and takes --policy " + strings.Join(hitratio.Policies, ", ") + ".",
 		Example: "  lcache simulate --scenario imagenet1k-tight --plot fig8.svg\n" +
 			"  lcache simulate --scenario imagenet22k --scale 50 --policy nopfs,peer_static --sweep ram=32GB,128GB --sweep ssd=128GB,1TB\n" +
 			"  lcache simulate --importance ar1 --samples 500 --plot hits.svg",
 	}
 	f := cmd.Flags()
-	f.Var(list{&o.scenarios}, "scenario", "the `NAME` of a scenario, or a file (default: the six of Fig. 8)")
+	f.Var(list{&o.scenarios}, "scenario", "`NAME` or file of a scenario (default: the paper's six)")
 	f.Var(list{&o.policies}, "policy", "policies, or all (default: all)")
 	f.StringVar(&o.epochs, "epochs", "", "`N` epochs, instead of the scenario's")
 	f.StringVar(&o.workers, "workers", "", "`N` workers, instead of the scenario's")
 	f.StringVar(&o.batch, "batch-size", "", "`N` samples in one worker's mini-batch, instead of the scenario's")
-	f.Var(&choice{&o.threads, []string{"shared", "paper"}}, "threads", "what prefetch threads share: the device (shared), or nothing, as the paper's formula has it (paper)")
-	f.Var(&choice{&o.method, []string{"auto", "analytic", "sampled", "exact"}}, "method", "how to compute: by replaying all orders (exact), by random mini-batches (sampled), by formulas (analytic)")
-	f.Uint64Var(&o.run.Seed, "seed", 0, "the `SEED` of orders, sizes and draws")
-	f.Float64Var(&o.run.Scale, "scale", 1, "divide samples and storage by `K`, and multiply times by it: quicker, and nearly as right")
-	f.Var(size{&o.memory}, "memory", "memory that the tables of exact may take")
-	f.StringArrayVar(&o.sweeps, "sweep", nil, "a key of the scenario file and its values: `KEY=V,V`; all combinations are run")
-	f.StringVar(&o.picture, "plot", "", "draw the results into `FILE`.svg or .png")
+	f.Var(&choice{&o.threads, []string{"shared", "paper"}}, "threads", "prefetch threads share the device (shared) or nothing (paper)")
+	f.Var(&choice{&o.method, []string{"auto", "analytic", "sampled", "exact"}}, "method", "replay of all orders (exact), random mini-batches (sampled), or formulas (analytic)")
+	f.Uint64Var(&o.run.Seed, "seed", 0, "`SEED` of orders, sizes and draws")
+	f.Float64Var(&o.run.Scale, "scale", 1, "simulate 1/`K` of samples and storage; times are scaled back")
+	f.Var(size{&o.memory}, "memory", "maximum memory for the tables of exact")
+	f.StringArrayVar(&o.sweeps, "sweep", nil, "key of the scenario and values: `KEY=V,V`; runs all combinations")
+	f.StringVar(&o.picture, "plot", "", "draw the results to `FILE`.svg or .png")
 	o.hits.register(f)
 	f.BoolVar(&g.json, "json", false, "the results as JSON")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

@@ -23,8 +23,8 @@ type hitsOptions struct {
 }
 
 func (o *hitsOptions) register(f *pflag.FlagSet) {
-	f.StringVar(&o.trace, "importance", "", "hit ratios of orders drawn by importance: a `TRACE` of losses by epoch, .npy or float32, or "+hitratio.AR1+", which makes them up")
-	f.IntVar(&o.samples, "samples", 0, "`N` samples in the trace, where it does not say (default for "+hitratio.AR1+": 4000)")
+	f.StringVar(&o.trace, "importance", "", "hit ratios for a `TRACE` of losses, or "+hitratio.AR1+" (generated)")
+	f.IntVar(&o.samples, "samples", 0, "number `N` of samples in the trace (default for "+hitratio.AR1+": 4000)")
 }
 
 // ofMachines are the flags that have no meaning with --importance.

@@ -38,19 +38,19 @@ func newStatusCommand(g *globals) *cobra.Command {
 	o := statusOptions{look: lookTime, every: watchTime}
 	cmd := &cobra.Command{
 		Use:        "status",
-		Short:      "Show what your servers are doing: epoch, speed, bottleneck",
+		Short:      "Show your servers: epoch, speed, bottleneck",
 		SuggestFor: []string{"ps", "top", "info"},
-		Long: "status asks a running server for its job's epoch, speed and bottleneck. Without --socket it shows all servers of this\n" +
-			"user, what reads first; those whose datasets have the same name are told apart by cache and process. Several jobs on one\n" +
-			"server have a line each. Hits and source are those of the epoch that is being read. A line that begins with ! says\n" +
-			"that you should do something. On a terminal the status says as much as fits; --watch never says more.\n\n" +
-			"With --json the status of one server is its document, that of several is {\"schema\": 1, \"servers\": [document, …]}.",
+		Long: "status shows the epoch, speed and bottleneck of a server. Without --socket it shows all servers of this user;\n" +
+			"servers in use come first. Servers whose datasets have the same name also show cache and process. If a server has several jobs,\n" +
+			"each has one line. Hits and source bytes count from the start of the current epoch. A line that begins with ! needs\n" +
+			"your attention. On a terminal, status shows as much as fits; --watch shows the same.\n\n" +
+			"With --json, the output is the status document of one server, or {\"schema\": 1, \"servers\": [document, …]} for several.",
 		Example: "  lcache status\n  lcache status --watch\n  lcache status --socket /nvme/train/lcache.sock --json | jq .totals.hits",
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.socket, "socket", "", "the `PATH` of the server's socket (default: this user's servers)")
+	f.StringVar(&o.socket, "socket", "", "socket `PATH` of the server (default: this user's servers)")
 	f.BoolVar(&o.json, "json", false, "the status document")
-	f.BoolVar(&o.watch, "watch", false, "again every two seconds, until interrupted")
+	f.BoolVar(&o.watch, "watch", false, "refresh every two seconds until interrupted")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if out, ok := cmd.OutOrStdout().(*os.File); ok && isTerminal(out) {
 			o.clear, o.on = o.watch, func() screen { return screenOf(out) }

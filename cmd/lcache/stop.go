@@ -18,14 +18,15 @@ func newStopCommand(g *globals) *cobra.Command {
 		Use:        "stop [DIR|PID]",
 		Short:      "Stop a server cleanly",
 		SuggestFor: []string{"kill", "quit", "shutdown"},
-		Long: "stop ends the server that has the cache in DIR open, or the server with this PID; without either, the only server of this\n" +
-			"user. The server ends as after SIGTERM: requests in flight are answered, nothing that is stored is lost. Processes that still\n" +
-			"train from it are named. A training that started the server for itself starts it again after 10 s, unless another server of\n" +
-			"the cache runs by then: lcache serve --take-over puts one in its place. A server inside lcache run ends with its command.",
+		Long: "stop ends the server of the cache in DIR, or the server with this PID. Without an argument it ends the only server of\n" +
+			"this user. The server finishes the requests in flight, and keeps all stored data. stop names the processes that still\n" +
+			"train from it.\n\n" +
+			"A training program that started the server for itself starts it again after 10 s. To replace it, run lcache serve\n" +
+			"--take-over within that time. A server inside lcache run ends with its command.",
 		Example: "  lcache stop /nvme/train\n  lcache stop",
 		Args:    atMostOne,
 	}
-	cmd.Flags().BoolVar(&g.json, "json", false, "what was stopped as JSON")
+	cmd.Flags().BoolVar(&g.json, "json", false, "the stopped server as JSON")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		o := launch.StopOptions{Registry: attach.Dir(), Version: cmd.Version}
 		if len(args) == 1 {

@@ -17,21 +17,21 @@ func newVerifyCommand(g *globals) *cobra.Command {
 	var o cache.VerifyOptions
 	cmd := &cobra.Command{
 		Use:        "verify --cache DIR[,DIR…]",
-		Short:      "Check every stored sample's checksum; with --against, every byte",
+		Short:      "Check the checksum of every stored sample",
 		SuggestFor: []string{"check", "fsck", "scrub"},
-		Long: "verify reads all samples in a cache, and compares the checksum of each with that of its bytes when they were read from\n" +
-			"the source. With --against it also reads the source and compares every byte: so it finds files that were edited and\n" +
-			"kept their size and time. It refuses a cache that a server uses.\n\n" +
-			"verify changes nothing. With --repair it forgets the checksums of damaged samples, so that the next ingest or epoch\n" +
-			"reads these samples from the source.\n\n" +
-			"Exit code 3 says that bytes are wrong. If bytes could not be read, but no bytes are wrong, the exit code is 1.",
+		Long: "verify reads all samples in a cache, and compares each with the checksum of the bytes that were read from the source.\n" +
+			"With --against it also reads the source and compares every byte. This finds files that were edited but kept their size\n" +
+			"and mtime. verify refuses a cache that a server uses.\n\n" +
+			"verify changes nothing, except with --repair: then it drops damaged samples, and the next ingest or epoch reads them\n" +
+			"from the source.\n\n" +
+			"Exit code 3: some bytes are wrong. Exit code 1: some bytes could not be read, and none are known to be wrong.",
 		Example: "  lcache verify --cache /nvme/train\n  lcache verify --cache /nvme/train --against /data/train\n  lcache verify --cache /nvme/train --repair",
 	}
 	f := cmd.Flags()
 	addCacheFlag(f, &o.Dirs)
-	addSourceFlag(f, &o.Against, "against", "the source `SRC`, to compare every byte with", &o.Remote)
-	f.BoolVar(&o.Repair, "repair", false, "forget damaged samples, so that they are read from the source again")
-	f.IntVar(&o.Jobs, "jobs", 0, "files read at once (default: chosen by lcache)")
+	addSourceFlag(f, &o.Against, "against", "compare every byte with the source `SRC`", &o.Remote)
+	f.BoolVar(&o.Repair, "repair", false, "drop damaged samples, to be read from the source again")
+	f.IntVar(&o.Jobs, "jobs", 0, "files read in parallel (default: automatic)")
 	addIOFlags(f, &o.IO)
 	f.BoolVar(&g.json, "json", false, "the report as JSON")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

@@ -163,7 +163,7 @@ func (r *Reading) speed() float64 { return float64(r.Samples) / max(r.Seconds, 1
 func (p *PlainFiles) check() Check {
 	c := Check{Name: "plain", Good: len(p.Wrong) == 0}
 	if !c.Good {
-		c.Text = fmt.Sprintf("%s, see the lines with ! above", units.Plural(int64(len(p.Wrong)), "difference", "differences"))
+		c.Text = fmt.Sprintf("%s, see the lines with ! below", units.Plural(int64(len(p.Wrong)), "difference", "differences"))
 		return c
 	}
 	var cold, warm *Reading
@@ -182,16 +182,16 @@ func (p *PlainFiles) check() Check {
 	}
 	switch {
 	case cold.Disk < 0:
-		said = append(said, "the kernel does not say whether those came from the disk")
+		said = append(said, "the kernel does not tell whether the files came from the disk")
 	case cold.Disk < cold.Bytes/2:
-		said = append(said, "but most of those came from memory after all")
+		said = append(said, "but most of the files came from memory in spite of that")
 	}
 	switch {
 	case warm == nil:
 	case lcache.speed() < doctor.Worthwhile*warm.speed():
-		said = append(said, "this set fits into memory, where files are "+warm.times(lcache)+": for a set of this size lcache is not worth its trouble")
+		said = append(said, "the files fit into memory, where plain files are "+warm.times(lcache)+": lcache is not worth it for a dataset of this size")
 	default:
-		said = append(said, "this set fits into memory, but lcache is "+lcache.times(warm))
+		said = append(said, "the files fit into memory, but lcache is "+lcache.times(warm))
 	}
 	c.Text = strings.Join(said, "; ")
 	return c

@@ -27,14 +27,14 @@ func TestPlain(t *testing.T) {
 		want  string
 	}{
 		{"does not fit", func(p *PlainFiles) { p.Readings = slices.Delete(p.Readings, 2, 3) }, faster},
-		{"in memory", func(*PlainFiles) {}, faster + "; this set fits into memory, where files are 1.2 times as fast as lcache: for a set of this size lcache is not worth its trouble"},
-		{"slow memory", func(p *PlainFiles) { p.Readings[2].Samples = 800 }, faster + "; this set fits into memory, but lcache is 10.0 times as fast as files in memory, 1 thread a rank"},
+		{"in memory", func(*PlainFiles) {}, faster + "; the files fit into memory, where plain files are 1.2 times as fast as lcache: lcache is not worth it for a dataset of this size"},
+		{"slow memory", func(p *PlainFiles) { p.Readings[2].Samples = 800 }, faster + "; the files fit into memory, but lcache is 10.0 times as fast as files in memory, 1 thread a rank"},
 		{"fast disk", func(p *PlainFiles) {
 			p.Readings = slices.Delete(p.Readings, 2, 3)
 			p.Readings[0].Samples, p.Readings[0].Disk = 16000, 100e6
 		}, cold},
-		{"not dropped", func(p *PlainFiles) { p.Readings = slices.Delete(p.Readings, 2, 3); p.Readings[1].Disk = 0 }, faster + "; but most of those came from memory after all"},
-		{"no counter", func(p *PlainFiles) { p.Readings = slices.Delete(p.Readings, 2, 3); p.Readings[1].Disk = -1 }, faster + "; the kernel does not say whether those came from the disk"},
+		{"not dropped", func(p *PlainFiles) { p.Readings = slices.Delete(p.Readings, 2, 3); p.Readings[1].Disk = 0 }, faster + "; but most of the files came from memory in spite of that"},
+		{"no counter", func(p *PlainFiles) { p.Readings = slices.Delete(p.Readings, 2, 3); p.Readings[1].Disk = -1 }, faster + "; the kernel does not tell whether the files came from the disk"},
 	} {
 		p := examplePlain()
 		tt.spoil(p)

@@ -97,16 +97,16 @@ func (r *Result) Checks() []Check {
 		differs, complete = differs || len(r.Half.Wrong) > 0, complete && half.Samples >= want
 	}
 	differs = differs || wrongs > 0
-	exact := fmt.Sprintf("%s in DistributedSampler's order, every byte equal to its file's", units.Plural(samples, "sample", "samples"))
+	exact := fmt.Sprintf("%s in the order of torch's DistributedSampler, every byte equal to its file's", units.Plural(samples, "sample", "samples"))
 	if differs {
-		exact = fmt.Sprintf("%s, see the lines with ! above", units.Plural(int64(max(wrongs, 1)), "difference", "differences"))
+		exact = fmt.Sprintf("%s, see the lines with ! below", units.Plural(int64(max(wrongs, 1)), "difference", "differences"))
 	}
 	checks := []Check{
 		{"exact", exact, !differs && complete},
-		{"source", fmt.Sprintf("read once, at ingest: %s; then %s and %s from it in %s", units.Bytes(r.Full.Ingest.ReadBytes),
+		{"source", fmt.Sprintf("read once, by ingest: %s; then %s and %s from the source in %s", units.Bytes(r.Full.Ingest.ReadBytes),
 			units.Plural(full.Misses, "miss", "misses"), units.Bytes(full.Source), units.Plural(int64(r.Epochs), "epoch", "epochs")),
 			full.Misses == 0 && full.Source == 0 && r.Full.Ingest.ReadBytes == r.Full.Ingest.Bytes},
-		{"log", fmt.Sprintf("a full shuffle, read in pieces of %s on average; samples are %s", meanText(full), meanSample(r.Full.Ingest)),
+		{"log", fmt.Sprintf("a full shuffle, read in pieces of %s on average; the mean sample is %s", meanText(full), meanSample(r.Full.Ingest)),
 			full.LogReads > 0 && full.LogRead >= r.fromDisk(r.Epochs) && full.LogWritten >= r.fromDisk(r.Epochs-1)},
 	}
 	if r.Half != nil {
@@ -125,7 +125,7 @@ func (r *Result) checkHalf() Check {
 	ratio := 1 - float64(half.Source)/max(float64(half.Bytes), 1)
 	// The index is part of the budget too, and samples and blocks are kept whole.
 	least := fits - float64(h.MetadataBytes+h.BlockBytes)/dataset - 1/float64(max(h.Samples, 1))
-	return Check{"half", fmt.Sprintf("hit ratio %.1f %% of the bytes; (budget − slack)/S = %.1f %%; no policy can reach more than c = budget/S = %.1f %%",
+	return Check{"half", fmt.Sprintf("hit ratio %.1f %% of the bytes; %.1f %% fit, because the log needs working space; the budget is %.1f %% of the dataset, the most that any policy can reach",
 		100*ratio, 100*fits, 100*c), half.Hits+half.Misses > 0 && ratio >= 0.98*least} // without counters nothing is known
 }
 

@@ -60,7 +60,7 @@ func TestFails(t *testing.T) {
 		"exact: 3 differences": func(r *Result) { r.Full.Wrongs, r.Full.Wrong = 3, []string{"other bytes"} },
 		"exact: 1 difference,": func(r *Result) { r.Half.Wrong = []string{"the server did not stop cleanly"} },
 		"exact: 30,000 sample": func(r *Result) { r.Half.Epochs = r.Half.Epochs[:1] },
-		"source: read once, a": func(r *Result) { r.Full.Epochs[1].Misses = 1 },
+		"source: read once, b": func(r *Result) { r.Full.Epochs[1].Misses = 1 },
 		"source: read once, ":  func(r *Result) { r.Full.Ingest.ReadBytes *= 2 },
 		"log: a full shuffle, ": func(r *Result) {
 			r.Full.Epochs[0].LogReads, r.Full.Epochs[1].LogReads = 0, 0

@@ -19,7 +19,7 @@ type key struct {
 // keys are those of a scenario file, in the order of its documentation.
 var keys = []key{
 	{"title", "text", "what the picture calls it", func(s *Scenario, value string) error { s.Title = value; return nil }},
-	{"workers", "", "nodes that train together", func(s *Scenario, value string) error {
+	{"workers", "", "number of nodes in the training", func(s *Scenario, value string) error {
 		n, err := number(value)
 		s.Machine.Workers = int(min(n, 1e9))
 		return err
