@@ -36,8 +36,8 @@ func (e *Engine) startFilling(l *reorder.EpochLog) {
 	e.filling.Store(&filling{log: l.Log, segment: l.Layout.Segment, busy: map[sample.Index]struct{}{}})
 }
 
-// takeComing lets the target accept samples that were chosen for it and come from the source. e.mu is held.
-func (e *Engine) takeComing(tgt *reorder.EpochLog) {
+// acceptMisses lets the target accept samples that were chosen for it and come from the source. e.mu is held.
+func (e *Engine) acceptMisses(tgt *reorder.EpochLog) {
 	if tgt.Layout == nil || !tgt.Layout.Chosen || tgt.Router == nil {
 		return
 	}

@@ -26,9 +26,9 @@ type important struct {
 	config state.Config
 	room   *session.Holding
 
-	high  *memory.High    // samples that the policy keeps
-	along *memory.Along   // samples of opportunistic reads; nil: there are none
-	packs *packing.Packer // nil: L-samples stay in place
+	high          *memory.High          // samples that the policy keeps
+	opportunistic *memory.Opportunistic // samples of opportunistic reads; nil: there are none
+	packs         *packing.Packer       // nil: L-samples stay in place
 
 	ended chan struct{} // closed when everything is freed
 }
@@ -227,14 +227,14 @@ func (e *Engine) newImportant(j *job, c state.Config, h *session.Holding) (p *im
 		}
 	}
 	if e.readsOpportunistically(c) {
-		if p.along, err = memory.NewAlong(e.spareMemory(), data, e.undelivered); err != nil {
+		if p.opportunistic, err = memory.NewOpportunistic(e.spareMemory(), data, e.undelivered); err != nil {
 			return nil, err
 		}
-		if !h.Keep(p.along.Total()) {
-			p.along.Close()
-			p.along = nil
+		if !h.Keep(p.opportunistic.Total()) {
+			p.opportunistic.Close()
+			p.opportunistic = nil
 		}
-		o.Along = p.along
+		o.Opportunistic = p.opportunistic
 	}
 	if p.Session, err = session.New(e.ctx, o); err != nil {
 		return nil, err
@@ -248,7 +248,7 @@ func (p *important) freeMemory() {
 	if p.high != nil {
 		p.high.Close()
 	}
-	p.along.Close()
+	p.opportunistic.Close()
 }
 
 // stop ends the session and waits until its name is free again. Pending requests fail with why. The file stays.

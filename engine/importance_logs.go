@@ -45,7 +45,7 @@ func (p *important) newEpochLayout(epoch int, order *schedule.Order, before *reo
 	}
 	log := epochlayout.Log{Sizes: c.Manifest.Sizes(), Align: c.Format.Align, Segment: c.Sizing.Segment, Block: c.Sizing.Block, Compressed: c.Form != nil,
 		Admits: c.Placement().Keeps, Has: func(i sample.Index) bool { return c.Locations.Get(i) != 0 }}
-	unused, kept := log.Unused(&epochlayout.Epoch{Prediction: prediction, Order: order.Global, Earlier: func() []sample.Index { return p.orderBefore(epoch) }, Held: p.e.fetcher.Held.Load().Has, Unused: old, Along: p.along.Room()})
+	unused, kept := log.Unused(&epochlayout.Epoch{Prediction: prediction, Order: order.Global, Earlier: func() []sample.Index { return p.orderBefore(epoch) }, Held: p.e.fetcher.Held.Load().Has, Unused: old, Opportunistic: p.opportunistic.Room()})
 	defer kept.Close()
 	if unused.Order == nil {
 		return c.NewEpochLayout(order, nil)

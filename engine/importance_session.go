@@ -136,7 +136,7 @@ func (e *Engine) OrderPage(ctx context.Context, number, epoch, rank int, first, 
 // served counts a delivery, and passes it to the memory policy and the packages.
 func (p *important) served(at *deliver.Position, d deliver.Delivery) {
 	p.high.Served(memory.Delivery{Epoch: at.Epoch, Indices: d.Indices, Addresses: d.Addresses, Kinds: p.Kinds(*at, d.Indices, d.Requested)})
-	p.along.Delivered(at.Epoch, d.Indices)
+	p.opportunistic.Delivered(at.Epoch, d.Indices)
 	p.packs.Delivered(d.Indices, d.Addresses)
 }
 
@@ -162,8 +162,8 @@ func (p *important) requestedIn(epoch int) *session.Requested {
 // holders returns the memories of a job that hold samples.
 func (p *important) holders() fetch.Holders {
 	list := fetch.Holders{p.high.Held()}
-	if p.along != nil {
-		list = append(list, p.along.Held())
+	if p.opportunistic != nil {
+		list = append(list, p.opportunistic.Held())
 	}
 	return list
 }

@@ -280,7 +280,7 @@ func (e *Engine) beginLog(tgt *reorder.EpochLog, l *laterLayout) (err error) {
 func (e *Engine) setTarget(tgt *reorder.EpochLog) {
 	e.number(tgt)
 	e.tgt = tgt
-	e.takeComing(tgt)
+	e.acceptMisses(tgt)
 	e.number(e.cur)
 	clear(e.segs)
 	clear(e.emptying)

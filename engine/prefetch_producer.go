@@ -14,7 +14,7 @@ import (
 // newPrefetcher creates the part that loads samples that the scan does not. In the static layout it loads all samples, into the miss ring. In the log
 // layout chunks that are read ahead may also be in side memory.
 func (e *Engine) newPrefetcher() *prefetch.Prefetcher {
-	return prefetch.New(e.fetcher, prefetch.Options{Chunk: e.comingChunk, Later: e.laterChunk, Count: e.readCounts, Side: !e.cache.IsStatic(),
+	return prefetch.New(e.fetcher, prefetch.Options{Chunk: e.upcomingChunk, Later: e.laterChunk, Count: e.readCounts, Side: !e.cache.IsStatic(),
 		Leased: int64(e.cache.Sizing.Credit), Ranks: len(e.owner.schedule.Local()), Idle: e.noteFull})
 }
 

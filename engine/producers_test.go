@@ -156,7 +156,7 @@ func TestLeavesLaterEpochsToTheWindow(t *testing.T) {
 	defer c.Disconnected()
 	d.readOne(t, e, c, j, 0, 0, 0)
 	for epoch, want := range map[int]bool{1: true, 2: true, 3: false} { // the rank comes to epoch 1 next
-		if _, ok := e.comingChunk(deliver.Position{Epoch: epoch}); ok != want {
+		if _, ok := e.upcomingChunk(deliver.Position{Epoch: epoch}); ok != want {
 			t.Errorf("something of epoch %d is left to the prefetcher: %v, want %v", epoch, ok, want)
 		}
 	}
@@ -178,7 +178,7 @@ func TestLeavesNextDrawnEpochToTheWindow(t *testing.T) {
 	l.begin(t, 3)
 	waitFor(t, "the order of epoch 4 is known", func() bool { return e.owner.schedule.IsKnown(4) })
 	for epoch, want := range map[int]bool{3: true, 4: false} {
-		if _, ok := e.comingChunk(deliver.Position{Epoch: epoch}); ok != want {
+		if _, ok := e.upcomingChunk(deliver.Position{Epoch: epoch}); ok != want {
 			t.Errorf("something of epoch %d is left to the prefetcher: %v, want %v", epoch, ok, want)
 		}
 	}

@@ -309,7 +309,7 @@ func (c *conn) batch(q *request, batch *deliver.Batch, err error) (uint64, error
 		return 0, tooLarge("the batch has %d samples: at most %d fit an answer", n, maxBatch)
 	}
 	var parts [][]sample.Part
-	if c.along {
+	if c.withParts {
 		if parts, err = c.s.engine.Parts(batch.Indices, max(ownBytes, partBytes*len(batch.Indices))); err != nil {
 			c.client.Release(batch.Lease)
 			return 0, err
@@ -317,7 +317,7 @@ func (c *conn) batch(q *request, batch *deliver.Batch, err error) (uint64, error
 	}
 	at := len(c.out)
 	c.out = appendBatch(c.out, q.request, batch, c.others)
-	if c.along && len(parts) == len(batch.Indices) {
+	if c.withParts && len(parts) == len(batch.Indices) {
 		c.out = appendBatchParts(c.out, at, parts)
 	}
 	return batch.Lease, nil

@@ -21,15 +21,15 @@ import (
 
 // conn is one connection. Its reader reads frames, carries out the requests that have no answer, and queues the other requests. serve answers those.
 type conn struct {
-	s      *Server
-	c      *net.UnixConn
-	r      *bufio.Reader
-	client *deliver.Client
-	owner  bool   // the client is of the server's user, or of root
-	server string // name of this run of the server, from the answer to HELLO
-	others bool   // the client accepts substitutes, and is told which samples they are
-	along  bool   // the samples have parts, and the client accepts them with a batch
-	queue  chan *request
+	s         *Server
+	c         *net.UnixConn
+	r         *bufio.Reader
+	client    *deliver.Client
+	owner     bool   // the client is of the server's user, or of root
+	server    string // name of this run of the server, from the answer to HELLO
+	others    bool   // the client accepts substitutes, and is told which samples they are
+	withParts bool   // the samples have parts, and the client accepts them with a batch
+	queue     chan *request
 
 	// The fields that follow belong to the answering goroutine.
 	out  []byte     // the answer; its memory is reused
@@ -174,7 +174,7 @@ func (c *conn) welcome() error {
 	if c.others = slices.Contains(said.Features, "requested"); c.others {
 		client.TakesOthers()
 	}
-	c.along = info.Parts && slices.Contains(said.Features, "parts")
+	c.withParts = info.Parts && slices.Contains(said.Features, "parts")
 	c.client, c.server = client, info.Server
 	c.s.attached()
 	c.s.opts.Logger.Debug("client attached", "pid", pid, "client", said.Client, "resumed", said.Token == info.Token)

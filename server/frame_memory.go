@@ -95,7 +95,7 @@ const partBytes = 64
 // batchBytes returns the maximum bytes of an answer with n samples.
 func (c *conn) batchBytes(n int) int {
 	each := 24 // the columns of a SERVED
-	if c.along {
+	if c.withParts {
 		each += partBytes
 	}
 	return min(headerBytes+loanHead+each*n, maxFrame)

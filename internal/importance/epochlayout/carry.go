@@ -20,17 +20,17 @@ const minFill = 0.5
 
 // alongTurns is how often the memory for opportunistic reads is refilled in an epoch. A sample stays there for a third of an epoch; near the beginning
 // and end of an epoch there are few.
-const alongTurns = 2
+const opportunisticTurns = 2
 
 // epochReads is the input of chooseCarried for an epoch.
 type epochReads struct {
-	unused  []unusedSegment // segments that may be carried
-	outside int             // reads of samples that memory will not hold; each sample counts once
-	again   int             // further reads of the same samples
-	mean    float64         // mean size of a sample in bytes
-	segment float64         // size of a full segment in bytes
-	block   float64         // size of a block in bytes
-	along   float64         // memory for opportunistic reads in bytes
+	unused        []unusedSegment // segments that may be carried
+	outside       int             // reads of samples that memory will not hold; each sample counts once
+	again         int             // further reads of the same samples
+	mean          float64         // mean size of a sample in bytes
+	segment       float64         // size of a full segment in bytes
+	block         float64         // size of a block in bytes
+	opportunistic float64         // memory for opportunistic reads in bytes
 }
 
 // unusedSegment is a segment that may be carried.
@@ -43,7 +43,7 @@ type unusedSegment struct {
 // chooseCarried returns the segments to leave in place, ascending: the number of least-wanted segments that minimises device time.
 func chooseCarried(e epochReads) (carry []int) {
 	read := min(e.block, bytesARead)
-	along := e.along / e.mean * alongTurns
+	opportunistic := e.opportunistic / e.mean * opportunisticTurns
 	bytes, reads := e.mean*float64(e.outside+e.again), float64(e.again) // if no segment is carried
 	for _, s := range e.unused {
 		bytes += s.bytes
@@ -54,8 +54,8 @@ func chooseCarried(e epochReads) (carry []int) {
 	})
 	least, n := deviceTime(bytes, reads, read), 0
 	for i, s := range segments {
-		r := s.randomReads(e.mean, along)
-		bytes, reads, along = bytes-s.bytes+r.gaps, reads+r.reads, along-r.along
+		r := s.randomReads(e.mean, opportunistic)
+		bytes, reads, opportunistic = bytes-s.bytes+r.gaps, reads+r.reads, opportunistic-r.opportunistic
 		if t := deviceTime(bytes, reads, read); t <= least {
 			least, n = t, i+1
 		}
@@ -69,15 +69,15 @@ func chooseCarried(e epochReads) (carry []int) {
 
 // randomReads is the cost of random reads of the wanted samples of a segment.
 type randomReads struct {
-	reads float64
-	gaps  float64 // bytes of the gaps between samples that one read covers
-	along float64 // samples that were read opportunistically together with another one
+	reads         float64
+	gaps          float64 // bytes of the gaps between samples that one read covers
+	opportunistic float64 // samples that were read opportunistically together with another one
 }
 
-// randomReads estimates the cost of random reads of the wanted samples. mean is the size of a sample; along is the maximum number of samples that are
+// randomReads estimates the cost of random reads of the wanted samples. mean is the size of a sample; opportunistic is the maximum number of samples that are
 // read together with another one. A sample is read together with the next wanted one if the gap between them, in unwanted samples of mean size, is at
 // most prefetch.Nearby.
-func (s *unusedSegment) randomReads(mean, along float64) randomReads {
+func (s *unusedSegment) randomReads(mean, opportunistic float64) randomReads {
 	share := min(1, float64(s.wanted)*mean/max(s.bytes, 1)) // wanted share of the segment
 	apart := 1.0                                            // probability that none of the samples so far is wanted
 	gaps := 0.0                                             // number of unwanted samples read for each wanted one
@@ -86,9 +86,9 @@ func (s *unusedSegment) randomReads(mean, along float64) randomReads {
 		apart *= 1 - share
 	}
 	merged := float64(s.wanted) * (1 - apart)
-	if merged > along {
-		gaps *= along / merged
-		merged = along
+	if merged > opportunistic {
+		gaps *= opportunistic / merged
+		merged = opportunistic
 	}
 	return randomReads{float64(s.wanted) - merged, float64(s.wanted) * gaps * mean, merged}
 }

@@ -31,11 +31,11 @@ type Log struct {
 // Epoch describes a drawn epoch, as far as a layout depends on it.
 type Epoch struct {
 	*Prediction
-	Order   []sample.Index          // samples that the epoch delivers; an index beyond the dataset is not known yet
-	Earlier func() []sample.Index   // returns the samples that the epoch before delivers; nil: it has begun, or its order is not known
-	Held    func(sample.Index) bool // reports whether memory holds a sample now
-	Unused  *Unused                 // unused segments of the epoch before; nil: not known
-	Along   int64                   // memory for opportunistic reads in bytes
+	Order         []sample.Index          // samples that the epoch delivers; an index beyond the dataset is not known yet
+	Earlier       func() []sample.Index   // returns the samples that the epoch before delivers; nil: it has begun, or its order is not known
+	Held          func(sample.Index) bool // reports whether memory holds a sample now
+	Unused        *Unused                 // unused segments of the epoch before; nil: not known
+	Opportunistic int64                   // memory for opportunistic reads in bytes
 }
 
 // Prediction is the samples that an epoch is expected to need most.
@@ -117,7 +117,7 @@ func (l *Log) carry(e *Epoch) []int {
 	for _, size := range l.Sizes {
 		bytes += float64(size)
 	}
-	r := epochReads{mean: bytes / float64(len(l.Sizes)), segment: float64(l.Segment), block: float64(l.Block), along: float64(e.Along)}
+	r := epochReads{mean: bytes / float64(len(l.Sizes)), segment: float64(l.Segment), block: float64(l.Block), opportunistic: float64(e.Opportunistic)}
 	if err := l.countReads(e, &r); err != nil {
 		return nil
 	}

@@ -61,11 +61,11 @@ func newSamples(t *testing.T) *samples {
 	return s
 }
 
-// along is memory for four samples, and how many bytes each takes.
-func (s *samples) along(t *testing.T) (a *Along, each int64) {
+// opportunistic returns memory for four samples, and the bytes that each takes.
+func (s *samples) opportunistic(t *testing.T) (a *Opportunistic, each int64) {
 	t.Helper()
 	each = newCells(s.Manifest).round(size)
-	a, err := NewAlong(4*each+alongTable*40, s.Dataset, func(_ int, of []sample.Index) []sample.Index { return of })
+	a, err := NewOpportunistic(4*each+tableBytes*40, s.Dataset, func(_ int, of []sample.Index) []sample.Index { return of })
 	if err != nil || a == nil {
 		t.Fatalf("%v, %v", a, err)
 	}

@@ -28,12 +28,12 @@ type Bytes struct {
 
 	warnOnce sync.Once // for the warning about memory that the system refuses
 
-	mu     sync.Mutex // guards the fields that follow
-	cells  *cells
-	first  []uint32                // by index: the first cell of its bytes plus 1; 0: not held, so that fresh memory is empty
-	coming map[sample.Index]uint32 // the first cells of samples that are being written
-	pins   map[uint32]pin          // by first cell: the chains that are being read or written
-	closed bool
+	mu      sync.Mutex // guards the fields that follow
+	cells   *cells
+	first   []uint32                // by index: the first cell of its bytes plus 1; 0: not held, so that fresh memory is empty
+	pending map[sample.Index]uint32 // the first cells of samples that are being written
+	pins    map[uint32]pin          // by first cell: the chains that are being read or written
+	closed  bool
 }
 
 // pin counts the running copies of a chain.
@@ -45,7 +45,7 @@ type pin struct {
 func newBytes(d Dataset) (*Bytes, error) {
 	first, err := offheap.Make[uint32](d.Manifest.Len())
 	return &Bytes{data: d, here: make([]atomic.Uint64, (d.Manifest.Len()+63)/64), cells: newCells(d.Manifest), first: first,
-		coming: map[sample.Index]uint32{}, pins: map[uint32]pin{}}, err
+		pending: map[sample.Index]uint32{}, pins: map[uint32]pin{}}, err
 }
 
 // close frees the memory. Cells that are being copied stay until their last copy has ended.
@@ -58,7 +58,7 @@ func (h *Bytes) close() {
 	offheap.Free(h.first)
 	h.taken.Store(0)
 	h.first, h.closed = nil, true
-	clear(h.coming)
+	clear(h.pending)
 	if len(h.pins) == 0 {
 		h.cells.close()
 	}
@@ -86,7 +86,7 @@ func (h *Bytes) Has(index sample.Index) bool {
 func (h *Bytes) hasOrWrites(index sample.Index) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	_, comes := h.coming[index]
+	_, comes := h.pending[index]
 	return comes || h.Has(index)
 }
 
@@ -179,13 +179,13 @@ func (h *Bytes) begin(index sample.Index, data []byte) (w writing, ok bool) {
 		return w, false
 	}
 	h.mu.Lock()
-	if _, comes := h.coming[index]; h.closed || comes || h.first[index] != 0 {
+	if _, comes := h.pending[index]; h.closed || comes || h.first[index] != 0 {
 		h.mu.Unlock()
 		return w, false
 	}
 	c, err := h.cells.take(len(data))
 	if err == nil {
-		h.coming[index] = c.first
+		h.pending[index] = c.first
 		h.pins[c.first] = pin{copies: 1}
 	}
 	h.mu.Unlock()
@@ -203,8 +203,8 @@ func (h *Bytes) fill(w writing) {
 	right := w.chain.sum(len(w.data)) == w.sum // of the copy, because data may change meanwhile
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if first, comes := h.coming[w.index]; comes && first == w.first {
-		delete(h.coming, w.index)
+	if first, comes := h.pending[w.index]; comes && first == w.first {
+		delete(h.pending, w.index)
 		if right {
 			h.first[w.index] = w.first + 1
 			h.here[w.index/64].Or(1 << (w.index % 64))
@@ -227,8 +227,8 @@ func (h *Bytes) keep(index sample.Index, data []byte) {
 func (h *Bytes) free(index sample.Index) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if first, comes := h.coming[index]; comes {
-		delete(h.coming, index)
+	if first, comes := h.pending[index]; comes {
+		delete(h.pending, index)
 		h.release(first)
 	}
 	if h.closed || !h.Has(index) {

@@ -24,7 +24,7 @@ func bytesMapped(h *Bytes) (n int64) {
 // TestCopyWhileMemoryIsLocked: a sample is found and copied while the owner of a memory holds its lock.
 func TestCopyWhileMemoryIsLocked(t *testing.T) {
 	d := newSamples(t)
-	a, _ := d.along(t)
+	a, _ := d.opportunistic(t)
 	a.Begin(0, []sample.Index{1}, nil)
 	a.Take(1)
 	a.Keep(1, d.bytes[1])
@@ -161,8 +161,8 @@ func TestCopiesAtAnyTime(t *testing.T) {
 	writers.Wait()
 	close(stop)
 	all.Wait()
-	if a, b := copied[0].Load(), copied[1].Load(); a == 0 || b == 0 || len(h.pins) != 0 || len(h.coming) != 0 {
-		t.Errorf("%d and %d samples were copied; %d pins and %d writes are left", a, b, len(h.pins), len(h.coming))
+	if a, b := copied[0].Load(), copied[1].Load(); a == 0 || b == 0 || len(h.pins) != 0 || len(h.pending) != 0 {
+		t.Errorf("%d and %d samples were copied; %d pins and %d writes are left", a, b, len(h.pins), len(h.pending))
 	}
 }
 

@@ -1,9 +1,9 @@
 // Package memory holds copies of samples that importance keeps in memory, outside the shared memory. A High holds the samples that a policy chooses
-// (ImPACT §III, SHADE §4, SpiderCache §IV), and the nodes that may be substituted for others of their class. An Along holds samples from opportunistic
+// (ImPACT §III, SHADE §4, SpiderCache §IV), and the nodes that may be substituted for others of their class. An Opportunistic holds samples from opportunistic
 // reads. Both keep bytes in a Bytes, which readers ask before the log.
 //
 // The package decides nothing about orders, and does no I/O itself: its owner passes functions. Methods may be called concurrently, except Begin,
-// EndEpoch, SetRatio, ForgetNodes and Rehearsal of a High and Begin of an Along. Only one goroutine, the worker of the session, may call these.
+// EndEpoch, SetRatio, ForgetNodes and Rehearsal of a High and Begin of an Opportunistic. Only one goroutine, the worker of the session, may call these.
 package memory
 
 import (

@@ -11,25 +11,25 @@ func (w *worker) beginMemory() {
 	w.o.High.SetRatio(w.state.Ratio())
 	w.beginPackages()
 	order := w.orderOf(epoch)
-	w.beginAlong(epoch, order)
+	w.beginOpportunistic(epoch, order)
 	if err := w.decideBy(func(values, targets []float64) { w.o.High.Begin(epoch, values, targets, order, w.o.Config) }); err != nil {
 		w.o.Log.Warn("keeping last epoch's memory policy", "name", w.o.Config.Name, "epoch", epoch, "err", err)
 	}
 }
 
-// beginAlong begins an epoch of opportunistic reads. The layout of a plain epoch delivers all of it, and needs none.
-func (w *worker) beginAlong(epoch int, order []sample.Index) {
+// beginOpportunistic begins an epoch of opportunistic reads. The layout of a plain epoch delivers all of it, and needs none.
+func (w *worker) beginOpportunistic(epoch int, order []sample.Index) {
 	if w.state.Order(epoch).Plain {
 		order = nil
 	}
-	next, coming := w.state.Coming()
+	next, partial := w.state.Partial()
 	if next != epoch+1 {
-		coming = nil
+		partial = nil
 	}
 	if o := w.state.Order(epoch + 1); o != nil && !o.Plain {
-		coming = o.Indices
+		partial = o.Indices
 	}
-	w.o.Along.Begin(epoch, order, coming)
+	w.o.Opportunistic.Begin(epoch, order, partial)
 }
 
 // beginPackages begins an epoch of the job's packages, if epochs are drawn already.

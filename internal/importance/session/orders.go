@@ -26,8 +26,8 @@ func (w *worker) publish() {
 	if first {
 		w.o.Log.Error("drawn order not published; it is tried again", "name", w.o.Config.Name, "err", failed)
 	}
-	if epoch, order := w.state.Coming(); order != nil && epoch != w.partial {
-		if err := w.foretell(epoch, order); err != nil {
+	if epoch, order := w.state.Partial(); order != nil && epoch != w.partial {
+		if err := w.publishPartial(epoch, order); err != nil {
 			w.o.Log.Error("partial order not published: the epoch is laid out when all of it is drawn", "name", w.o.Config.Name, "epoch", epoch, "err", err)
 		}
 	}
@@ -131,8 +131,8 @@ func (w *worker) publishOne(o *state.Order) error {
 
 // push pushes an order that was drawn, for each rank that is served here. The server itself pushes it, so that it holds for all sessions.
 func (w *worker) push(o *state.Order) error {
-	if part := o.Foretold(); part != nil && o.Epoch != w.partial { // a log that an earlier server wrote was laid out by it
-		if err := w.foretell(o.Epoch, part); err != nil {
+	if part := o.Partial(); part != nil && o.Epoch != w.partial { // a log that an earlier server wrote was laid out by it
+		if err := w.publishPartial(o.Epoch, part); err != nil {
 			return err
 		}
 	}
@@ -156,8 +156,8 @@ func (w *worker) push(o *state.Order) error {
 	return nil
 }
 
-// foretell gives the schedule the part of an epoch's order that is known, so that it is laid out meanwhile.
-func (w *worker) foretell(epoch int, order []sample.Index) error {
+// publishPartial gives the schedule the part of an epoch's order that is known, so that it is laid out meanwhile.
+func (w *worker) publishPartial(epoch int, order []sample.Index) error {
 	w.partial = epoch
 	whole := draw.Striped(order, w.o.Config.WorldSize, w.o.Config.DropLast)
 	for _, rank := range w.ranksOf(epoch) {

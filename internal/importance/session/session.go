@@ -51,8 +51,8 @@ type Options struct {
 	Host     Host
 	Log      *slog.Logger
 
-	High  *memory.High  // samples that the policy keeps
-	Along *memory.Along // samples that were read opportunistically; nil: none are
+	High          *memory.High          // samples that the policy keeps
+	Opportunistic *memory.Opportunistic // samples that were read opportunistically; nil: none are
 	// BeginPackages begins an epoch of the packages, which own its set of H-samples from then on; nil: L-samples stay where they are.
 	BeginPackages func(high *sample.Set)
 

@@ -160,8 +160,8 @@ func (o *Order) free() {
 	offheap.Free(o.uses)
 }
 
-// Foretold returns the order as it was known an epoch ahead, with sample.None at open positions, on Go's heap; nil: there was no partial order.
-func (o *Order) Foretold() []sample.Index {
+// Partial returns the order as it was known an epoch ahead, with sample.None at open positions, on Go's heap; nil: there was no partial order.
+func (o *Order) Partial() []sample.Index {
 	if o.Open == nil {
 		return nil
 	}
@@ -174,8 +174,8 @@ func (o *Order) Foretold() []sample.Index {
 	return order
 }
 
-// Coming returns the partial order of the next epoch with Split, with sample.None for H-samples; nil: nothing or everything is known.
-func (s *State) Coming() (epoch int, order []sample.Index) {
+// Partial returns the partial order of the next epoch with Split, with sample.None for H-samples; nil: nothing or everything is known.
+func (s *State) Partial() (epoch int, order []sample.Index) {
 	if s.low == nil {
 		return -1, nil
 	}

@@ -107,10 +107,10 @@ func (d *Deliver) await(ctx context.Context, r *collected) (whole bool, err erro
 			r.stats.Stall.Enter()
 			r.slow = time.After(d.o.Timeout / 3)
 		}
-		if w.coming == nil {
-			w.coming = make([]Availability, len(r.indices))
+		if w.availability == nil {
+			w.availability = make([]Availability, len(r.indices))
 		}
-		r.plan.Expect(r.indices, r.there, w.coming)
+		r.plan.Expect(r.indices, r.there, w.availability)
 		loading, queued := w.expected()
 		if !loading && !queued {
 			return false, ctx.Err()
@@ -149,9 +149,9 @@ func (d *Deliver) look(r *collected) {
 
 // wait is a request's wait for the prefetch window.
 type wait struct {
-	r        *collected
-	coming   []Availability // the availability of each sample; nil before the first look
-	patience *time.Timer    // for a slot; nil until the request waits for one
+	r            *collected
+	availability []Availability // the availability of each sample; nil before the first look
+	patience     *time.Timer    // for a slot; nil until the request waits for one
 }
 
 // expected reports whether a sample that the request waits for is being read (loading), and whether one waits for a slot (queued). It
@@ -165,11 +165,11 @@ func (w *wait) expected() (loading, queued bool) {
 		}
 	}
 	for i := range r.indices {
-		comes := !r.there[i] && w.coming[i] != Gone
+		comes := !r.there[i] && w.availability[i] != Gone
 		r.awaited[i] = comes && (r.awaited[i] || r.q.Placed)
 		if r.awaited[i] {
-			loading = loading || w.coming[i] == Loading && !r.hopeless
-			queued = queued || w.coming[i] == Queued && r.starved <= mostPatience
+			loading = loading || w.availability[i] == Loading && !r.hopeless
+			queued = queued || w.availability[i] == Queued && r.starved <= mostPatience
 		}
 	}
 	return loading, queued

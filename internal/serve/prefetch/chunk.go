@@ -20,14 +20,14 @@ func isNear(s, t chunker.Position) bool {
 	return t.Epoch == s.Epoch && t.Batch-s.Batch <= leap || t.Epoch == s.Epoch+1 && t.Batch <= leap
 }
 
-// A Coming is a chunk that a rank will request.
-type Coming struct {
+// An Upcoming is a chunk that a rank will request.
+type Upcoming struct {
 	metaindex.CM
-	Next    chunker.Position        // of the rank, after this one
-	Left    func(sample.Index) bool // reports, without locks, whether no producer loads a sample before the request; nil: for all samples
-	Passing bool                    // a scan of the log is under way for another job: later chunks copy samples from its slots
-	Near    bool                    // samples that are near each other in the log are requested soon after each other: read all listed samples of a piece together
-	Along   Along                   // memory for opportunistic reads; nil: no opportunistic reads
+	Next          chunker.Position        // of the rank, after this one
+	Left          func(sample.Index) bool // reports, without locks, whether no producer loads a sample before the request; nil: for all samples
+	Scanning      bool                    // a scan of the log is under way for another job: later chunks copy samples from its slots
+	Near          bool                    // samples that are near each other in the log are requested soon after each other: read all listed samples of a piece together
+	Opportunistic OpportunisticMemory     // memory for opportunistic reads; nil: no opportunistic reads
 }
 
 // rankCursor is one rank's position, and the chunks listed for it.
@@ -36,7 +36,7 @@ type rankCursor struct {
 	work     *meters          // of the job
 	next     chunker.Position // the next position to list
 	blocked  bool             // Options.Chunk had no chunk at next
-	passing  bool             // Coming.Passing of the last listed chunk
+	scanning bool             // Upcoming.Scanning of the last listed chunk
 	later    laterChunks
 	lent     int64                     // shares of ranks that read nothing ahead, in bytes; this rank's copies may use them
 	chunks   []*chunk                  // listed and not passed, in order
@@ -146,16 +146,16 @@ type prefetch struct {
 	index         sample.Index
 	size          uint32
 	state         prefetchState
-	path          sample.Origin   // the path that reads it
-	of            *rankCursor     // the rank whose inFlight counts it
-	work          *meters         // of the job that it was begun for
-	chunks        []*chunk        // the chunks that want it
-	on            *chunk          // the chunk whose todo list has it; nil: none
-	x             *staging.Extent // once published
-	retried       bool            // it was put back once after a checksum mismatch
-	near          bool            // its piece is read with it
-	along         Along           // where opportunistic reads next to it keep their samples; nil: no opportunistic reads
-	opportunistic bool            // it is itself an opportunistic read: no chunk wants it yet
+	path          sample.Origin       // the path that reads it
+	of            *rankCursor         // the rank whose inFlight counts it
+	work          *meters             // of the job that it was begun for
+	chunks        []*chunk            // the chunks that want it
+	on            *chunk              // the chunk whose todo list has it; nil: none
+	x             *staging.Extent     // once published
+	retried       bool                // it was put back once after a checksum mismatch
+	near          bool                // its piece is read with it
+	memory        OpportunisticMemory // where opportunistic reads next to it keep their samples; nil: no opportunistic reads
+	opportunistic bool                // it is itself an opportunistic read: no chunk wants it yet
 }
 
 // find returns the position of a chunk in the list, or where to insert it.

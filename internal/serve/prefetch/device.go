@@ -37,7 +37,7 @@ type part struct {
 
 // gap returns the largest gap before a sample that shares a read with an earlier sample.
 func (p *part) gap() uint64 {
-	if p.pf.near || p.pf.along != nil {
+	if p.pf.near || p.pf.memory != nil {
 		return Nearby
 	}
 	return min(Nearby, uint64(p.n))

@@ -49,7 +49,7 @@ func copyBytes(size uint32) int64 { return int64(size+4095) &^ 4095 }
 // laterShare returns the bytes that copies for later chunks of a rank may take. It is 0 unless a scan runs for another job. It is the
 // unused part of the rank's share, plus the shares of ranks that read nothing ahead because the scan serves them. r.mu is held.
 func (c *rankCursor) laterShare() int64 {
-	if !c.passing {
+	if !c.scanning {
 		return 0
 	}
 	return c.share - c.nearShare() + c.lent
@@ -57,7 +57,7 @@ func (c *rankCursor) laterShare() int64 {
 
 // nearShare returns the bytes that the listed chunks of a rank may fill. r.mu is held.
 func (c *rankCursor) nearShare() int64 {
-	if !c.passing {
+	if !c.scanning {
 		return c.share
 	}
 	return max(c.share/2, min(c.share, 2*c.largest))
@@ -88,25 +88,25 @@ func (r *Prefetcher) noteLater() bool {
 	}
 	at := c.later.next
 	r.mu.Unlock()
-	coming, ok := r.o.Later(at)
+	upcoming, ok := r.o.Later(at)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch l := &c.later; {
 	case r.ranks[c.rank] != c || l.next != at: // the rank has jumped meanwhile, or is forgotten
-	case !ok || !coming.Passing:
+	case !ok || !upcoming.Scanning:
 		l.blocked = true
 	default:
-		l.next = coming.Next
-		r.addLater(c, at, &coming)
+		l.next = upcoming.Next
+		r.addLater(c, at, &upcoming)
 	}
 	return true
 }
 
 // addLater notes the samples of a chunk that no other chunk has noted or listed. r.mu is held.
-func (r *Prefetcher) addLater(c *rankCursor, at chunker.Position, coming *Coming) {
+func (r *Prefetcher) addLater(c *rankCursor, at chunker.Position, upcoming *Upcoming) {
 	k := laterChunk{at: at}
-	for _, index := range coming.Content {
-		if r.cache.Manifest.Size(index) == 0 || r.prefetches[index] != nil || r.later.samples[index] != nil || coming.Left != nil && !coming.Left(index) {
+	for _, index := range upcoming.Content {
+		if r.cache.Manifest.Size(index) == 0 || r.prefetches[index] != nil || r.later.samples[index] != nil || upcoming.Left != nil && !upcoming.Left(index) {
 			continue
 		}
 		r.later.samples[index] = &laterSample{of: c, at: at}
@@ -175,7 +175,7 @@ func (r *Prefetcher) dropAllLater(c *rankCursor) {
 // interrupted, for example between two epochs. r.mu is held.
 func (r *Prefetcher) trimLater(c *rankCursor) {
 	most := c.laterShare()
-	if !c.passing {
+	if !c.scanning {
 		most = c.share / 2
 	}
 	for c.later.bytes > most && r.shortenLater(c) {

@@ -206,7 +206,7 @@ func TestNotedChunksAreNotListed(t *testing.T) {
 	var listed, noted atomic.Int64 // the last batch that was looked up
 	var b *leftBed
 	b = newLeftBed(t, slices.Repeat([]uint32{3000}, 60), fetch.Options{Jobs: 4}, staging.Options{Slots: 1, SlotBytes: 16 * 4096, SideBytes: 1 << 16, MissBytes: 16 * room},
-		prefetch.Options{Later: func(at chunker.Position) (prefetch.Coming, bool) {
+		prefetch.Options{Later: func(at chunker.Position) (prefetch.Upcoming, bool) {
 			noted.Store(max(noted.Load(), int64(at.Batch)))
 			return b.chunk(at)
 		}}, map[int][][]sample.Index{0: order})

@@ -36,7 +36,7 @@ func newLeftBed(t *testing.T, sizes []uint32, o fetch.Options, memory staging.Op
 	b := &leftBed{readerBed: &readerBed{t: t, orders: orders, bed: &bed{io: io, Bed: fetchtest.New(t, fetchtest.Options{Sizes: sizes, Log: logfile.Options{IO: io},
 		Fetch: o, Staging: memory})}}}
 	t.Cleanup(func() { blockio.Inject(io, nil) })
-	p.Chunk = func(at chunker.Position) (prefetch.Coming, bool) {
+	p.Chunk = func(at chunker.Position) (prefetch.Upcoming, bool) {
 		if b.listed != nil {
 			b.listed.Store(max(b.listed.Load(), int64(at.Batch)))
 		}

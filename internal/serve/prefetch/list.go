@@ -36,7 +36,7 @@ func (r *Prefetcher) listOne() bool {
 	}
 	at := c.next
 	r.mu.Unlock()
-	coming, ok := r.o.Chunk(at) // the first call may take a second
+	upcoming, ok := r.o.Chunk(at) // the first call may take a second
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !c.asked.Before(at) {
@@ -48,14 +48,14 @@ func (r *Prefetcher) listOne() bool {
 		c.blocked = true
 		r.leaveRest(c, at)
 	case c.done[at]:
-		c.next = coming.Next
+		c.next = upcoming.Next
 		r.passLater(c)
 		if i, listed := c.find(at); listed {
 			c.chunks[i].stale = false
 		}
 	default:
-		c.next, c.passing = coming.Next, coming.Passing
-		r.add(c, at, &coming)
+		c.next, c.scanning = upcoming.Next, upcoming.Scanning
+		r.add(c, at, &upcoming)
 		r.passLater(c)
 	}
 	return true
@@ -82,10 +82,10 @@ func (r *Prefetcher) rankToList() (best *rankCursor, full bool) {
 }
 
 // add lists the samples of a chunk that the Prefetcher must read, or updates a listed chunk. It lists no empty chunk. r.mu is held.
-func (r *Prefetcher) add(c *rankCursor, at chunker.Position, coming *Coming) {
+func (r *Prefetcher) add(c *rankCursor, at chunker.Position, upcoming *Upcoming) {
 	i, listed := c.find(at)
-	k := &chunk{of: c, at: at, asked: at == c.asked, near: coming.Near}
-	left := coming.Left
+	k := &chunk{of: c, at: at, asked: at == c.asked, near: upcoming.Near}
+	left := upcoming.Left
 	if left == nil {
 		left = func(sample.Index) bool { return true }
 	}
@@ -94,9 +94,9 @@ func (r *Prefetcher) add(c *rankCursor, at chunker.Position, coming *Coming) {
 		k.stale = false
 		r.leaveOut(k, func(index sample.Index) bool { return !left(index) })
 	}
-	for _, index := range coming.Content {
+	for _, index := range upcoming.Content {
 		if size := r.cache.Manifest.Size(index); size > 0 && left(index) {
-			r.want(k, index, size, coming)
+			r.want(k, index, size, upcoming)
 		}
 	}
 	c.largest = max(c.largest, k.bytes)
@@ -114,7 +114,7 @@ func (r *Prefetcher) add(c *rankCursor, at chunker.Position, coming *Coming) {
 }
 
 // want adds a sample to a chunk that does not have it yet. It uses the sample's prefetch for another chunk, or makes one. r.mu is held.
-func (r *Prefetcher) want(k *chunk, index sample.Index, size uint32, coming *Coming) {
+func (r *Prefetcher) want(k *chunk, index sample.Index, size uint32, upcoming *Upcoming) {
 	pf := r.prefetches[index]
 	if x := r.claim(index); x != nil && pf == nil {
 		pf = &prefetch{index: index, size: size, state: prefetchReady, x: x}
@@ -133,8 +133,8 @@ func (r *Prefetcher) want(k *chunk, index sample.Index, size uint32, coming *Com
 		k.left++
 	case pf != nil && r.cache.Staging.KeepMore(pf.x):
 	default: // it has no prefetch, or its extent was freed
-		pf = &prefetch{index: index, size: size, path: sample.FromLog, near: coming.Near, along: coming.Along}
-		if !coming.Cached {
+		pf = &prefetch{index: index, size: size, path: sample.FromLog, near: upcoming.Near, memory: upcoming.Opportunistic}
+		if !upcoming.Cached {
 			pf.path = r.pathOf(index)
 		}
 		r.prefetches[index] = pf

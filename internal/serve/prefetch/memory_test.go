@@ -61,7 +61,7 @@ func TestGiveWay(t *testing.T) {
 // TestSplit: a read of neighbours becomes one of each sample that a chunk wants, in the same order.
 func TestSplit(t *testing.T) {
 	along := &dropped{}
-	p := &randomRead{parts: []part{{off: 10, n: 5, need: 7, pf: &prefetch{}}, {off: 15, n: 6, need: 3, pf: &prefetch{}}, {off: 21, n: 6, need: 3, pf: &prefetch{index: 9, along: along, opportunistic: true}}}, need: 3}
+	p := &randomRead{parts: []part{{off: 10, n: 5, need: 7, pf: &prefetch{}}, {off: 15, n: 6, need: 3, pf: &prefetch{}}, {off: 21, n: 6, need: 3, pf: &prefetch{index: 9, memory: along, opportunistic: true}}}, need: 3}
 	reads := p.split()
 	if len(reads) != 2 || reads[0].first().off != 10 || reads[0].end() != 15 || reads[0].need != 7 || reads[1].first().off != 15 || reads[1].end() != 21 || reads[1].need != 3 {
 		t.Errorf("%+v", reads)
@@ -73,7 +73,7 @@ func TestSplit(t *testing.T) {
 
 // dropped notes what is not read along.
 type dropped struct {
-	Along
+	OpportunisticMemory
 	indices []sample.Index
 }
 

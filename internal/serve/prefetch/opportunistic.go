@@ -9,11 +9,11 @@ import (
 
 // On a device that is limited in operations, one read over a short gap takes less time than two reads. So a random read of a sample
 // also loads nearby samples that are requested later in the epoch, long before their chunks are listed. This is an opportunistic
-// read. Along has the memory for its samples.
+// read. OpportunisticMemory holds its samples.
 
-// Along chooses the samples of opportunistic reads, and keeps them until they are requested. Fetcher.Held has them then. Its methods
+// OpportunisticMemory chooses the samples of opportunistic reads, and keeps them until they are requested. Fetcher.Held has them then. Its methods
 // may be called concurrently and never block.
-type Along interface {
+type OpportunisticMemory interface {
 	// Wanted returns the samples of a list that are requested later in the epoch and that no producer loads.
 	Wanted(of []sample.Index) []sample.Index
 	// Take reserves memory for a sample, and reports whether there was room. Keep or Drop follows.
@@ -31,7 +31,7 @@ const reach = 256 << 10
 
 // addOpportunistic adds nearby samples to a burst, for reads of at most largest bytes.
 func (r *Prefetcher) addOpportunistic(parts []part, largest uint64) []part {
-	if !slices.ContainsFunc(parts, func(p part) bool { return p.pf.along != nil }) {
+	if !slices.ContainsFunc(parts, func(p part) bool { return p.pf.memory != nil }) {
 		return parts
 	}
 	in := map[sample.Index]bool{}
@@ -39,7 +39,7 @@ func (r *Prefetcher) addOpportunistic(parts []part, largest uint64) []part {
 		in[parts[i].pf.index] = true
 	}
 	for i := range len(parts) {
-		if parts[i].pf.along == nil {
+		if parts[i].pf.memory == nil {
 			continue
 		}
 		p := parts[i]
@@ -79,7 +79,7 @@ func (r *Prefetcher) wantedNear(p *part, in map[sample.Index]bool) (near []part)
 			candidates = append(candidates, index)
 		}
 	})
-	for _, index := range p.pf.along.Wanted(candidates) {
+	for _, index := range p.pf.memory.Wanted(candidates) {
 		half, seg, off, ok := r.cache.Locations.Split(r.cache.Locations.Get(index))
 		sum, known := r.cache.Sums.Get(index)
 		n := int(r.cache.Manifest.Size(index))
@@ -98,8 +98,8 @@ func (r *Prefetcher) takeOpportunistic(n, p *part) bool {
 	defer r.mu.Unlock()
 	pf := r.prefetches[n.pf.index]
 	if pf == nil {
-		n.pf.state, n.pf.path, n.pf.work, n.pf.along, n.pf.opportunistic = prefetchTaken, sample.FromLog, p.pf.work, p.pf.along, true
-		return p.pf.along.Take(n.pf.index)
+		n.pf.state, n.pf.path, n.pf.work, n.pf.memory, n.pf.opportunistic = prefetchTaken, sample.FromLog, p.pf.work, p.pf.memory, true
+		return p.pf.memory.Take(n.pf.index)
 	}
 	if !r.takeListed(pf) {
 		return false
@@ -127,20 +127,20 @@ func (r *Prefetcher) takeListed(pf *prefetch) bool {
 // dropOpportunistic frees the memory that an opportunistic read reserved.
 func (pf *prefetch) dropOpportunistic() {
 	if pf.opportunistic {
-		pf.along.Drop(pf.index)
+		pf.memory.Drop(pf.index)
 	}
 }
 
-// keepOpportunistic passes samples of opportunistic reads to Along, and returns the other samples.
+// keepOpportunistic passes samples of opportunistic reads to OpportunisticMemory, and returns the other samples.
 func keepOpportunistic(good []verified) (rest []verified) {
 	rest = good[:0]
 	for _, g := range good {
 		if g.pf.opportunistic {
-			g.pf.along.Keep(g.pf.index, g.data)
+			g.pf.memory.Keep(g.pf.index, g.data)
 			continue
 		}
-		if g.pf.along != nil {
-			g.pf.along.Again(g.pf.index, g.data)
+		if g.pf.memory != nil {
+			g.pf.memory.Again(g.pf.index, g.data)
 		}
 		rest = append(rest, g)
 	}

@@ -23,9 +23,9 @@ import (
 type Options struct {
 	// Chunk returns the chunk at a position. ok is false after the job's end, while the order is not known, and if the Prefetcher must load
 	// nothing from there on. The Prefetcher calls Chunk again after Changed or Refresh, and when the rank jumps.
-	Chunk func(at chunker.Position) (c Coming, ok bool)
+	Chunk func(at chunker.Position) (c Upcoming, ok bool)
 	// Later is Chunk for chunks that are only noted for copies, and may never be listed. Nil: Chunk.
-	Later func(at chunker.Position) (c Coming, ok bool)
+	Later func(at chunker.Position) (c Upcoming, ok bool)
 	// Count returns the Counts of single reads of a job. It may be nil.
 	Count func(job int) *fetch.Counts
 	// Side lets chunks use side memory too. Requests that wait for side memory get it back.

@@ -21,16 +21,16 @@ import (
 // readerBed has samples of 3000 bytes, of which the first logged are on disk, in blocks of 64 KiB; orders are by rank, of each epoch.
 type readerBed struct {
 	*bed
-	t       *testing.T
-	r       *prefetch.Prefetcher
-	orders  map[int][][]sample.Index
-	epochs  atomic.Int64 // beyond the first
-	idle    atomic.Int64
-	left    func(sample.Index) bool // nil: all
-	jobs    bool                    // each rank is a job of its own
-	passing bool                    // a pass goes over the log for another job
-	near    bool                    // what lies around a sample is read with it
-	along   prefetch.Along          // nil: nothing is read along
+	t             *testing.T
+	r             *prefetch.Prefetcher
+	orders        map[int][][]sample.Index
+	epochs        atomic.Int64 // beyond the first
+	idle          atomic.Int64
+	left          func(sample.Index) bool      // nil: all
+	jobs          bool                         // each rank is a job of its own
+	passing       bool                         // a pass goes over the log for another job
+	near          bool                         // what lies around a sample is read with it
+	opportunistic prefetch.OpportunisticMemory // nil: no opportunistic reads
 }
 
 // until waits for something that staging tells of.
@@ -94,16 +94,16 @@ func (b *readerBed) rank(n int) chunker.JobRank {
 	return chunker.JobRank{Rank: n}
 }
 
-func (b *readerBed) chunk(at chunker.Position) (prefetch.Coming, bool) {
+func (b *readerBed) chunk(at chunker.Position) (prefetch.Upcoming, bool) {
 	order := b.orders[at.Rank]
 	if at.Epoch > int(b.epochs.Load()) || at.Batch >= len(order) {
-		return prefetch.Coming{}, false
+		return prefetch.Upcoming{}, false
 	}
 	next := at.JobRank().At(at.Epoch, at.Batch+1)
 	if next.Batch == len(order) {
 		next = at.JobRank().At(at.Epoch+1, 0)
 	}
-	return prefetch.Coming{CM: metaindex.CM{Content: order[at.Batch]}, Next: next, Left: b.left, Passing: b.passing, Near: b.near, Along: b.along}, true
+	return prefetch.Upcoming{CM: metaindex.CM{Content: order[at.Batch]}, Next: next, Left: b.left, Scanning: b.passing, Near: b.near, Opportunistic: b.opportunistic}, true
 }
 
 // ask waits for a chunk of the first epoch and returns which of its samples came from the source. What is held is given back, and the reader told.
@@ -413,13 +413,13 @@ func TestReaderIsToldOfOrders(t *testing.T) {
 	b := newReaderBed(t, 60, 60, 1<<20, fetch.Options{}, map[int][][]sample.Index{0: {}})
 	var mu sync.Mutex
 	orders := [][]sample.Index(nil)
-	r := prefetch.New(b.Fetcher, prefetch.Options{Chunk: func(at chunker.Position) (prefetch.Coming, bool) {
+	r := prefetch.New(b.Fetcher, prefetch.Options{Chunk: func(at chunker.Position) (prefetch.Upcoming, bool) {
 		mu.Lock()
 		defer mu.Unlock()
 		if at.Batch >= len(orders) {
-			return prefetch.Coming{}, false
+			return prefetch.Upcoming{}, false
 		}
-		return prefetch.Coming{CM: metaindex.CM{Content: orders[at.Batch]}, Next: chunker.Position{Batch: at.Batch + 1}}, true
+		return prefetch.Upcoming{CM: metaindex.CM{Content: orders[at.Batch]}, Next: chunker.Position{Batch: at.Batch + 1}}, true
 	}})
 	defer r.Stop()
 	push := func(order [][]sample.Index) {

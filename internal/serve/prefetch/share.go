@@ -65,12 +65,12 @@ func (r *Prefetcher) shareOut() {
 		switch {
 		case c.blocked && len(c.chunks) == 0: // for example while the prefetch window serves the rank
 			idle += c.share
-		case c.passing:
+		case c.scanning:
 			passing++
 		}
 	}
 	for _, c := range cursors {
-		if c.passing && !(c.blocked && len(c.chunks) == 0) {
+		if c.scanning && !(c.blocked && len(c.chunks) == 0) {
 			c.lent = idle / passing
 		}
 	}

@@ -7,11 +7,11 @@ import (
 	"lcache/sample"
 )
 
-// TestAlongMemory: what is read along has room set apart for it, stays until it was delivered, and is of one epoch.
-func TestAlongMemory(t *testing.T) {
+// TestOpportunisticMemory: samples of opportunistic reads have reserved memory, stay until they are delivered, and belong to one epoch.
+func TestOpportunisticMemory(t *testing.T) {
 	d := newSamples(t)
-	a, _ := d.along(t)
-	if none, err := NewAlong(alongTable*40, d.Dataset, nil); none != nil || err != nil {
+	a, _ := d.opportunistic(t)
+	if none, err := NewOpportunistic(tableBytes*40, d.Dataset, nil); none != nil || err != nil {
 		t.Errorf("%v, %v, with room for the tables alone", none, err)
 	}
 	takes := func(index sample.Index) bool {
@@ -60,14 +60,14 @@ func TestAlongMemory(t *testing.T) {
 	}
 	a.Begin(5, nil, nil) // a plain epoch
 	if a.taken != 0 || a.held.Taken() != 0 || a.Of(5) != nil || takes(5) {
-		t.Error("something of the epoch before is left, or taken in one that has nothing to read along")
+		t.Error("something of the epoch before is left, or taken in one that has no opportunistic reads")
 	}
 }
 
-// TestStaysForTheNextEpoch: what was read by place, or along, and is wanted in the next epoch stays for it, in half of the memory at most, and then is as any sample that was read along.
+// TestStaysForTheNextEpoch: a sample from a random read, or an opportunistic one, that is wanted in the next epoch stays for it, in half of the memory at most, and then is as any sample that was read along.
 func TestStaysForTheNextEpoch(t *testing.T) {
 	d := newSamples(t)
-	a, cell := d.along(t)
+	a, cell := d.opportunistic(t)
 	here := func(when string, want ...sample.Index) {
 		t.Helper()
 		var got []sample.Index
@@ -80,7 +80,7 @@ func TestStaysForTheNextEpoch(t *testing.T) {
 			t.Errorf("%s: %v are here, %d bytes are set apart, %d held; want %v", when, got, a.taken, a.held.Taken(), want)
 		}
 	}
-	along := func(index sample.Index) {
+	read := func(index sample.Index) {
 		t.Helper()
 		if !a.Take(index) {
 			t.Errorf("there is no room for sample %d", index)
@@ -96,14 +96,14 @@ func TestStaysForTheNextEpoch(t *testing.T) {
 	here("of two that were read by place the next epoch wants one", 8)
 	again(8)
 	here("once more", 8)
-	along(1)
-	along(2)
-	along(3)
+	read(1)
+	read(2)
+	read(3)
 	a.Delivered(1, []sample.Index{1, 2, 3})
 	here("half of the memory stays, in the order of deliveries", 2, 8)
 	again(4)
 	here("there is no room for a third one", 2, 8)
-	along(5)
+	read(5)
 	if a.Of(2) != a {
 		t.Error("a chunk of the next epoch does not begin it")
 	}

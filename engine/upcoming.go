@@ -18,8 +18,8 @@ const (
 	leftOther                   // all of it: the log is in the order of another job
 )
 
-// comingView is the input of comingView.decide, at one moment. Every case is a paragraph of testdata/coming.txt.
-type comingView struct {
+// upcomingView is the input of comingView.decide, at one moment. Every case is a paragraph of testdata/upcoming.txt.
+type upcomingView struct {
 	isKnown  bool // the job exists, and the epoch's order is known
 	inPlace  bool // nothing scans the log: samples stay in place
 	hasRank  bool // the rank is one of the job's
@@ -31,7 +31,7 @@ type comingView struct {
 }
 
 // decide returns the part that the prefetcher must read.
-func (v *comingView) decide() leftOver {
+func (v *upcomingView) decide() leftOver {
 	switch {
 	case !v.isKnown:
 		return leftNothing
@@ -51,11 +51,11 @@ func (v *comingView) decide() leftOver {
 	return leftAll
 }
 
-// comingChunk returns the chunk at a position, and the part of it that the prefetcher must read. It returns false if the prefetcher has nothing to read
+// upcomingChunk returns the chunk at a position, and the part of it that the prefetcher must read. It returns false if the prefetcher has nothing to read
 // from there on. shareRanks notifies the prefetcher when that changes.
-func (e *Engine) comingChunk(at deliver.Position) (c prefetch.Coming, ok bool) {
+func (e *Engine) upcomingChunk(at deliver.Position) (c prefetch.Upcoming, ok bool) {
 	e.mu.Lock()
-	j, p, v := e.comingView(at)
+	j, p, v := e.upcomingView(at)
 	left := v.decide()
 	if v.inWindow && v.ahead == 0 {
 		j.ranks[at.Rank].inWindow = true // shareRanks notifies the prefetcher when this ends
@@ -81,12 +81,12 @@ func (e *Engine) comingChunk(at deliver.Position) (c prefetch.Coming, ok bool) {
 			break
 		}
 		c.Left = func(index sample.Index) bool { return apart[index] }
-		if along := p.along.Of(at.Epoch); along != nil {
-			c.Along = along
+		if opportunistic := p.opportunistic.Of(at.Epoch); opportunistic != nil {
+			c.Opportunistic = opportunistic
 		}
 	case leftOther:
 		e.mu.Lock()
-		c.Passing = e.anyInWindow()
+		c.Scanning = e.anyInWindow()
 		e.mu.Unlock()
 	}
 	return c, true
@@ -94,21 +94,21 @@ func (e *Engine) comingChunk(at deliver.Position) (c prefetch.Coming, ok bool) {
 
 // laterChunk returns the chunk at a position of another job's rank, while the window serves the log's owner. The prefetcher notes the chunk, but does
 // not list it.
-func (e *Engine) laterChunk(at deliver.Position) (c prefetch.Coming, ok bool) {
+func (e *Engine) laterChunk(at deliver.Position) (c prefetch.Upcoming, ok bool) {
 	e.mu.Lock()
-	j, _, v := e.comingView(at)
-	passing := v.decide() == leftOther && e.anyInWindow()
+	j, _, v := e.upcomingView(at)
+	scanning := v.decide() == leftOther && e.anyInWindow()
 	e.mu.Unlock()
-	if !passing {
+	if !scanning {
 		return c, false
 	}
 	c, ok = e.chunkAt(j, at)
-	c.Passing = true
+	c.Scanning = true
 	return c, ok
 }
 
 // chunkAt returns the samples of the chunk at a position, and the position of the next one. It returns false if the order is not known.
-func (e *Engine) chunkAt(j *job, at deliver.Position) (c prefetch.Coming, ok bool) {
+func (e *Engine) chunkAt(j *job, at deliver.Position) (c prefetch.Upcoming, ok bool) {
 	list, chunks := e.chunkList(j, at.Rank, at.Epoch)
 	if list == nil {
 		return c, false
@@ -123,15 +123,15 @@ func (e *Engine) chunkAt(j *job, at deliver.Position) (c prefetch.Coming, ok boo
 	return c, true
 }
 
-// comingView returns the input of decide for a coming chunk, with the rank's job and the job's importance. e.mu is held.
-func (e *Engine) comingView(at deliver.Position) (j *job, p *important, v comingView) {
+// upcomingView returns the input of decide for a coming chunk, with the rank's job and the job's importance. e.mu is held.
+func (e *Engine) upcomingView(at deliver.Position) (j *job, p *important, v upcomingView) {
 	j = e.jobs[at.Job]
 	if j == nil || !j.schedule.IsKnown(at.Epoch) {
 		return j, nil, v
 	}
 	r := j.ranks[at.Rank]
 	p = j.importance.Load()
-	v = comingView{isKnown: true, inPlace: e.relayout.lent, hasRank: r != nil, owns: j == e.owner, drawn: p != nil, misses: e.cache.Sizing.Miss > 0}
+	v = upcomingView{isKnown: true, inPlace: e.relayout.lent, hasRank: r != nil, owns: j == e.owner, drawn: p != nil, misses: e.cache.Sizing.Miss > 0}
 	if v.hasRank && !v.inPlace && e.isLaidOutFor(j, at.Epoch) {
 		now := e.view()
 		v.inWindow, v.ahead = e.isInWindow(&now, j, r, at.Epoch), at.Epoch-j.at(r)

@@ -10,7 +10,7 @@ import (
 	"lcache/sample"
 )
 
-// TestDecideComing reads testdata/coming.txt as stories: a paragraph is a rank's coming chunk, and what of it is left to the prefetcher.
+// TestDecideUpcoming reads testdata/upcoming.txt as stories: a paragraph is a rank's coming chunk, and what of it is left to the prefetcher.
 //
 //	decide
 //	ahead=N [inwindow drawn hit others static unknown norank]
@@ -18,9 +18,9 @@ import (
 //	what is left
 //
 // The rank is one of the owner's, and the ring has memory for misses. hit: it has none, because the log keeps everything.
-func TestDecideComing(t *testing.T) {
-	datadriven.RunTest(t, "testdata/coming.txt", func(t *testing.T, d *datadriven.TestData) string {
-		v := comingView{isKnown: true, hasRank: true, owns: true, misses: true}
+func TestDecideUpcoming(t *testing.T) {
+	datadriven.RunTest(t, "testdata/upcoming.txt", func(t *testing.T, d *datadriven.TestData) string {
+		v := upcomingView{isKnown: true, hasRank: true, owns: true, misses: true}
 		for _, field := range storyFields(t, d) {
 			switch field.name {
 			case "ahead":

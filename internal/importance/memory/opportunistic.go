@@ -6,12 +6,12 @@ import (
 	"lcache/sample"
 )
 
-// An Along holds samples of a drawn epoch from opportunistic reads (prefetch.Along): they are near other samples in segments that were not moved, and
+// An Opportunistic holds samples of a drawn epoch from opportunistic reads (prefetch.OpportunisticMemory): they are near other samples in segments that were not moved, and
 // the epoch requests them later. If a device has a limit of operations, one read across the gap takes less time than two reads. A sample is dropped
 // after its delivery, unless the next epoch wants it, too.
 //
-// A nil Along keeps nothing; only the methods of prefetch.Along require one that is not nil.
-type Along struct {
+// A nil Opportunistic keeps nothing; only the methods of prefetch.OpportunisticMemory require one that is not nil.
+type Opportunistic struct {
 	absent   func(epoch int, of []sample.Index) []sample.Index
 	total    int64 // bytes of --memory
 	capacity int64 // bytes of samples
@@ -29,8 +29,8 @@ type Along struct {
 	againBytes int64
 }
 
-// Held returns the bytes that are held; nil for a nil Along.
-func (a *Along) Held() *Bytes {
+// Held returns the bytes that are held; nil for a nil Opportunistic.
+func (a *Opportunistic) Held() *Bytes {
 	if a == nil {
 		return nil
 	}
@@ -38,15 +38,15 @@ func (a *Along) Held() *Bytes {
 }
 
 // Total returns how many bytes of --memory the samples and their tables use.
-func (a *Along) Total() int64 {
+func (a *Opportunistic) Total() int64 {
 	if a == nil {
 		return 0
 	}
 	return a.total
 }
 
-// AlongUsage is the use of an Along's memory, in bytes.
-type AlongUsage struct {
+// OpportunisticUsage is the use of the memory, in bytes.
+type OpportunisticUsage struct {
 	Capacity int64
 	Taken    int64 // samples that are held or reserved
 	Held     int64 // samples that are held
@@ -54,17 +54,17 @@ type AlongUsage struct {
 }
 
 // Usage returns the current use of the memory.
-func (a *Along) Usage() AlongUsage {
+func (a *Opportunistic) Usage() OpportunisticUsage {
 	if a == nil {
-		return AlongUsage{}
+		return OpportunisticUsage{}
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return AlongUsage{a.capacity, a.taken, a.held.Taken(), a.againBytes}
+	return OpportunisticUsage{a.capacity, a.taken, a.held.Taken(), a.againBytes}
 }
 
 // All yields the samples that are held, and whether each stays for the next epoch.
-func (a *Along) All(yield func(index sample.Index, again bool) bool) {
+func (a *Opportunistic) All(yield func(index sample.Index, again bool) bool) {
 	if a == nil {
 		return
 	}
@@ -78,28 +78,28 @@ func (a *Along) All(yield func(index sample.Index, again bool) bool) {
 }
 
 // Room returns how many bytes may be held at once.
-func (a *Along) Room() int64 {
+func (a *Opportunistic) Room() int64 {
 	if a == nil {
 		return 0
 	}
 	return a.capacity
 }
 
-// mostAlong limits the memory to 1/mostAlong of an epoch's bytes: more would not find enough samples to read.
-const mostAlong = 4
+// opportunisticShare limits the memory to 1/opportunisticShare of an epoch's bytes: more would not find enough samples to read.
+const opportunisticShare = 4
 
-// alongTable is the size of tables in bytes per sample of the dataset.
-const alongTable = 5
+// tableBytes is the size of tables in bytes per sample of the dataset.
+const tableBytes = 5
 
-// NewAlong allocates at most the given bytes; nil if no sample fits. absent returns the given samples that an epoch finds neither in its window nor in
+// NewOpportunistic allocates at most the given bytes; nil if no sample fits. absent returns the given samples that an epoch finds neither in its window nor in
 // memory.
-func NewAlong(bytes int64, d Dataset, absent func(epoch int, of []sample.Index) []sample.Index) (a *Along, err error) {
-	tables := alongTable * int64(d.Manifest.Len())
-	capacity := min(bytes-tables, int64(d.Manifest.Bytes())/mostAlong)
+func NewOpportunistic(bytes int64, d Dataset, absent func(epoch int, of []sample.Index) []sample.Index) (a *Opportunistic, err error) {
+	tables := tableBytes * int64(d.Manifest.Len())
+	capacity := min(bytes-tables, int64(d.Manifest.Bytes())/opportunisticShare)
 	if capacity <= 0 {
 		return nil, nil
 	}
-	a = &Along{absent: absent, total: capacity + tables, capacity: capacity, epoch: -1}
+	a = &Opportunistic{absent: absent, total: capacity + tables, capacity: capacity, epoch: -1}
 	if a.held, err = newBytes(d); err != nil {
 		return nil, err
 	}
@@ -113,7 +113,7 @@ func NewAlong(bytes int64, d Dataset, absent func(epoch int, of []sample.Index) 
 }
 
 // Close frees the memory.
-func (a *Along) Close() {
+func (a *Opportunistic) Close() {
 	if a == nil {
 		return
 	}
@@ -129,9 +129,9 @@ func (a *Along) Close() {
 }
 
 // Begin starts an epoch with its order, unless a request for a chunk has started it already. It drops the samples of other epochs. A nil order disables
-// opportunistic reads for this epoch. coming is the known part of the next epoch's order.
+// opportunistic reads for this epoch. next is the known part of the next epoch's order.
 // the order of the next epoch.
-func (a *Along) Begin(epoch int, order, coming []sample.Index) {
+func (a *Opportunistic) Begin(epoch int, order, next []sample.Index) {
 	if a == nil {
 		return
 	}
@@ -145,14 +145,14 @@ func (a *Along) Begin(epoch int, order, coming []sample.Index) {
 		}
 	}
 	a.mu.Unlock()
-	a.fillSpare(coming)
+	a.fillSpare(next)
 	a.mu.Lock()
 	a.next, a.spare = a.spare, a.next
 	a.mu.Unlock()
 }
 
 // fillSpare makes spare the set of an order's samples. a.mu is not held, because there may be millions.
-func (a *Along) fillSpare(order []sample.Index) {
+func (a *Opportunistic) fillSpare(order []sample.Index) {
 	a.spare.Clear()
 	for _, i := range order {
 		a.spare.Add(i)
@@ -160,7 +160,7 @@ func (a *Along) fillSpare(order []sample.Index) {
 }
 
 // change switches to another epoch, whose order is in next, and drops all samples except those that stay for it. a.mu is held.
-func (a *Along) change(epoch int) {
+func (a *Opportunistic) change(epoch int) {
 	follows := epoch == a.epoch+1
 	for i := range a.promised.All {
 		if !follows || !a.again.Has(i) || !a.next.Has(i) {
@@ -174,7 +174,7 @@ func (a *Along) change(epoch int) {
 }
 
 // drop frees a sample, and its reservation. a.mu is held.
-func (a *Along) drop(index sample.Index) {
+func (a *Opportunistic) drop(index sample.Index) {
 	if a.promised.Remove(index) {
 		a.taken -= a.held.Size(index)
 		a.held.free(index)
@@ -185,7 +185,7 @@ func (a *Along) drop(index sample.Index) {
 }
 
 // Delivered drops delivered samples.
-func (a *Along) Delivered(epoch int, indices []sample.Index) {
+func (a *Opportunistic) Delivered(epoch int, indices []sample.Index) {
 	if a == nil {
 		return
 	}
@@ -205,7 +205,7 @@ func (a *Along) Delivered(epoch int, indices []sample.Index) {
 const againShare = 2
 
 // stays reports whether a sample stays for the next epoch: the known part of that epoch wants it, and there is room. a.mu is held.
-func (a *Along) stays(index sample.Index) bool {
+func (a *Opportunistic) stays(index sample.Index) bool {
 	if a.again.Has(index) {
 		return true
 	}
@@ -218,9 +218,9 @@ func (a *Along) stays(index sample.Index) bool {
 	return true
 }
 
-// Again keeps a copy of a sample from a random read if the next epoch wants it, too (prefetch.Along). The sample is in a segment that was not moved, and
+// Again keeps a copy of a sample from a random read if the next epoch wants it, too (prefetch.OpportunisticMemory). The sample is in a segment that was not moved, and
 // most of these will not be moved in the next epoch either.
-func (a *Along) Again(index sample.Index, data []byte) {
+func (a *Opportunistic) Again(index sample.Index, data []byte) {
 	w, ok := a.takeAgain(index, data)
 	if !ok {
 		return
@@ -231,7 +231,7 @@ func (a *Along) Again(index sample.Index, data []byte) {
 }
 
 // takeAgain reserves room for a sample that the next epoch wants.
-func (a *Along) takeAgain(index sample.Index, data []byte) (w writing, ok bool) {
+func (a *Opportunistic) takeAgain(index sample.Index, data []byte) (w writing, ok bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.epoch < 0 || !a.next.Has(index) || a.promised.Has(index) || a.taken+a.held.Size(index) > a.capacity || !a.stays(index) {
@@ -247,7 +247,7 @@ func (a *Along) takeAgain(index sample.Index, data []byte) (w writing, ok bool) 
 
 // Of returns the memory for a chunk of an epoch; nil if the epoch has no opportunistic reads. If the order was known ahead, the epoch's first chunk
 // starts it, because the boundary before it may not be over.
-func (a *Along) Of(epoch int) *Along {
+func (a *Opportunistic) Of(epoch int) *Opportunistic {
 	if a == nil {
 		return nil
 	}
@@ -263,8 +263,8 @@ func (a *Along) Of(epoch int) *Along {
 }
 
 // Wanted returns the given samples that the epoch delivers later, that are neither in the window nor in memory, and that are not held or reserved
-// already (prefetch.Along).
-func (a *Along) Wanted(of []sample.Index) (wanted []sample.Index) {
+// already (prefetch.OpportunisticMemory).
+func (a *Opportunistic) Wanted(of []sample.Index) (wanted []sample.Index) {
 	a.mu.Lock()
 	epoch := a.epoch
 	for _, i := range of {
@@ -279,8 +279,8 @@ func (a *Along) Wanted(of []sample.Index) (wanted []sample.Index) {
 	return a.absent(epoch, wanted)
 }
 
-// Take reserves room for a sample (prefetch.Along).
-func (a *Along) Take(index sample.Index) bool {
+// Take reserves room for a sample (prefetch.OpportunisticMemory).
+func (a *Opportunistic) Take(index sample.Index) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.epoch < 0 || !a.left.Has(index) || a.promised.Has(index) || a.taken+a.held.Size(index) > a.capacity {
@@ -291,8 +291,8 @@ func (a *Along) Take(index sample.Index) bool {
 	return true
 }
 
-// Keep keeps a sample if its room is still reserved (prefetch.Along).
-func (a *Along) Keep(index sample.Index, data []byte) {
+// Keep keeps a sample if its room is still reserved (prefetch.OpportunisticMemory).
+func (a *Opportunistic) Keep(index sample.Index, data []byte) {
 	a.mu.Lock()
 	var w writing
 	keep := a.epoch >= 0 && a.promised.Has(index)
@@ -305,8 +305,8 @@ func (a *Along) Keep(index sample.Index, data []byte) {
 	}
 }
 
-// Drop frees the reserved room of a sample (prefetch.Along).
-func (a *Along) Drop(index sample.Index) {
+// Drop frees the reserved room of a sample (prefetch.OpportunisticMemory).
+func (a *Opportunistic) Drop(index sample.Index) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.drop(index)

@@ -11,9 +11,9 @@ import (
 	"lcache/sample"
 )
 
-// TestReadsAlong: what is wanted of segments that stay where they are is read along with what lies near it, and copied from memory when it is asked for. All bytes are right, nothing comes from the source,
+// TestOpportunisticReads: what is wanted of segments that stay where they are is read opportunistically with what lies near it, and copied from memory when it is asked for. All bytes are right, nothing comes from the source,
 // and no epoch has more in memory than it was given. How much faster that is depends on the device: scripts/bench-importance.
-func TestReadsAlong(t *testing.T) {
+func TestOpportunisticReads(t *testing.T) {
 	d := photos(t, 6000)
 	for _, lag := range testenv.Some([]string{`1`, `"split"`}, 1) {
 		t.Run("lag "+lag, func(t *testing.T) {
@@ -26,8 +26,8 @@ func TestReadsAlong(t *testing.T) {
 			l := losing{d: d, e: e, world: 1}
 			l.ask(t, 0, fmt.Sprintf(`{"batch_size":64,"cache":%d,"seed":5,"method":"impact","lag":%s,"params":{"s_share":0,"warmup":2}}`, cache, lag))
 			p := e.owner.importance.Load()
-			if got, most := e.shares.Kept.Taken(), e.opts.Memory-int64(e.cache.Sizing.Memory); got > most || p.along == nil {
-				t.Fatalf("importance takes %d bytes, memory leaves %d; read along: %v", got, most, p.along != nil)
+			if got, most := e.shares.Kept.Taken(), e.opts.Memory-int64(e.cache.Sizing.Memory); got > most || p.opportunistic == nil {
+				t.Fatalf("importance takes %d bytes, memory leaves %d; read opportunistically: %v", got, most, p.opportunistic != nil)
 			}
 			c := attach(t, e)
 			defer c.Disconnected()
@@ -35,26 +35,26 @@ func TestReadsAlong(t *testing.T) {
 			for epoch := range 8 {
 				here, stay := map[sample.Index]bool{}, map[sample.Index]bool{}
 				l.observed(t, c, epoch, func(int) {
-					for i, again := range p.along.All {
+					for i, again := range p.opportunistic.All {
 						if again {
 							stay[i] = true
 						} else {
 							here[i] = true
 						}
 					}
-					if u := p.along.Usage(); u.Taken > u.Capacity || u.Held > u.Taken || u.Again > u.Capacity/2 {
+					if u := p.opportunistic.Usage(); u.Taken > u.Capacity || u.Held > u.Taken || u.Again > u.Capacity/2 {
 						t.Errorf("epoch %d: %+v", epoch, u)
 					}
 				})
 				stayed += len(stay)
-				if t.Logf("epoch %d: %d samples read along, %d kept for the next epoch", epoch, len(here), len(stay)); epoch >= 3 {
+				if t.Logf("epoch %d: %d samples read opportunistically, %d kept for the next epoch", epoch, len(here), len(stay)); epoch >= 3 {
 					kept += len(here)
 				} else if epoch < 2 && len(here) > 0 {
-					t.Errorf("%d samples were read along in epoch %d, which is plain", len(here), epoch)
+					t.Errorf("%d samples were read opportunistically in epoch %d, which is plain", len(here), epoch)
 				}
 			}
 			if kept < 50 {
-				t.Errorf("%d samples were read along in 5 epochs", kept)
+				t.Errorf("%d samples were read opportunistically in 5 epochs", kept)
 			}
 			if stayed < 50 {
 				t.Errorf("%d samples stayed for the next epoch", stayed)

@@ -9,8 +9,8 @@ import (
 	"lcache/sample"
 )
 
-// along is memory for so many samples that are read along with others.
-type along struct {
+// opportunistic is memory for so many samples of opportunistic reads.
+type opportunistic struct {
 	b    *bed
 	room int
 
@@ -21,7 +21,7 @@ type along struct {
 	taken int                  // set apart and not dropped
 }
 
-func (a *along) Wanted(of []sample.Index) (wanted []sample.Index) {
+func (a *opportunistic) Wanted(of []sample.Index) (wanted []sample.Index) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, i := range of {
@@ -32,7 +32,7 @@ func (a *along) Wanted(of []sample.Index) (wanted []sample.Index) {
 	return wanted
 }
 
-func (a *along) Take(index sample.Index) bool {
+func (a *opportunistic) Take(index sample.Index) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if !a.want[index] || a.taken >= a.room {
@@ -43,20 +43,20 @@ func (a *along) Take(index sample.Index) bool {
 	return true
 }
 
-func (a *along) Keep(index sample.Index, data []byte) {
+func (a *opportunistic) Keep(index sample.Index, data []byte) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.kept[index] = slices.Clone(data)
 }
 
-func (a *along) Again(index sample.Index, data []byte) {
+func (a *opportunistic) Again(index sample.Index, data []byte) {
 	a.b.Is(index, data)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.again[index]++
 }
 
-func (a *along) Drop(index sample.Index) {
+func (a *opportunistic) Drop(index sample.Index) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.want[index] = true
@@ -64,22 +64,22 @@ func (a *along) Drop(index sample.Index) {
 }
 
 // Has and Copy make the memory the first supplier.
-func (a *along) Has(index sample.Index) bool {
+func (a *opportunistic) Has(index sample.Index) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.kept[index] != nil
 }
 
-func (a *along) Copy(index sample.Index, dst []byte) bool {
+func (a *opportunistic) Copy(index sample.Index, dst []byte) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return copy(dst, a.kept[index]) > 0
 }
 
-// TestReadAlong: samples of 3,000 bytes lie one after the other. An epoch asks for each third one, in an order in which neighbours are far from each other. A read brings those along that lie near, up
+// TestOpportunisticReads: samples of 3,000 bytes lie one after the other. An epoch asks for each third one, in an order in which neighbours are far from each other. A read brings those opportunistic that lie near, up
 // to 32 KiB apart, and each of them is then copied from memory: a fraction of the reads is left, and no sample is read twice. Without memory for them each sample is a read by itself. The memory is shown
 // the bytes of each sample that is read for its own chunk, once.
-func TestReadAlong(t *testing.T) {
+func TestOpportunisticReads(t *testing.T) {
 	const n, each, stride = 900, 3, 37 // neighbours are 73 batches from each other
 	for _, c := range []struct {
 		name        string
@@ -96,11 +96,11 @@ func TestReadAlong(t *testing.T) {
 				order = append(order, []sample.Index{sample.Index(k * stride % (n / each) * each)})
 			}
 			b := newReaderBed(t, n, n, 30*room, fetch.Options{}, map[int][][]sample.Index{0: order})
-			a := &along{b: b.bed, room: c.room, want: map[sample.Index]bool{}, kept: map[sample.Index][]byte{}, again: map[sample.Index]int{}}
+			a := &opportunistic{b: b.bed, room: c.room, want: map[sample.Index]bool{}, kept: map[sample.Index][]byte{}, again: map[sample.Index]int{}}
 			for _, chunk := range order {
 				a.want[chunk[0]] = true
 			}
-			b.along = a
+			b.opportunistic = a
 			b.Fetcher.Held.Store(&fetch.Holders{a})
 			before := b.reads()
 			for batch, chunk := range order {
@@ -124,7 +124,7 @@ func TestReadAlong(t *testing.T) {
 				t.Errorf("memory is set apart for %d samples, and %d were kept", a.taken, len(a.kept))
 			}
 			if a.taken > c.room || c.room > 0 && a.taken < min(c.room, n/each/2) {
-				t.Errorf("%d samples were read along, with room for %d", a.taken, c.room)
+				t.Errorf("%d samples were read opportunistically, with room for %d", a.taken, c.room)
 			}
 			if got := len(b.Source.Reads()); got != 0 {
 				t.Errorf("%d reads from the source", got)
