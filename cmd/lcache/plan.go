@@ -1,11 +1,16 @@
 package main
 
 import (
+	"fmt"
+	"io"
+	"math"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"lcache/cmd/lcache/internal/planner"
+	"lcache/internal/units"
 	"lcache/internal/usage"
 )
 
@@ -71,30 +76,78 @@ func newPlanCommand(g *globals) *cobra.Command {
 		bar := newProgress(g, cmd.ErrOrStderr())
 		defer bar.done()
 		o.gather.Progress, o.gather.Now = stages(bar), time.Now()
-		report, err := o.report(cmd)
+		report, missing, err := o.report(cmd)
 		bar.done()
-		if err != nil {
+		switch {
+		case err != nil:
 			return err
-		}
-		if g.json {
+		case len(missing) > 0:
+			return missingFacts(cmd.ErrOrStderr(), missing)
+		case g.json:
 			return writeJSON(cmd.OutOrStdout(), report)
 		}
 		writePlan(cmd.OutOrStdout(), report)
+		fmt.Fprintf(cmd.OutOrStdout(), "\nnext: %s\n", o.command(report))
 		return nil
 	}
 	return cmd
 }
 
-// report collects the facts and makes the plan.
-func (o *planOptions) report(cmd *cobra.Command) (*planner.Report, error) {
+// missingFacts prints the facts that a plan lacks, one a line, and returns the error with which the command ends.
+func missingFacts(w io.Writer, missing []planner.MissingFact) error {
+	rows := make([][]string, len(missing))
+	for i, m := range missing {
+		rows[i] = []string{"missing", m.Name, m.Ways}
+	}
+	table(w, "", rows)
+	return usage.Errorf("%s missing: add the flags that are listed above; what has no limit is \"unlimited\"", units.Plural(int64(len(missing)), "fact is", "facts are"))
+}
+
+// command is the command that does what the plan advises. Words in capitals stand for what the plan does not know.
+func (o *planOptions) command(r *planner.Report) string {
+	src, dir := "SRC", "DIR"
+	if o.gather.Source != "" {
+		src = usage.ShellWord(o.gather.Source)
+	}
+	if len(o.gather.Dirs) > 0 {
+		dir = usage.ShellWord(strings.Join(o.gather.Dirs, ","))
+	}
+	layout := r.Advice.Layout
+	if r.Advice.NotYet != "" {
+		layout = r.Advice.AloneLayout
+	}
+	f := r.Model.Facts()
+	switch {
+	case r.Advice.Error != "":
+		return "lcache plan … --memory " + atLeast(r.Advice.NeedsBytes) + ", or a smaller --batch-size"
+	case layout == "none" || layout == "":
+		return "python train.py, without a cache"
+	}
+	line := fmt.Sprintf("lcache run --source %s --cache %s --layout %s", src, dir, layout)
+	if small := r.Advice.SmallestCache; small > 0 && small < f.CacheBytes && r.Advice.NotYet == "" {
+		line += " --budget " + atLeast(small)
+	}
+	return line + " -- python train.py"
+}
+
+// atLeast writes bytes for a flag, rounded up to a whole number of megabytes or gigabytes.
+func atLeast(n float64) string {
+	if n < 10e9 {
+		return fmt.Sprintf("%.0fMB", math.Ceil(n/1e6))
+	}
+	return fmt.Sprintf("%.0fGB", math.Ceil(n/1e9))
+}
+
+// report collects the facts and makes the plan; without one, missing has the facts that it lacks.
+func (o *planOptions) report(cmd *cobra.Command) (r *planner.Report, missing []planner.MissingFact, err error) {
 	if o.gather.Time < time.Second {
-		return nil, usage.Errorf("--time %v: give at least 1s", o.gather.Time)
+		return nil, nil, usage.Errorf("--time %v: give at least 1s", o.gather.Time)
 	}
 	var changes []planner.Change
 	for _, text := range o.whatIf {
 		c, err := planner.ParseChange(text)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		changes = append(changes, c)
 	}
@@ -102,21 +155,22 @@ func (o *planOptions) report(cmd *cobra.Command) (*planner.Report, error) {
 	for _, fact := range planner.Fields {
 		if cmd.Flags().Changed(fact.Name) {
 			if err := facts.Set(fact.Name, *o.given[fact.Name], "given"); err != nil {
-				return nil, err
+				return nil, nil, err
 			}
 		}
 	}
 	facts.WithoutPeers = o.alone
 	if err := facts.Gather(cmd.Context(), o.gather); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	if err := facts.Missing(); err != nil {
-		return nil, err
+	if missing = facts.Missing(); len(missing) > 0 {
+		return nil, missing, nil
 	}
 	if o.endurance != "" {
 		if err := facts.Endurance(o.endurance); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
-	return facts.Report(changes)
+	r, err = facts.Report(changes)
+	return r, nil, err
 }

@@ -12,13 +12,13 @@ import (
 	"lcache/internal/units"
 )
 
-// writePlan prints a plan: the facts by where they are from, a row for each policy, what to do, and what would change it.
+// writePlan prints a plan: the facts by origin, a row for each policy, the advice, and the effect of other facts.
 func writePlan(w io.Writer, r *planner.Report) {
 	f := r.Model.Facts()
 	fmt.Fprintf(w, "%s samples, %s (%s each), %s epochs\n", units.Count(int64(f.Samples)), bytesOf(f.DatasetBytes), bytesOf(f.DatasetBytes/f.Samples), units.Count(int64(f.Epochs)))
 	writeProvenance(w, r)
-	fmt.Fprintln(w)
-	rows := [][]string{{"policy", "hit", "epoch", "stall", "bound by", "best held", "epoch", "written/epoch", "a day", "memory", "smallest cache"}}
+	fmt.Fprint(w, "\n  hits … bottleneck: with as much of the dataset in the cache as fits\n  best share …: with the share in the cache that makes an epoch shortest\n")
+	rows := [][]string{{"policy", "hits", "epoch", "waiting", "bottleneck", "best share", "epoch", "written/epoch", "per day", "memory", "smallest cache"}}
 	if f.Nodes > 1 {
 		rows[0] = append(rows[0], "disk", "network", "source")
 	}
@@ -47,14 +47,14 @@ func planRow(p planner.Row, nodes bool) []string {
 	if !p.Best.Fits {
 		memory = "needs " + memory
 	}
-	row := []string{string(p.Policy), fmt.Sprintf("%.2f", p.Hit), epochTime(p.EpochS), epochTime(p.StallS), p.BoundBy, held, best, written, daily, memory, smallest}
+	row := []string{string(p.Policy), fmt.Sprintf("%.2f", p.Hit), epochTime(p.EpochS), epochTime(p.StallS), bottleneckName(p.BoundBy), held, best, written, daily, memory, smallest}
 	if nodes {
 		row = append(row, epochTime(p.Seconds.Disk), epochTime(p.Seconds.Network), epochTime(p.Seconds.Source))
 	}
 	return row
 }
 
-// writeProvenance says where the facts are from, one line for each origin.
+// writeProvenance prints the names of the facts, one line per origin.
 func writeProvenance(w io.Writer, r *planner.Report) {
 	from, _ := r.Facts["provenance"].(map[string]string)
 	byOrigin := map[string][]string{}
@@ -93,21 +93,21 @@ func writeRecommendation(w io.Writer, r *planner.Report) {
 		}
 		fmt.Fprintf(w, "→ %s, holding %.0f %% (%s%s; %s of memory): %s.\n", a.Policy, 100*a.Admit, bytesOf(held), where, bytesOf(a.MemoryBytes), a.Reason)
 		if a.DriveWritesPerDay > 0 {
-			fmt.Fprintf(w, "  That is %.2g drive writes a day.", a.DriveWritesPerDay)
+			fmt.Fprintf(w, "  That is %.2g drive writes per day.", a.DriveWritesPerDay)
 		}
 		fmt.Fprintf(w, "  Without a cache an epoch takes %s. A cache of %s is within 2 %% of any.\n", epochTime(a.WithoutS), bytesOf(a.SmallestCache))
 	}
 	if r := a.SecondRun; r != nil {
-		fmt.Fprintf(w, "  The first epoch of a job over a full log in another order: %s by place, %s with a sort.\n", epochTime(r.PlaceS), epochTime(r.SortS))
+		fmt.Fprintf(w, "  If the log is full and in another job's order, the first epoch takes %s with random reads, %s after a sort.\n", epochTime(r.PlaceS), epochTime(r.SortS))
 	}
 	switch {
 	case a.NotYet != "":
-		fmt.Fprintf(w, "! %s. Today, without peers: %s, %s (--without-peers).\n", a.NotYet, a.AloneLayout, epochTime(a.AloneS))
+		fmt.Fprintf(w, "! %s. Today, without peers (--without-peers): %s, %s.\n", a.NotYet, a.AloneLayout, epochTime(a.AloneS))
 	case a.AloneS > 0:
 		fmt.Fprintf(w, "  Without peers: %s, %s.\n", a.AloneLayout, epochTime(a.AloneS))
 	}
 	if a.NextLimitS > 0 {
-		fmt.Fprintf(w, "  Next limit: the %s, %s.\n", a.NextLimit, epochTime(a.NextLimitS))
+		fmt.Fprintf(w, "  The next bottleneck is the %s: %s.\n", bottleneckName(a.NextLimit), epochTime(a.NextLimitS))
 	}
 }
 
@@ -116,9 +116,9 @@ func writeWhatIf(w io.Writer, all []planner.WhatIf) {
 		return
 	}
 	fmt.Fprintln(w)
-	rows := [][]string{{"what if", "layout", "held", "epoch", "bound by", "log", "static"}}
+	rows := [][]string{{"what if", "layout", "share", "epoch", "bottleneck", "log", "static"}}
 	for _, c := range all {
-		row := []string{c.Key + "=" + c.Value, c.Layout, fmt.Sprintf("%.2f", c.Admit), epochTime(c.EpochS), c.BoundBy, epochTime(c.LogS), epochTime(c.StaticS)}
+		row := []string{c.Key + "=" + c.Value, c.Layout, fmt.Sprintf("%.2f", c.Admit), epochTime(c.EpochS), bottleneckName(c.BoundBy), epochTime(c.LogS), epochTime(c.StaticS)}
 		if c.Error != "" {
 			row = []string{c.Key + "=" + c.Value, "none", "–", "–", "needs " + bytesOf(c.Needs) + " of memory", "–", "–"}
 		}
@@ -127,7 +127,18 @@ func writeWhatIf(w io.Writer, all []planner.WhatIf) {
 	numbers(w, "  ", rows)
 }
 
-// epochTime is whole seconds, as epochs are compared; short ones with a digit more.
+// bottleneckName is what people read for a value of bound_by.
+func bottleneckName(by string) string {
+	switch by {
+	case "consumer":
+		return "training loop"
+	case "decode":
+		return "decoding"
+	}
+	return by
+}
+
+// epochTime writes seconds: whole ones, and one digit more below 10 s.
 func epochTime(s float64) string {
 	switch {
 	case math.IsInf(s, 0) || math.IsNaN(s):

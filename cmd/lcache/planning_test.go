@@ -86,13 +86,48 @@ func TestPlanningPicture(t *testing.T) {
 	t.Error("docs/planning.md has no simulation")
 }
 
+// TestPlanMissing: each missing fact has a line with the flags that give it, and the error counts them.
+func TestPlanMissing(t *testing.T) {
+	var stdout, stderr bytes.Buffer
+	code := run(strings.Fields("plan --facts off --samples 9 --bytes 1MB --epochs 1"), &stdout, &stderr)
+	lines := strings.Split(strings.TrimSpace(stderr.String()), "\n")
+	if code != exitUsage || stdout.Len() > 0 || len(lines) != 6 {
+		t.Fatalf("exit code %d, %q, %q", code, &stdout, &stderr)
+	}
+	for i, want := range []string{"batch-size --batch-size", "budget --budget", "source-bw --source-bw", "consumer --consumer", "disk --read-bw"} {
+		if got := strings.Join(strings.Fields(lines[i]), " "); !strings.HasPrefix(got, "missing "+want) {
+			t.Errorf("line %d: %q, want %q", i+1, lines[i], want)
+		}
+	}
+	if !strings.HasPrefix(lines[5], "lcache plan: 5 facts are missing") {
+		t.Errorf("the error is %q", lines[5])
+	}
+}
+
+// TestPlanCommand: a plan ends with the command that does what it advises, and lcache run knows its flags.
+func TestPlanCommand(t *testing.T) {
+	facts := "plan --facts off --samples 1281167 --bytes 138GB --batch-size 256 --epochs 90 --budget 150GB --combined-bw 500MB/s --combined-iops 3000 --source-bw 150MB/s --consumer "
+	for consumer, want := range map[string]string{
+		"5000/s": "next: lcache run --source SRC --cache DIR --layout static --budget 95GB -- python train.py",
+		"100/s":  "next: python train.py, without a cache",
+	} {
+		var stdout, stderr bytes.Buffer
+		if code := run(strings.Fields(facts+consumer), &stdout, &stderr); code != exitDone {
+			t.Fatalf("exit code %d: %s", code, &stderr)
+		}
+		lines := strings.Split(strings.TrimSpace(stdout.String()), "\n")
+		if last := lines[len(lines)-1]; last != want {
+			t.Errorf("--consumer %s: the last line is %q, want %q", consumer, last, want)
+		}
+	}
+}
+
 // TestPlanErrors: one line and the exit code of a wrong command line.
 func TestPlanErrors(t *testing.T) {
 	for _, tc := range []struct {
 		args, want string
 		code       int
 	}{
-		{"plan --facts off", "not known: samples (--samples, or --source to list it); bytes", exitUsage},
 		{"plan --facts off --budget lots", "lcache plan: budget \"lots\": write a size", exitUsage},
 		{"plan --facts off --what-if budgte=5GB", "did you mean budget?", exitUsage},
 		{"plan --facts /nowhere/machine.json", "/nowhere/machine.json: no such file", exitError},

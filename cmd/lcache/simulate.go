@@ -153,9 +153,9 @@ func writeSimulation(w io.Writer, r *scenario.Report) {
 			fmt.Fprintln(w)
 		}
 		fmt.Fprintf(w, "%s: %s\n", s.Name, s.Title)
-		fmt.Fprintf(w, "  %s samples, %s, %s epochs, %d workers; computing alone takes %s\n", units.Count(int64(s.Workload.Samples)), bytesOf(s.Workload.TotalMB()*1e6),
+		fmt.Fprintf(w, "  %s samples, %s, %s epochs, %d workers; computing alone (the lower bound) takes %s\n", units.Count(int64(s.Workload.Samples)), bytesOf(s.Workload.TotalMB()*1e6),
 			units.Count(int64(s.Workload.Epochs)), s.Machine.Workers, epochTime(s.LowerBoundS))
-		rows := [][]string{{"policy", "time", "÷ bound", "staging in", "stall", "first epoch", "others", "source", "own", "other workers", ""}}
+		rows := [][]string{{"policy", "time", "÷ lower bound", "filling", "waiting", "first epoch", "other epochs", "from source", "from own", "from others", "method"}}
 		for _, p := range s.Policies {
 			rows = append(rows, simulationRow(p))
 		}
@@ -172,7 +172,7 @@ func simulationRow(p scenario.Result) []string {
 	}
 	note := string(p.Method)
 	if p.DatasetSeen < 0.995 {
-		note += fmt.Sprintf(", sees %.0f %%", 100*p.DatasetSeen)
+		note += fmt.Sprintf(", reads %.0f %% of the dataset", 100*p.DatasetSeen)
 	}
 	mb := func(n float64) string {
 		if n <= 0 {

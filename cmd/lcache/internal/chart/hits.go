@@ -78,7 +78,7 @@ func DrawHits(r *hitratio.Report, format string, w io.Writer) error {
 		}
 		panels = append(panels, panel)
 	}
-	return write(panels, hitsLegend, hitsLegendOf, format, w)
+	return write(panels, hitsLegend, hitsLegendOf, nil, format, w)
 }
 
 // hits is one method: the share of requests that memory serves, by its size.

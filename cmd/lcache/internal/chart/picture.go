@@ -1,9 +1,10 @@
-// Package chart draws what a simulation found: one panel a scenario, one bar a policy, as Fig. 8 of the NoPFS paper; or hit ratios, as the papers about importance draw them.
+// Package chart draws the results of simulations: run times of policies, as Fig. 8 of the NoPFS paper, or hit ratios, as the papers about importance.
 //
-// SaveHits draws a report of package hitratio: hit ratios by the size of memory. Save draws a report of package compare into a file, SVG or PNG by its name. A bar is as high as the training is long. It is
-// split into staging in and the places that samples came from, by how long the fetches took. A dashed line is the lower
-// bound: computing alone. What a policy can't do, or does not read, is written on its bar. Drawing is gonum/plot's. Save
-// may be called concurrently.
+// Save draws a report of package scenario into a file, SVG or PNG by its name. Each scenario is a panel, and each policy is a bar. The height
+// of a bar is the duration of the training. Its colours split that by where samples were fetched from, in proportion to the time of the fetches.
+// A dashed line is the lower bound, computing alone. A policy that refuses the scenario, or reads only part of the dataset, has a label on its
+// bar. SaveHits draws a report of package hitratio: hit ratios by the size of memory. gonum/plot does the drawing. Save and SaveHits may be
+// called concurrently.
 package chart
 
 import (
@@ -36,20 +37,31 @@ const (
 	margin      = 4 * vg.Millimeter
 	barWidth    = 4.2 * vg.Millimeter
 	mostPanels  = 36
+
+	captionLine = 4.5 * vg.Millimeter
 )
 
-// parts are what a bar is made of, from below. The colours stay apart for people who see few of them (Okabe and Ito).
+// caption explains the picture of a report, line by line. A line fits under one panel and the legend.
+var caption = []string{
+	"Height: duration of the training; lower is better.",
+	"Colours: where samples were fetched from, by time spent fetching.",
+	"Fetching overlaps computing: a bar that is mostly one colour",
+	"need not be limited by that place.",
+	"Dashed: the lower bound, computing alone.",
+}
+
+// parts are the sections of a bar, from bottom to top. The colours are those of Okabe and Ito, for readers with colour blindness.
 var parts = []struct {
 	name  string
 	color color.RGBA
 	of    func(r scenario.Result) float64
 }{
-	{"staging in", color.RGBA{0x99, 0x99, 0x99, 255}, func(r scenario.Result) float64 { return r.InitS }},
-	{"memory", color.RGBA{0x00, 0x9e, 0x73, 255}, func(r scenario.Result) float64 { return part(r, r.FetchS.RAM) }},
-	{"SSD", color.RGBA{0x56, 0xb4, 0xe9, 255}, func(r scenario.Result) float64 { return part(r, r.FetchS.SSD) }},
+	{"filling before training", color.RGBA{0x99, 0x99, 0x99, 255}, func(r scenario.Result) float64 { return r.InitS }},
+	{"own memory", color.RGBA{0x00, 0x9e, 0x73, 255}, func(r scenario.Result) float64 { return part(r, r.FetchS.RAM) }},
+	{"own SSD", color.RGBA{0x56, 0xb4, 0xe9, 255}, func(r scenario.Result) float64 { return part(r, r.FetchS.SSD) }},
 	{"other workers", color.RGBA{0xf0, 0xe4, 0x42, 255}, func(r scenario.Result) float64 { return part(r, r.FetchS.Remote) }},
 	{"source", color.RGBA{0xd5, 0x5e, 0x00, 255}, func(r scenario.Result) float64 { return part(r, r.FetchS.PFS) }},
-	{"no fetches", color.RGBA{0xdd, 0xdd, 0xdd, 255}, func(r scenario.Result) float64 {
+	{"nothing fetched", color.RGBA{0xdd, 0xdd, 0xdd, 255}, func(r scenario.Result) float64 {
 		if fetches(r) > 0 {
 			return 0
 		}
@@ -69,7 +81,7 @@ func part(r scenario.Result, fetch float64) float64 {
 	return 0
 }
 
-// Check refuses the name of a file that Save can't write.
+// Check refuses a file name that Save cannot write.
 func Check(path string) error {
 	if ext := filepath.Ext(path); ext != ".svg" && ext != ".png" {
 		return usage.Errorf("--plot %s: name a file that ends with .svg or .png", path)
@@ -110,14 +122,15 @@ func Draw(r *scenario.Report, format string, w io.Writer) error {
 		}
 		panels = append(panels, p)
 	}
-	return write(panels, legendWidth, legend, format, w)
+	return write(panels, legendWidth, legend, caption, format, w)
 }
 
-// write writes panels side by side, with a legend of some width right of them.
-func write(panels []*plot.Plot, beside vg.Length, legend func(draw.Canvas), format string, w io.Writer) error {
+// write writes panels side by side, with a legend of some width right of them and a caption below.
+func write(panels []*plot.Plot, beside vg.Length, legend func(draw.Canvas), caption []string, format string, w io.Writer) error {
 	columns := min(len(panels), 1+int(math.Sqrt(float64(len(panels)))))
 	rows := (len(panels) + columns - 1) / columns
-	width, height := panelWidth*vg.Length(columns)+beside, panelHeight*vg.Length(rows)
+	below := captionLine * vg.Length(len(caption))
+	width, height := panelWidth*vg.Length(columns)+beside, panelHeight*vg.Length(rows)+below
 	var canvas interface {
 		vg.CanvasSizer
 		io.WriterTo
@@ -129,12 +142,15 @@ func write(panels []*plot.Plot, beside vg.Length, legend func(draw.Canvas), form
 	}
 	dc := draw.New(canvas)
 	dc.FillPolygon(color.White, rectangle(dc.Rectangle)) // for pages with a dark ground
-	ground := draw.Crop(dc, 0, -beside, 0, 0)
+	ground := draw.Crop(dc, 0, -beside, below, 0)
 	tiles := draw.Tiles{Cols: columns, Rows: rows, PadTop: margin, PadBottom: margin, PadLeft: margin, PadRight: margin, PadX: margin, PadY: margin}
 	for i, p := range panels {
 		p.Draw(tiles.At(ground, i%columns, i/columns))
 	}
 	legend(draw.Crop(dc, width-beside, 0, 0, -2*margin))
+	for i, line := range caption {
+		dc.FillText(smallText(), vg.Point{X: 2 * margin, Y: below - captionLine*vg.Length(i)}, line)
+	}
 	var body bytes.Buffer
 	if _, err := canvas.WriteTo(&body); err != nil {
 		return fmt.Errorf("write the picture: %w", err)
@@ -145,7 +161,7 @@ func write(panels []*plot.Plot, beside vg.Length, legend func(draw.Canvas), form
 	return nil
 }
 
-// withFallback names fonts that nearly every machine has, behind the one that letters were measured with.
+// withFallback adds fonts that nearly every machine has, after the one that the letters were measured with.
 func withFallback(body []byte) []byte {
 	return bytes.ReplaceAll(body, []byte("font-family:Liberation Sans"), []byte("font-family:'Liberation Sans', Arial, Helvetica, sans-serif"))
 }
@@ -154,7 +170,7 @@ func withFallback(body []byte) []byte {
 func panel(s scenario.Results) (*plot.Plot, error) {
 	p := titled(s.Title)
 	per, unit := unitOf(s)
-	p.Y.Label.Text, p.Y.Min = unit, 0
+	p.Y.Label.Text, p.Y.Min = "duration, "+unit, 0
 	p.X.Tick.Label.Rotation, p.X.Tick.Label.XAlign, p.X.Tick.Label.YAlign = math.Pi/3, draw.XRight, draw.YCenter
 	var names []string
 	for _, r := range s.Policies {
@@ -182,7 +198,7 @@ func panel(s scenario.Results) (*plot.Plot, error) {
 	p.Add(bound)
 	p.NominalX(names...)
 	p.X.Min, p.X.Max = -0.6, float64(len(names))-0.4
-	p.Y.Max *= 1.25 // room for what is written above bars
+	p.Y.Max *= 1.25 // room for the labels above bars
 	return p, label(p, s, per)
 }
 
@@ -197,7 +213,7 @@ func titled(title string) *plot.Plot {
 	return p
 }
 
-// label puts what a policy can't do, or does not read, on its bar.
+// label labels the bars of policies that refuse the scenario or read only part of the dataset.
 func label(p *plot.Plot, s scenario.Results, per float64) error {
 	var at plotter.XYLabels
 	for i, r := range s.Policies {
@@ -206,7 +222,7 @@ func label(p *plot.Plot, s scenario.Results, per float64) error {
 		case r.Refuses():
 			words = "refuses"
 		case r.DatasetSeen < 0.995:
-			words = fmt.Sprintf("sees %.0f %%", 100*r.DatasetSeen)
+			words = fmt.Sprintf("reads %.0f %%", 100*r.DatasetSeen)
 		}
 		if words != "" {
 			at.XYs = append(at.XYs, plotter.XY{X: float64(i), Y: height + p.Y.Max/50})
@@ -232,7 +248,7 @@ func boundStyle() draw.LineStyle {
 	return draw.LineStyle{Color: color.Black, Width: vg.Points(0.8), Dashes: []vg.Length{vg.Points(4), vg.Points(3)}}
 }
 
-// unitOf is the unit in which the times of a scenario are read most easily.
+// unitOf is a unit that suits the durations of a scenario.
 func unitOf(s scenario.Results) (per float64, name string) {
 	longest := s.LowerBoundS
 	for _, r := range s.Policies {
@@ -261,10 +277,15 @@ func legend(c draw.Canvas) {
 func newLegend() plot.Legend {
 	l := plot.NewLegend()
 	l.Top, l.Left = true, true
-	l.TextStyle = text.Style{Color: color.Black, Font: plot.DefaultFont, Handler: plot.DefaultTextHandler}
-	l.TextStyle.Font.Variant, l.TextStyle.Font.Size = "Sans", 9
+	l.TextStyle = smallText()
 	l.Padding = vg.Points(3)
 	return l
+}
+
+func smallText() text.Style {
+	style := text.Style{Color: color.Black, Font: plot.DefaultFont, Handler: plot.DefaultTextHandler}
+	style.Font.Variant, style.Font.Size = "Sans", 9
+	return style
 }
 
 // swatch is a patch of colour in the legend.

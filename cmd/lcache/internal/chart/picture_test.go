@@ -45,9 +45,9 @@ func setPolicy(r *scenario.Result, name string) error {
 	return err
 }
 
-// TestParts: what a bar is made of is as high as the training is long.
+// TestParts: the sections of a bar add up to the duration of the training.
 func TestParts(t *testing.T) {
-	want := []map[string]float64{{"source": 149}, {}, {"staging in": 20, "memory": 60, "other workers": 20}, {"no fetches": 100}}
+	want := []map[string]float64{{"source": 149}, {}, {"filling before training": 20, "own memory": 60, "other workers": 20}, {"nothing fetched": 100}}
 	for i, r := range sampleReport(t).Scenarios[0].Policies {
 		sum := 0.0
 		for _, p := range parts {
@@ -63,7 +63,7 @@ func TestParts(t *testing.T) {
 	}
 }
 
-// TestSVG is well-formed, and says what has to be said.
+// TestSVG: the picture is well-formed, and has its titles, labels and caption.
 func TestSVG(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "fig.svg")
 	if err := Save(sampleReport(t), path); err != nil {
@@ -86,7 +86,7 @@ func TestSVG(t *testing.T) {
 			words[strings.TrimSpace(string(text))] = true
 		}
 	}
-	for _, want := range []string{"our <data> & more", "refuses", "sees 31 %", "lower bound", "other workers", "minutes", "naive", "deepio opportunistic"} {
+	for _, want := range []string{"our <data> & more", "refuses", "reads 31 %", "lower bound", "other workers", "duration, minutes", caption[0], caption[1], "naive", "deepio opportunistic"} {
 		if !words[want] {
 			t.Errorf("the picture does not say %q: %v", want, words)
 		}

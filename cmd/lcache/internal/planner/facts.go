@@ -1,9 +1,9 @@
 // Package planner collects the facts that a plan is made from, says where each is from, and turns them into a report.
 //
-// Facts are what package plan needs, each with its provenance: given by a flag, read from a file that lcache doctor wrote,
-// told by a running server, measured now, or assumed. Fields lists them under the names of their flags. Gather fills what
-// the flags leave open, and Missing says in one line what nobody knows. Report asks package plan and adds what-if tables.
-// The formulas are in package plan; this package has none. Facts have one user at a time.
+// Facts are the inputs of package plan, each with its provenance: given by a flag, read from a file that lcache doctor wrote,
+// read from a running server, measured now, or assumed. Fields lists them by the names of their flags. Gather fills in the
+// facts that have no flag, and Missing lists the ones still unknown. Report calls package plan and adds what-if tables.
+// The formulas are in package plan; this package has none. Facts are not safe for concurrent use.
 package planner
 
 import (
@@ -19,13 +19,13 @@ import (
 	"lcache/internal/usage"
 )
 
-// Facts are those of a plan, and where each is from, by its field's name.
+// Facts are the facts of a plan. From has the origin of each, by the name of its field.
 type Facts struct {
 	plan.Facts
 	From map[string]string
 
-	perSample map[string]float64 // rates that were said in samples/s
-	perDay    float64            // drive writes a day that the drives are meant for
+	perSample map[string]float64 // rates given in samples/s
+	perDay    float64            // rated drive writes per day
 }
 
 // Field is one fact: the name of its flag, and what it is.
@@ -33,14 +33,14 @@ type Field struct {
 	Name  string
 	Kind  Kind
 	Help  string
-	Ways  string // how to find it out, for the error that it is missing; "" if it need not be known
+	Ways  string // the flags that give or measure it; "": the plan works without it
 	where func(f *Facts) *float64
 }
 
 // Kind is how a fact is written.
 type Kind string
 
-// The kinds of facts. What is unlimited may be written so.
+// The kinds of facts. A rate may be "unlimited".
 const (
 	Number  Kind = "N"
 	Size    Kind = "SIZE"     // 138GB, 512MiB
@@ -50,17 +50,17 @@ const (
 
 // Fields are all facts that have a flag.
 var Fields = []Field{
-	{"samples", Number, "samples of the dataset", "--samples, or --source to list it", func(f *Facts) *float64 { return &f.Samples }},
-	{"bytes", Size, "size of the dataset", "--bytes, or --source to list it", func(f *Facts) *float64 { return &f.DatasetBytes }},
+	{"samples", Number, "samples of the dataset", "--samples N, or --source SRC to list it", func(f *Facts) *float64 { return &f.Samples }},
+	{"bytes", Size, "size of the dataset", "--bytes SIZE, or --source SRC to list it", func(f *Facts) *float64 { return &f.DatasetBytes }},
 	{"largest", Size, "largest sample (default: the mean)", "", func(f *Facts) *float64 { return &f.LargestBytes }},
 	{"stored-ratio", Number, "compressed size ÷ plain size", "", func(f *Facts) *float64 { return &f.StoredRatio }},
-	{"batch-size", Number, "samples of one rank's batch", "--batch-size", func(f *Facts) *float64 { return &f.Batch }},
-	{"epochs", Number, "epochs of the training", "--epochs", func(f *Facts) *float64 { return &f.Epochs }},
+	{"batch-size", Number, "samples of one rank's batch", "--batch-size N", func(f *Facts) *float64 { return &f.Batch }},
+	{"epochs", Number, "epochs of the training", "--epochs N", func(f *Facts) *float64 { return &f.Epochs }},
 	{"left-out", Number, "share of samples that an epoch leaves out, 0 to 1", "", func(f *Facts) *float64 { return &f.LeftOut }},
 	{"nodes", Number, "number of nodes in the training", "", func(f *Facts) *float64 { return &f.Nodes }},
 	{"ranks", Number, "ranks on one node", "", func(f *Facts) *float64 { return &f.Ranks }},
 	{"devices", Number, "devices of the cache on one node", "", func(f *Facts) *float64 { return &f.Devices }},
-	{"budget", Size, "disk space for the cache on one node", "--budget", func(f *Facts) *float64 { return &f.CacheBytes }},
+	{"budget", Size, "disk space for the cache on one node", "--budget SIZE", func(f *Facts) *float64 { return &f.CacheBytes }},
 	{"memory", Size, "memory of the server on one node", "--memory", func(f *Facts) *float64 { return &f.MemoryBytes }},
 	{"read-bw", Rate, "read throughput of the devices", "", func(f *Facts) *float64 { return &f.Device.ReadBPS }},
 	{"write-bw", Rate, "write throughput of the devices", "", func(f *Facts) *float64 { return &f.Device.WriteBPS }},
@@ -73,11 +73,11 @@ var Fields = []Field{
 	{"queue-depth", Number, "reads in flight (default: 64)", "", func(f *Facts) *float64 { return &f.Device.QueueDepth }},
 	{"burst", Number, "burst credit of the device, in seconds of its limits", "", func(f *Facts) *float64 { return &f.Device.Burst }},
 	{"latency", Number, "seconds per read at that depth", "", func(f *Facts) *float64 { return &f.Device.Latency }},
-	{"source-bw", Rate, "throughput of the source for all nodes together", "--source-bw or --source-ops, or --source to measure it", func(f *Facts) *float64 { return &f.Source.BPS }},
+	{"source-bw", Rate, "throughput of the source for all nodes together", "--source-bw RATE or --source-ops N, or --source SRC to measure it", func(f *Facts) *float64 { return &f.Source.BPS }},
 	{"source-node-bw", Rate, "throughput of the source for one node", "", func(f *Facts) *float64 { return &f.Source.NodeBPS }},
 	{"source-ops", Number, "files or objects per second for all nodes together", "", func(f *Facts) *float64 { return &f.Source.Ops }},
-	{"network", Rate, "network throughput of one node, each way", "--network", func(f *Facts) *float64 { return &f.NetworkBPS }},
-	{"consumer", RateOrN, "throughput of one node's training loop when it never waits", "--consumer, or --cache of a running job", func(f *Facts) *float64 { return &f.ConsumerBPS }},
+	{"network", Rate, "network throughput of one node, each way", "--network RATE", func(f *Facts) *float64 { return &f.NetworkBPS }},
+	{"consumer", RateOrN, "throughput of one node's training loop when it never waits", "--consumer RATE or N/s (samples per second), or --cache DIR of a running job", func(f *Facts) *float64 { return &f.ConsumerBPS }},
 	{"decode", RateOrN, "throughput of one node's decoding", "", func(f *Facts) *float64 { return &f.DecodeBPS }},
 	{"file-open", Number, "seconds per file, to compare with plain files on the SSD", "", func(f *Facts) *float64 { return &f.FileOpen }},
 	{"loader-workers", Number, "loader workers in that comparison", "", func(f *Facts) *float64 { return &f.Workers }},
@@ -93,9 +93,9 @@ func field(name string) (Field, error) {
 		names = append(names, f.Name)
 	}
 	if near := usage.Nearest(name, names); near != "" {
-		return Field{}, usage.Errorf("%s is no fact of a plan: did you mean %s?", name, near)
+		return Field{}, usage.Errorf("%s is not a fact of a plan: did you mean %s?", name, near)
 	}
-	return Field{}, usage.Errorf("%s is no fact of a plan: there are %s", name, strings.Join(names, ", "))
+	return Field{}, usage.Errorf("%s is not a fact of a plan: the facts are %s", name, strings.Join(names, ", "))
 }
 
 // Set sets a fact as a flag does.
@@ -124,7 +124,7 @@ func (f *Facts) Set(name, text, from string) error {
 	return nil
 }
 
-// put sets a value. A rate that is unlimited is 0 to package plan.
+// put sets a value. Package plan takes 0 as an unlimited rate.
 func (f *Facts) put(fd Field, value float64, from string) {
 	if f.From == nil {
 		f.From, f.perSample = map[string]string{}, map[string]float64{}
@@ -180,25 +180,24 @@ func (f *Facts) inBytes() {
 	clear(f.perSample)
 }
 
-// Missing says in one line what is not known and how to find it out.
-func (f *Facts) Missing() error {
-	var missing []string
+// MissingFact is a fact that a plan needs and does not have.
+type MissingFact struct{ Name, Ways string }
+
+// Missing returns the facts that are not known, and the ways to give or measure each.
+func (f *Facts) Missing() (missing []MissingFact) {
 	for _, fd := range Fields {
 		switch {
 		case fd.Ways == "" || f.From[fd.Name] != "":
 		case fd.Name == "source-bw" && (f.From["source-ops"] != "" || f.From["source-node-bw"] != ""):
 		case fd.Name == "network" && f.Nodes <= 1:
 		default:
-			missing = append(missing, fmt.Sprintf("%s (%s)", fd.Name, fd.Ways))
+			missing = append(missing, MissingFact{fd.Name, fd.Ways})
 		}
 	}
 	if !f.knowsDevice() {
-		missing = append(missing, "the device (--read-bw with --read-iops, or --combined-bw with --combined-iops; lcache doctor --cache DIR --save FILE measures it for --facts FILE)")
+		missing = append(missing, MissingFact{"disk", "--read-bw, --write-bw and --read-iops; or --combined-bw and --combined-iops; or --facts FILE, from lcache doctor --cache DIR --save FILE"})
 	}
-	if len(missing) == 0 {
-		return nil
-	}
-	return usage.Errorf("not known: %s; what has no limit is \"unlimited\"", strings.Join(missing, "; "))
+	return missing
 }
 
 func (f *Facts) knowsDevice() bool {
@@ -206,7 +205,7 @@ func (f *Facts) knowsDevice() bool {
 	return bandwidth && (f.From["read-iops"] != "" || f.From["combined-iops"] != "")
 }
 
-// Endurance sets what the drives are meant for, as ParseEndurance reads it. A total counts for the budget.
+// Endurance sets the write rating of the drives, in the form of ParseEndurance. A total is spread over the budget.
 func (f *Facts) Endurance(text string) error {
 	e, err := ParseEndurance(text)
 	if err != nil {
@@ -224,7 +223,7 @@ func (f *Facts) Endurance(text string) error {
 
 var bits = regexp.MustCompile(`^([0-9.]+)\s*([KMGT])b(it)?$`)
 
-// parse reads a value. What is unlimited is infinite.
+// parse reads a value. An unlimited rate is infinite.
 func parse(kind Kind, text string) (float64, error) {
 	text = strings.TrimSpace(text)
 	switch kind {

@@ -110,8 +110,8 @@ func (x *exact) place(ctx context.Context) (held *holding, init float64, err err
 	case NoPFS:
 		x.served, err = x.rank(ctx)
 		return held, 0, err
-	case StaticAlone, StaticPeers, LogPeers:
-		held.holdFixed(len(x.sizes), x.workers, x.s.fixedShare(x.rates), p == StaticAlone)
+	case StaticAlone, LogAlone, StaticPeers, LogPeers:
+		held.holdFixed(len(x.sizes), x.workers, x.s.fixedShare(x.rates), p.alone())
 	}
 	return held, x.stageIn(held), nil
 }

@@ -33,7 +33,7 @@ func (s *Simulation) sharesOf(r rates) (first, steady shares, err error) {
 		steady = held(float64(s.steps())*n*s.Workload.Batch/s.Workload.Samples, 1/n, 1)
 	case LBANNPreload:
 		steady = held(1, 1/n, 1)
-	case StaticAlone:
+	case StaticAlone, LogAlone:
 		steady = held(s.fixedShare(r), 1, 2)
 	case StaticPeers, LogPeers:
 		steady = held(s.fixedShare(r), 1/n, 2)
@@ -50,11 +50,11 @@ func (s *Simulation) sharesOf(r rates) (first, steady shares, err error) {
 	return first, steady, nil
 }
 
-// fixedShare is how much of the dataset lcache holds on the SSDs, whose slack is 1 %: all that fits, or less where the disk
-// would be slower than all else. What is not held comes from the source, beside the disk.
+// fixedShare is the share of the dataset that lcache holds on the SSDs, whose slack is 1 %: as much as fits, or less if the disk would
+// be the bottleneck. The other samples come from the source, in parallel with the disk.
 func (s *Simulation) fixedShare(r rates) float64 {
 	homes := float64(s.Machine.Workers)
-	if s.Policy == StaticAlone {
+	if s.Policy.alone() {
 		homes = 1
 	}
 	top := min(1, 0.99*homes*s.Machine.Capacity[2]/s.totalMB())
@@ -65,7 +65,7 @@ func (s *Simulation) fixedShare(r rates) float64 {
 	return min(top, max(source/(source+disk), others/disk))
 }
 
-// seen is the share of the dataset that a policy ever reads. One that holds nothing draws from all of it.
+// seen is the share of the dataset that a policy ever reads. A policy that holds no samples draws from the whole dataset.
 func (s *Simulation) seen() float64 {
 	class := s.Policy.shards()
 	if s.Policy != DeepIOOpportunistic && s.Policy != ParallelStaging || s.Machine.Capacity[class] == 0 {

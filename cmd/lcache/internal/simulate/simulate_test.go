@@ -113,7 +113,7 @@ func TestPerfectIsLeast(t *testing.T) {
 	if perfect.Seconds != perfect.LowerBoundS || perfect.StallS != 0 {
 		t.Errorf("perfect takes %v s, the lower bound is %v s, stall %v s", perfect.Seconds, perfect.LowerBoundS, perfect.StallS)
 	}
-	for _, p := range []Contender{Naive, Staging, DeepIOOrdered, NoPFS, StaticAlone, StaticPeers, LogPeers} {
+	for _, p := range []Contender{Naive, Staging, DeepIOOrdered, NoPFS, StaticAlone, LogAlone, StaticPeers, LogPeers} {
 		s.Policy = p
 		if o := mustSimulate(t, s); o.Seconds < perfect.Seconds*(1-1e-9) || math.Abs(o.LowerBoundS-perfect.LowerBoundS) > 1e-9*perfect.LowerBoundS {
 			t.Errorf("%s takes %.2f s with a bound of %.2f s, perfect %.2f s", p, o.Seconds, o.LowerBoundS, perfect.Seconds)
@@ -124,7 +124,7 @@ func TestPerfectIsLeast(t *testing.T) {
 // TestMoreStorageIsNotSlower: more memory or SSD never makes an epoch of NoPFS or lcache slower.
 func TestMoreStorageIsNotSlower(t *testing.T) {
 	testenv.WithoutRace(t)
-	for _, p := range []Contender{NoPFS, StaticAlone, StaticPeers} {
+	for _, p := range []Contender{NoPFS, StaticAlone, LogAlone, StaticPeers} {
 		for class := 1; class < Classes; class++ {
 			before := math.Inf(1)
 			for _, mb := range []float64{0, 50, 100, 200, 400, 800, 2000, 4000} {
