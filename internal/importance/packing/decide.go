@@ -7,10 +7,11 @@ import (
 	"lcache/logfile"
 )
 
-// mostVictims is how many pieces are emptied in turns. A package is a mixture of their samples then, also where neighbours in a segment are of one class.
+// mostVictims is the number of pieces that are emptied in turns. Samples of several pieces mix in a package, so a
+// package is a mixture even if all samples of a segment have one class.
 const mostVictims = 8
 
-// A piece names a segment of a Logfile, or a package, by half and number.
+// A piece is a segment of a Logfile, or a package.
 type piece struct{ half, number int }
 
 func (p piece) String() string {
@@ -23,35 +24,35 @@ func (p piece) String() string {
 // isPackage reports whether the piece is a package, which is freed as a whole.
 func (p piece) isPackage() bool { return p.half == logfile.PackageHalf }
 
-// view is the state as decide sees it.
+// view is the input of decide.
 type view struct {
 	geometry geometry
-	spare    int                  // places of blocks that are free, and not needed for what open packages hold in memory
-	handed   bool                 // a copy of a sample is in the ring
-	victims  int                  // pieces that are being emptied
+	spare    int                  // free arena blocks, minus those that open packages need for what they hold in memory
+	handed   bool                 // the ring has a copy of a sample
+	victims  int                  // number of pieces that are being emptied
 	next     func() (piece, bool) // the piece to empty next
 
-	// Of the first victim.
+	// The first victim.
 	state    victimState
-	fits     bool // free places suffice for its next samples
-	mayWrite bool // the job has consumed as many bytes as they take
+	fits     bool // the free arena blocks are enough for its next samples
+	mayWrite bool // the job has consumed as many bytes as its next samples have
 }
 
 type actionKind uint8
 
 const (
 	actWait   actionKind = iota
-	actPack              // the first sample of the ring
-	actChoose            // a piece becomes a victim
-	actScan              // the first victim
-	actMove              // a run of the first victim's samples
-	actKeep              // the first victim stays as it is until the next epoch
+	actPack              // pack the first sample of the ring
+	actChoose            // make a piece a victim
+	actScan              // list the live samples of the first victim
+	actMove              // move a run of the first victim's samples
+	actKeep              // leave the first victim as it is until the next epoch
 )
 
-// action is the worker's next step, and why it is taken.
+// action is the worker's next step, with its reason.
 type action struct {
 	kind  actionKind
-	piece piece // with actChoose
+	piece piece // set with actChoose
 	why   string
 }
 
@@ -71,31 +72,32 @@ func (a action) String() string {
 	return "wait"
 }
 
-// decide is the worker's next step while it has the turn.
+// decide returns the worker's next step. The worker has the turn.
 func decide(v view) action {
 	if v.handed {
-		return action{kind: actPack, why: "deliveries need the room in the ring"}
+		return action{kind: actPack, why: "the ring has a sample, and deliveries need its room"}
 	}
 	if v.victims < mostVictims && v.geometry.hasPlacesFor(v.victims+1, v.spare) {
 		if next, ok := v.next(); ok {
-			return action{kind: actChoose, piece: next, why: "few places are free"}
+			return action{kind: actChoose, piece: next, why: "few arena blocks are free"}
 		}
 	}
 	switch {
 	case v.victims == 0:
-		return action{why: "nothing is to be emptied"}
+		return action{why: "no piece has to be emptied"}
 	case v.state == victimChosen:
-		return action{kind: actScan, why: "its live samples are not listed"}
-	case !v.fits: // the places may come from another victim
-		return action{kind: actKeep, why: "too few places are free for its next sample"}
+		return action{kind: actScan, why: "its live samples are not listed yet"}
+	case !v.fits: // another victim may free enough
+		return action{kind: actKeep, why: "too few arena blocks are free for its next sample"}
 	case !v.mayWrite:
-		return action{why: "the job has consumed fewer bytes"}
+		return action{why: "the job has consumed fewer bytes than its next samples have"}
 	}
 	return action{kind: actMove, why: "its samples are listed"}
 }
 
-// nextVictim is the piece to empty next: a sparse segment of a Logfile before a sparse package, and that before a dense segment. A dense segment frees no more places than its samples take, and some are wasted
-// in each package.
+// nextVictim returns the piece to empty next: a sparse segment, else a sparse package, else a dense segment. A dense
+// segment comes last because it frees no more blocks than its samples need elsewhere, and each package wastes some
+// space.
 func nextVictim(pieces *pieces, space substitute.Space) (next piece, ok bool) {
 	for half, list := range pieces {
 		number := substitute.Victim(list, space)
@@ -110,22 +112,23 @@ func nextVictim(pieces *pieces, space substitute.Space) (next piece, ok bool) {
 	return next, ok
 }
 
-// A victim ages through these states.
+// victimState is the progress of a victim, in this order.
 type victimState uint8
 
 const (
-	victimChosen victimState = iota // its live samples are to be listed; again when all that were listed have left
-	victimListed                    // some listed samples are left to move
-	victimFreed                     // nothing lived in it: its places are free
+	victimChosen victimState = iota // its live samples must be listed: at first, and again when all listed samples have left
+	victimListed                    // some listed samples still have to move
+	victimFreed                     // no sample lived in it, and its blocks are free
 	victimKept                      // it stays as it is until the next epoch
 )
 
 func (s victimState) String() string { return [...]string{"chosen", "listed", "freed", "kept"}[s] }
 
-// isOver reports whether the victim leaves the list.
+// isOver reports whether the victim is done.
 func (s victimState) isOver() bool { return s >= victimFreed }
 
-// scanned is the state of a victim in which a scan has found n live samples. What is to be freed is freed in the same turn: others may append to it after that.
+// scanned returns the state of a victim after a scan found n live samples in it. An empty victim must be freed in the
+// same turn, because others may append to it after the turn.
 func scanned(n int) victimState {
 	if n == 0 {
 		return victimFreed
@@ -133,7 +136,8 @@ func scanned(n int) victimState {
 	return victimListed
 }
 
-// moved is the state of a victim after a run whose last sample had a fate, with n listed samples left.
+// moved returns the state of a victim after a run. last is the fate of the run's last sample, and n the number of
+// listed samples left.
 func moved(last fate, n int) victimState {
 	switch {
 	case last == never:
@@ -144,36 +148,37 @@ func moved(last fate, n int) victimState {
 	return victimListed
 }
 
-// fate is where a sample goes.
+// fate is the decision about a sample.
 type fate uint8
 
 const (
-	stay  fate = iota // where it is
-	pack              // into a package
-	later             // nothing may be written now
-	never             // it does not fit into a package, is not kept, or is unreadable
+	stay  fate = iota // leave it where it is
+	pack              // put it into a package
+	later             // try again later: no bytes may be written now
+	never             // never pack it: it does not fit into a package, is not kept, or is unreadable
 )
 
 func (f fate) String() string { return [...]string{"stay", "pack", "later", "never"}[f] }
 
-// sampleView is a sample as decideSample sees it.
+// sampleView is the input of decideSample.
 type sampleView struct {
-	emptied bool // it comes from a victim; else from the ring
+	emptied bool // it comes from a victim; otherwise from the ring
 
-	// Of a victim's sample.
+	// Only for a sample of a victim.
 	hasLeft bool // it was moved or lost since the scan
 
-	// Of a sample in the ring.
+	// Only for a sample in the ring.
 	kept   bool // this machine's log keeps it
-	stored bool // it lies in the log
+	stored bool // it is in the log
 	high   bool // it is an H-sample
-	packed bool // it lies in a package of L-samples
-	short  bool // too few places are free
+	packed bool // it is in a package of L-samples
+	short  bool // too few arena blocks are free
 
 	mayWrite bool // the job has consumed as many bytes as the sample takes
 }
 
-// decideSample returns where a sample goes. H-samples come from memory in most epochs, so they are packed only to empty a victim, or when they lie nowhere.
+// decideSample returns the fate of a sample. In most epochs H-samples come from memory. So they are packed only to
+// empty a victim, or if the log does not have them.
 func decideSample(s sampleView) fate {
 	switch {
 	case s.emptied && s.hasLeft:

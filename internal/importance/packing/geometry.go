@@ -6,34 +6,35 @@ import (
 	"lcache/metaindex"
 )
 
-// A geometry is the size and the number of packages, and the memory that packing takes. It is chosen when packages are begun, and read from their journal after that.
+// A geometry has the size and number of packages, and the memory that packing takes. It is chosen when packages are
+// begun, and read from their journal later.
 type geometry struct {
-	open     int   // packages that are filled at the same time; the last one is for H-samples
-	blocks   int   // in a package
-	packages int   // at most
-	room     int   // samples in a package, at most
+	open     int   // packages filled at the same time; the last one is for H-samples
+	blocks   int   // in one package
+	packages int   // maximum
+	room     int   // maximum number of samples in a package
 	largest  int   // bytes of the largest sample that is packed
-	ring     int   // bytes of samples on their way from deliveries
+	ring     int   // bytes for copies of samples between delivery and package
 	buffer   int   // bytes of the longest read from a victim
 	memory   int64 // bytes of --memory that the cache's sizing does not count
 }
 
 const (
-	packageSamples = 50      // of mean size, at least: a package wastes half a sample on average
-	mostOpen       = 5       // so that a package is a mixture of several times its bytes
+	packageSamples = 50      // minimum, for samples of mean size: a package wastes half a sample on average
+	mostOpen       = 5       // enough for a package to mix samples from several times its own bytes
 	leastOpen      = 2       // one for L-samples and one for H-samples
-	mostPacked     = 8 << 20 // bytes of a sample that is packed; larger ones stay in Logfiles
+	mostPacked     = 8 << 20 // largest sample that is packed, in bytes; larger ones stay in Logfiles
 	runBytes       = 256 << 10
 )
 
-// facts describe a cache to chooseGeometry.
+// facts is the input of chooseGeometry.
 type facts struct {
 	samples       int
 	kept, largest int64           // bytes of all samples and of the largest one, padded
 	block         int64           // bytes
-	places        int             // of blocks in the log
+	places        int             // number of arena blocks
 	segment       int64           // bytes of a Logfile's segment
-	begun         *logfile.Header // of the packages that there are; nil: none that can be filled
+	begun         *logfile.Header // header of the existing packages; nil: there are none, or they can't be filled
 }
 
 func factsOf(c *cache.Cache) facts {
@@ -46,7 +47,8 @@ func factsOf(c *cache.Cache) facts {
 	return out
 }
 
-// chooseGeometry returns the geometry with the most open packages that takes at most memory bytes. If the smallest one takes more, it returns that and false.
+// chooseGeometry returns the geometry with the most open packages that takes at most memory bytes. If even the
+// smallest one takes more, it returns that one and false.
 func chooseGeometry(f facts, memory int64) (g geometry, ok bool) {
 	mean, largest := f.kept/max(int64(f.samples), 1), min(f.largest, mostPacked)
 	g.blocks = int(max(1, (max(packageSamples*mean, largest)+f.block-1)/f.block))
@@ -69,7 +71,8 @@ func chooseGeometry(f facts, memory int64) (g geometry, ok bool) {
 	}
 }
 
-// MemoryLeft returns the bytes of memory that packing leaves. It takes at most a quarter, unless the smallest geometry takes more.
+// MemoryLeft returns the bytes of memory that packing leaves to others. Packing takes at most a quarter, unless the
+// smallest geometry takes more.
 func MemoryLeft(c *cache.Cache, memory int64) int64 {
 	f := factsOf(c)
 	g, ok := chooseGeometry(f, memory/4)
@@ -85,16 +88,19 @@ func MemoryLeft(c *cache.Cache, memory int64) int64 {
 // openForLow returns the number of open packages for L-samples.
 func (g *geometry) openForLow() int { return max(g.open-1, 1) }
 
-// reserve is how many places stay free for emptying: a package may fill as many before it is freed, and each open package one.
+// reserve returns the number of arena blocks that stay free for emptying. A package may fill all of its blocks before
+// a victim is freed, and each open package may begin one more.
 func (g *geometry) reserve() int { return g.blocks + g.open + 4 }
 
-// hasPlacesFor reports whether the free places suffice to empty n victims in turns. A victim has blocks from which only some samples have moved, and packages are freed as a whole. One victim is always
-// emptied.
+// hasPlacesFor reports whether the free arena blocks are enough to empty n victims in turns. Several victims need
+// more, because each may have blocks from which only some samples have moved, and a package is freed only as a whole.
+// One victim may always be emptied.
 func (g *geometry) hasPlacesFor(n, free int) bool {
 	return n == 1 || free >= g.open+2+n*max(2, g.blocks)
 }
 
-// fits reports whether so many places suffice to move bytes out of a victim before any of its blocks are freed. A place is left for the last block of each open package. To move nothing takes none.
+// fits reports whether the free arena blocks are enough to move bytes out of a victim before any of its own blocks is
+// freed. One block is kept for the last block of each open package. Moving 0 bytes needs none.
 func (g *geometry) fits(bytes, block int64, places int) bool {
 	return bytes <= 0 || int64(places) > int64(g.open)+bytes/block
 }

@@ -1,11 +1,14 @@
-// Package packing moves L-samples of a job into packages while the job is served, so that they can be read in large pieces (ImPACT §III-D, docs/adr/0032-packages-while-served.md). A Packer packs
-// copies of samples that were delivered or read from the source, and empties segments of Logfiles and packages in which few samples live. Units lists the samples that lie together, which an epoch
-// loads together.
+// Package packing moves L-samples of a job into packages while the job is served, so that they can be read in large
+// pieces (ImPACT §III-D, docs/adr/0032-packages-while-served.md). A Packer packs copies of samples that were
+// delivered, or read from the source. It also empties segments and packages with few live samples. Units lists the
+// groups of samples that are stored together, which an epoch loads together.
 //
-// What to do next, where a sample goes and which piece is emptied are functions of values (decide.go). The Packer's one goroutine, its worker, does the I/O. The package decides neither which samples are
-// L-samples nor when packing is allowed: its owner passes H-samples and a Turn. Where a sample lies is known by the cache's Locations and the store alone; pieces count bytes.
+// Pure functions decide the next step, the fate of a sample and the next piece to empty (decide.go). One goroutine,
+// the worker, does the I/O. The package does not decide which samples are L-samples, or when packing is allowed: its
+// owner passes the H-samples and a Turn. Only the cache's Locations and the store know where a sample is stored; the
+// package itself counts bytes for each piece.
 //
-// All methods of a Packer may be called concurrently, except Begin and Close: these are for one goroutine.
+// All methods of a Packer may be called concurrently, except Begin and Close: one goroutine must call these.
 package packing
 
 import (
@@ -25,35 +28,37 @@ import (
 
 // A Turn is the right to change Logfiles and packages. One goroutine has it at a time.
 type Turn interface {
-	// Try waits until no other goroutine has the turn, and takes it if packing is allowed then.
+	// Try waits until no other goroutine has the turn. It takes the turn if packing is allowed then.
 	Try() bool
-	// EndAppends is called with the turn, before samples are moved: no other goroutine appends to Logfiles until Release.
+	// EndAppends stops all other appends to Logfiles until Release. The holder of the turn calls it before it moves
+	// samples.
 	EndAppends()
-	// Release returns the turn.
+	// Release gives the turn back.
 	Release()
 }
 
-// Options are what a Packer needs of its owner.
+// Options configure a Packer.
 type Options struct {
 	Cache  *cache.Cache
 	Logger *slog.Logger
 	Turn   Turn
-	Seed   uint64 // of the choice among open packages
-	Memory int64  // bytes of --memory that are left for packing
+	Seed   uint64 // for the choice among open packages
+	Memory int64  // bytes of --memory that are available to packing
 
-	AppendTimeout, ReadTimeout time.Duration // for one sample, and for one run of samples that are read
+	AppendTimeout, ReadTimeout time.Duration // AppendTimeout: for one sample; ReadTimeout: for one read of a run of samples
 
 	// Slice returns bytes of the shared memory.
 	Slice func(offset uint64, n int) []byte
 	// Register registers the write buffers of packages with the I/O engine.
 	Register func(*logfile.Logfile) error
-	// Bad makes a sample a miss whose stored copy has a wrong checksum.
+	// Bad turns a sample into a miss after its stored copy failed the checksum.
 	Bad func(index sample.Index, at metaindex.Loc, half int)
 	// Now is the clock; nil: time.Now.
 	Now func() time.Time
 }
 
-// A Packer packs the L-samples of one job. It writes no more bytes than the job consumes, and nothing without free places. Deliveries hand it copies and never wait.
+// A Packer packs the L-samples of one job. It writes no more bytes than the job consumes, and writes nothing if no
+// arena block is free. Deliveries give it copies and never wait for it.
 //
 // A nil Packer packs nothing.
 type Packer struct {
@@ -61,25 +66,25 @@ type Packer struct {
 	geometry geometry
 	cancel   context.CancelFunc
 	wake     chan struct{}
-	ended    chan struct{} // closed when the worker has ended
+	ended    chan struct{} // closed when the worker ends
 
 	ring ring
 
 	mu       sync.Mutex    // guards the fields that follow
 	high     *sample.Set   // H-samples; nil before the job's first drawn epoch
-	retired  []*sample.Set // H-samples of earlier epochs, which the worker may still use
-	loose    *sample.Set   // packages that had few L-samples when the epoch began
-	consumed int64         // bytes that were delivered since the worker looked last
-	begins   bool          // an epoch has begun since the worker looked last
+	retired  []*sample.Set // H-samples of earlier epochs that the worker may still use
+	loose    *sample.Set   // packages that had few L-samples at the start of the epoch
+	consumed int64         // bytes delivered since the worker last looked
+	begins   bool          // an epoch has begun since the worker last looked
 
-	written, cleaned atomic.Int64 // packages begun; bytes moved out of emptied pieces
+	written, cleaned atomic.Int64 // written: packages begun; cleaned: bytes moved out of emptied pieces
 }
 
-// New allocates the memory of a Packer and starts its worker. The Packer is nil if too little memory is left.
+// New allocates the memory of a Packer and starts its worker. It returns nil if too little memory is left.
 func New(o Options) (*Packer, error) {
 	g, ok := chooseGeometry(factsOf(o.Cache), o.Memory)
 	if !ok {
-		o.Logger.Warn("importance: memory has no room for write buffers of packages; samples stay where they are", "left", o.Memory, "need", g.memory)
+		o.Logger.Warn("importance: packing is off, because too little of --memory is left for its buffers; give more --memory to turn it on", "left", o.Memory, "need", g.memory)
 		return nil, nil
 	}
 	if o.Now == nil {
@@ -100,7 +105,7 @@ func New(o Options) (*Packer, error) {
 	return p, nil
 }
 
-// Close ends the worker and frees the memory. Packages stay.
+// Close ends the worker and frees the memory. The packages on disk stay.
 func (p *Packer) Close() {
 	if p == nil {
 		return
@@ -116,7 +121,7 @@ func (p *Packer) Close() {
 	p.high, p.loose, p.retired = nil, nil, nil
 }
 
-// Memory returns the bytes of --memory that the Packer takes. The cache's sizing does not count them.
+// Memory returns the bytes of --memory that the Packer uses. The cache's sizing does not count them.
 func (p *Packer) Memory() int64 {
 	if p == nil {
 		return 0
@@ -124,7 +129,7 @@ func (p *Packer) Memory() int64 {
 	return p.geometry.memory
 }
 
-// Buffers returns the part of Memory that is buffers, in bytes.
+// Buffers returns the bytes of Memory that are write buffers.
 func (p *Packer) Buffers() int64 {
 	if p == nil {
 		return 0
@@ -132,7 +137,7 @@ func (p *Packer) Buffers() int64 {
 	return int64(p.geometry.ring + p.geometry.buffer)
 }
 
-// Counts returns how many packages were begun, and how many bytes were moved out of emptied pieces.
+// Counts returns the number of packages begun, and the bytes moved out of emptied pieces.
 func (p *Packer) Counts() (written, cleaned int64) {
 	if p == nil {
 		return 0, 0
@@ -140,7 +145,7 @@ func (p *Packer) Counts() (written, cleaned int64) {
 	return p.written.Load(), p.cleaned.Load()
 }
 
-// Begin starts an epoch that was drawn. The Packer owns high, the epoch's H-samples, from then on.
+// Begin starts a drawn epoch. From then on the Packer owns high, the epoch's H-samples.
 func (p *Packer) Begin(high *sample.Set) {
 	if p == nil {
 		high.Close()
@@ -170,7 +175,8 @@ func (p *Packer) IsHigh(index sample.Index) (high, known bool) {
 	return p.high.Has(index), p.high != nil
 }
 
-// Delivered counts the bytes that the job consumed, and copies the L-samples among them that are to be packed. addresses is nil where the memory may have another use by now. It never waits.
+// Delivered counts the bytes that the job consumed, and copies the delivered L-samples that should be packed.
+// addresses is nil if the samples' memory may already have another use. Delivered never waits.
 func (p *Packer) Delivered(indices []sample.Index, addresses []staging.Address) {
 	if p == nil {
 		return
@@ -192,7 +198,8 @@ func (p *Packer) Delivered(indices []sample.Index, addresses []staging.Address) 
 	p.nudge()
 }
 
-// wants reports whether a delivered sample is to be copied: an L-sample that lies in a Logfile, or in a package of H-samples. Samples that lie nowhere come by Missed.
+// wants reports whether a delivered sample should be copied: an L-sample in a Logfile, or in a package of H-samples.
+// A sample that is not in the log comes through Missed.
 func (p *Packer) wants(index sample.Index) bool {
 	l := p.o.Cache.Locations
 	half, number, _, ok := l.Split(l.Get(index))
@@ -201,7 +208,8 @@ func (p *Packer) wants(index sample.Index) bool {
 	return ok && p.high != nil && !p.high.Has(index) && (half != logfile.PackageHalf || p.loose.Has(uint32(number)))
 }
 
-// Missed copies a sample that was read from the source. It reports whether the Packer stores it; if not, the caller may.
+// Missed copies a sample that was read from the source. It reports whether the Packer stores the sample. If it does
+// not, the caller may.
 func (p *Packer) Missed(index sample.Index, data []byte) bool {
 	if _, known := p.IsHigh(index); !known || !IsRecorded(p.o.Cache) {
 		return false
@@ -212,13 +220,14 @@ func (p *Packer) Missed(index sample.Index, data []byte) bool {
 	return true
 }
 
-// IsRecorded reports whether packed samples outlive a restart of the server, as those in Logfiles do.
+// IsRecorded reports whether packed samples survive a restart of the server, as samples in Logfiles do.
 func IsRecorded(c *cache.Cache) bool {
 	packages := c.Store.Packages()
 	return packages == nil || packages.IsRecorded()
 }
 
-// current returns the epoch's H-samples, and closes the sets before them: the worker uses them no longer.
+// current returns the epoch's H-samples, and closes the sets of earlier epochs, because the worker no longer uses
+// them.
 func (p *Packer) current() *sample.Set {
 	p.mu.Lock()
 	high, retired := p.high, p.retired
@@ -230,7 +239,7 @@ func (p *Packer) current() *sample.Set {
 	return high
 }
 
-// drain returns how many bytes were delivered and whether an epoch has begun since the last call.
+// drain returns the bytes delivered since the last call, and whether an epoch has begun since then.
 func (p *Packer) drain() (consumed int64, begins bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -7,11 +7,12 @@ import (
 	"lcache/sample"
 )
 
-// pieces count the bytes that live in each segment and package of a cache, by half and number. A scan of all samples' places counts them when an epoch begins; each move updates them. Samples that other
-// goroutines make misses are noticed when the next epoch begins.
+// pieces has the live bytes of each segment and package of a cache, by Logfile and number. When an epoch begins, a
+// scan of all samples' locations counts them. Each move updates them. If another goroutine turns a sample into a
+// miss, pieces notices that when the next epoch begins.
 type pieces [logfile.PackageHalf + 1][]substitute.Piece
 
-// at is a piece. An unknown one is empty.
+// at returns a piece; an empty one if it is unknown.
 func (p *pieces) at(of piece) substitute.Piece {
 	if of.number >= len(p[of.half]) {
 		return substitute.Piece{}
@@ -19,7 +20,7 @@ func (p *pieces) at(of piece) substitute.Piece {
 	return p[of.half][of.number]
 }
 
-// wrote records that a sample was written to a package, and reports whether it is the first one there.
+// wrote records that a sample was written to a package. It reports whether that is the first sample in the package.
 func (p *pieces) wrote(number int, off uint64, bytes int64) (first bool) {
 	list := &p[logfile.PackageHalf]
 	for number >= len(*list) {
@@ -32,7 +33,7 @@ func (p *pieces) wrote(number int, off uint64, bytes int64) (first bool) {
 	return off == 0
 }
 
-// left records that a sample no longer lives in a piece.
+// left records that a sample has left a piece.
 func (p *pieces) left(from piece, bytes int64, high bool) {
 	if from.number < len(p[from.half]) {
 		p[from.half][from.number].Live -= bytes
@@ -40,7 +41,7 @@ func (p *pieces) left(from piece, bytes int64, high bool) {
 	}
 }
 
-// arrived records that a sample lives in a package to which it was written.
+// arrived records that a sample now has its live copy in a package.
 func (p *pieces) arrived(number int, bytes int64, high bool) {
 	p[logfile.PackageHalf][number].Live += bytes
 	p[logfile.PackageHalf][number].Low += lowBytes(bytes, high)
@@ -60,14 +61,14 @@ func (p *pieces) freed(of piece) {
 	}
 }
 
-// keep excludes a piece from the choice of victims until the next epoch.
+// keep excludes a piece from becoming a victim until the next epoch.
 func (p *pieces) keep(of piece) {
 	if of.number < len(p[of.half]) {
 		p[of.half][of.number].Stays = true
 	}
 }
 
-// loose returns the packages that are less than half full of L-samples; nil if there is no memory for the set.
+// loose returns the packages of which less than half is L-samples. It returns nil if there is no memory for the set.
 func (p *pieces) loose() *sample.Set {
 	list := p[logfile.PackageHalf]
 	loose, err := sample.NewSet(len(list))
@@ -82,7 +83,7 @@ func (p *pieces) loose() *sample.Set {
 	return loose
 }
 
-// countPieces counts what lives in each piece.
+// countPieces counts the live bytes of each piece.
 func countPieces(c *cache.Cache, high *sample.Set) (p pieces) {
 	for half := range p {
 		l := c.Logfile(half)

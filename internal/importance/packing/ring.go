@@ -7,25 +7,25 @@ import (
 	"lcache/sample"
 )
 
-// A ring has copies of samples on their way from deliveries to packages: first in, first out. A sample without room is not taken; it is packed when it is delivered again. No lock is held while bytes are
-// copied.
+// A ring is a FIFO of sample copies between delivery and package. A sample that finds no room is dropped; it is
+// packed after a later delivery. No lock is held while bytes are copied.
 type ring struct {
-	copies sync.WaitGroup // under way; added to only under mu, and not after close
+	copies sync.WaitGroup // in progress; Add is called only with mu held, and not after close
 
 	mu      sync.Mutex // guards the fields that follow
 	mem     []byte
 	list    []handed
-	first   int // of list that was not taken
-	gone    int // samples that are no longer in list
-	cleared int // samples before this one were dropped
-	end     int // in mem, of the last one's bytes
+	first   int // position in list of the next sample to be taken
+	gone    int // number of samples already removed from list
+	cleared int // samples with a smaller number were dropped
+	end     int // where the bytes of the last sample end in mem
 }
 
-// handed is a sample in a ring.
+// handed is one sample in a ring.
 type handed struct {
 	index  sample.Index
-	at, to int  // in mem
-	copied bool // its bytes are there
+	at, to int  // its bytes are mem[at:to]
+	copied bool // mem has its bytes
 }
 
 func (r *ring) init(bytes int) (err error) {
@@ -33,7 +33,7 @@ func (r *ring) init(bytes int) (err error) {
 	return err
 }
 
-// close waits for copies that are under way and frees the memory. No sample is taken from then on.
+// close waits for copies in progress and frees the memory. The ring accepts no sample after that.
 func (r *ring) close() {
 	r.mu.Lock()
 	mem := r.mem
@@ -56,7 +56,8 @@ func (r *ring) put(index sample.Index, data []byte) bool {
 	return ok
 }
 
-// reserve returns room for a sample of n bytes, and its number. The caller copies the bytes and calls filled.
+// reserve allocates room for a sample of n bytes and returns the sample's number in the ring. The caller then copies
+// the bytes and calls filled.
 func (r *ring) reserve(index sample.Index, n int) (room []byte, number int, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -70,7 +71,7 @@ func (r *ring) reserve(index sample.Index, n int) (room []byte, number int, ok b
 	return r.mem[at:r.end:r.end], r.gone + len(r.list) - 1, true
 }
 
-// filled records that a sample's bytes are there.
+// filled records that the caller has copied a sample's bytes.
 func (r *ring) filled(number int) {
 	r.mu.Lock()
 	r.list[number-r.gone].copied = true
@@ -85,7 +86,7 @@ func (r *ring) roomLocked(n int) (at int, ok bool) {
 	}
 	begin := r.list[r.first].at
 	switch {
-	case r.end <= begin: // it has wrapped around
+	case r.end <= begin: // the used part wraps around
 		return r.end, n <= begin-r.end
 	case n <= len(r.mem)-r.end:
 		return r.end, true
@@ -93,7 +94,8 @@ func (r *ring) roomLocked(n int) (at int, ok bool) {
 	return 0, n <= begin
 }
 
-// next returns the first sample. Its bytes stay until taken is called. While the first sample is being copied there is none.
+// next returns the first sample, or false if the ring is empty or that sample is still being copied. The bytes stay
+// valid until taken is called.
 func (r *ring) next() (index sample.Index, data []byte, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -106,7 +108,7 @@ func (r *ring) next() (index sample.Index, data []byte, ok bool) {
 	return 0, nil, false
 }
 
-// taken frees the room of the first sample.
+// taken removes the first sample and frees its room.
 func (r *ring) taken() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -123,7 +125,7 @@ func (r *ring) takenLocked() {
 	}
 }
 
-// clear drops all samples. The room of one that is being copied is free after that.
+// clear drops all samples. The room of a sample that is being copied is freed when its copy is complete.
 func (r *ring) clear() {
 	r.mu.Lock()
 	r.cleared = r.gone + len(r.list)

@@ -8,8 +8,10 @@ import (
 	"lcache/sample"
 )
 
-// Units lists the L-samples that lie together on the disk, in units of about the size of a package: packages, and parts of Logfiles whose samples are not packed yet. A sample is in one unit at most. If a
-// Logfile is in the order of the source, its neighbours are of one class and would stand in for each other alone: its samples are mixed first, and read one by one until they are packed.
+// Units lists groups of L-samples that are stored together on the disk, each of about the size of a package. A group
+// is a package, or a part of a Logfile whose samples are not packed yet. A sample is in at most one group. If a
+// Logfile has the order of the source, neighbours have the same class, and would only replace each other. So Units
+// shuffles its samples, and they are read one by one until they are packed.
 func Units(c *cache.Cache, high *sample.Set, epoch int, seed uint64) (units [][]sample.Index) {
 	g, _ := chooseGeometry(factsOf(c), 0)
 	full := int64(g.blocks) * int64(c.Format.Block)

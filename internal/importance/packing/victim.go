@@ -8,22 +8,23 @@ import (
 	"lcache/sample"
 )
 
-// A victim is a piece that is emptied from its beginning. A segment's blocks are freed as soon as all samples in them have moved, a package as a whole.
+// A victim is a piece that is being emptied, from its start. A block of a segment is freed as soon as all of its
+// samples have moved; a package is freed as a whole.
 type victim struct {
 	log   *logfile.Logfile
 	piece piece
 	state victimState
-	list  []survivor // that are left to move, in the order of the piece
+	list  []survivor // samples still to move, in the order of the piece
 }
 
-// A survivor is a sample that lived in a victim when it was scanned.
+// A survivor is a sample that lived in a victim when the victim was scanned.
 type survivor struct {
 	index sample.Index
 	off   uint64
-	n     int // stored bytes
+	n     int // stored length in bytes
 }
 
-// run is the next samples that one read into a buffer brings: neighbours with small gaps.
+// run returns the next samples that one read into the buffer can load: neighbours with small gaps.
 func (v *victim) run(buffer *cache.Buffer) []survivor {
 	if len(v.list) == 0 {
 		return nil
@@ -41,7 +42,7 @@ func (v *victim) run(buffer *cache.Buffer) []survivor {
 	return v.list[:n]
 }
 
-// scan lists the samples that live in the first victim, and frees it if there are none.
+// scan lists the live samples of the first victim, and frees the victim if there are none.
 func (w *worker) scan() (more bool) {
 	v, l := w.victims[0], w.p.o.Cache.Locations
 	v.log.Arrivals(v.piece.number, func(_ int, index sample.Index, off uint64) bool {
@@ -57,7 +58,7 @@ func (w *worker) scan() (more bool) {
 	return true
 }
 
-// free frees a victim in which nothing lives.
+// free frees a victim without live samples.
 func (w *worker) free(v *victim) bool {
 	if !v.piece.isPackage() {
 		v.log.FreeSegment(v.piece.number)
@@ -68,7 +69,7 @@ func (w *worker) free(v *victim) bool {
 	return true
 }
 
-// dropOver takes victims off the list that are freed or kept.
+// dropOver removes victims that are freed or kept.
 func (w *worker) dropOver() {
 	left := w.victims[:0]
 	for _, v := range w.victims {
@@ -79,7 +80,8 @@ func (w *worker) dropOver() {
 	w.victims = left
 }
 
-// moveRun moves a run of the first victim's samples into packages. With many free places the next run is another victim's; with few, the first victim is emptied and freed before the others.
+// moveRun moves a run of the first victim's samples into packages. If many arena blocks are free, victims take turns.
+// If few are free, the first victim is emptied and freed before the others.
 func (w *worker) moveRun() (more bool) {
 	v, run := w.victims[0], w.nextRun()
 	if w.p.geometry.hasPlacesFor(len(w.victims), w.spare) {
@@ -91,18 +93,18 @@ func (w *worker) moveRun() (more bool) {
 	return last != later
 }
 
-// moveSamples moves samples of a victim and returns the fate of the last one that it came to.
+// moveSamples moves samples of a victim and returns the fate of the last one that it handled.
 func (w *worker) moveSamples(v *victim, run []survivor) (last fate) {
 	first, end := run[0], run[len(run)-1]
 	n := int(end.off + uint64(end.n) - first.off)
-	if !w.buffer.Holds(first.off, n) { // a huge sample stays, and its segment with it
+	if !w.buffer.Holds(first.off, n) { // a huge sample stays, and so does its segment
 		return never
 	}
 	ctx, cancel := context.WithTimeout(w.ctx, w.p.o.ReadTimeout)
 	defer cancel()
 	data, err := w.buffer.Read(ctx, v.log, v.piece.number, first.off, n)
 	if err != nil {
-		if len(run) > 1 { // one of its blocks may be lost, and others not
+		if len(run) > 1 { // one block may be lost and the others not
 			return w.moveSamples(v, run[:1])
 		}
 		return never
@@ -119,7 +121,7 @@ func (w *worker) moveSamples(v *victim, run []survivor) (last fate) {
 	return last
 }
 
-// moveSample moves a sample out of a victim into a package. A sample whose bytes are wrong becomes a miss.
+// moveSample moves a sample from a victim into a package. If its checksum is wrong, the sample becomes a miss.
 func (w *worker) moveSample(v *victim, s survivor, data []byte) fate {
 	l := w.p.o.Cache.Locations
 	at := l.At(v.piece.half, v.piece.number, s.off)
@@ -141,7 +143,7 @@ func (w *worker) moveSample(v *victim, s survivor, data []byte) fate {
 	return f
 }
 
-// isRight compares stored bytes with the sample's checksum.
+// isRight compares the stored bytes with the sample's checksum.
 func (w *worker) isRight(index sample.Index, data []byte) bool {
 	c := w.p.o.Cache
 	if c.Form != nil && c.Form.Packed(index) {

@@ -13,26 +13,26 @@ import (
 	"lcache/sample"
 )
 
-// retryAfter is how long nothing is written after an append failed: a full or read-only disk may be repaired meanwhile.
+// retryAfter is the pause after a failed append. Meanwhile somebody may repair a full or read-only disk.
 const retryAfter = 30 * time.Second
 
-// A worker is the one goroutine of a Packer, and all that it alone uses.
+// worker is the state of the Packer's goroutine. No other goroutine uses it.
 type worker struct {
 	p       *Packer
 	ctx     context.Context
 	buffer  *cache.Buffer
 	packing *substitute.Packing
-	store   *logfile.Packages // nil: none were begun
+	store   *logfile.Packages // nil: not begun
 	high    *sample.Set
 	pieces  pieces
-	victims []*victim // the first one is next
-	places  int       // of blocks that were free when the step began
-	spare   int       // of them, those that open packages do not need for what they hold in memory
-	idle    bool      // the last step did not have the turn
-	pause   time.Time // nothing is written before
+	victims []*victim // the first one is emptied next
+	places  int       // arena blocks free at the start of the step
+	spare   int       // places, minus the blocks that open packages need for what they hold in memory
+	idle    bool      // the last step did not get the turn
+	pause   time.Time // no writes before this time
 }
 
-// run is the goroutine.
+// run is the worker's goroutine.
 func (w *worker) run() {
 	defer close(w.p.ended)
 	defer w.buffer.Free()
@@ -50,7 +50,7 @@ func (w *worker) run() {
 	}
 }
 
-// step does one action in one turn, and reports whether another one may follow at once.
+// step does one action in one turn, and reports whether another may follow at once.
 func (w *worker) step() (more bool) {
 	w.high = w.p.current()
 	turn := w.p.o.Turn
@@ -66,7 +66,7 @@ func (w *worker) step() (more bool) {
 	turn.EndAppends()
 	consumed, begins := w.p.drain()
 	w.packing.Consumed(consumed)
-	if begins || w.idle { // without the turn others may have moved samples
+	if begins || w.idle { // others may have moved samples while the worker did not have the turn
 		w.count()
 	}
 	w.idle = false
@@ -76,13 +76,13 @@ func (w *worker) step() (more bool) {
 	return w.apply(decide(w.view()))
 }
 
-// measure notes how many places are free, and reports whether that could be found out.
+// measure counts the free arena blocks. It returns false on an error.
 func (w *worker) measure() bool {
 	ctx, cancel := context.WithTimeout(w.ctx, w.p.o.AppendTimeout)
 	defer cancel()
 	bytes, err := w.store.Unplaced(ctx)
 	if err != nil {
-		w.fail("packing waits for a package that is written; samples stay where they are", err)
+		w.fail("packing is paused: a package was not written in time; samples stay where they are", err)
 		return false
 	}
 	c := w.p.o.Cache
@@ -92,13 +92,13 @@ func (w *worker) measure() bool {
 	return true
 }
 
-// rest drops all that may change before the next turn.
+// rest drops all state that may be wrong by the next turn.
 func (w *worker) rest() {
 	w.p.ring.clear()
 	w.victims, w.idle = nil, true
 }
 
-// view is the state as decide sees it.
+// view returns the input of decide.
 func (w *worker) view() view {
 	c := w.p.o.Cache
 	v := view{geometry: w.p.geometry, spare: w.spare, victims: len(w.victims), next: w.nextVictim, mayWrite: true}
@@ -114,7 +114,8 @@ func (w *worker) view() view {
 	return v
 }
 
-// nextRun is the samples of the first victim that are moved next: as many as the free places suffice for, at least one.
+// nextRun returns the samples of the first victim to move next: as many as fit the free arena blocks, but at least
+// one.
 func (w *worker) nextRun() []survivor {
 	run, bytes := w.victims[0].run(w.buffer), int64(0)
 	for n, s := range run {
@@ -125,15 +126,17 @@ func (w *worker) nextRun() []survivor {
 	return run
 }
 
-// fits reports whether so many places suffice to move bytes out of a victim before any of its blocks are freed.
+// fits reports whether the free arena blocks are enough to move bytes out of a victim before any of its own blocks is
+// freed.
 func (w *worker) fits(bytes int64, places int) bool {
 	return w.p.geometry.fits(bytes, int64(w.p.o.Cache.Format.Block), places)
 }
 
-// nextVictim is the piece to empty next. Left out are pieces for which too few places are free, and packages that are not finished. A package is freed as a whole, so there must be places for everything that
-// lives in it. A segment is freed block by block, so there must be places for a sample.
+// nextVictim returns the piece to empty next. It skips unfinished packages, and pieces that the free arena blocks are
+// too few for. A package is freed as a whole, so its blocks must fit all of its live samples elsewhere. A segment is
+// freed block by block, so room for one sample is enough.
 func (w *worker) nextVictim() (piece, bool) {
-	space := w.space(w.p.geometry.largest) // else a large sample would find no place, and nothing would be emptied for it
+	space := w.space(w.p.geometry.largest) // with room for the largest sample; otherwise such a sample would wait forever, and nothing would be emptied for it
 	if !space.Tight() {
 		return piece{}, false
 	}
@@ -143,7 +146,7 @@ func (w *worker) nextVictim() (piece, bool) {
 		case w.p.o.Cache.Logfile(half) == nil:
 		case w.fits(1, w.spare):
 			list[half] = w.pieces[half]
-		default: // only what is empty can be freed
+		default: // without room for one sample, only an empty segment can be freed
 			list[half] = slices.Clone(w.pieces[half])
 			for number, p := range list[half] {
 				if p.Live > 0 {
@@ -163,13 +166,14 @@ func (w *worker) nextVictim() (piece, bool) {
 	return nextVictim(&list, space)
 }
 
-// space is how many places the log has, how many of them are spare, with a reserve for what a sample of n bytes fills, and for emptying.
+// space returns the number of arena blocks, the number of spare ones, and the reserve for emptying and for a sample
+// of n bytes.
 func (w *worker) space(n int) substitute.Space {
 	f := w.p.o.Cache.Format
 	return substitute.Space{Places: f.Places, Free: w.spare, Reserve: w.p.geometry.reserve() + n/f.Block}
 }
 
-// apply does an action, and reports whether another one may follow at once.
+// apply does an action, and reports whether another may follow at once.
 func (w *worker) apply(a action) (more bool) {
 	switch a.kind {
 	case actPack:
@@ -178,7 +182,7 @@ func (w *worker) apply(a action) (more bool) {
 		w.p.ring.taken()
 		return true
 	case actChoose:
-		w.pieces.keep(a.piece) // from the choice
+		w.pieces.keep(a.piece) // not a victim until the next epoch
 		w.victims = append(w.victims, &victim{log: w.p.o.Cache.Logfile(a.piece.half), piece: a.piece})
 		return true
 	case actScan:
@@ -193,7 +197,7 @@ func (w *worker) apply(a action) (more bool) {
 	return false
 }
 
-// hasPackages reports whether there are packages to fill, and begins them if there are none.
+// hasPackages reports whether there are packages to fill. It begins them if there are none.
 func (w *worker) hasPackages() bool {
 	c, o := w.p.o.Cache, &w.p.o
 	packages, err := c.Store.Packages(), error(nil)
@@ -202,19 +206,19 @@ func (w *worker) hasPackages() bool {
 	}
 	switch {
 	case packages != nil && !packages.Log().IsOlder() && packages.Log().Header().Open > 0:
-	case packages != nil: // of a replaced manifest: ingest empties them
+	case packages != nil: // they belong to a replaced manifest, and ingest empties them
 		return false
 	default:
 		g := &w.p.geometry
 		if packages, err = g.begin(c); err == nil {
-			o.Logger.Info("samples that no order names are put into packages", "packages", g.packages, "blocks", g.blocks, "open", g.open)
+			o.Logger.Info("packing L-samples into packages", "packages", g.packages, "blocks", g.blocks, "open", g.open)
 		}
 	}
 	if err == nil {
 		err = o.Register(packages.Log())
 	}
 	if err != nil {
-		w.fail("packages can't be begun; samples stay where they are", err)
+		w.fail("packing is paused: packages can't be created; samples stay where they are", err)
 		return false
 	}
 	w.store = packages
@@ -223,7 +227,7 @@ func (w *worker) hasPackages() bool {
 	return true
 }
 
-// fail pauses the worker after an error.
+// fail logs an error and pauses the worker.
 func (w *worker) fail(what string, err error) {
 	if w.ctx.Err() == nil {
 		w.p.o.Logger.Warn(what, "error", err)
@@ -231,7 +235,7 @@ func (w *worker) fail(what string, err error) {
 	w.pause = w.p.o.Now().Add(retryAfter)
 }
 
-// count counts the pieces again.
+// count counts the live bytes of all pieces again.
 func (w *worker) count() {
 	w.pieces = countPieces(w.p.o.Cache, w.high)
 	for _, v := range w.victims {
@@ -240,7 +244,7 @@ func (w *worker) count() {
 	w.p.setLoose(w.pieces.loose())
 }
 
-// packHanded packs a sample of the ring, if it is not in a package by now.
+// packHanded packs a sample of the ring, unless it was packed meanwhile.
 func (w *worker) packHanded(index sample.Index, data []byte) {
 	c := w.p.o.Cache
 	loc := c.Locations.Get(index)
@@ -249,7 +253,7 @@ func (w *worker) packHanded(index sample.Index, data []byte) {
 	if half, number, _, ok := c.Locations.Split(loc); ok {
 		s.packed = w.pieces.at(piece{half, number}).Holds()
 	}
-	if decideSample(s) != pack || !c.Sums.IsRight(index, data) { // the memory of a wrong one had another use before it was copied
+	if decideSample(s) != pack || !c.Sums.IsRight(index, data) { // a wrong checksum: the memory had another use before the sample was copied
 		return
 	}
 	w.pack(index, loc, high, func(ctx context.Context, open int) (int, uint64, error) {
@@ -257,7 +261,7 @@ func (w *worker) packHanded(index sample.Index, data []byte) {
 	})
 }
 
-// pack puts a sample into a package and publishes its new place. put appends its bytes.
+// pack puts a sample into a package and publishes its new location. put appends the bytes.
 func (w *worker) pack(index sample.Index, from metaindex.Loc, high bool, put func(ctx context.Context, open int) (number int, off uint64, err error)) fate {
 	c := w.p.o.Cache
 	ctx, cancel := context.WithTimeout(w.ctx, w.p.o.AppendTimeout)
@@ -267,15 +271,15 @@ func (w *worker) pack(index sample.Index, from metaindex.Loc, high bool, put fun
 	case errors.Is(err, logfile.ErrFull):
 		return never
 	case err != nil:
-		w.fail("a sample could not be put into a package; it stays where it is", err)
+		w.fail("packing is paused: a sample could not be written to a package; it stays where it is", err)
 		return later
 	}
-	bytes := c.Padded(index) // the length of a compressed sample is known once it was appended
+	bytes := c.Padded(index) // the length of a compressed sample is known only after the append
 	w.packing.Wrote(bytes)
 	if w.pieces.wrote(number, off, bytes) {
 		w.p.written.Add(1)
 	}
-	if !c.Locations.Move(index, from, c.Locations.At(logfile.PackageHalf, number, off)) { // it was lost meanwhile: the copy is a hole
+	if !c.Locations.Move(index, from, c.Locations.At(logfile.PackageHalf, number, off)) { // the sample was lost meanwhile, and its copy is dead
 		return pack
 	}
 	if half, old, _, ok := c.Locations.Split(from); ok {
