@@ -1,11 +1,11 @@
-// Package compress is how samples lie in the log of a cache that compresses: each by itself, as a block of lz4, or as it is where
-// that saves no space, or where it is larger than all samples that are compressed.
+// Package compress decides the stored form of each sample in the log of a compressed cache. Each sample is compressed
+// separately, as a block of lz4. It is stored as it is if compression saves no space, or if the sample is too large.
 //
-// A Form turns a sample's bytes into its stored ones (Pack) and back (Unpack), keeps the stored lengths, and sees to it that all of
-// them together fit the log: a sample that does not fit is refused, and stays a miss. Packing happens once, when a
-// sample is read from the source; from then on its stored bytes are moved as they are. A Trial says, from some of the samples, how much
-// space all of them will take. A cache without compression has no Form. All methods of a Form may be called concurrently; a
-// Trial belongs to one goroutine.
+// A Form turns a sample's bytes into its stored bytes (Pack) and back (Unpack). It keeps the stored lengths, and it
+// limits their sum to the size of the log: a sample that does not fit is refused and stays a miss. A sample is
+// compressed once, when it is read from the source. After that its stored bytes are moved as they are. A Trial
+// compresses some of the samples to estimate the space for all of them. A cache without compression has no Form. All
+// methods of a Form may be called concurrently; a Trial belongs to one goroutine.
 package compress
 
 import (
@@ -22,28 +22,29 @@ import (
 
 // Reasons why a sample is not stored.
 var (
-	ErrRoom    = errors.New("the log has no room for it: the data compresses less than the samples that were tried")
-	ErrLength  = errors.New("its stored length is not the one that the log counts with; run lcache ingest")
+	ErrRoom    = errors.New("the log has no room for the sample: the data compresses less than the samples of the trial did; run lcache ingest")
+	ErrLength  = errors.New("the sample's stored length changed; run lcache ingest")
 	errCorrupt = errors.New("stored bytes are damaged")
 )
 
-// usual is the size over which samples are packed one at a time.
+// usual is the largest sample that is compressed in parallel with others. Larger samples are compressed one at a
+// time.
 const usual = 1 << 20
 
-// largest is the largest sample that is compressed: the format's own limit is a little under 2 GiB.
+// largest is the largest sample that is compressed. The format's own limit is a little under 2 GiB.
 const largest = 1 << 30
 
-// A Form: see the package's comment.
+// Form has the stored lengths of a dataset's samples, and the buffers for compression.
 type Form struct {
 	sizes   []uint32
 	lengths *sample.Lengths
 	align   uint32
 	room    uint64
 	most    uint32        // larger samples are stored as they are
-	used    atomic.Uint64 // padded bytes of all samples whose length is known
+	used    atomic.Uint64 // padded bytes of all samples with a known length
 	refused atomic.Int64
-	packers chan *packer // as many as there are CPUs: more would only take more memory
-	large   chan *packer // for samples over a block's usual size: one, because its buffer is as large as they are
+	packers chan *packer // one for each CPU: more would only take memory
+	large   chan *packer // for samples larger than usual: only one, because its buffer is as large as they are
 }
 
 type packer struct {
@@ -51,9 +52,9 @@ type packer struct {
 	buf []byte
 }
 
-// New makes the Form of a dataset. Samples are padded to align bytes in the log, which has room for this many bytes of them. Samples whose
-// lengths are known already count. Samples over most bytes are stored as they are; those that were compressed before stay so. most may differ from one Form of a dataset
-// to the next.
+// New makes the Form of a dataset. In the log, which has room bytes for them, samples are padded to align bytes.
+// Samples with a known length are counted at once. Samples larger than most bytes are stored as they are, except
+// those that were compressed before. A later Form of the dataset may have another value of most.
 func New(sizes []uint32, lengths *sample.Lengths, align int, room uint64, most uint32) *Form {
 	f := &Form{sizes: sizes, lengths: lengths, align: uint32(align), room: room, most: most, packers: make(chan *packer, min(8, host.Cores)),
 		large: make(chan *packer, 1)}
@@ -67,16 +68,16 @@ func New(sizes []uint32, lengths *sample.Lengths, align int, room uint64, most u
 	return f
 }
 
-// MayPack reports whether a sample's stored bytes are, or can become, other than its own. length is its stored length, 0 if that is not known, and
-// most as in New.
+// MayPack reports whether a sample's stored bytes differ, or can come to differ, from its own bytes. length is its
+// stored length, 0 if unknown. most is as in New.
 func MayPack(size, length, most uint32) bool { return size <= most || length != 0 && length != size }
 
-// IsHuge reports whether the log has sample i as it is, because of its size.
+// IsHuge reports whether sample i is stored as it is because of its size.
 func (f *Form) IsHuge(i sample.Index) bool {
 	return f.sizes[i] > f.most && f.lengths.Get(i) == f.sizes[i]
 }
 
-// LargestPacked is the size of the largest sample that is compressed now or can be later.
+// LargestPacked returns the size of the largest sample that is or can be compressed.
 func (f *Form) LargestPacked() (n uint32) {
 	for i, size := range f.sizes {
 		if size > n && MayPack(size, f.lengths.Get(sample.Index(i)), f.most) {
@@ -91,25 +92,27 @@ func padded(n, align uint32) uint64 {
 	return (uint64(n) + a - 1) &^ (a - 1)
 }
 
-// Length is how many bytes of the log sample i takes, 0 if that is not known: then the log does not hold it.
+// Length returns the stored length of sample i in bytes. It returns 0 if the length is unknown; then the log does not
+// have the sample.
 func (f *Form) Length(i sample.Index) int { return int(f.lengths.Get(i)) }
 
-// Packed reports whether the stored bytes of sample i are other than its own.
+// Packed reports whether the stored bytes of sample i differ from its own bytes.
 func (f *Form) Packed(i sample.Index) bool { return f.lengths.Get(i) != f.sizes[i] }
 
-// Refuses reports whether the log, by the lengths known now, has no room for sample i.
+// Refuses reports whether the log has no room for sample i, by the lengths known now.
 func (f *Form) Refuses(i sample.Index) bool { return f.lengths.Get(i) == 0 && f.refused.Load() > 0 }
 
-// Used is how many bytes, padded, the samples with a known length take.
+// Used returns the padded bytes of all samples with a known length.
 func (f *Form) Used() uint64 { return f.used.Load() }
 
-// Refused counts the samples for which the log had no room.
+// Refused returns the number of samples for which the log had no room.
 func (f *Form) Refused() int64 { return f.refused.Load() }
 
-// pack compresses plain into the packer's buffer, if that saves at least one unit of the alignment. What it gives is a function
-// of plain and align alone: it is compressed again after its block was lost.
+// pack compresses plain into the packer's buffer. It returns false if that does not save at least one unit of the
+// alignment. The result depends only on plain and align, because a sample is compressed again if its block was lost,
+// and must get the same length.
 func (p *packer) pack(plain []byte, align uint32) (packed []byte, ok bool) {
-	n := padded(uint32(len(plain)), align) // packed bytes must be at least a unit shorter
+	n := padded(uint32(len(plain)), align) // a saving is at least one unit
 	if n <= uint64(align) || len(plain) > largest {
 		return nil, false
 	}
@@ -119,16 +122,17 @@ func (p *packer) pack(plain []byte, align uint32) (packed []byte, ok bool) {
 	}
 	tellRace(p.buf[:limit], plain)
 	k, err := p.c.CompressBlock(plain, p.buf[:limit])
-	if err != nil || k == 0 { // it does not fit: that is how too little a saving shows
+	if err != nil || k == 0 { // the compressor found no result short enough
 		return nil, false
 	}
 	return p.buf[:k], true
 }
 
-// Pack gives put the stored bytes of sample i, which are lent to it until it returns, and gives back its error. plain is all of the
-// sample's bytes, and not empty. The first time its length is counted, so put is not called if the log has no room (ErrRoom), and
-// not if a length is known and another one comes out (ErrLength: other bytes, or another compressor). A sample that was stored as it is stays so. One sample must not be packed
-// twice at the same time.
+// Pack calls put with the stored bytes of sample i and returns put's error. put may use the bytes only until it
+// returns. plain is the whole sample, not empty. The first call records the stored length. Pack returns ErrRoom if
+// the log has no room, and ErrLength if the length differs from the recorded one, because the bytes or the compressor
+// changed; put is not called then. A sample that was stored as it is stays so. Two calls for the same sample must not
+// run at the same time.
 func (f *Form) Pack(ctx context.Context, i sample.Index, plain []byte, put func(stored []byte) error) error {
 	known := f.lengths.Get(i)
 	if int(known) == len(plain) {
@@ -165,7 +169,7 @@ func (f *Form) Pack(ctx context.Context, i sample.Index, plain []byte, put func(
 	return put(data)
 }
 
-// learn makes the length of a sample's stored bytes known, if the log has room for them.
+// learn records the length of a sample's stored bytes. It returns an error if the log has no room for them.
 func (f *Form) learn(i sample.Index, data []byte) error {
 	if !f.take(uint32(len(data))) {
 		f.refused.Add(1)
@@ -184,14 +188,15 @@ func (f *Form) take(n uint32) bool {
 	return true
 }
 
-// Forget makes the length of sample i unknown, so that other bytes of it can be stored. No log may hold the sample.
+// Forget drops the recorded length of sample i, so that other bytes of it can be stored. No log may have the sample.
 func (f *Form) Forget(i sample.Index) {
 	f.used.Add(-padded(f.lengths.Get(i), f.align))
 	f.lengths.Forget(i)
 }
 
-// Unpack turns the stored bytes of sample i into its own, in dst, which has their size. Only dst is written, whatever the
-// stored bytes are. An error says that they are damaged; without one they may be, and the sum decides.
+// Unpack turns the stored bytes of sample i into its own bytes, in dst, which has the sample's size. It writes only
+// to dst, whatever the stored bytes are. An error means that they are damaged. Without an error they may still be
+// damaged: the checksum decides.
 func (f *Form) Unpack(i sample.Index, data, dst []byte) error {
 	if len(data) != f.Length(i) || len(dst) != int(f.sizes[i]) {
 		return fmt.Errorf("unpack sample %d from %d bytes to %d: want %d and %d", i, len(data), len(dst), f.Length(i), f.sizes[i])

@@ -2,18 +2,18 @@ package compress
 
 import "math"
 
-// A Trial packs some of a dataset's samples, drawn evenly, and says from those how much space all of them take. The zero Trial has
-// seen none.
+// A Trial compresses some of a dataset's samples, chosen at even distances, and estimates the space for all of them.
+// The zero Trial is ready for use.
 type Trial struct {
-	Align int // of samples in the log, as in FORMAT
+	Align int // alignment of samples in the log, as in FORMAT
 
 	p                  packer
-	n, x, y            float64 // samples, and their bytes, plain and stored, padded
+	n, x, y            float64 // n: samples; x, y: their plain and stored bytes, padded
 	xx, xy, yy         float64
-	plainSum, savedSum float64 // without padding
+	plainSum, savedSum float64 // not padded
 }
 
-// Add packs one sample.
+// Add compresses one sample.
 func (t *Trial) Add(plain []byte) {
 	x := float64(padded(uint32(len(plain)), uint32(t.Align)))
 	y := x
@@ -27,7 +27,7 @@ func (t *Trial) Add(plain []byte) {
 	t.xx, t.xy, t.yy = t.xx+x*x, t.xy+x*y, t.yy+y*y
 }
 
-// Saves is the share of the bytes seen that packing saves: 0 is none.
+// Saves returns the share of bytes that compression saves; 0 is none.
 func (t *Trial) Saves() float64 {
 	if t.plainSum == 0 {
 		return 0
@@ -35,9 +35,9 @@ func (t *Trial) Saves() float64 {
 	return t.savedSum / t.plainSum
 }
 
-// Stored estimates the bytes in the log of a dataset of that many samples with plain padded bytes: plain times the ratio of
-// those seen, and three standard deviations of that estimate (of a ratio, with the correction for a finite population). One
-// dataset in a thousand takes more.
+// Stored estimates the bytes in the log for a dataset with this many samples, of plain padded bytes in total. The
+// estimate is plain times the ratio of the tried samples, plus three standard deviations of a ratio estimate,
+// corrected for a finite population. One dataset in a thousand takes more.
 func (t *Trial) Stored(plain uint64, samples int) uint64 {
 	if t.x == 0 {
 		return plain

@@ -8,24 +8,26 @@ import (
 	"strings"
 )
 
-// Memory is the memory controller's limit. A limit holds for everything below it, so the effective limit is the least of a process's own group and of all groups above it, as far
-// as this mount shows them. In a container the mount may begin at the container's own group. The zero value says that none was seen.
+// Memory is the limit of the memory controller. A limit applies to all groups below it. So the effective limit is the
+// smallest one among the process's own group and all groups above it, as far as this mount shows them. In a container
+// the mount may start at the container's own group. The zero value means that no limit was found.
 type Memory struct {
-	Version int    // of the controller: 1 or 2; 0: none seen
-	Limit   uint64 // bytes, the least that binds this process; 0: none
-	Used    uint64 // bytes, of the group with the limit, caches included
-	Group   string // where the limit was found
+	Version int    // of the controller: 1 or 2; 0: none found
+	Limit   uint64 // bytes, the smallest that applies to this process; 0: none
+	Used    uint64 // bytes, of the group with the limit, including caches
+	Group   string // the group that has the limit
 }
 
-// controller is where the memory controller is mounted, and how its files are called.
+// controller is the mount of a memory controller, with the names of its files.
 type controller struct {
 	version     int
 	at          string // below the root, without a leading slash
-	root        string // the group that the mount begins with
+	root        string // the group at the start of the mount
 	limit, used string
 }
 
-// LookMemory finds the limit of the control groups, of version 1 or 2, in a file system like that of the machine, os.DirFS("/"). What can't be read there is no limit.
+// LookMemory finds the limit of the control groups, version 1 or 2, in a file system like the machine's,
+// os.DirFS("/"). A file that can't be read counts as no limit.
 func LookMemory(root fs.FS) (m Memory) {
 	own := ownGroups(readText(root, "proc/self/cgroup"))
 	for _, c := range controllers(readText(root, "proc/self/mountinfo")) {
@@ -35,14 +37,14 @@ func LookMemory(root fs.FS) (m Memory) {
 		}
 		rel, inside := strings.CutPrefix(path.Clean(group), strings.TrimSuffix(c.root, "/"))
 		if !inside || strings.HasPrefix(rel, "/..") {
-			rel = "/" // another namespace's name for it: what the mount begins with is all that can be seen
+			rel = "/" // the name is from another namespace: only the start of the mount is visible
 		}
 		if m.Version == 0 && readText(root, path.Join(c.at, rel, c.used)) != "" {
 			m.Version = c.version
 		}
 		for ; ; rel = path.Dir(rel) {
 			limit, err := strconv.ParseUint(readText(root, path.Join(c.at, rel, c.limit)), 10, 64)
-			if err == nil && limit < 1<<62 && (m.Limit == 0 || limit < m.Limit) { // version 1 says "no limit" by a huge number
+			if err == nil && limit < 1<<62 && (m.Limit == 0 || limit < m.Limit) { // version 1 writes a huge number for "no limit"
 				m.Limit, m.Version, m.Group = limit, c.version, "/"+path.Join(c.at, rel)
 				m.Used, _ = strconv.ParseUint(readText(root, path.Join(c.at, rel, c.used)), 10, 64)
 			}
@@ -54,7 +56,7 @@ func LookMemory(root fs.FS) (m Memory) {
 	return m
 }
 
-// ownGroups gives this process's group in each version's hierarchy, from /proc/self/cgroup.
+// ownGroups returns this process's group in each version's hierarchy, from /proc/self/cgroup.
 func ownGroups(text string) map[int]string {
 	own := map[int]string{}
 	for line := range strings.Lines(text) {
@@ -70,7 +72,7 @@ func ownGroups(text string) map[int]string {
 	return own
 }
 
-// controllers lists the mounts that can have a memory controller, from /proc/self/mountinfo.
+// controllers lists the mounts that may have a memory controller, from /proc/self/mountinfo.
 func controllers(text string) (found []controller) {
 	for line := range strings.Lines(text) {
 		left, right, ok := strings.Cut(line, " - ")
@@ -92,7 +94,7 @@ func controllers(text string) (found []controller) {
 	return found
 }
 
-// readText is the text of a small file without its last newline; "" if it can't be read.
+// readText returns the text of a small file without its last newline, or "" if it can't be read.
 func readText(root fs.FS, name string) string {
 	b, err := fs.ReadFile(root, name)
 	if err != nil {

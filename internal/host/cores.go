@@ -1,10 +1,12 @@
-// Package host says what this process may use of its machine: processor cores, and memory. It also gives Go code more threads than cores where much of it waits in file
-// reads.
+// Package host reports which part of the machine this process may use: processor cores and memory. It also gives Go
+// code more threads than cores, for processes in which many threads wait in file reads.
 //
-// A goroutine in a system call keeps its turn to run Go code (GOMAXPROCS of them) until the runtime's monitor takes it away, which may
-// take 10 ms. On few cores, a few slow files of the 16 that are read at once then hold up all the others, and delivery with them.
+// A goroutine in a system call keeps its turn to run Go code (there are GOMAXPROCS turns) until the runtime's monitor
+// takes it away, which may take 10 ms. On a machine with few cores, a few slow files of the 16 that are read at once
+// delay all the others, and delivery with them.
 //
-// Nothing is kept except the number of cores: the files that tell limits are read each time. All functions may be called concurrently.
+// Only the number of cores is kept; the files with limits are read at each call. All functions may be called
+// concurrently.
 package host
 
 import (
@@ -12,13 +14,15 @@ import (
 	"runtime"
 )
 
-// Cores is how many cores Go found when the process started: those that it may run on, or less if a control group gives it less time.
+// Cores is the number of cores that Go found when the process started: those that it may run on, or fewer if a
+// control group limits its CPU time.
 var Cores = runtime.GOMAXPROCS(0)
 
-// waiting is half of the files that are read at once.
+// waiting is half of the number of files that are read at once.
 const waiting = 8
 
-// SpareThreads adds turns for threads that wait to the one for each core. A GOMAXPROCS in the environment stays.
+// SpareThreads adds turns for waiting threads to the one turn for each core. It keeps a GOMAXPROCS from the
+// environment.
 func SpareThreads() {
 	if os.Getenv("GOMAXPROCS") == "" {
 		runtime.GOMAXPROCS(Cores + waiting)

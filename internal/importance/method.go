@@ -16,7 +16,7 @@ import (
 // Method is the system of one paper: its scorer, targets and memory policy.
 type Method struct {
 	Name string
-	// Substitute is what may be served instead of a sample, if the user allows it: Low, Class, or "" for nothing.
+	// Substitute is what may be served in place of a sample, if the user allows it: Low, Class, or "" for nothing.
 	Substitute string
 	// Defaults are the paper's values, or lcache's if the paper has none.
 	Defaults Params
@@ -129,7 +129,7 @@ func unknown(what, name string, known []string) error {
 	return fmt.Errorf("importance: no %s %q: there are %s%s", what, name, strings.Join(known, ", "), hint)
 }
 
-// Params are the parameters of all methods. A method uses only its own.
+// Params are the parameters of all methods. Each method uses only some of them.
 type Params struct {
 	Batch int // samples of one batch
 

@@ -2,7 +2,7 @@ package importance
 
 import "lcache/internal/importance/score"
 
-// Stats are the counters of one job's importance. They only grow.
+// Stats are the counters of one job's importance. They never decrease.
 type Stats struct {
 	HighHits      uint64
 	LowHits       uint64

@@ -1,7 +1,7 @@
 // Package units writes numbers with their units, as people read them: bytes, rates, shares, times and counts.
 //
-// Data is in SI units (138 GB, 250 MB/s), as disks are sold; what is sized in powers of two, such as blocks, is in binary ones (256 KiB).
-// What was not measured is a dash. Functions keep no state and may be called concurrently.
+// Data is in SI units (138 GB, 250 MB/s), as for disks. Blocks and other powers of two are in binary units (256 KiB).
+// A number that was not measured is shown as a dash. Functions keep no state and may be called concurrently.
 package units
 
 import (
@@ -13,7 +13,7 @@ import (
 	"github.com/dustin/go-humanize"
 )
 
-// Bytes is an amount of data in SI units: "138 GB". Nothing, or less, is "0 B".
+// Bytes formats an amount of data in SI units: "138 GB". Zero and negative amounts are "0 B".
 func Bytes(n int64) string {
 	if n <= 0 {
 		return "0 B"
@@ -21,7 +21,7 @@ func Bytes(n int64) string {
 	return strings.Replace(humanize.Bytes(uint64(n)), ".0 ", " ", 1)
 }
 
-// Binary is an amount of data in binary units: "256 KiB".
+// Binary formats an amount of data in binary units: "256 KiB".
 func Binary(n int64) string {
 	if n <= 0 {
 		return "0 B"
@@ -29,10 +29,10 @@ func Binary(n int64) string {
 	return strings.Replace(humanize.IBytes(uint64(n)), ".0 ", " ", 1)
 }
 
-// Count is a whole number with commas.
+// Count formats a whole number with commas.
 func Count(n int64) string { return humanize.Comma(n) }
 
-// Plural is "1 class", "1,000 classes".
+// Plural formats a count with its noun: "1 class", "1,000 classes".
 func Plural(n int64, one, many string) string {
 	if n == 1 {
 		return "1 " + one
@@ -40,7 +40,7 @@ func Plural(n int64, one, many string) string {
 	return Count(n) + " " + many
 }
 
-// Rate is bytes a second as "250 MB/s"; nothing measured is "–".
+// Rate formats bytes per second: "250 MB/s", or "–" if there is no time or no data.
 func Rate(bytes int64, seconds float64) string {
 	if seconds <= 0 {
 		return "–"
@@ -48,7 +48,7 @@ func Rate(bytes int64, seconds float64) string {
 	return Bytes(int64(float64(bytes)/seconds)) + "/s"
 }
 
-// PerSecond is how many things a second, with commas.
+// PerSecond formats a number of things per second, with commas.
 func PerSecond(n int64, seconds float64) string {
 	if seconds <= 0 {
 		return "–"
@@ -56,7 +56,7 @@ func PerSecond(n int64, seconds float64) string {
 	return Count(int64(math.Round(float64(n) / seconds)))
 }
 
-// Percent is a part of a whole: "42 %", "0.2 %", and 100 % only when it is all of it.
+// Percent formats part of whole: "42 %", "0.2 %". It is 100 % only if part is all of it.
 func Percent(part, whole float64) string {
 	if whole <= 0 {
 		return "–"
@@ -73,7 +73,7 @@ func Percent(part, whole float64) string {
 	return fmt.Sprintf("%.0f %%", p)
 }
 
-// Duration is "40 ms", "0.4 s", "12 s", "9 min 12 s", "3 h 5 min".
+// Duration formats a time: "40 ms", "0.4 s", "12 s", "9 min 12 s", "3 h 5 min".
 func Duration(seconds float64) string {
 	d := time.Duration(seconds * float64(time.Second))
 	switch {
@@ -95,7 +95,7 @@ func Duration(seconds float64) string {
 	return fmt.Sprintf("%d h %d min", int(d.Hours()), int(d.Minutes())%60)
 }
 
-// OfTotal gives two amounts in one unit: "1.41 / 1.50 GB".
+// OfTotal formats two amounts in one unit: "1.41 / 1.50 GB".
 func OfTotal(part, whole int64) string {
 	unit, per := unitOf(whole)
 	digits := 2
@@ -105,7 +105,7 @@ func OfTotal(part, whole int64) string {
 	return fmt.Sprintf("%.*f / %.*f %s", digits, float64(part)/per, digits, float64(whole)/per, unit)
 }
 
-// BothRates gives what was read and written in one unit: "read 480 + write 478 MB/s".
+// BothRates formats a read rate and a write rate in one unit: "read 480 + write 478 MB/s".
 func BothRates(read, written int64, seconds float64) string {
 	if seconds <= 0 {
 		return "read – + write –"
@@ -119,7 +119,7 @@ func BothRates(read, written int64, seconds float64) string {
 	return fmt.Sprintf("read %.*f + write %.*f %s/s", digits, r/per, digits, w/per, unit)
 }
 
-// unitOf is the SI unit that shows n as 1 to 999, and what it stands for.
+// unitOf returns the SI unit that shows n as a number from 1 to 999, and the bytes in that unit.
 func unitOf(n int64) (unit string, per float64) {
 	units := []string{"B", "kB", "MB", "GB", "TB", "PB"}
 	per = 1

@@ -73,7 +73,7 @@ func (f *Files) Take(name string) error {
 		lack, err = f.makeRoom(name, bytes, lack, files)
 	}
 	if err != nil {
-		return fmt.Errorf("room for importance %s: %w", name, err)
+		return fmt.Errorf("reserve disk space for importance %s: %w", name, err)
 	}
 	if lack > 0 || !f.room.take(name, bytes) {
 		return f.noRoom(bytes, max(lack, 1))
@@ -93,17 +93,17 @@ func (f *Files) GiveBack(name string) {
 // Grow reserves space for a version of a job's file. It returns an error if the budget or the disk has none left.
 func (f *Files) Grow(name string, bytes int64) error {
 	if !f.room.take(name, 2*bytes) {
-		return fmt.Errorf("the budget has no room for %s: end another job with importance, or give lcache ingest a larger --budget", humanize.IBytes(uint64(2*bytes)))
+		return fmt.Errorf("the budget has no room for %s more: end another job with importance, or give lcache ingest a larger --budget", humanize.IBytes(uint64(2*bytes)))
 	}
 	free, err := f.o.Cache.FreeBytes()
 	if err == nil && free < bytes {
-		err = fmt.Errorf("%s has %s above the free-space reserve, and it needs %s: make room", f.dir, humanize.IBytes(uint64(max(free, 0))), humanize.IBytes(uint64(bytes)))
+		err = fmt.Errorf("%s has %s above the free-space reserve, and it needs %s: make room there", f.dir, humanize.IBytes(uint64(max(free, 0))), humanize.IBytes(uint64(bytes)))
 	}
 	return err
 }
 
-// Sweep removes files of jobs that are not connected when they are older than 30 days: at once, and then every hour until ctx ends. It has the turn
-// while its value is in the channel turn.
+// Sweep removes files of jobs that are not connected and older than 30 days: at once, and then every hour until ctx
+// ends. While it removes them, it has the turn, by a value in the channel turn.
 func (f *Files) Sweep(ctx context.Context, turn chan struct{}) {
 	tick := time.NewTicker(sweepEvery)
 	defer tick.Stop()
@@ -157,7 +157,7 @@ func (f *Files) list() (files []file, err error) {
 			continue
 		}
 		info, err := entry.Info()
-		if errors.Is(err, fs.ErrNotExist) { // it was replaced meanwhile
+		if errors.Is(err, fs.ErrNotExist) { // another goroutine replaced it meanwhile
 			continue
 		}
 		if err != nil {
@@ -198,7 +198,7 @@ func (f *Files) makeRoom(name string, bytes, lack int64, files []file) (int64, e
 		next := slices.IndexFunc(files, func(one file) bool { return one.name != name && !f.room.has(one.name) })
 		switch {
 		case next >= 0:
-			if err := f.remove(files[next], "room is needed"); err != nil {
+			if err := f.remove(files[next], "its space is needed"); err != nil {
 				return lack, err
 			}
 		case len(asleep) > 0:
@@ -235,7 +235,7 @@ func (f *Files) noRoom(bytes, lack int64) error {
 	if free, err := c.FreeBytes(); err == nil && free < bytes {
 		return &deliver.ArgumentError{Reason: text + fmt.Sprintf("%s has %s above the free-space reserve: make room there", f.dir, humanize.IBytes(uint64(max(free, 0))))}
 	}
-	need := c.Budget() // a larger budget of a cache that lacks samples holds more samples, and leaves the same space for files
+	need := c.Budget() // with a larger budget, a cache that does not keep all samples keeps more of them, and leaves the same space for files
 	if f.room.isUsed() || c.Sizing.HoldsAll(c.Facts()) {
 		need = max(need, c.WholeBudget())
 	}

@@ -15,14 +15,16 @@ type Boundary struct {
 	Lag     int // age of the values that an order is drawn from, in epochs: 0 or 1
 }
 
-// Plain reports whether an epoch is a plain permutation: nothing is known yet, the warm-up is not over, or there are no observations any longer.
+// Plain reports whether an epoch is a plain permutation: there are no observations yet, the warm-up is not over, or
+// observations have stopped.
 func (b Boundary) Plain(epoch int) bool {
 	a := b.Scorer.Activity()
 	return epoch <= b.Lag || a.State != score.Active || a.LastObserved < 0
 }
 
-// Order returns the order of an epoch: drawn from targets, or plain. It depends only on the current values, so two calls return the same. hot are the
-// samples that memory will hold. Its peak memory is 12 bytes a sample. The caller frees the order by offheap.Free.
+// Order returns the order of an epoch: drawn from targets, or plain. It depends only on the current values, so two
+// calls return the same order. hot is the set of samples that memory will hold. Peak memory is 12 bytes per sample.
+// The caller frees the order with offheap.Free.
 func (b Boundary) Order(epoch int, t Targets, hot *sample.Set) ([]uint32, error) {
 	if b.Plain(epoch) {
 		return Plain(b.Samples, b.Seed, epoch)
@@ -35,7 +37,7 @@ func (b Boundary) Order(epoch int, t Targets, hot *sample.Set) ([]uint32, error)
 	return Order(targets, b.Seed, epoch, b.Draw)
 }
 
-// Expected returns the targets for the current values. The caller frees them by offheap.Free.
+// Expected returns the targets for the current values. The caller frees them with offheap.Free.
 func (b Boundary) Expected(t Targets, hot *sample.Set) ([]float64, error) {
 	room, err := offheap.MakeDense[float64](b.Samples)
 	if err != nil {

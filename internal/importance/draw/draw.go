@@ -9,20 +9,20 @@ import (
 	"lcache/sample"
 )
 
-// A Draw says how an epoch is drawn from targets.
+// A Draw is the method that draws an epoch from targets.
 type Draw string
 
 // Draws.
 const (
-	Systematic  Draw = "systematic"  // each sample ⌊t⌋ or ⌈t⌉ times
-	Multinomial Draw = "multinomial" // each position on its own, as the papers draw
+	Systematic  Draw = "systematic"  // each sample is drawn ⌊t⌋ or ⌈t⌉ times
+	Multinomial Draw = "multinomial" // each position is drawn independently, as in the papers
 )
 
-// Length returns how many samples an epoch of these targets has: ⌊Σt + ½⌋.
+// Length returns the number of samples in an epoch with these targets: ⌊Σt + ½⌋.
 func Length(targets []float64) int { return int(math.Floor(numeric.Total(targets) + 0.5)) }
 
-// Order draws an epoch: indices in reading order. The caller frees them by offheap.Free. It depends only on its arguments, and is bit for bit the same
-// on every machine. It overwrites targets: they hold counts afterwards.
+// Order draws an epoch: indices in reading order. The result depends only on the arguments, and is bit for bit the
+// same on every machine. Order overwrites targets with counts. The caller frees the result with offheap.Free.
 func Order(targets []float64, seed uint64, epoch int, d Draw) ([]uint32, error) {
 	s := numeric.NewStream(seed, uint64(epoch), numeric.ForOrder)
 	order, err := drawn(targets, s, d)
@@ -53,7 +53,8 @@ func drawn(targets []float64, s *numeric.Stream, d Draw) ([]uint32, error) {
 	return nil, fmt.Errorf("draw %q: use %s or %s", d, Systematic, Multinomial)
 }
 
-// systematic samples at equal distances along all samples in a random order: m times, beginning at a random position.
+// systematic takes m samples at equal distances along all samples in a random order. The first distance starts at a
+// random position.
 func systematic(t []float64, m int, s *numeric.Stream) ([]uint32, error) {
 	pi, err := permutation(len(t), s)
 	if err != nil {
@@ -89,8 +90,8 @@ func permutation(n int, s *numeric.Stream) ([]uint32, error) {
 	return a, nil
 }
 
-// multinomial draws each of m samples independently: the first one, in index order, at which the cumulative share of Σt exceeds a random number. A table
-// of starting points shortens the search.
+// multinomial draws each of m samples independently: the first sample, in index order, at which the cumulative share
+// of Σt exceeds a random number. A table of starting points shortens the search.
 func multinomial(t []float64, m int, s *numeric.Stream) ([]uint32, error) {
 	n := len(t)
 	count, err := offheap.MakeDense[uint32](n)
@@ -136,7 +137,7 @@ func multinomial(t []float64, m int, s *numeric.Stream) ([]uint32, error) {
 	return expand(t, m, nil)
 }
 
-// expand writes each index as often as it was drawn, in ascending order. It reuses room if that has the right length.
+// expand writes each index as often as it was drawn, in ascending order. It reuses room if room has the right length.
 func expand(count []float64, m int, room []uint32) ([]uint32, error) {
 	if m != len(room) {
 		offheap.Free(room)
@@ -155,8 +156,8 @@ func expand(count []float64, m int, room []uint32) ([]uint32, error) {
 	return room, nil
 }
 
-// Striped makes the length of an order a multiple of the world size, so that all ranks have equally many samples. It repeats the beginning, or with drop
-// cuts the end.
+// Striped makes the length of an order a multiple of the world size, so that all ranks get the same number of
+// samples. It repeats the beginning; with drop, it cuts the end.
 func Striped(order []sample.Index, world int, drop bool) []sample.Index {
 	rest := len(order) % world
 	if rest == 0 {

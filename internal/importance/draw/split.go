@@ -8,8 +8,9 @@ import (
 	"lcache/sample"
 )
 
-// LowPart draws an epoch whose H part is still open. The positions of L-samples are final and can be laid out in the log; the positions of H-samples
-// hold sample.None. low are the targets of all samples, with 0 for H-samples; LowPart overwrites it. The caller frees the order by offheap.Free.
+// LowPart draws an epoch whose H part is still open. The positions of L-samples are final and can be laid out in the
+// log. The positions of H-samples hold sample.None. low has the targets of all samples, with 0 for H-samples; LowPart
+// overwrites it. The caller frees the order with offheap.Free.
 func LowPart(low []float64, high int, seed uint64, epoch int, d Draw) ([]uint32, error) {
 	s := numeric.NewStream(seed, uint64(epoch), numeric.ForLow)
 	drawnLow, err := drawn(low, s, d)
@@ -22,7 +23,7 @@ func LowPart(low []float64, high int, seed uint64, epoch int, d Draw) ([]uint32,
 	if err != nil {
 		return nil, err
 	}
-	for k := range order { // marks, which are then shuffled: first those of the H part
+	for k := range order { // marks of H and L positions, shuffled below; the first ones are H
 		order[k] = 0
 		if k < high {
 			order[k] = sample.None
@@ -39,8 +40,9 @@ func LowPart(low []float64, high int, seed uint64, epoch int, d Draw) ([]uint32,
 	return order, nil
 }
 
-// FillHigh draws the open positions of an order from [LowPart] when the values of the H part are fresh. high are the samples that may be drawn. targets
-// are their targets, which FillHigh scales to the number of open positions and then overwrites.
+// FillHigh draws the open positions of an order from [LowPart], once the values of the H part are fresh. high has the
+// samples that may be drawn. targets has their targets: FillHigh scales them to the number of open positions, and
+// then overwrites them.
 func FillHigh(order []uint32, high []sample.Index, targets []float64, seed uint64, epoch int, d Draw) error {
 	if len(high) != len(targets) {
 		return fmt.Errorf("fill the H part: %d targets for %d samples", len(targets), len(high))

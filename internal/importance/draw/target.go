@@ -8,8 +8,8 @@ import (
 	"lcache/sample"
 )
 
-// Targets computes from values how often each sample is expected in the next epoch, and writes that to dst, which may be values itself. hot are the
-// samples that memory will hold; nil: none.
+// Targets computes from values the expected uses of each sample in the next epoch, and writes them to dst, which may
+// be values itself. hot is the set of samples that memory will hold; nil: none.
 type Targets func(values []float64, hot *sample.Set, dst []float64)
 
 // IIS returns ImPACT's targets: max(floor, R^beta) of the percentile rank R (ImPACT §III-A), so that no sample is drawn twice. The length of an epoch
@@ -32,8 +32,9 @@ func iisTarget(k, n int, beta, floor float64) float64 {
 	return max(floor, r)
 }
 
-// Weighted returns the targets of SHADE and SpiderCache: draws × v / Σv (SHADE §4.2.1, PADS), with as many draws as there are samples. smooth adds that
-// share of the mean value to every value. rep multiplies the uses of hot samples; see [Repeat].
+// Weighted returns the targets of SHADE and SpiderCache: draws × v / Σv (SHADE §4.2.1, PADS), where draws is the
+// number of samples. smooth is a share of the mean value that is added to every value. rep multiplies the uses of hot
+// samples; see [Repeat].
 func Weighted(smooth, rep float64) Targets {
 	return func(values []float64, hot *sample.Set, dst []float64) {
 		weigh(values, float64(len(values)), smooth, dst)
@@ -41,7 +42,7 @@ func Weighted(smooth, rep float64) Targets {
 	}
 }
 
-// weigh writes draws × v / Σv; equal targets if all values are zero.
+// weigh writes draws × v / Σv, or equal targets if all values are zero.
 func weigh(values []float64, draws, smooth float64, dst []float64) {
 	sum := numeric.Total(values)
 	more := smooth * sum / float64(len(values))
@@ -55,7 +56,8 @@ func weigh(values []float64, draws, smooth float64, dst []float64) {
 	}
 }
 
-// Repeat multiplies the uses of hot samples by rep, and reduces the uses of the others so that the sum stays draws. Hot samples get at most all draws.
+// Repeat multiplies the uses of hot samples by rep, and reduces the uses of the others so that the sum stays draws.
+// Hot samples together get at most draws.
 func Repeat(targets []float64, hot *sample.Set, rep, draws float64) {
 	if hot.Len() == 0 || rep == 1 {
 		return
@@ -81,7 +83,8 @@ func Repeat(targets []float64, hot *sample.Set, rep, draws float64) {
 	}
 }
 
-// Even returns Targets that are equal if all values are equal, with the same sum: if nothing is known about importance, it prefers no sample.
+// Even wraps t. If all values are equal, all targets are equal too, with the same sum: without knowledge about
+// importance, no sample is preferred.
 func Even(t Targets) Targets {
 	return func(values []float64, hot *sample.Set, dst []float64) {
 		same := true

@@ -6,23 +6,25 @@ import (
 	"slices"
 )
 
-// If an epoch needs few samples of an unused segment, the segment need not be moved: the next Logfile takes over its blocks, and these samples are read
-// with random reads. chooseCarried compares the device time of both with a model: the device has a limit of operations/s and one of bytes/s. The kernel
-// splits larger reads, and the device counts the parts.
+// If an epoch needs few samples of an unused segment, the segment need not be moved: the next Logfile takes over its
+// blocks, and these samples are read with random reads. chooseCarried compares the device time of both choices. Its
+// model of the device has a limit of operations/s and one of bytes/s. The kernel splits larger reads, and the device
+// counts the parts.
 const (
 	readsASecond = 3000
 	bytesASecond = 500 << 20
 	bytesARead   = 512 << 10
 )
 
-// minFill is the part of a segment that must be filled for it to be carried, else the segment count of layouts grows without bound.
+// minFill is the share of a segment that must be filled for it to be carried. Without it, the segment count of
+// layouts would grow without bound.
 const minFill = 0.5
 
 // alongTurns is how often the memory for opportunistic reads is refilled in an epoch. A sample stays there for a third of an epoch; near the beginning
 // and end of an epoch there are few.
 const opportunisticTurns = 2
 
-// epochReads is the input of chooseCarried for an epoch.
+// epochReads is the input of chooseCarried.
 type epochReads struct {
 	unused        []unusedSegment // segments that may be carried
 	outside       int             // reads of samples that memory will not hold; each sample counts once
@@ -40,7 +42,8 @@ type unusedSegment struct {
 	wanted int // samples of it that are read with random reads if it is carried
 }
 
-// chooseCarried returns the segments to leave in place, ascending: the number of least-wanted segments that minimises device time.
+// chooseCarried returns the segments to leave in place, in ascending order. It leaves the least-wanted segments, and
+// as many of them as minimise device time.
 func chooseCarried(e epochReads) (carry []int) {
 	read := min(e.block, bytesARead)
 	opportunistic := e.opportunistic / e.mean * opportunisticTurns
@@ -93,8 +96,8 @@ func (s *unusedSegment) randomReads(mean, opportunistic float64) randomReads {
 	return randomReads{float64(s.wanted) - merged, float64(s.wanted) * gaps * mean, merged}
 }
 
-// deviceTime returns the seconds that a device needs for a number of random reads and for sequential reads of the given size, with the given bytes in
-// all.
+// deviceTime returns the seconds that a device needs to read bytes in all: with a number of random reads, and with
+// sequential reads of the given size for the rest.
 func deviceTime(bytes, random, size float64) float64 {
 	return max(bytes/bytesASecond, (random+bytes/size)/readsASecond)
 }

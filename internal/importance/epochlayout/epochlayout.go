@@ -1,11 +1,13 @@
-// Package epochlayout decides how the log of an importance-sampled epoch is laid out: which samples the log keeps, which of them are read in order, and
-// which unused segments of the epoch before stay in place.
+// Package epochlayout decides how the log of an importance-sampled epoch is laid out. It decides which samples the
+// log keeps, which of them are read in order, and which unused segments of the epoch before stay in place.
 //
-// A drawn epoch leaves out many samples, and finds many in memory. The segments that are read in order contain neither. These samples are in unused
-// segments at the end of the layout, most used first. If the epoch needs few samples of an unused segment, the next Logfile takes over its blocks, and
-// those samples are read with random reads. A wrong prediction costs only random reads (docs/adr/0025-what-stays-in-place.md).
+// A drawn epoch leaves out many samples, and finds many others in memory. The segments that are read in order contain
+// neither kind. These samples are in unused segments at the end of the layout, most used first. If the epoch needs
+// few samples of an unused segment, the next Logfile takes over its blocks, and those samples are read with random
+// reads. A wrong prediction costs only random reads (docs/adr/0025-what-stays-in-place.md).
 //
-// The package changes nothing: it takes a Log and an Epoch, and returns a chunker.Unused. The engine describes its Logfiles and memories.
+// The package changes no state: it takes a Log and an Epoch, and returns a chunker.Rest. The engine describes its
+// Logfiles and memories to it.
 package epochlayout
 
 import (
@@ -38,14 +40,14 @@ type Epoch struct {
 	Opportunistic int64                   // memory for opportunistic reads in bytes
 }
 
-// Prediction is the samples that an epoch is expected to need most.
+// Prediction has the samples that an epoch is expected to need most.
 type Prediction struct {
 	MostUsed []sample.Index // all samples, most used first
 	High     *sample.Set    // samples that memory will hold
 }
 
-// Predict returns the Prediction of an epoch. It owns mostUsed (policy.MostUsed) from then on, and frees it after an error. size returns the bytes of a
-// sample in memory.
+// Predict returns the Prediction of an epoch. It takes ownership of mostUsed (policy.MostUsed), and frees it on
+// error. size returns the bytes of a sample in memory.
 func Predict(mostUsed []sample.Index, c state.Config, size func(sample.Index) int64) (*Prediction, error) {
 	high, err := sample.NewSet(len(mostUsed))
 	if err != nil {
@@ -124,10 +126,10 @@ func (l *Log) carry(e *Epoch) []int {
 	return chooseCarried(r)
 }
 
-// countReads counts, for each unused segment, the samples that the epoch wants from it. It also counts the samples that the epoch delivers and memory
-// will not hold: distinct ones, and repetitions.
+// countReads counts, for each unused segment, the samples that the epoch wants from it. It also counts the reads of
+// samples that memory will not hold: first reads and repeated reads.
 func (l *Log) countReads(e *Epoch, r *epochReads) error {
-	of, err := offheap.Make[uint32](len(l.Sizes)) // 1 + the position in r.unused, because fresh memory is 0
+	of, err := offheap.Make[uint32](len(l.Sizes)) // position in r.unused, plus 1 because new memory is 0
 	if err != nil {
 		return err
 	}
@@ -147,7 +149,7 @@ func (l *Log) countReads(e *Epoch, r *epochReads) error {
 	}
 	for _, index := range e.Order {
 		switch {
-		case int(index) >= len(of) || e.High.Has(index): // open, or in memory
+		case int(index) >= len(of) || e.High.Has(index): // an open position, or a sample in memory
 			continue
 		case seen.Has(index):
 			r.again++

@@ -9,15 +9,15 @@ import (
 	"lcache/sample"
 )
 
-// room limits the samples chosen for a log to the total bytes, number and largest size of the samples that the budget admits.
+// room limits the chosen samples to what the budget admits: total bytes, number, and largest size.
 type room struct {
 	bytes   int64
 	samples int
 	largest uint64
 }
 
-// roomForChosen returns the room for chosen samples. It returns false if the budget admits all samples, or if samples are compressed, because then their
-// sizes in the log are not known ahead.
+// roomForChosen returns the room for chosen samples. It returns false if the budget admits all samples. It also
+// returns false for compressed samples, because their sizes in the log are not known ahead.
 func (l *Log) roomForChosen() (r room, is bool) {
 	if l.Compressed {
 		return r, false
@@ -34,12 +34,14 @@ func (l *Log) roomForChosen() (r room, is bool) {
 	return r, is
 }
 
-// keeps returns the samples that the log of an epoch keeps; nil: the samples that the budget admits. The caller closes the set.
+// keeps returns the samples that the log of an epoch keeps, or nil for the samples that the budget admits. The caller
+// closes the set.
 //
-// If the budget is smaller than the data, a log usually keeps the samples that the budget admits by hash. For a drawn epoch more is known: how often it
-// delivers each sample, and how often each is expected later. The new log keeps the most-used samples, from the old log or from the source
-// (policy.Keeping). A sample from the source is written to the next log when the scan has freed space, by leaving out samples that that log does not
-// keep (docs/adr/0029-drawn-lines.md).
+// If the budget is smaller than the dataset, a log usually keeps the samples that the budget admits by hash. A drawn
+// epoch is known better: how often it delivers each sample, and how often each is expected later. So its log keeps
+// the most-used samples, from the old log or from the source (policy.Keeping). The scan frees space by leaving out
+// samples that the next log does not keep. Then samples from the source are written there
+// (docs/adr/0029-drawn-lines.md).
 func (l *Log) keeps(e *Epoch) (*sample.Set, error) {
 	r, is := l.roomForChosen()
 	if !is {
@@ -56,7 +58,7 @@ func (l *Log) keeps(e *Epoch) (*sample.Set, error) {
 	}
 	defer comes.Close()
 	for _, index := range e.Order {
-		if int(index) < len(uses) && uses[index] < math.MaxUint8 { // otherwise it is open
+		if int(index) < len(uses) && uses[index] < math.MaxUint8 { // otherwise an open position
 			uses[index]++
 		}
 	}

@@ -20,7 +20,8 @@ import (
 // ImageNet is the number of samples of ImageNet-21k.
 const ImageNet = 14_200_000
 
-// Observe observes random losses from the same log-normal distribution as the study, so that they spread over several powers of two.
+// Observe reports random losses to a scorer, from the log-normal distribution of the study, so that they spread over
+// several powers of two.
 func Observe(s score.Scorer, n, epoch int) {
 	r := rand.New(rand.NewPCG(1, uint64(epoch)))
 	o := score.Observation{Kind: score.Losses, Epoch: uint32(epoch)}
@@ -56,7 +57,7 @@ func Contents(p interface{ Has(sample.Index) bool }, n int) []sample.Index {
 // Unit returns 1, as the size of every sample.
 func Unit(sample.Index) int64 { return 1 }
 
-// Allow allows every substitute, or none.
+// Allow returns a policy.May that allows every substitute, or none.
 func Allow(may bool) policy.May {
 	if may {
 		return policy.Always
@@ -64,7 +65,7 @@ func Allow(may bool) policy.May {
 	return nil
 }
 
-// Paired returns SpiderCache's pair of caches with one of its policies.
+// Paired returns SpiderCache's pair of caches, with the policy of the given name.
 func Paired(t testing.TB, name string, labels []int32, capacity int64, ratio float64, maxUses int) *policy.Homophily {
 	t.Helper()
 	m, err := importance.Lookup("spider")

@@ -1,5 +1,6 @@
-// Package losses generates losses of an imagined training, for simulations and tests. The loss of a sample is log-normal, falls during training, and
-// varies as an autoregressive process of order 1. The losses of a fifth of the samples vary strongly. The same seed gives the same losses.
+// Package losses generates losses of a simulated training, for simulations and tests. The loss of a sample is
+// log-normal, falls during training, and varies as an autoregressive process of order 1. The losses of a fifth of the
+// samples vary strongly. The same seed gives the same losses.
 package losses
 
 import (

@@ -7,43 +7,47 @@ import (
 	"lcache/sample"
 )
 
-// Law has the rules of substitution for one job: when may a sample be served instead of the one in the job's order? It knows batches and counters; a
-// [Keeper] knows the candidates. The rules:
+// Law has the rules of substitution for one job: when may lcache serve another sample than the one in the job's
+// order? Law knows batches and counters; a [Keeper] knows the candidates. The rules:
 //
-//   - Substitution is off unless the user allowed it. It never applies to a request that is not the epoch's own, such as one of a validation job, and
-//     never to an H-sample, whether it is in memory or not.
-//   - A substitute is served as a whole: its bytes, index, label and name. So the caller only needs the served index.
-//   - The Keeper proposes substitutes. For [Low] it is a loaded L-sample that was not served to the job in this epoch ([LCache]). For [Class] it is a
-//     node that lists the sample as its neighbour and has the same class by the current labels ([policy.Homophily]).
-//   - A batch never contains a sample twice because of a substitute. A substitute is refused if the batch requests it, or contains it already. Then the
-//     original sample is read.
+//   - Substitution is off unless the user allows it. It never applies to a request that is not part of the epoch,
+//     such as one of a validation job. It never applies to an H-sample, whether or not that sample is in memory.
+//   - A substitute is served as a whole: its bytes, index, label and name. So the caller only needs the served
+//     index.
+//   - The Keeper proposes substitutes. For [Low] it is a loaded L-sample that was not yet served to the job in
+//     this epoch ([LCache]). For [Class] it is a node that lists the sample as its neighbour and has the same class
+//     by the current labels ([policy.Homophily]).
+//   - A substitute never makes a batch contain a sample twice. It is refused if the batch requests it, or contains
+//     it already. Then the original sample is read.
 //
-// A sample that can't be read is an error, and not a reason for a substitute: the law is applied before anything is read.
+// A sample that can't be read is an error, not a reason for a substitute: Law is applied before any sample is read.
 type Law struct {
 	keeper Keeper
 	high   func(sample.Index) bool
-	rule   string // "": nothing is allowed
+	rule   string // Low, Class, or "": nothing is allowed
 	here   few
 
-	uses        map[sample.Index]int // of each substitute in this epoch, with Class
+	uses        map[sample.Index]int // of each substitute in this epoch, for the rule Class
 	substituted int64
 	most        int
 }
 
-// A Keeper has the samples that may be substituted for others. [LCache], [policy.Homophily] and each [policy.Policy] are Keepers.
+// A Keeper knows the samples that may serve as substitutes. [LCache], [policy.Homophily] and each [policy.Policy] are
+// Keepers.
 type Keeper interface {
-	// Get returns the sample that serves a request for id: itself, a substitute that may allows, or none.
+	// Get returns the sample that serves a request for id: id itself, a substitute that may allows, or none.
 	Get(id sample.Index, may policy.May) (served sample.Index, k policy.Kind)
 }
 
-// Served is a batch after substitution: for each position the sample to serve, and how. A Miss must be read as requested.
+// Served is a batch after substitution: for each position, the sample to serve and its kind. A Miss must be read as
+// requested.
 type Served struct {
 	Index []sample.Index
 	Kind  []policy.Kind
 }
 
-// NewLaw returns the law for a job. rule is what the user allows: Low, Class, or "" for nothing. high reports H-samples, which the L-cache never holds,
-// and which may be nodes; nil: there are none.
+// NewLaw returns the rules for a job. rule is what the user allows: Low, Class, or "" for nothing. high reports
+// H-samples, which the L-cache never holds and which may be nodes. A nil high means that there are none.
 func NewLaw(rule string, keeper Keeper, high func(sample.Index) bool) *Law {
 	if high == nil {
 		high = func(sample.Index) bool { return false }
@@ -51,8 +55,9 @@ func NewLaw(rule string, keeper Keeper, high func(sample.Index) bool) *Law {
 	return &Law{keeper: keeper, high: high, rule: rule, uses: map[sample.Index]int{}}
 }
 
-// Batch applies the law to a batch of the job's order. own says that the request is the epoch's own: a batch of the order by its number, or a get with
-// the order's position and indices. Other requests are served as requested, and the Keeper does not see them.
+// Batch applies the rules to a batch. own says that the request is part of the epoch: a batch of the order by its
+// number, or a get with the order's position and indices. Other requests are served as they are, and the Keeper does
+// not see them.
 func (l *Law) Batch(asked []sample.Index, own bool) Served {
 	s := Served{Index: make([]sample.Index, len(asked)), Kind: make([]policy.Kind, len(asked))}
 	copy(s.Index, asked)
@@ -89,7 +94,7 @@ func (l *Law) Batch(asked []sample.Index, own bool) Served {
 
 func (l *Law) count(id sample.Index) {
 	l.substituted++
-	if l.rule == Low { // each is a substitute once; they are not tracked per sample, because there may be millions
+	if l.rule == Low { // a sample is a substitute at most once; uses would have millions of entries
 		l.most = 1
 		return
 	}
@@ -97,13 +102,15 @@ func (l *Law) count(id sample.Index) {
 	l.most = max(l.most, l.uses[id])
 }
 
-// Begin begins an epoch: the uses of all substitutes are 0. The job's counters continue.
+// Begin starts an epoch with no uses. The job's counters continue.
 func (l *Law) Begin() { clear(l.uses) }
 
-// Counted returns how many samples were substituted, and the maximum number of uses of one substitute in an epoch. Both only grow.
+// Counted returns the number of substituted samples, and the maximum number of uses of one substitute in an epoch.
+// Neither ever decreases.
 func (l *Law) Counted() (substituted int64, most int) { return l.substituted, l.most }
 
-// few is a set of few samples that is reused: a hash table with open addressing, in which an entry counts if its turn is the current one.
+// few is a small set of samples that is reused: a hash table with open addressing. An entry is valid if its turn is
+// the current one.
 type few struct {
 	id   []sample.Index
 	turn []uint32
@@ -111,7 +118,7 @@ type few struct {
 	bits uint
 }
 
-// reset empties the set, and makes room for n samples.
+// reset empties the set and makes room for n samples.
 func (f *few) reset(n int) {
 	if f.now++; len(f.id) < 2*n || f.now == 0 {
 		f.bits = uint(bits.Len(uint(2*n | 15)))
@@ -119,7 +126,8 @@ func (f *few) reset(n int) {
 	}
 }
 
-// place returns the position of a sample, or where it would be inserted. At least half of all entries are empty.
+// place returns the table position of a sample, or the position where it would be inserted. At least half of all
+// entries are empty.
 func (f *few) place(id sample.Index) uint32 {
 	k := (id * 0x9E3779B1) >> (32 - f.bits)
 	for f.turn[k] == f.now && f.id[k] != id {

@@ -5,11 +5,11 @@ import (
 	"lcache/sample"
 )
 
-// LCache tracks loaded packages of L-samples (ImPACT §III-D). If the user allows it, a loaded L-sample that was not served in this epoch is substituted
-// for one that is not loaded.
+// LCache tracks loaded packages of L-samples (ImPACT §III-D). If the user allows it, a loaded L-sample that was not
+// served in this epoch replaces a requested one that is not loaded.
 type LCache struct {
 	n              int
-	loaded         []waiting // in order of arrival; some have left
+	loaded         []waiting // in order of arrival; some entries are empty, because their sample has left
 	at             map[sample.Index]int
 	first          int
 	served         *sample.Set // in this epoch
@@ -44,7 +44,8 @@ func (c *LCache) Close() {
 	c.queued.Close()
 }
 
-// Load adds a package that was read: its samples that were not served in this epoch yet. It returns the samples that leave for them, the oldest.
+// Load adds a package: its samples that were not yet served in this epoch. It evicts the oldest samples to make room,
+// and returns them.
 func (c *LCache) Load(members []sample.Index, size func(sample.Index) int64) (drop []sample.Index) {
 	for _, id := range members {
 		if _, here := c.at[id]; here || int(id) >= c.n || c.served.Has(id) {
@@ -58,7 +59,7 @@ func (c *LCache) Load(members []sample.Index, size func(sample.Index) int64) (dr
 	return append(drop, c.Resize(c.capacity)...)
 }
 
-// Resize changes the memory; the oldest samples leave.
+// Resize changes the capacity and returns the samples that it evicts, oldest first.
 func (c *LCache) Resize(capacity int64) (drop []sample.Index) {
 	for c.capacity = capacity; c.used > c.capacity; {
 		id, ok := c.oldest(policy.Always)
@@ -71,7 +72,7 @@ func (c *LCache) Resize(capacity int64) (drop []sample.Index) {
 	return drop
 }
 
-// oldest returns the first sample, in the order of packages, that f allows.
+// oldest returns the first sample that f allows, in the order of packages.
 func (c *LCache) oldest(f policy.May) (sample.Index, bool) {
 	for c.first < len(c.loaded) && c.loaded[c.first].id == sample.None {
 		c.first++
@@ -91,7 +92,7 @@ func (c *LCache) standIn(f policy.May) (sample.Index, bool) {
 		return first, ok
 	}
 	places := c.loaded[c.first:]
-	for range 64 { // at least half of the entries are filled, and few are forbidden
+	for range 64 { // at least half of the entries are filled, and few samples are refused
 		if w := places[c.pick(len(places))]; w.id != sample.None && f(w.id) {
 			return w.id, true
 		}
@@ -99,7 +100,7 @@ func (c *LCache) standIn(f policy.May) (sample.Index, bool) {
 	return first, true
 }
 
-// leave removes a sample. Its entry stays empty until half of all entries are.
+// leave removes a sample. Its entry stays empty until half of all entries are empty.
 func (c *LCache) leave(id sample.Index) {
 	k := c.at[id]
 	delete(c.at, id)
@@ -118,7 +119,8 @@ func (c *LCache) leave(id sample.Index) {
 	c.loaded, c.first = live, 0
 }
 
-// Get serves a loaded sample, or else another loaded one that may allows. A served sample leaves. An absent one is queued for repacking.
+// Get serves a loaded sample: the requested one, or else one that may allows. A served sample leaves the cache. An
+// absent requested sample is queued for repacking.
 func (c *LCache) Get(id sample.Index, may policy.May) (sample.Index, policy.Kind) {
 	if _, here := c.at[id]; here {
 		c.leave(id)
@@ -139,14 +141,14 @@ func (c *LCache) Get(id sample.Index, may policy.May) (sample.Index, policy.Kind
 	return other, policy.Substitute
 }
 
-// absent queues a requested sample that is not loaded, unless it was served before.
+// absent queues a requested sample that is not loaded, unless it was already served.
 func (c *LCache) absent(id sample.Index) {
 	if !c.served.Has(id) && c.queued.Add(id) {
 		c.asked = append(c.asked, id)
 	}
 }
 
-// Served notes that a sample was read after a miss: it is not a substitute in this epoch any longer.
+// Served notes that a sample was read after a miss, so it can't be a substitute in this epoch any longer.
 func (c *LCache) Served(id sample.Index) {
 	c.served.Add(id)
 	if _, here := c.at[id]; here {
@@ -154,14 +156,14 @@ func (c *LCache) Served(id sample.Index) {
 	}
 }
 
-// Begin begins an epoch: no sample was served, and none is queued for repacking.
+// Begin starts an epoch: no sample is served or queued yet.
 func (c *LCache) Begin() {
 	c.served.Clear()
 	c.queued.Clear()
 	c.asked = nil
 }
 
-// Asked returns the samples that were requested in this epoch while absent, in that order: the first to be repacked.
+// Asked returns the samples that were requested in this epoch while absent, in that order. They are repacked first.
 func (c *LCache) Asked() []sample.Index { return c.asked }
 
 // Left returns the loaded samples, oldest first.

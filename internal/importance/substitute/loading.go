@@ -6,15 +6,15 @@ import (
 	"lcache/sample"
 )
 
-// Loading is the L-cache of an epoch that is planned ahead. It loads units, whose samples are stored together on the disk, in a random order. It loads
-// the next one when the loaded, unserved samples need no more room than all units but one may. So no loaded sample leaves unserved before the end of the
-// order.
+// Loading is the L-cache of an epoch that is planned ahead. It loads units in a random order; the samples of a unit
+// are stored together on the disk. It loads the next unit when the loaded, unserved samples take no more room than
+// all units but one may take. So no loaded sample is evicted unserved before the end of the order.
 type Loading struct {
 	*LCache
 	units [][]sample.Index // in the order of loading
 	size  func(sample.Index) int64
 	next  int   // the next unit
-	few   int64 // bytes of loaded samples at which the next unit is loaded
+	few   int64 // the next unit is loaded when the loaded samples have at most this many bytes
 
 	loads int
 	most  int64
@@ -62,13 +62,13 @@ func NewLoading(units [][]sample.Index, o LoadingOptions) (*Loading, error) {
 	return l, nil
 }
 
-// Get loads units as far as there is room, and serves from the loaded samples.
+// Get loads units as long as there is room, and then serves from the loaded samples.
 func (l *Loading) Get(id sample.Index, may policy.May) (sample.Index, policy.Kind) {
 	for l.next < len(l.units) && l.used <= l.few {
 		before := l.used
 		l.Load(l.units[l.next], l.size)
 		l.next++
-		if l.used > before { // otherwise all of it was served before
+		if l.used > before { // otherwise all of its samples were already served
 			l.loads++
 		}
 		l.most = max(l.most, l.used)
@@ -76,8 +76,8 @@ func (l *Loading) Get(id sample.Index, may policy.May) (sample.Index, policy.Kin
 	return l.LCache.Get(id, may)
 }
 
-// Loads returns how many units were loaded.
+// Loads returns the number of units loaded.
 func (l *Loading) Loads() int { return l.loads }
 
-// Most returns the maximum of bytes that were loaded at once.
+// Most returns the maximum number of bytes loaded at once.
 func (l *Loading) Most() int64 { return l.most }

@@ -5,12 +5,13 @@ import (
 	"lcache/sample"
 )
 
-// Packing decides which samples go to which package, and which pieces of a cache are emptied (ImPACT §III-D). Packages are unordered pieces of the log that hold
-// L-samples, which no promised order names. Where samples lie is the log's business: Packing has no books of them.
+// Packing decides the package for each sample, and the pieces of a cache to be emptied (ImPACT §III-D). Packages are
+// unordered pieces of the log for L-samples, which are in no promised order. Packing does not track where samples are
+// stored; the log does.
 type Packing struct {
 	seed   uint64
 	open   int
-	turn   uint64 // counts packings, for the choice
+	turn   uint64 // number of calls of Choose
 	credit int64  // bytes that may still be written
 }
 
@@ -29,45 +30,48 @@ func (p *Packing) Choose(id sample.Index, high bool) int {
 	return int(numeric.Mix(numeric.Mix(p.seed^uint64(id))^p.turn) % uint64(p.open))
 }
 
-// Consumed allows as many bytes to be written as were consumed: packing never writes more than training reads.
+// Consumed allows as many more bytes to be written as were consumed. So packing never writes more than training
+// reads.
 func (p *Packing) Consumed(bytes int64) { p.credit += bytes }
 
-// May reports whether so many bytes may be written now.
+// May reports whether bytes may be written now.
 func (p *Packing) May(bytes int64) bool { return bytes <= p.credit }
 
-// Wrote takes bytes off what may be written.
+// Wrote reduces the bytes that may be written.
 func (p *Packing) Wrote(bytes int64) { p.credit -= bytes }
 
-// A Piece is a package, or a segment of a Logfile: what it takes on disk, and what of that is of use.
+// A Piece is a package, or a segment of a Logfile, with its bytes by use.
 type Piece struct {
 	Bytes   int64 // on disk
-	Live    int64 // of samples that lie there and nowhere else
-	Low     int64 // of those, of L-samples
-	Ordered bool  // a segment of a Logfile
+	Live    int64 // of live copies
+	Low     int64 // of live copies of L-samples
+	Ordered bool  // a segment of a Logfile, not a package
 	Stays   bool  // it can't be emptied now
 }
 
-// Holds reports whether an L-sample lies well in the piece: in a package of which half or more are L-samples. Else it is packed when it was read.
+// Holds reports whether an L-sample is well placed in the piece: in a package of which at least half is L-samples. In
+// any other piece, it is packed after its next read.
 func (p Piece) Holds() bool { return !p.Ordered && 2*p.Low >= p.Bytes }
 
-// IsSparse reports whether less than half of the piece lives.
+// IsSparse reports whether less than half of the piece is live.
 func (p Piece) IsSparse() bool { return 2*p.Live < p.Bytes }
 
-// share is the live share.
+// share returns the live share.
 func (p Piece) share() float64 { return float64(p.Live) / float64(p.Bytes) }
 
-// Space is how many places of blocks a log has, how many of them are free, and how many are to be free for what is being packed.
+// Space counts the arena blocks of a log: all of them, the free ones, and the reserve that packing must leave free.
 type Space struct{ Places, Free, Reserve int }
 
 // Tight reports whether less than a tenth of the log is free.
 func (s Space) Tight() bool { return 10*s.Free < s.Places || s.Short() }
 
-// Short reports whether nothing can be packed until places are freed.
+// Short reports whether nothing can be packed until blocks are freed.
 func (s Space) Short() bool { return s.Free < s.Reserve }
 
-// Victim chooses the piece that is emptied next, -1 for none, by its place in the list. While there is space, none is. Else it is the piece with the least live
-// share, if that is less than half. Without any space it is the Logfile's segment with the least live share, whatever that is: each of its samples is
-// moved once. Packages that are denser than half stay, because they would be written again and again.
+// Victim returns the position in pieces of the piece to empty next, or -1 for none. While there is enough space, it
+// is none. If space is tight, it is the piece with the smallest live share, if that share is less than half. If space
+// is short, it is the Logfile's segment with the smallest live share, whatever that is, because each of its samples
+// is moved only once. Packages that are at least half live stay, because they would be written again and again.
 func Victim(pieces []Piece, s Space) int {
 	if !s.Tight() {
 		return -1
@@ -84,7 +88,7 @@ func Victim(pieces []Piece, s Space) int {
 	return best
 }
 
-// Mix puts samples in a random order, by the seed.
+// Mix shuffles samples by the seed and the epoch.
 func Mix(list []sample.Index, seed uint64, epoch int) {
 	numeric.NewStream(seed, uint64(epoch), numeric.ForMix).Shuffle(list)
 }

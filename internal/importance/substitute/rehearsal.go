@@ -5,8 +5,9 @@ import (
 	"lcache/sample"
 )
 
-// Rehearsal is the [Keeper] for planning substitutes of the same class for a whole epoch: a copy of memory, as it is at the boundary, is taken through
-// the epoch before any request comes. So the law knows which samples will be in memory when they are requested. The nodes are those at the boundary.
+// Rehearsal is the [Keeper] that plans substitutes of the same class for a whole epoch before any request comes. It
+// copies memory at the boundary and simulates the epoch on the copy. So Law knows which samples will be in memory
+// when they are requested. The nodes are those at the boundary.
 type Rehearsal struct {
 	pair policy.Policy
 	size func(sample.Index) int64
@@ -25,19 +26,19 @@ func (r *Rehearsal) Close() {
 	}
 }
 
-// Begin begins an epoch with a drawn order.
+// Begin starts an epoch with a drawn order.
 func (r *Rehearsal) Begin(epoch int, values, targets []float64, order []sample.Index) {
 	policy.Begin(r.pair, epoch, values, targets, order)
 }
 
-// Ahead fetches what the copy knows about samples.
+// Ahead prefetches the copy's entries for samples.
 func (r *Rehearsal) Ahead(asked []sample.Index) {
 	if f, ok := r.pair.(policy.Foreseer); ok {
 		f.Ahead(asked)
 	}
 }
 
-// Get serves a sample as memory will, and keeps it if memory will.
+// Get serves a sample as memory will, and keeps it if memory will keep it.
 func (r *Rehearsal) Get(id sample.Index, may policy.May) (sample.Index, policy.Kind) {
 	served, kind := r.pair.Get(id, may)
 	if kind == policy.Miss {
@@ -46,7 +47,7 @@ func (r *Rehearsal) Get(id sample.Index, may policy.May) (sample.Index, policy.K
 	return served, kind
 }
 
-// Play takes the copy through an epoch whose served order is known, such as one between the boundary and the planned epoch.
+// Play simulates an epoch whose served order is known, such as an epoch between the boundary and the planned one.
 func (r *Rehearsal) Play(epoch int, values, targets []float64, served []sample.Index) {
 	r.Begin(epoch, values, targets, served)
 	for _, id := range served {

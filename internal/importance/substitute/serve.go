@@ -6,7 +6,8 @@ import (
 	"lcache/sample"
 )
 
-// An epoch has two orders. The requested one was drawn; the served one is delivered. A Plan has the served one, and how each of its positions is served.
+// A Plan has the served order of an epoch, and the kind of each position. The requested order was drawn; the served
+// order is delivered.
 type Plan struct {
 	Indices []uint32 // the served order; outside Go's heap, like Kinds
 	Kinds   Kinds
@@ -22,7 +23,7 @@ func (p *Plan) Close() {
 // Kinds has a [policy.Kind] for each position of an order, sixteen in a word.
 type Kinds []uint32
 
-// MakeKinds returns room for n positions, all of them Miss. The caller frees it by offheap.Free.
+// MakeKinds returns n positions, all of them Miss. The caller frees them with offheap.Free.
 func MakeKinds(n int) (Kinds, error) { return offheap.Make[uint32]((n + 15) / 16) }
 
 // At returns the kind at a position.
@@ -34,10 +35,10 @@ func (k Kinds) Set(place int, kind policy.Kind) {
 	k[place/16] = k[place/16]&^(3<<shift) | uint32(kind)<<shift
 }
 
-// Cut says how the ranks of a job read an order: rank r has the positions r, r+World, …, in batches of Batch.
+// Cut says how the ranks of a job split an order: rank r reads the positions r, r+World, …, in batches of Batch.
 type Cut struct{ World, Batch int }
 
-// each calls f with the positions of each batch, in the order in which ranks at equal speed read them.
+// each calls f with the positions of each batch, in the order in which ranks of equal speed read the batches.
 func (c Cut) each(n int, f func(places []int)) {
 	places := make([]int, 0, c.Batch)
 	for from := 0; from < n; from += c.World * c.Batch {
@@ -51,8 +52,9 @@ func (c Cut) each(n int, f func(places []int)) {
 	}
 }
 
-// Serve applies the law to a whole order before any request comes. The result is that of [Law.Batch] for each batch in turn, with the Keeper notified of
-// exact reads. The same order, Keeper and cut give the same plan. The caller closes it.
+// Serve applies the rules to a whole order before any request comes. The result is that of [Law.Batch] for each batch
+// in turn, with exact reads reported to the Keeper. The same order, Keeper and cut give the same plan. The caller
+// closes it.
 func (l *Law) Serve(order []sample.Index, cut Cut) (p Plan, err error) {
 	if p.Indices, err = offheap.MakeDense[uint32](len(order)); err == nil {
 		p.Kinds, err = MakeKinds(len(order))
@@ -81,11 +83,12 @@ func (l *Law) Serve(order []sample.Index, cut Cut) (p Plan, err error) {
 	return p, nil
 }
 
-// Recut makes a plan valid that was made for other batches, as before a restart with another number of ranks. It replaces a substitute by the requested
-// sample if the batch requests the substitute, or contains it already. With the rule Low it also replaces a substitute that an earlier position serves
-// as one, and one at a position from planned on; these positions pad the ranks' parts to equal lengths. Recut changes served.
+// Recut repairs a plan that was made for other batches, for example before a restart with another number of ranks. It
+// replaces a substitute by the requested sample if the batch requests the substitute, or contains it already. With
+// the rule Low it also does so if an earlier position serves the same substitute, or if the position is planned or
+// later; those positions pad the ranks' parts to equal lengths. Recut changes served.
 func Recut(rule string, requested, served []sample.Index, planned int, cut Cut) {
-	exact := map[sample.Index]bool{} // served as requested, and not by the plan
+	exact := map[sample.Index]bool{} // samples served as requested
 	cut.each(len(requested), func(places []int) {
 		here := make(map[sample.Index]bool, 2*len(places))
 		for _, k := range places {
