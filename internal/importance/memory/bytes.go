@@ -17,12 +17,12 @@ type Dataset struct {
 	Logger   *slog.Logger
 }
 
-// Bytes holds copies of samples outside Go's heap. Readers ask it before the log and the source (fetch.Holder). Its methods may be called at any time,
-// even after close. No lock is held while bytes are copied or hashed: a copy pins its cells, and freed cells are reused only after their last copy has
-// ended.
+// Bytes holds copies of samples outside Go's heap. Readers ask it before the log and the source (fetch.Holder). Its
+// methods may be called at any time, even after close. No lock is held while bytes are copied or hashed: a copy pins
+// its cells, and freed cells are reused only after their last copy has ended.
 type Bytes struct {
 	data Dataset
-	here []atomic.Uint64 // by index: a bit for each held sample. On Go's heap, because readers may outlast the other memory
+	held []atomic.Uint64 // by index: a bit for each held sample. On Go's heap, because readers may use it after close
 
 	taken atomic.Int64 // bytes of the held samples; changed under mu
 
@@ -36,7 +36,7 @@ type Bytes struct {
 	closed  bool
 }
 
-// pin counts the running copies of a chain.
+// pin counts the copies of a chain that are in progress.
 type pin struct {
 	copies int
 	freed  bool // the last copy frees the cells
@@ -48,12 +48,12 @@ func newBytes(d Dataset) (*Bytes, error) {
 		pending: map[sample.Index]uint32{}, pins: map[uint32]pin{}}, err
 }
 
-// close frees the memory. Cells that are being copied stay until their last copy has ended.
+// close frees the memory. Cells that are being copied are freed when their last copy has ended.
 func (h *Bytes) close() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for k := range h.here {
-		h.here[k].Store(0)
+	for k := range h.held {
+		h.held[k].Store(0)
 	}
 	offheap.Free(h.first)
 	h.taken.Store(0)
@@ -79,7 +79,7 @@ func (h *Bytes) knows(index sample.Index) bool { return int(index) < h.data.Mani
 
 // Has reports whether a sample is held (fetch.Holder). It takes no lock.
 func (h *Bytes) Has(index sample.Index) bool {
-	return int(index)/64 < len(h.here) && h.here[index/64].Load()&(1<<(index%64)) != 0
+	return int(index)/64 < len(h.held) && h.held[index/64].Load()&(1<<(index%64)) != 0
 }
 
 // hasOrWrites reports whether a sample is held, or is being written.
@@ -99,8 +99,8 @@ func (h *Bytes) Set() (*sample.Set, error) {
 	if err != nil {
 		return nil, err
 	}
-	for k := range h.here {
-		for word := h.here[k].Load(); word != 0; word &= word - 1 {
+	for k := range h.held {
+		for word := h.held[k].Load(); word != 0; word &= word - 1 {
 			set.Add(sample.Index(k*64 + bits.TrailingZeros64(word)))
 		}
 	}
@@ -123,7 +123,7 @@ func (h *Bytes) Copy(index sample.Index, dst []byte) bool {
 	return true
 }
 
-// pin returns a sample's chain, to which nothing is written before unpin. It returns false if the sample is not held.
+// pin returns a sample's chain. Nothing is written to it before unpin. pin returns false if the sample is not held.
 func (h *Bytes) pin(index sample.Index) (c chain, ok bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -153,7 +153,7 @@ func (h *Bytes) unpin(first uint32) {
 	}
 }
 
-// Size returns how many bytes a sample needs here.
+// Size returns the bytes that a sample takes in this memory.
 func (h *Bytes) Size(index sample.Index) int64 {
 	return h.cells.round(int64(h.data.Manifest.Size(index)))
 }
@@ -200,14 +200,14 @@ func (h *Bytes) begin(index sample.Index, data []byte) (w writing, ok bool) {
 // fill copies a sample's bytes into reserved room. The sample is held from then on if its checksum matches and the reservation was not ended.
 func (h *Bytes) fill(w writing) {
 	w.write(w.data)
-	right := w.chain.sum(len(w.data)) == w.sum // of the copy, because data may change meanwhile
+	right := w.chain.sum(len(w.data)) == w.sum // checks the copy, because data may change meanwhile
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if first, comes := h.pending[w.index]; comes && first == w.first {
 		delete(h.pending, w.index)
 		if right {
 			h.first[w.index] = w.first + 1
-			h.here[w.index/64].Or(1 << (w.index % 64))
+			h.held[w.index/64].Or(1 << (w.index % 64))
 			h.taken.Add(h.Size(w.index))
 		} else {
 			h.release(w.first)
@@ -234,7 +234,7 @@ func (h *Bytes) free(index sample.Index) {
 	if h.closed || !h.Has(index) {
 		return
 	}
-	h.here[index/64].And(^uint64(1 << (index % 64)))
+	h.held[index/64].And(^uint64(1 << (index % 64)))
 	h.release(h.first[index] - 1)
 	h.first[index] = 0
 	h.taken.Add(-h.Size(index))

@@ -26,8 +26,8 @@ type chunkOfCells struct {
 	next  []uint32 // by cell: the next cell of the chain plus 1; 0: it is the last
 }
 
-// cellsEach is how many cells a sample of mean size uses. chunkCells cells are mapped at once, but at most chunkBytes, because the system refuses a
-// mapping larger than its memory.
+// cellsEach is the number of cells for a sample of mean size. chunkCells cells are mapped at once, but at most
+// chunkBytes, because the system refuses a mapping larger than its memory.
 const (
 	cellsEach  = 8
 	chunkCells = 1024

@@ -1,9 +1,11 @@
-// Package memory holds copies of samples that importance keeps in memory, outside the shared memory. A High holds the samples that a policy chooses
-// (ImPACT §III, SHADE §4, SpiderCache §IV), and the nodes that may be substituted for others of their class. An Opportunistic holds samples from opportunistic
-// reads. Both keep bytes in a Bytes, which readers ask before the log.
+// Package memory holds copies of samples that importance keeps in memory, outside the shared memory. A High holds the
+// samples that a policy chooses (ImPACT §III, SHADE §4, SpiderCache §IV), and the nodes that may replace other
+// samples of their class. An Along holds samples from opportunistic reads. Both keep the bytes in a Bytes, which
+// readers ask before the log.
 //
-// The package decides nothing about orders, and does no I/O itself: its owner passes functions. Methods may be called concurrently, except Begin,
-// EndEpoch, SetRatio, ForgetNodes and Rehearsal of a High and Begin of an Opportunistic. Only one goroutine, the worker of the session, may call these.
+// The package makes no decisions about orders, and does no I/O itself: its owner passes functions. Methods may be
+// called concurrently, with these exceptions: Begin, EndEpoch, SetRatio, ForgetNodes and Rehearsal of a High, and
+// Begin of an Along. Only the session's worker may call those.
 package memory
 
 import (
@@ -25,7 +27,8 @@ type Options struct {
 	Dataset
 	// Slice returns bytes of the shared memory.
 	Slice func(offset uint64, n int) []byte
-	// Read calls use with the bytes of a sample, if there is memory to read it now. It reads nodes, and gives up when ctx ends.
+	// Read calls use with the bytes of a sample, if there is memory to read it now. It is for nodes. It gives up when
+	// ctx ends.
 	Read func(ctx context.Context, index sample.Index, use func(data []byte)) error
 }
 
@@ -39,14 +42,14 @@ type Delivery struct {
 
 // A High holds the samples that a job's memory policy keeps, in addition to the shared memory. A delivered sample may enter it; a hit costs one copy.
 //
-// At a boundary only the session's worker uses the policy (alone), because a policy may scan all samples then. Requests do not wait for that: their
-// deliveries are queued, and the policy gets them afterwards.
+// At a boundary only the session's worker uses the policy (see alone), because a policy may scan all samples then.
+// Requests do not wait for that: their deliveries are queued, and reach the policy afterwards.
 type High struct {
 	o     Options
 	total int64 // bytes of the cache
 	held  *Bytes
 	nodes *nodeReader                      // with pair
-	shown atomic.Pointer[importance.Stats] // a copy of stats; the copy never changes
+	shown atomic.Pointer[importance.Stats] // a copy of stats; a published copy never changes
 
 	mu     sync.Mutex // guards the fields that follow
 	busy   bool       // only the worker uses policy and pair now
@@ -55,7 +58,7 @@ type High struct {
 	policy policy.Policy
 	pair   *policy.Homophily // the policy if substitutes of a class are allowed; otherwise nil
 	stats  importance.Stats
-	stood  map[int]map[sample.Index]int // with pair: by epoch, how often a sample was substituted for others
+	stood  map[int]map[sample.Index]int // with pair, by epoch: how often a sample was substituted for others
 	seen   *sample.Set                  // delivered samples
 }
 
@@ -67,7 +70,8 @@ type delivered struct {
 	from    sample.Origin
 }
 
-// mostNoted bounds the deliveries that are queued while the worker uses the policy. The policy does not get deliveries beyond that.
+// mostNoted bounds the deliveries that are queued while the worker uses the policy. Further deliveries do not reach
+// the policy.
 const mostNoted = 1 << 18
 
 // NewHigh allocates the memory of a job.
@@ -112,10 +116,10 @@ func (h *High) Close() {
 	h.seen.Close()
 }
 
-// Held returns the bytes that are held.
+// Held returns the held bytes.
 func (h *High) Held() *Bytes { return h.held }
 
-// Undelivered counts the given indices of the dataset that were never delivered.
+// Undelivered returns how many of the given samples were never delivered. Indices beyond the dataset do not count.
 func (h *High) Undelivered(indices []sample.Index) (n int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -139,7 +143,7 @@ func (h *High) alone(f func()) {
 
 // takeNoted gives the policy some of the queued deliveries. If there are none left, it ends busy and returns false.
 func (h *High) takeNoted() bool {
-	const atOnce = 256 // a request may have to wait for this many
+	const atOnce = 256 // a request may have to wait while these are handled
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, d := range h.noted[:min(atOnce, len(h.noted))] {
@@ -203,8 +207,8 @@ func (h *High) Observe(indices []sample.Index, value func(sample.Index) (float64
 	}
 }
 
-// Served counts a delivery, and keeps its samples that the policy wants. It does not keep bytes that may have been overwritten because the client has
-// disconnected.
+// Served counts a delivery, and keeps the samples that the policy wants. If the client has disconnected, the bytes
+// may have been overwritten, so they are not kept.
 func (h *High) Served(d Delivery) {
 	for _, w := range h.take(d) {
 		h.held.fill(w)
@@ -249,15 +253,15 @@ func (h *High) show() {
 }
 
 // deliver counts a delivered sample, passes its use to the policy, and reports whether it is held or reserved. h.mu is held.
-func (h *High) deliver(d delivered) (here bool) {
+func (h *High) deliver(d delivered) (held bool) {
 	_, kind := h.policy.Get(d.index, nil)
-	here = kind == policy.Hit && h.held.hasOrWrites(d.index)
-	h.count(d, here, here && h.pair != nil && h.pair.Nodes().Has(d.index))
-	return here
+	held = kind == policy.Hit && h.held.hasOrWrites(d.index)
+	h.count(d, held, held && h.pair != nil && h.pair.Nodes().Has(d.index))
+	return held
 }
 
-// offer offers a sample to the policy, and reserves room if the policy keeps it. The policy has the sample already if earlier bytes of it were wrong.
-// h.mu is held.
+// offer offers a sample to the policy, and reserves room if the policy keeps it. If earlier bytes of the sample were
+// wrong, the policy has the sample already. h.mu is held.
 func (h *High) offer(index sample.Index, data []byte) (w writing, ok bool) {
 	keep, drop := h.policy.Offer(index, h.held.Size(index))
 	for _, gone := range drop {
@@ -270,11 +274,11 @@ func (h *High) offer(index sample.Index, data []byte) (w writing, ok bool) {
 }
 
 // count adds a delivered sample to one of the counters in Stats.Requested. h.mu is held.
-func (h *High) count(d delivered, here, isNode bool) {
+func (h *High) count(d delivered, held, isNode bool) {
 	switch {
 	case d.planned == policy.Substitute:
 		h.stats.Substituted++
-		most := 1 // an L-sample is a substitute once in an epoch; this is not tracked per sample, because there may be millions
+		most := 1 // an L-sample is a substitute at most once in an epoch; a table would have millions of entries
 		if h.pair != nil {
 			if h.stood[d.epoch] == nil {
 				h.stood[d.epoch] = map[sample.Index]int{}
@@ -285,7 +289,7 @@ func (h *High) count(d delivered, here, isNode bool) {
 		h.stats.MaxSubstitute = max(h.stats.MaxSubstitute, most)
 	case isNode:
 		h.stats.NodeHits++
-	case here:
+	case held:
 		h.stats.HighHits++
 	case d.from == sample.FromSource:
 		h.stats.SourceMisses++
@@ -296,14 +300,14 @@ func (h *High) count(d delivered, here, isNode bool) {
 	}
 }
 
-// Counts are the counters and the held bytes.
+// Counts has the counters, and the bytes held.
 type Counts struct {
 	importance.Stats
 	Taken int64
 }
 
-// Counts returns the counters. They do not include queued deliveries yet. It takes no lock, because the status document is made under locks that
-// requests need.
+// Counts returns the counters, without queued deliveries. It takes no lock, because the status document is made under
+// locks that requests need.
 func (h *High) Counts() Counts {
 	return Counts{*h.shown.Load(), h.held.Taken()}
 }

@@ -10,10 +10,12 @@ import (
 	"lcache/sample"
 )
 
-// Substitutes of the same class (docs/adr/0033-nodes.md). The best connected sample of an observed batch, a node, enters a FIFO in the job's memory,
-// with its bytes and the samples that it may be substituted for. The substitutions of an epoch are planned before it begins.
+// Substitutes of the same class (docs/adr/0033-nodes.md). A node is the best connected sample of an observed batch.
+// It enters a FIFO in the job's memory, with its bytes and the samples that it may replace. The substitutions of an
+// epoch are planned before the epoch begins.
 
-// A nodeReader reads the bytes of nodes into a job's memory, on one goroutine. It uses side memory only if some is free at once.
+// A nodeReader is a goroutine that reads the bytes of nodes into a job's memory. It uses side memory only if some is
+// free at once.
 type nodeReader struct {
 	h      *High
 	cancel context.CancelFunc
@@ -26,7 +28,7 @@ type nodeReader struct {
 	wake  chan struct{}
 }
 
-// foundNode is a node and the samples of its class near it.
+// foundNode is a node, with the nearby samples of its class.
 type foundNode struct {
 	id   sample.Index
 	near []sample.Index
@@ -35,8 +37,8 @@ type foundNode struct {
 
 func (n foundNode) bytes() int { return 4*len(n.near) + 64 }
 
-// mostNodeBytes bounds the queued lists. If they arrive faster than the disk reads, the oldest are dropped, because the newest come from the newest
-// embeddings.
+// mostNodeBytes bounds the queued lists. If they arrive faster than the disk reads, the oldest are dropped, because
+// the newest lists come from the newest embeddings.
 const mostNodeBytes = 4 << 20
 
 // nodeTime is the time limit for reading a node.
@@ -81,7 +83,7 @@ func (r *nodeReader) forget() {
 	r.mu.Unlock()
 }
 
-// isForgotten reports whether all nodes were forgotten after a node was found.
+// isForgotten reports whether all nodes were forgotten after n was found.
 func (r *nodeReader) isForgotten(n foundNode) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -116,7 +118,7 @@ func (r *nodeReader) work(ctx context.Context) {
 	}
 }
 
-// bring reads a node and puts it into memory. It drops the node if it can't be read or there is no room for it.
+// bring reads a node and adds it to memory. It drops the node if the node can't be read or there is no room for it.
 func (r *nodeReader) bring(ctx context.Context, n foundNode) {
 	h := r.h
 	if !h.mayPut(n.id) {
@@ -137,17 +139,17 @@ func (h *High) OnNode() func(id sample.Index, near []sample.Index) {
 	return h.nodes.found
 }
 
-// Nodes returns how many nodes are held, and how many are queued.
-func (h *High) Nodes() (here, waiting int) {
+// Nodes returns the number of held nodes, and of queued nodes.
+func (h *High) Nodes() (held, queued int) {
 	if h.pair == nil {
 		return 0, 0
 	}
 	h.nodes.mu.Lock()
-	waiting = len(h.nodes.queue)
+	queued = len(h.nodes.queue)
 	h.nodes.mu.Unlock()
 	h.lockIdle()
 	defer h.mu.Unlock()
-	return len(h.pair.Nodes().List()), waiting
+	return len(h.pair.Nodes().List()), queued
 }
 
 // Ratio returns the share of the memory for important samples; the nodes have the rest.
@@ -160,7 +162,7 @@ func (h *High) Ratio() float64 {
 	return h.pair.Ratio()
 }
 
-// mayPut reports whether a node would be accepted. A sample that memory holds already is not.
+// mayPut reports whether a node would be accepted. A sample that is already in memory is refused.
 func (h *High) mayPut(id sample.Index) bool {
 	h.lockIdle()
 	defer h.mu.Unlock()

@@ -21,9 +21,9 @@ type Opportunistic struct {
 
 	mu         sync.Mutex  // guards the fields that follow
 	epoch      int         // the current epoch; -1: none
-	left       *sample.Set // samples of its order that were not delivered yet
+	left       *sample.Set // samples of its order that were not yet delivered
 	next       *sample.Set // samples of the next epoch's order, as far as it is known
-	promised   *sample.Set // samples that are here or reserved
+	promised   *sample.Set // samples that are held or reserved
 	taken      int64       // bytes of promised
 	again      *sample.Set // of promised: samples that stay for the next epoch
 	againBytes int64

@@ -9,7 +9,8 @@ import (
 	"lcache/internal/disk/offheap"
 )
 
-// Parameters of the sort: the number of buckets of a pass, as a power of two; and the numbers of indices up to which insertion and comparison are used.
+// Parameters of the sort: the number of buckets of a pass, as a power of two, and the list lengths up to which
+// insertion sort and comparison sort are used.
 const (
 	bucketBits  = 21
 	fewIndices  = 48
@@ -24,8 +25,8 @@ func Rank(k, n int) float64 {
 	return float64(k) / float64(n-1)
 }
 
-// Ascending returns all indices in ascending order of (value, index). The caller frees them by offheap.Free. Values must be finite and at least 0. It
-// panics if there is no memory for 4 bytes a sample.
+// Ascending returns all indices in ascending order of (value, index). The caller frees them with offheap.Free. Values
+// must be finite and at least 0. Ascending panics if there is no memory for 4 bytes per sample.
 func Ascending(values []float64) []uint32 {
 	by := must(offheap.MakeDense[uint32](len(values)))
 	byValue{values, 0}.all(by)
@@ -54,8 +55,9 @@ type pair struct {
 
 func (s byValue) key(i uint32) uint64 { return math.Float64bits(s.values[i]) ^ s.turn }
 
-// all writes all indices to by, sorted. One pass distributes them to buckets by the leading bits in which keys differ, so that few share a bucket,
-// because values of a dataset spread over several powers of two. It needs no memory except by and the ends of the buckets.
+// all writes all indices to by, sorted. One pass distributes them to buckets by the leading bits in which keys
+// differ. Values of a dataset spread over several powers of two, so few share a bucket. The pass needs no memory
+// except by and the ends of the buckets.
 func (s byValue) all(by []uint32) {
 	d := dealer{least: math.MaxUint64}
 	for i := range by {
@@ -73,7 +75,7 @@ func (s byValue) all(by []uint32) {
 	s.rest(by, &d, make([]pair, someIndices))
 }
 
-// part sorts some indices that are in ascending order. pairs is memory that is reused.
+// part sorts some indices that are in ascending order of index. pairs is memory for reuse.
 func (s byValue) part(by []uint32, pairs []pair) {
 	if len(by) <= someIndices {
 		pairs = pairs[:len(by)]
@@ -112,7 +114,7 @@ func (s byValue) part(by []uint32, pairs []pair) {
 	s.rest(by, &d, pairs)
 }
 
-// insert sorts few pairs, and keeps the order of pairs with equal keys.
+// insert sorts a short list of pairs. The sort is stable.
 func insert(pairs []pair) {
 	for k := 1; k < len(pairs); k++ {
 		p, at := pairs[k], k
@@ -141,7 +143,7 @@ func (s byValue) rest(by []uint32, d *dealer, pairs []pair) {
 type dealer struct {
 	least, most uint64
 	shift       int
-	ends        []uint32 // counts; then the beginning of each bucket; finally its end
+	ends        []uint32 // first counts, then the beginning of each bucket, finally its end
 }
 
 func (d *dealer) see(key uint64) { d.least, d.most = min(d.least, key), max(d.most, key) }
@@ -175,7 +177,8 @@ func (d *dealer) place(key uint64) uint32 {
 	return at
 }
 
-// must panics if the system refuses memory. A boundary cannot go on without it; elsewhere, too, a Go program ends if it gets no memory.
+// must panics if the system refuses memory. A boundary can't continue without it, and a Go program ends in the same
+// way when the heap gets no memory.
 func must[T any](x T, err error) T {
 	if err != nil {
 		panic(err)

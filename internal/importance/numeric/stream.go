@@ -2,15 +2,15 @@ package numeric
 
 import "math/bits"
 
-// Streams of one epoch: what random numbers are used for.
+// Uses of the random numbers of an epoch. Each use has its own stream.
 const (
 	ForOrder    = 1 // a whole order
 	ForLow      = 2 // the L part, and the positions of the H part
 	ForHigh     = 3 // the draw of the H part
 	ForHighTurn = 4 // the shuffle of the H part
 	ForUnits    = 5 // the order in which units of an epoch are loaded
-	ForPick     = 6 // which loaded sample is substituted for another one
-	ForMix      = 7 // mixing samples that are stored in the order of the source
+	ForPick     = 6 // the loaded sample that is substituted for another one
+	ForMix      = 7 // shuffling samples that are stored in the order of the source
 )
 
 // Stream is SplitMix64: random numbers for a seed, an epoch and a use that are the same in every language.
@@ -47,7 +47,7 @@ func (s *Stream) Below(n uint64) uint64 {
 	return high
 }
 
-// Shuffle is the shuffle of Fisher and Yates, from the end.
+// Shuffle is the shuffle of Fisher and Yates, starting at the end.
 func (s *Stream) Shuffle(a []uint32) {
 	for i := len(a) - 1; i >= 1; i-- {
 		j := s.Below(uint64(i) + 1)

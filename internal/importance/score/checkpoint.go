@@ -10,8 +10,9 @@ import (
 	"lcache/sample"
 )
 
-// A scorer can be saved and restored, so that a training that continues after a crash draws the same orders as without a crash. Data that follow from
-// the parameters are not saved: restore into a scorer with the same parameters. All numbers are little-endian.
+// A scorer can be saved and restored, so that a training that continues after a crash draws the same orders as
+// without a crash. Data that follow from the parameters are not saved; restore into a scorer with the same
+// parameters. All numbers are little-endian.
 
 // ErrSaved is the class of errors about an invalid saved state.
 var ErrSaved = errors.New("the saved state of a scorer is damaged")
@@ -81,7 +82,7 @@ func (s *saver) floats(a []float64) {
 	s.f64s(a)
 }
 
-// restorer reads what a saver has written. It checks every number; an invalid one is an ErrSaved.
+// restorer reads the output of a saver. It checks every number; an invalid one is an ErrSaved.
 type restorer struct {
 	r   io.Reader
 	buf []byte
@@ -115,7 +116,7 @@ func (r *restorer) u32() uint32 { return binary.LittleEndian.Uint32(r.get(4)) }
 func (r *restorer) finite() float64 {
 	v := math.Float64frombits(binary.LittleEndian.Uint64(r.get(8)))
 	if math.IsNaN(v) || math.IsInf(v, 0) {
-		r.wrong("a number is %v", v)
+		r.wrong("a number is %v, not finite", v)
 		return 0
 	}
 	return v
@@ -125,7 +126,7 @@ func (r *restorer) finite() float64 {
 func (r *restorer) upTo(most int, what string) int {
 	v := r.u32()
 	if uint64(v) > uint64(most) {
-		r.wrong("%s is %d, at most %d can be", what, v, most)
+		r.wrong("%s is %d, greater than %d", what, v, most)
 		return 0
 	}
 	return int(v)
@@ -136,7 +137,7 @@ func (r *restorer) flag() bool { return r.upTo8(1, "a flag") == 1 }
 func (r *restorer) upTo8(most uint8, what string) uint8 {
 	v := r.u8()
 	if v > most {
-		r.wrong("%s is %d, at most %d can be", what, v, most)
+		r.wrong("%s is %d, greater than %d", what, v, most)
 		return 0
 	}
 	return v
@@ -150,7 +151,7 @@ func (r *restorer) f64s(dst []float64) {
 		for k := range n {
 			v := math.Float64frombits(binary.LittleEndian.Uint64(b[8*k:]))
 			if !(v >= 0 && v <= math.MaxFloat64) {
-				r.wrong("a value is %v", v)
+				r.wrong("a value is %v, not finite and ≥ 0", v)
 				return
 			}
 			dst[k] = v
@@ -278,7 +279,7 @@ func (l *Loss) Restore(from io.Reader) error {
 		l.warm.Close()
 		l.warm = nil
 	case warms && l.warm == nil:
-		r.wrong("it has a warm-up, and the parameters have none")
+		r.wrong("the state has a warm-up, and the parameters have none")
 	case warms:
 		l.warm.epochs = r.upTo(mostEpochs, "the epochs of the warm-up")
 		l.warm.s = r.list(n, n)

@@ -13,13 +13,13 @@ type Elastic struct {
 	m                 int // number of epochs for the slope and the gain
 	ratio             float64
 	epoch             int
-	falling           bool // the spread has begun to decrease; never reset
+	falling           bool // the spread has begun to decrease; never set back to false
 	sigma             []float64
-	accuracy          []float64 // the reported ones
+	accuracy          []float64 // of the epochs that reported one
 }
 
-// NewElastic returns a ratio that goes from start to end. gamma is the gain of accuracy per epoch, as a fraction, at which half of the delay applies; m
-// is the number of epochs that are considered.
+// NewElastic returns a ratio that goes from start to end. gamma is the gain of accuracy per epoch, as a fraction, at
+// which half of the delay applies. m is the number of epochs that are considered.
 func NewElastic(start, end, gamma float64, m int) *Elastic {
 	return &Elastic{start: start, end: end, gamma: gamma, m: max(m, 1), ratio: start}
 }
@@ -27,8 +27,8 @@ func NewElastic(start, end, gamma float64, m int) *Elastic {
 // Ratio returns the importance cache's share of the memory.
 func (e *Elastic) Ratio() float64 { return e.ratio }
 
-// EndEpoch takes the standard deviation of all values and the accuracy of one more epoch; nil: not reported. epochs is the number of epochs of the
-// training; while it is unknown, the ratio stays.
+// EndEpoch adds one epoch: the standard deviation of all values, and the accuracy, which is nil if it was not
+// reported. epochs is the number of epochs of the training. While that is unknown, the ratio does not change.
 func (e *Elastic) EndEpoch(sigma float64, accuracy *float64, epochs int) float64 {
 	t := e.epoch
 	e.epoch++
@@ -36,7 +36,7 @@ func (e *Elastic) EndEpoch(sigma float64, accuracy *float64, epochs int) float64
 		e.sigma = e.sigma[1:]
 	}
 	if accuracy != nil {
-		// Smoothing needs m epochs back, and two more on the far side.
+		// The smoothing needs m epochs, and two more at the far end.
 		if e.accuracy = append(e.accuracy, *accuracy); len(e.accuracy) > e.m+1+window {
 			e.accuracy = e.accuracy[1:]
 		}
@@ -52,7 +52,8 @@ func (e *Elastic) EndEpoch(sigma float64, accuracy *float64, epochs int) float64
 	return e.ratio
 }
 
-// delay returns u of Eq. 7: near 1, which is slowest, while accuracy improves; 1 while too few accuracies are known.
+// delay returns u of Eq. 7. It is near 1, the slowest, while accuracy improves. It is 1 while too few accuracies are
+// known.
 func (e *Elastic) delay() float64 {
 	if len(e.accuracy) < e.m+1 {
 		return 1

@@ -7,9 +7,9 @@ import (
 	"lcache/sample"
 )
 
-// Graph is SpiderCache's scorer: a sample's value depends on how many samples of its own and of other classes are near it in embedding space
-// (SpiderCache Eq. 1–4). The trainer finds the neighbours and sends their numbers, but no embeddings. Graph also changes the ratio of the two caches
-// with an [Elastic].
+// Graph is SpiderCache's scorer: a sample's value depends on the numbers of nearby samples in embedding space, of its
+// own class and of other classes (SpiderCache Eq. 1–4). The trainer finds the neighbours and sends the numbers,
+// without embeddings. Graph also changes the ratio of the two caches with an [Elastic].
 type Graph struct {
 	values
 	k       int
@@ -17,8 +17,8 @@ type Graph struct {
 	onBest  func(node sample.Index, neighbours []sample.Index)
 }
 
-// NewGraph returns a scorer for n samples with at most k neighbours each. It calls onBest with the best connected sample of each batch, which may become
-// a node; onBest may be nil. The slice belongs to the observation.
+// NewGraph returns a scorer for n samples with at most k neighbours each. It calls onBest with the best connected
+// sample of each batch, which may become a node, and its neighbours. onBest may be nil, and must not keep the slice.
 func NewGraph(n, k int, e *Elastic, onBest func(sample.Index, []sample.Index)) (*Graph, error) {
 	v, err := newValues(n)
 	if err != nil {
@@ -33,7 +33,7 @@ func GraphScore(same, other, k int) float64 {
 	return math.Log(1 + 1/float64(1+same) + float64(other)/float64(k))
 }
 
-// Observe takes the counts of one batch. For a sample that is in it twice, the last counts apply.
+// Observe takes the counts of one batch. If a sample is in the batch twice, its last counts apply.
 func (s *Graph) Observe(o Observation) (r Report) {
 	switch {
 	case o.Kind != Counts || o.misshapen():

@@ -5,21 +5,21 @@ import (
 	"math"
 )
 
-// Loss is ImPACT's scorer: a sample's value is its newest loss (ImPACT §III; without its reference [22], which needs a second model). It finds unstable
-// samples in a [WarmUp].
+// Loss is ImPACT's scorer: a sample's value is its newest loss (ImPACT §III). It leaves out the paper's reference
+// [22], which needs a second model. It finds unstable samples with a [WarmUp].
 type Loss struct {
 	values
 	irreducible []float32
-	warm        *WarmUp // nil: none, or it has ended
+	warm        *WarmUp // nil: none, or it is over
 	unstable    []uint32
 	warmEpochs  int
 }
 
 // LossOptions are ImPACT's parameters.
 type LossOptions struct {
-	Irreducible []float32 // a loss of another model for each sample, which is subtracted; nil: none
+	Irreducible []float32 // for each sample, a loss of another model that is subtracted; nil: none
 	Unstable    int       // number of samples in S; 0: no warm-up after the first epoch
-	Overlap     float64   // overlap of two consecutive S that ends the warm-up
+	Overlap     float64   // the warm-up ends when two consecutive S overlap this much
 	MaxEpochs   int       // maximum length of the warm-up
 	Fixed       int       // exact length of the warm-up in epochs; 0: until S is stable
 }
@@ -49,7 +49,7 @@ func NewLoss(n int, o LossOptions) (*Loss, error) {
 	return l, nil
 }
 
-// Observe takes the losses of one batch. For a sample that is in it twice, the last loss applies.
+// Observe takes the losses of one batch. If a sample is in the batch twice, its last loss applies.
 func (l *Loss) Observe(o Observation) (r Report) {
 	switch {
 	case o.Kind == Counts || o.misshapen():
@@ -84,7 +84,7 @@ func (l *Loss) EndEpoch(p Progress) {
 		return
 	}
 	l.fill()
-	if observed { // otherwise the losses are those of the epoch before, and say nothing about stability
+	if observed { // otherwise the losses are those of the epoch before, and show nothing about stability
 		if l.warm.EndEpoch(l.v) {
 			l.unstable, l.warmEpochs = l.warm.S(), l.warm.epochs
 			l.warm.Close()
@@ -97,7 +97,8 @@ func (l *Loss) EndEpoch(p Progress) {
 	}
 }
 
-// Unstable returns the samples of S, whose losses change most, in ascending order; none before the warm-up has ended.
+// Unstable returns the samples of S, whose ranks change most, in ascending order. There are none before the warm-up
+// has ended.
 func (l *Loss) Unstable() []uint32 { return l.unstable }
 
 // WarmUpEpochs returns the length of the warm-up; 0: it has not ended.

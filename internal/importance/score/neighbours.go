@@ -8,22 +8,24 @@ import (
 	"lcache/sample"
 )
 
-// Bank finds exact neighbours in embedding space, by comparing with all samples seen so far (SpiderCache §IV-A). In a training lcache.torch does this;
-// Bank is for simulations, and for testing lcache.torch. A batch costs its size × samples × dimension operations.
+// Bank finds exact neighbours in embedding space by comparing with all samples seen so far (SpiderCache §IV-A). It is
+// for simulations and for tests of lcache.torch, which does this in a training. A batch costs (batch size × samples ×
+// dimension) operations.
 type Bank struct {
 	labels        []int32
 	rows          [][]float64      // nil: not seen yet
-	heads         [][heads]float64 // the first numbers of each row; infinity: not seen yet
+	heads         [][heads]float64 // the first numbers of each row; infinity: row not seen yet
 	lambda, alpha float64
-	far           float64 // squared distance from which on there is no edge, whatever the rounding error
+	far           float64 // squared distance beyond which there is no edge, whatever the rounding error
 	k             int
 }
 
-// heads is how many numbers of each row are stored together: for most samples these already show that they are too far away.
+// heads is the number of values that are stored together from the start of each row. For most samples they already
+// show that the sample is too far away.
 const heads = 4
 
-// NewBank returns an empty bank for samples with these labels. Two samples have an edge if exp(−lambda × distance) > alpha (SpiderCache Eq. 1–2); only
-// the nearest k count.
+// NewBank returns an empty bank for samples with these labels. Two samples have an edge if exp(−lambda × distance) >
+// alpha (SpiderCache Eq. 1–2). Only the nearest k edges count.
 func NewBank(labels []int32, lambda, alpha float64, k int) *Bank {
 	reach := -math.Log(alpha) / lambda * (1 + 1e-9)
 	b := &Bank{labels: labels, rows: make([][]float64, len(labels)), heads: make([][heads]float64, len(labels)), lambda: lambda, alpha: alpha, far: reach * reach, k: k}
@@ -33,8 +35,10 @@ func NewBank(labels []int32, lambda, alpha float64, k int) *Bank {
 	return b
 }
 
-// Batch takes the embeddings of a batch, and returns the observation that a trainer would send: the counts for all samples, and for the sample with most
-// edges to its own class (the first of several) the neighbours of that class, nearest first. It adds all rows to the bank before it compares them.
+// Batch takes the embeddings of a batch, and returns the observation that a trainer would send: the counts of all
+// samples, and a node with its neighbours. The node is the sample with most edges to its own class, the first one if
+// several have as many. Its neighbours are of that class, nearest first. Batch adds all rows to the bank before it
+// compares them.
 func (b *Bank) Batch(index []sample.Index, embeddings [][]float64) Observation {
 	for k, i := range index {
 		b.rows[i], b.heads[i] = embeddings[k], [heads]float64{}
@@ -51,7 +55,8 @@ func (b *Bank) Batch(index []sample.Index, embeddings [][]float64) Observation {
 	return o
 }
 
-// near returns the neighbours of sample i in its class, nearest first and by index if distances are equal, and the number of neighbours in any class.
+// near returns the neighbours of sample i in its class, and the number of its neighbours in any class. The neighbours
+// are in order of distance, then of index.
 func (b *Bank) near(i sample.Index) (own []sample.Index, all int) {
 	type edge struct {
 		d float64

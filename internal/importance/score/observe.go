@@ -19,7 +19,7 @@ const (
 	MaxNeighbours = 65535
 )
 
-// Observation is what one rank saw in one batch. Slices that its Kind does not use are nil.
+// Observation is the report of one rank about one batch. Slices that its Kind does not use are nil.
 type Observation struct {
 	Kind       uint8 // Losses, Counts or Reevaluated
 	Rank       uint16
@@ -33,13 +33,13 @@ type Observation struct {
 	Neighbours []sample.Index // Counts: samples of Node's class that have an edge to it, nearest first
 }
 
-// Report counts the samples of observations by outcome.
+// Report counts samples of observations by outcome.
 type Report struct {
-	Observed  int // accepted samples; one that is in a batch twice counts twice
+	Observed  int // accepted samples; a sample that is in a batch twice counts twice
 	Unknown   int // indices beyond the manifest
 	NotFinite int // losses that are NaN or infinite
 	Stale     int // samples of an epoch that is too old, or has not begun
-	Shape     int // whole observations with invalid lengths, or of a kind that the scorer does not take
+	Shape     int // whole observations with invalid lengths, or of a kind that the scorer does not accept
 }
 
 // Add returns the sum of two reports.
@@ -67,8 +67,8 @@ func finite(loss float32) bool {
 	return !math.IsNaN(float64(loss)) && !math.IsInf(float64(loss), 0)
 }
 
-// Once detects repeated observations. A client that lost its connection sends unconfirmed observations again, in the order of its batches. So it is
-// enough to remember the newest batch of each rank, epoch and kind, for at most two epochs.
+// Once detects repeated observations. A client that lost its connection sends unconfirmed observations again, in the
+// order of its batches. So Once remembers only the newest batch of each rank, epoch and kind, for at most two epochs.
 type Once struct {
 	newest map[from]uint32
 }

@@ -7,14 +7,14 @@ import (
 	"lcache/sample"
 )
 
-// Rank is SHADE's scorer: a sample's value depends on how many samples of its batch have a smaller loss (SHADE §4.1, Eq. 6). That makes losses of
-// different epochs comparable.
+// Rank is SHADE's scorer: a sample's value depends on how many samples of its batch have a smaller loss (SHADE §4.1,
+// Eq. 6). So losses of different epochs can be compared.
 type Rank struct {
 	values
 	batch int
 	base  float64
 	whole []float64      // the scores of a full batch, by the number of samples with a smaller loss
-	keys  []uint64       // of one observation, reused: the bits of a loss << 32 | its position
+	keys  []uint64       // of one observation: the bits of a loss << 32 | its position; reused
 	room  []uint64       // memory for sorting
 	index []sample.Index // indices of the observation
 }
@@ -32,7 +32,8 @@ func NewRank(n, batch int, base float64) (*Rank, error) {
 	return s, nil
 }
 
-// Observe takes the losses of one batch. Refused samples do not count for the ranks. For a sample that is in the batch twice, the greater score applies.
+// Observe takes the losses of one batch. Refused samples do not count in the ranks. If a sample is in the batch
+// twice, its greater score applies.
 func (s *Rank) Observe(o Observation) (r Report) {
 	switch {
 	case o.Kind == Counts || o.misshapen():
@@ -71,10 +72,11 @@ func (s *Rank) Observe(o Observation) (r Report) {
 	return r
 }
 
-// mostKeys is the largest number of keys that are sorted byte by byte.
+// mostKeys is the maximum number of keys that are sorted byte by byte.
 const mostKeys = 8192
 
-// sort sorts the keys by loss, byte by byte, and keeps the order of equal losses. It dominates the cost of an observation, and batches are small.
+// sort sorts the keys by loss, byte by byte. The sort is stable. It dominates the cost of an observation, and batches
+// are small.
 func (s *Rank) sort() {
 	if len(s.keys) > mostKeys {
 		slices.Sort(s.keys)
@@ -107,8 +109,9 @@ func (s *Rank) sort() {
 // EndEpoch ends the epoch.
 func (s *Rank) EndEpoch(p Progress) { s.end(p) }
 
-// RankScores returns SHADE's scores for one batch (SHADE Eq. 6): ln(base + number of other samples with a smaller loss). Equal losses have equal scores.
-// If the batch has another size than batch, the number is scaled in proportion; a single sample counts as the middle of a batch.
+// RankScores returns SHADE's scores for one batch (SHADE Eq. 6): ln(base + number of other samples with a smaller
+// loss). Equal losses have equal scores. If there are more or fewer losses than batch, the number is scaled in
+// proportion. A single sample counts as the middle of a batch.
 func RankScores(losses []float64, batch int, base float64) []float64 {
 	sorted := slices.Sorted(slices.Values(losses))
 	scores := make([]float64, len(losses))

@@ -12,31 +12,33 @@ import (
 type Scorer interface {
 	// Observe takes one batch. It skips and counts invalid parts.
 	Observe(o Observation) Report
-	// Values copies all values to dst, which it allocates if it is too short, and returns dst. A sample without an observation has the mean of the others.
+	// Values copies all values to dst, and returns dst. If dst is too short, Values allocates another one. A sample
+	// without an observation gets the mean of the others.
 	Values(dst []float64) []float64
 	// EndEpoch ends an epoch, with the training's progress.
 	EndEpoch(p Progress)
 	// Activity returns how much of the last epoch was observed.
 	Activity() Activity
-	// Save writes the state, and Restore reads it into a scorer with the same parameters. After a failed Restore the scorer must not be used.
+	// Save writes the state, and Restore reads it into a scorer with the same parameters. After a failed Restore, the
+	// scorer must not be used.
 	Save(w io.Writer) error
 	Restore(r io.Reader) error
-	// Share sets the number of ranks that observe. With several, the newest batch determines a sample's value, not the order in which observations arrive.
-	// Call it before the first observation.
+	// Share sets the number of ranks that observe. With several, a sample's value comes from the newest batch, whatever
+	// the order in which observations arrive. Call Share before the first observation.
 	Share(ranks int) error
-	// Restarted notes that a rank has a new training process, which counts its batches from 0.
+	// Restarted notes that a rank has a new training process, whose batches count from 0 again.
 	Restarted(rank uint16)
 	// Close frees the memory.
 	Close()
 }
 
-// Progress is the trainer's report about an epoch. A nil number was not reported.
+// Progress is the trainer's report about an epoch. A nil number means not reported.
 type Progress struct {
 	Epoch    int
 	Epochs   int // of the whole job; 0: unknown
 	Accuracy *float64
 	Loss     *float64
-	Off      bool // the trainer no longer observes
+	Off      bool // the trainer has stopped observing
 }
 
 // A State is the phase of a method.
@@ -46,7 +48,7 @@ type State string
 const (
 	Warmup State = "warmup" // plain permutations, until the unstable samples are known
 	Active State = "active"
-	Idle   State = "idle" // two epochs without an observation, or the trainer reported that none will come: plain permutations until observations return
+	Idle   State = "idle" // two epochs without an observation, or the trainer has stopped observing: plain permutations until observations return
 )
 
 // Activity describes the observations so far.
@@ -54,22 +56,23 @@ type Activity struct {
 	State         State
 	ObservedShare float64 // of all samples, in the last finished epoch
 	LastObserved  int     // the newest epoch with an observation; -1: none
-	Silent        int     // number of epochs in a row that ended without an observation
+	Silent        int     // number of epochs without an observation since the last one with one
 }
 
-// values is the common state of all scorers: a value and the epoch of its observation, 10 bytes per sample, 14 if several ranks observe.
+// values is the common state of all scorers: for each sample a value and the epoch of its observation. It takes 10
+// bytes per sample, or 14 if several ranks observe.
 type values struct {
-	v        []float64 // of samples without an observation: written by fill
-	stamp    []uint16  // 0: not observed; else the epoch of the last observation, folded
+	v        []float64 // for samples without an observation: filled in by fill
+	stamp    []uint16  // 0: not observed; otherwise the folded epoch of the last observation
 	epoch    int       // the trained epoch
-	turn     []uint32  // with several ranks: the number within its epoch of the observation that the value comes from; nil: one rank observes, in the order of its batches
+	turn     []uint32  // with several ranks: the turn of the observation that the value comes from; nil: one rank observes, in the order of its batches
 	seen     int
 	observed int // samples observed in this epoch
 	activity Activity
 	now      moment // the observation that is being taken
 }
 
-// moment is what set needs to know about an observation. In an epoch a newer observation has a greater turn.
+// moment is an observation as set uses it. Within an epoch, a newer observation has a greater turn.
 type moment struct {
 	epoch   int
 	mark    uint16 // the folded epoch
@@ -77,7 +80,7 @@ type moment struct {
 	current bool // of the current epoch, not of the one before
 }
 
-// Bits of a turn, from the top: reevaluated or not, the batch, the rank. Greater batches and ranks count as the maximum.
+// Bits of a turn, from the top: reevaluated, batch, rank. Batches and ranks beyond the maximum count as the maximum.
 const (
 	turnAgain = 1 << 31
 	turnRank  = 10
@@ -86,7 +89,7 @@ const (
 
 func newValues(n int) (values, error) {
 	if n < 1 || n > sample.MaxSamples {
-		return values{}, fmt.Errorf("importance of %d samples: the number must be from 1 to %d", n, uint32(sample.MaxSamples))
+		return values{}, fmt.Errorf("importance of %d samples: give 1 to %d samples", n, uint32(sample.MaxSamples))
 	}
 	v, err := offheap.MakeDense[float64](n)
 	if err != nil {
@@ -119,12 +122,13 @@ func (s *values) Close() {
 // fold maps an epoch to 16 bits other than 0.
 func fold(epoch int) uint16 { return uint16(epoch%65535) + 1 }
 
-// stale reports whether an observation's epoch is neither the current one nor the one before. Last batches of the epoch before may come late.
+// stale reports whether an observation's epoch is neither the current one nor the one before. The last batches of the
+// epoch before may arrive late.
 func (s *values) stale(epoch uint32) bool {
 	return int64(epoch) > int64(s.epoch) || int64(epoch)+1 < int64(s.epoch)
 }
 
-// begin records the observation for set. It must not be stale.
+// begin prepares set for an observation, which must not be stale.
 func (s *values) begin(o *Observation) {
 	s.now = moment{epoch: int(o.Epoch), mark: fold(int(o.Epoch)), current: int(o.Epoch) == s.epoch}
 	s.now.turn = min(o.Batch, 1<<turnBatch-1)<<turnRank | min(uint32(o.Rank), 1<<turnRank-1)
@@ -133,8 +137,9 @@ func (s *values) begin(o *Observation) {
 	}
 }
 
-// overtaken reports whether sample i has the value of a newer observation: of a newer epoch or, if several ranks observe, of a later batch. For the same
-// batch number of two ranks, the greater rank wins (SHADE §4.3), so that values do not depend on the order of arrival.
+// overtaken reports whether sample i has the value of a newer observation: one of a newer epoch or, if several ranks
+// observe, one of a later batch. If two ranks have the same batch number, the greater rank wins (SHADE §4.3), so that
+// values do not depend on the order of arrival.
 func (s *values) overtaken(i sample.Index) bool {
 	if !s.now.current && s.stamp[i] == fold(s.epoch) {
 		return true
@@ -165,7 +170,7 @@ func (s *values) set(i sample.Index, v float64) {
 	}
 }
 
-// Restarted forgets which batches of a rank the values come from.
+// Restarted drops the batch numbers of a rank's values.
 func (s *values) Restarted(rank uint16) {
 	for i, turn := range s.turn {
 		if turn&(1<<turnRank-1) == uint32(rank) {

@@ -7,8 +7,9 @@ import (
 	"lcache/internal/importance/numeric"
 )
 
-// WarmUp finds the samples of unstable importance (ImPACT §III-B): their percentile rank varies most over the first epochs. It ends when the sets S of
-// two consecutive epochs are nearly equal. It needs 16 bytes per sample until it is closed.
+// WarmUp finds the samples of unstable importance (ImPACT §III-B): those whose percentile rank varies most over the
+// first epochs. It ends when the sets S of two consecutive epochs are nearly equal. It needs 16 bytes per sample
+// until it is closed.
 type WarmUp struct {
 	mean, spread []float64 // Welford's algorithm: mean, and sum of squared distances from it
 	epochs       int
@@ -46,8 +47,8 @@ func (w *WarmUp) S() []uint32 { return w.s }
 // Overlaps returns the overlaps of consecutive S, from the third epoch on.
 func (w *WarmUp) Overlaps() []float64 { return w.overlaps }
 
-// EndEpoch takes the values of one more epoch and reports whether the warm-up has ended. One epoch has no variance, so the first S is that of the second
-// epoch, and the first comparison that of the third.
+// EndEpoch adds the values of one epoch, and reports whether the warm-up has ended. One epoch has no variance, so the
+// first S is that of the second epoch, and the first comparison is made after the third.
 func (w *WarmUp) EndEpoch(values []float64) (ended bool) {
 	n := len(values)
 	by := numeric.Ascending(values)
