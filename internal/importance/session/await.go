@@ -8,7 +8,7 @@ import (
 	"lcache/internal/serve/deliver"
 )
 
-// Seen notes that a rank names samples of an epoch in a request by index.
+// Seen notes that a rank requested samples of an epoch by index.
 func (s *Session) Seen(rank, epoch int) {
 	s.mu.Lock()
 	wakes := s.positions.names(s.o.Now(), rank, epoch)
@@ -18,15 +18,15 @@ func (s *Session) Seen(rank, epoch int) {
 	}
 }
 
-// refuse returns the error of a rank that the job does not have; nil: it has it.
+// refuse returns an error if the job does not have the rank.
 func (s *Session) refuse(rank int) error {
 	if rank >= 0 && rank < s.o.Config.WorldSize {
 		return nil
 	}
-	return &deliver.ArgumentError{Reason: fmt.Sprintf("rank %d is not below the world_size of %d that was given to job.importance", rank, s.o.Config.WorldSize)}
+	return &deliver.ArgumentError{Reason: fmt.Sprintf("rank %d is not below the world_size of %d given to job.importance", rank, s.o.Config.WorldSize)}
 }
 
-// Await waits until the order of an epoch is known. It does not wait for an epoch that the job does not have.
+// Await waits until the order of an epoch is known. It returns at once for an epoch that the job does not have.
 func (s *Session) Await(ctx context.Context, rank, epoch int) error {
 	if err := s.refuse(rank); err != nil {
 		return err
@@ -63,7 +63,8 @@ func (s *Session) Await(ctx context.Context, rank, epoch int) error {
 	}
 }
 
-// waitForChange waits until something changes that an order waits for; with file above 0 no longer than that.
+// waitForChange waits for changed, which is closed when the cause of the wait may have ended. If file is greater than
+// 0, it waits for at most that long.
 func (s *Session) waitForChange(ctx context.Context, epoch int, changed <-chan struct{}, file time.Duration) error {
 	var fileOver <-chan time.Time
 	if file > 0 {
@@ -82,7 +83,7 @@ func (s *Session) waitForChange(ctx context.Context, epoch int, changed <-chan s
 	case s.orders.giveErr != nil:
 		return fmt.Errorf("%w: %w", s.orders.giveErr, ctx.Err())
 	case epoch < now:
-		return fmt.Errorf("the order of epoch %d is drawn again when no rank reads epoch %d any longer: %w", epoch, now, ctx.Err())
+		return fmt.Errorf("the order of epoch %d is drawn again after the last rank has left epoch %d: %w", epoch, now, ctx.Err())
 	}
 	return fmt.Errorf("the order of epoch %d is not drawn yet: waiting for other ranks to end epoch %d: %w", epoch, epoch-1, ctx.Err())
 }

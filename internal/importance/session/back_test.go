@@ -48,7 +48,7 @@ func TestBackWhileOthersTrain(t *testing.T) {
 	b.Seen(1, 3)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
-	if err := b.Await(ctx, 0, 0); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "the order of epoch 0 is drawn again when no rank reads epoch 3 any longer") {
+	if err := b.Await(ctx, 0, 0); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "the order of epoch 0 is drawn again after the last rank has left epoch 3") {
 		t.Errorf("%v", err)
 	}
 }

@@ -6,27 +6,28 @@ import (
 	"time"
 )
 
-// boundaryView is the input of decideBoundary. Every case is a paragraph of testdata/boundary.txt.
+// boundaryView is the input of decideBoundary. testdata/boundary.txt has a paragraph for each case.
 type boundaryView struct {
-	epoch     int                  // that is trained
-	ranks     []rankState          // that were seen, in any order
-	published func(epoch int) bool // requests can read its order
-	silence   time.Duration        // after which a rank that was not seen may be gone
-	patience  time.Duration        // for the ranks inside the epoch, from when the first rank has left it
+	epoch     int                  // the trained epoch
+	ranks     []rankState          // ranks seen so far, in any order
+	published func(epoch int) bool // reports whether requests can read the order of an epoch
+	silence   time.Duration        // a rank that was silent for this long may be gone
+	patience  time.Duration        // time for the ranks inside the epoch, after the first rank has left it
 }
 
 // boundaryStep is the worker's next step.
 type boundaryStep struct {
-	to    int       // the boundary before this epoch is made now; -1: none is
+	to    int       // make the boundary before this epoch now; -1: make none
 	until time.Time // with to -1: when to decide again; zero: when a rank is seen
 	why   string
 }
 
-// decideBoundary decides whether the trained epoch ends now. It ends when every reporting rank has left it, or when the ranks inside have had enough time. A rank reports from when it joins or first requests
-// something until a boundary finds it silent; ranks that report to another server are not known here.
+// decideBoundary decides whether the trained epoch ends now. It ends when every reporting rank has left it, or when
+// the ranks inside have had enough time. A rank starts to report when it joins or sends its first request. It stops
+// when a boundary finds it silent. Ranks that report to another server are not known.
 func decideBoundary(now time.Time, v boundaryView) boundaryStep {
 	next, inside, back := -1, 0, []int(nil)
-	var first time.Time // a rank left the epoch
+	var first time.Time // when the first rank left the epoch
 	for _, r := range v.ranks {
 		switch {
 		case r.at < 0:
@@ -57,8 +58,9 @@ func decideBoundary(now time.Time, v boundaryView) boundaryStep {
 	return boundaryStep{to: -1, until: due, why: "ranks are inside the epoch"}
 }
 
-// earliest returns the first epoch that a rank was in after the trained one. A short epoch whose order was published may be over before the boundary that it begins with is made. That boundary comes first all the
-// same, so that each order is drawn from the values that it is to be drawn from.
+// earliest returns the first epoch after the trained one that a rank was in. A short epoch with a published order may
+// be over before the boundary at its beginning is made. That boundary still comes first, so that each order is drawn
+// from the values of its own boundary.
 func (v *boundaryView) earliest(next int) int {
 	for _, r := range v.ranks {
 		for _, epoch := range r.left {
@@ -70,8 +72,9 @@ func (v *boundaryView) earliest(next int) int {
 	return next
 }
 
-// goBack decides about ranks that wait for orders of epochs before the trained one: a run that has begun again. all says that every reporting rank does. The values that were observed will be forgotten, so
-// that does not happen while another rank may still be inside the epoch.
+// goBack decides about ranks that wait for orders of epochs before the trained one, because the run began again. all
+// says that every reporting rank waits for such an order. Going back forgets the observed values. So it must not
+// happen while another rank may still be inside the epoch.
 func (v *boundaryView) goBack(now time.Time, back []int, all bool) boundaryStep {
 	slices.Sort(back)
 	var first time.Time
@@ -85,12 +88,13 @@ func (v *boundaryView) goBack(now time.Time, back []int, all bool) boundaryStep 
 		}
 	}
 	if all {
-		return boundaryStep{to: back[0], why: "every reporting rank went back"}
+		return boundaryStep{to: back[0], why: "all reporting ranks went back"}
 	}
 	return boundaryStep{to: -1, until: first, why: "ranks went back, and others may still train"}
 }
 
-// quietAt returns when the ranks outside an epoch will have been silent for long enough; zero: there are none.
+// quietAt returns when all ranks outside an epoch will have been silent for long enough; zero: there are no such
+// ranks.
 func (v *boundaryView) quietAt(epoch int) (quiet time.Time) {
 	for _, r := range v.ranks {
 		if end := r.seen.Add(v.silence); r.at >= 0 && r.at != epoch && end.After(quiet) {

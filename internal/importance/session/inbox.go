@@ -9,11 +9,12 @@ import (
 	"lcache/internal/memquota"
 )
 
-// mostQueued bounds what waits for the worker, in bytes. The worker wakes for gatherBytes of it, or gatherTime after the first: to wake it for each observation takes longer than to note one.
+// mostQueued bounds the bytes queued for the worker. The worker wakes after gatherBytes, or gatherTime after the
+// first item, because waking it for each observation takes longer than noting one.
 const (
 	mostQueued  = 32 << 20
 	gatherBytes = 256 << 10
-	noteBytes   = 256 // of an item without an observation
+	noteBytes   = 256 // for an item without an observation
 	gatherTime  = 20 * time.Millisecond
 )
 
@@ -21,23 +22,23 @@ const (
 type queued struct {
 	seen      *score.Observation // nil: none
 	bytes     int64
-	restarted uint16 // without seen and replaced: a rank whose training process is a new one
-	replaced  bool   // embeddings have another length from now on
+	restarted uint16 // if seen is nil and replaced is false: the rank has a new training process
+	replaced  bool   // from now on embeddings have another length
 }
 
-// inbox is the queue of the worker. No method waits.
+// inbox is the worker's queue. No method waits.
 type inbox struct {
-	room *memquota.Share // of all jobs
-	wake chan struct{}   // has a value when the worker has something to do
+	room *memquota.Share // for the inboxes of all jobs
+	wake chan struct{}   // has a value if the worker has work
 
 	mu        sync.Mutex // guards the fields that follow
 	items     []queued
-	last      []queued // items that came when there was no room, each once
+	last      []queued // items that found no room; each is listed once
 	bytes     int64    // of items
-	gathering bool     // the worker will be woken
+	gathering bool     // a timer will wake the worker
 	closed    bool
-	dropped   int64  // observations that came too fast, here or in a client
-	refused   Unsent // by clients
+	dropped   int64  // observations dropped because they came too fast: here or in a client
+	refused   Unsent // by clients, before sending
 }
 
 func newInbox(room *memquota.Share) *inbox {
@@ -52,7 +53,8 @@ func (b *inbox) nudge() {
 	}
 }
 
-// observe queues an observation. Beyond a limit, the job's or that of all jobs, it is dropped. atOnce wakes the worker without delay.
+// observe queues an observation. Beyond the limit of the job, or of all jobs, it drops the observation. atOnce wakes
+// the worker without delay.
 func (b *inbox) observe(o score.Observation, atOnce bool) {
 	bytes := int64(4*(len(o.Index)+len(o.Loss)+len(o.Neighbours)) + 2*(len(o.Same)+len(o.Other)) + 256)
 	b.mu.Lock()
@@ -75,7 +77,8 @@ func (b *inbox) observe(o score.Observation, atOnce bool) {
 	}
 }
 
-// note queues an item without an observation. If there is no room, it is queued behind all observations, once.
+// note queues an item without an observation. If there is no room, the item waits behind all observations, and only
+// once.
 func (b *inbox) note(q queued) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -89,7 +92,7 @@ func (b *inbox) note(q queued) {
 	}
 }
 
-// count adds the counters of unsent observations.
+// count adds a client's counters of unsent observations.
 func (b *inbox) count(u Unsent) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -99,14 +102,15 @@ func (b *inbox) count(u Unsent) {
 	b.refused.Dimension += u.Dimension
 }
 
-// counts returns the number of dropped observations, here or in clients, and the counters of refused ones.
+// counts returns the number of observations dropped here or in clients, and the counters of refused ones.
 func (b *inbox) counts() (dropped int64, refused Unsent) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.dropped, b.refused
 }
 
-// take empties the inbox. The caller gives back the room of the items. last closes the inbox: nothing is queued afterwards.
+// take empties the inbox. The caller releases the memory of the items. last closes the inbox, so that later items are
+// dropped.
 func (b *inbox) take(last bool) []queued {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -115,7 +119,8 @@ func (b *inbox) take(last bool) []queued {
 	return items
 }
 
-// Unsent counts observations that a client did not send since its last report: Dropped and Shape count whole ones, NotFinite and Dimension count samples. Changed says that embeddings have another length from now on.
+// Unsent counts observations that a client did not send since its last report. Dropped and Shape count whole
+// observations, NotFinite and Dimension count samples. Changed says that from now on embeddings have another length.
 type Unsent struct {
 	Dropped, Shape, NotFinite, Dimension int64
 	Changed                              bool

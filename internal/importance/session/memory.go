@@ -13,7 +13,7 @@ func (w *worker) beginMemory() {
 	order := w.orderOf(epoch)
 	w.beginOpportunistic(epoch, order)
 	if err := w.decideBy(func(values, targets []float64) { w.o.High.Begin(epoch, values, targets, order, w.o.Config) }); err != nil {
-		w.o.Log.Warn("keeping last epoch's memory policy", "name", w.o.Config.Name, "epoch", epoch, "err", err)
+		w.o.Log.Warn("the memory policy could not begin the epoch; it keeps the samples of the epoch before", "name", w.o.Config.Name, "epoch", epoch, "err", err)
 	}
 }
 
@@ -32,7 +32,7 @@ func (w *worker) beginOpportunistic(epoch int, order []sample.Index) {
 	w.o.Opportunistic.Begin(epoch, order, partial)
 }
 
-// beginPackages begins an epoch of the job's packages, if epochs are drawn already.
+// beginPackages begins an epoch of the job's packages, if epochs are already drawn.
 func (w *worker) beginPackages() {
 	drawn := false
 	for epoch, o := range w.state.Orders() {
@@ -44,7 +44,7 @@ func (w *worker) beginPackages() {
 	}
 	high, err := w.state.High()
 	if err != nil {
-		w.o.Log.Warn("keeping last epoch's H-samples for packages", "name", w.o.Config.Name, "err", err)
+		w.o.Log.Warn("the packer could not begin the epoch; it keeps the H-samples of the epoch before", "name", w.o.Config.Name, "err", err)
 		return
 	}
 	w.o.BeginPackages(high)

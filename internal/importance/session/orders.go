@@ -24,7 +24,7 @@ func (w *worker) publish() {
 	w.mu.Unlock()
 	w.tried = w.o.Now()
 	if first {
-		w.o.Log.Error("drawn order not published; it is tried again", "name", w.o.Config.Name, "err", failed)
+		w.o.Log.Error("cannot publish a drawn order; trying again in 1 s", "name", w.o.Config.Name, "err", failed)
 	}
 	if epoch, order := w.state.Partial(); order != nil && epoch != w.partial {
 		if err := w.publishPartial(epoch, order); err != nil {
@@ -34,10 +34,11 @@ func (w *worker) publish() {
 	w.o.Host.Wake()
 }
 
-// publishAgainAfter is how long an order that could not be published waits for the next attempt: orders of other jobs may have left no room for it.
+// publishAgainAfter is the delay before another attempt to publish an order. It may have failed because orders of
+// other jobs left no room.
 const publishAgainAfter = time.Second
 
-// publishAgain tries again to publish orders if that failed, and returns how long the worker waits at most.
+// publishAgain retries orders that could not be published. It returns the maximum time that the worker may wait.
 func (w *worker) publishAgain(wait time.Duration) time.Duration {
 	w.mu.Lock()
 	failed := w.orders.giveErr
@@ -56,7 +57,7 @@ func (w *worker) publishAgain(wait time.Duration) time.Duration {
 	return min(wait, publishAgainAfter)
 }
 
-// retract retracts the orders that the state has dropped.
+// retract retracts orders that the state has dropped.
 func (w *worker) retract(orders map[int]*state.Order) {
 	w.mu.Lock()
 	back := w.orders.dropped(orders, w.state.Epoch(), w.positions.epoch)
@@ -64,7 +65,7 @@ func (w *worker) retract(orders map[int]*state.Order) {
 	if back >= 0 {
 		w.o.Schedule.Retract(back)
 	}
-	w.dropRequested(func(epoch int) bool { // after the served orders: a request that finds the same one before and after it has looked up the served one has both of one plan
+	w.dropRequested(func(epoch int) bool { // after the served orders: if a request looks up the requested order before and after the served one, and finds the same, all are of one plan
 		return back >= 0 && epoch >= back || orders[epoch] == nil && !w.o.Schedule.IsKnown(epoch)
 	})
 	if back < 0 {
@@ -78,7 +79,8 @@ func (w *worker) retract(orders map[int]*state.Order) {
 	}
 }
 
-// dropped forgets the published epochs that are drawn again, and returns the first of them; -1: none is. now is the epoch that is trained, and before the one that was. Session.mu is held.
+// dropped removes from given the published epochs that will be drawn again, and returns the first of them; -1: there
+// are none. now is the trained epoch; before is the one that was trained before. Session.mu is held.
 func (a *announced) dropped(orders map[int]*state.Order, now, before int) int {
 	back := -1
 	for epoch := range a.given {
@@ -86,7 +88,7 @@ func (a *announced) dropped(orders map[int]*state.Order, now, before int) int {
 			back = epoch
 		}
 	}
-	if now < before { // the state has forgotten everything: no order of an earlier epoch can be drawn again from it
+	if now < before { // the state has forgotten all observations: no order of an earlier epoch can be drawn again from it
 		back = 0
 	}
 	if back >= 0 {
@@ -95,7 +97,7 @@ func (a *announced) dropped(orders map[int]*state.Order, now, before int) int {
 	return back
 }
 
-// publishNew publishes the new orders. The error names one that could not be published.
+// publishNew publishes the new orders. The error names an order that could not be published.
 func (w *worker) publishNew(orders map[int]*state.Order) (failed error) {
 	for _, epoch := range slices.Sorted(maps.Keys(orders)) {
 		w.mu.Lock()
@@ -116,7 +118,7 @@ func (w *worker) publishNew(orders map[int]*state.Order) (failed error) {
 	return failed
 }
 
-// publishOne gives the schedule an epoch's order.
+// publishOne adds an epoch's order to the schedule.
 func (w *worker) publishOne(o *state.Order) error {
 	if o.Indices == nil {
 		w.o.Schedule.Release(o.Epoch)
@@ -129,7 +131,8 @@ func (w *worker) publishOne(o *state.Order) error {
 	return nil
 }
 
-// push pushes an order that was drawn, for each rank that is served here. The server itself pushes it, so that it holds for all sessions.
+// push pushes a drawn order for each rank that is served here. The server is its own client for that, so that the
+// order holds for all sessions.
 func (w *worker) push(o *state.Order) error {
 	if part := o.Partial(); part != nil && o.Epoch != w.partial { // a log that an earlier server wrote was laid out by it
 		if err := w.publishPartial(o.Epoch, part); err != nil {
@@ -168,7 +171,7 @@ func (w *worker) publishPartial(epoch int, order []sample.Index) error {
 	return nil
 }
 
-// ranksOf lists the ranks that are served here, if the job has the epoch.
+// ranksOf lists the ranks that are served here; none if the job does not have the epoch.
 func (w *worker) ranksOf(epoch int) (ranks []int) {
 	if !w.o.Schedule.Exists(epoch) {
 		return nil
@@ -187,7 +190,7 @@ func (w *worker) isRead() func(epoch, pid int) bool {
 	return func(epoch, _ int) bool { return epoch < first }
 }
 
-// batches cuts one rank's part of an order: rank r has places r, r+W, ….
+// batches returns one rank's part of an order, in batches: rank r has the positions r, r+W, ….
 func (w *worker) batches(order []sample.Index, rank int) [][]sample.Index {
 	c := &w.o.Config
 	return batches(order, rank, c.WorldSize, c.BatchSize, c.DropLast)

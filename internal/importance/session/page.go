@@ -7,7 +7,8 @@ import (
 	"lcache/sample"
 )
 
-// Page returns a part of a rank's order in an epoch whose order is known, from position first on, and the length of the whole order.
+// Page returns count indices of a rank's order in an epoch, from position first on, and the length of the whole
+// order. The order must be known.
 func (s *Session) Page(ctx context.Context, epoch, rank int, first, count uint32) (page []sample.Index, total int, err error) {
 	look, err := s.o.Schedule.Chunks(ctx, epoch, rank)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"lcache/internal/serve/schedule"
 )
 
-// Info is the answer to a client that turned on importance.
+// Info is the answer to a client that turns on importance.
 type Info struct {
 	Name      string `json:"name"`
 	Lag       string `json:"lag"`
@@ -18,15 +18,16 @@ type Info struct {
 	WorldSize int    `json:"world_size"`
 	BatchSize int    `json:"batch_size"`
 
-	Ignored []string `json:"ignored,omitempty"` // parameters that were given and have no effect
+	Ignored []string `json:"ignored,omitempty"` // given parameters without an effect
 }
 
-// Info returns the answer to a client that turned on importance. c is the client's configuration.
+// Info returns the answer to a client that turns on importance. c is the client's configuration.
 func (s *Session) Info(c state.Config) Info {
 	return Info{Name: c.Name, Lag: c.Lag, Seed: fmt.Sprint(c.Seed), Length: int64(s.Status().EpochLength), WorldSize: c.WorldSize, BatchSize: c.BatchSize, Ignored: c.Ignored}
 }
 
-// Parse returns the configuration in a client's text, for a job that has a schedule. allHere says that all ranks are known to run on this machine.
+// Parse returns the configuration in a client's text, for a job that has a schedule. allHere says that all ranks run
+// on this machine, as far as the client knows.
 func Parse(text []byte, d state.Defaults, s *schedule.Schedule) (c state.Config, allHere bool, err error) {
 	if c, err = state.Parse(text, d); err != nil {
 		return c, false, &deliver.ArgumentError{Reason: err.Error()}
@@ -40,8 +41,9 @@ func Parse(text []byte, d state.Defaults, s *schedule.Schedule) (c state.Config,
 	return c, allHere, nil
 }
 
-// ranksHere reports whether a client's text says that all ranks of a run are on its machine; false: the client does not know. It returns an error if only some are. Ranks on another machine observe to another server,
-// which would draw other orders: some samples would be trained twice in an epoch, and others not.
+// ranksHere reports whether all ranks of a run are on the client's machine, by the client's text. It returns false if
+// the client does not know, and an error if only some are. Ranks on another machine would observe to another server,
+// which would draw other orders. Then some samples would be trained twice in an epoch, and others not at all.
 func ranksHere(text []byte, world int) (bool, error) {
 	var given struct {
 		Local *int `json:"local_world_size"`

@@ -8,7 +8,7 @@ import (
 	"lcache/sample"
 )
 
-// plan makes the served order of an order that was just drawn. The state calls it while it draws.
+// plan makes the served order for an order that was just drawn. The state calls it while it draws.
 func (w *worker) plan(epoch int, requested []sample.Index) (plan substitute.Plan, err error) {
 	switch w.o.Config.Substitute {
 	case substitute.Low:
@@ -16,10 +16,10 @@ func (w *worker) plan(epoch int, requested []sample.Index) (plan substitute.Plan
 	case substitute.Class:
 		return w.planClass(epoch, requested)
 	}
-	return plan, fmt.Errorf("substitute=%q can't be served", w.o.Config.Substitute)
+	return plan, fmt.Errorf("substitute=%q is not a kind of substitutes", w.o.Config.Substitute)
 }
 
-// planLow serves loaded L-samples for L-samples that are not loaded (ImPACT §III-D).
+// planLow replaces L-samples that are not loaded by loaded ones (ImPACT §III-D).
 func (w *worker) planLow(epoch int, requested []sample.Index) (plan substitute.Plan, err error) {
 	high, err := w.state.High()
 	if err != nil {
@@ -38,7 +38,9 @@ func (w *worker) planLow(epoch int, requested []sample.Index) (plan substitute.P
 	return plan, err
 }
 
-// planClass serves nodes for their neighbours, unless memory will have these or they are H-samples (SpiderCache §IV-B). An order that is drawn an epoch ahead is planned by the memory that the epoch between will leave.
+// planClass replaces samples by nodes that are their neighbours, unless memory will have the requested samples or
+// they are H-samples (SpiderCache §IV-B). If an order is drawn an epoch ahead, memory is simulated through the epoch
+// in between.
 func (w *worker) planClass(epoch int, requested []sample.Index) (plan substitute.Plan, err error) {
 	w.o.High.SetRatio(w.state.Ratio())
 	r, err := w.o.High.Rehearsal()
@@ -62,7 +64,7 @@ func (w *worker) planClass(epoch int, requested []sample.Index) (plan substitute
 	return substitute.NewLaw(substitute.Class, r, high.Has).Serve(requested, substitute.Cut{World: w.o.Config.WorldSize, Batch: w.o.Config.BatchSize})
 }
 
-// decideBy calls f with what memory policies decide by: values, or targets for next-use alone. They are freed afterwards.
+// decideBy calls f with the input of memory policies: values, and for next-use targets. f must not keep them.
 func (w *worker) decideBy(f func(values, targets []float64)) error {
 	if w.o.Config.Policy == "next-use" {
 		targets, err := w.state.Targets()
@@ -80,13 +82,13 @@ func (w *worker) decideBy(f func(values, targets []float64)) error {
 	return err
 }
 
-// orderOf returns the served order of an epoch that was drawn; nil: it is not known.
+// orderOf returns the served order of a drawn epoch; nil: it is not known.
 func (w *worker) orderOf(epoch int) []sample.Index {
 	o := w.state.Order(epoch)
 	if o == nil {
 		return nil
 	}
-	if o.Indices == nil { // the recipe's
+	if o.Indices == nil { // the order of the recipe
 		if whole, err := w.o.Schedule.OfRecipe(w.ctx, epoch); err == nil {
 			return whole.Global
 		}

@@ -10,28 +10,29 @@ import (
 
 // rankState is the state of one rank in a session.
 type rankState struct {
-	run    string           // its training process
-	joined bool             // it turned on importance in the present run
+	run    string           // identifies its training process
+	joined bool             // it turned on importance in this run
 	at     int              // the epoch that it is in or asks for; -1: it does not report
 	seen   time.Time        // its last request
 	came   time.Time        // when it left the trained epoch; zero: it is inside
-	left   []int            // epochs after the trained one that it has left again, ascending
-	said   []score.Progress // reports about the trained epoch and the next one
+	left   []int            // later epochs that it has already left, ascending
+	said   []score.Progress // its reports about the trained epoch and the next one
 }
 
-// positions are the ranks of one session, and the epoch that they train. A time is an argument of each method.
+// positions has the position of each rank of one session, and the trained epoch. Each method gets the time as an
+// argument.
 type positions struct {
 	world     int
-	silence   time.Duration        // after which a rank that was not seen may be gone
-	published func(epoch int) bool // requests can read its order
+	silence   time.Duration        // a rank that was silent for this long may be gone
+	published func(epoch int) bool // reports whether requests can read the order of an epoch
 
-	epoch   int // that is trained
+	epoch   int // the trained epoch
 	ranks   map[int]*rankState
-	allHere bool // all ranks run on this machine, as the newest of them knows; false: unknown
-	warned  bool // of a boundary without some ranks
+	allHere bool // all ranks run on this machine, as the newest rank reported; false: unknown
+	warned  bool // about a boundary without some ranks
 
-	lookBegan time.Time     // when a rank began to look at the unstable samples again; zero: none does
-	lookTook  time.Duration // the last time
+	lookBegan time.Time     // when a rank began to re-evaluate the unstable samples; zero: none has
+	lookTook  time.Duration // duration of the last re-evaluation
 }
 
 // isOurs reports whether a rank shares the job's epochs.
@@ -46,7 +47,8 @@ func (p *positions) rank(rank int) *rankState {
 	return r
 }
 
-// join notes a rank that takes part. restarted reports that its process is a new one, and again that the whole run is: then positions of the previous run are discarded.
+// join notes a rank that takes part. restarted reports that its training process is new. again reports that the whole
+// run is new; then positions of the previous run are discarded.
 func (p *positions) join(now time.Time, rank int, run string, allHere bool) (restarted, again bool) {
 	p.allHere = allHere
 	if !p.isOurs(rank) {
@@ -66,8 +68,8 @@ func (p *positions) join(now time.Time, rank int, run string, allHere bool) (res
 	return restarted, again
 }
 
-// names notes that a rank names samples of an epoch. The position of a request by index is not trusted: it moves the rank to the next epoch at most, and never back from there. names reports whether there
-// may be something to decide.
+// names notes that a rank requested samples of an epoch by index. The position of such a request is not trusted: it
+// moves the rank to the next epoch at most, and never back. names reports whether there may be something to decide.
 func (p *positions) names(now time.Time, rank, epoch int) bool {
 	if !p.isOurs(rank) {
 		return false
@@ -80,7 +82,8 @@ func (p *positions) names(now time.Time, rank, epoch int) bool {
 	return false
 }
 
-// asks notes that a rank asks for an epoch, and reports whether there may be something to decide. A rank that the job does not have moves nothing.
+// asks notes that a rank asks for an epoch. It reports whether there may be something to decide. A rank that the job
+// does not have is ignored.
 func (p *positions) asks(now time.Time, rank, epoch int) bool {
 	if !p.isOurs(rank) {
 		return false
@@ -105,7 +108,8 @@ func (p *positions) asks(now time.Time, rank, epoch int) bool {
 	return true
 }
 
-// ends notes that a rank has ended an epoch, and its report. unstable says that there are samples to look at again: then the rank may do so first, and has ended when it asks for the next epoch.
+// ends notes that a rank has ended an epoch, with its report. unstable says that there are samples to re-evaluate.
+// Then the rank may do so first, and counts as outside the epoch when it asks for the next one.
 func (p *positions) ends(now time.Time, rank int, said score.Progress, unstable bool) {
 	if !p.isOurs(rank) || said.Epoch < p.epoch || said.Epoch > p.epoch+1 {
 		return
@@ -120,7 +124,7 @@ func (p *positions) ends(now time.Time, rank int, said score.Progress, unstable 
 	}
 }
 
-// progress returns the report of the lowest rank about the trained epoch.
+// progress returns the lowest rank's report about the trained epoch.
 func (p *positions) progress() score.Progress {
 	for _, rank := range slices.Sorted(maps.Keys(p.ranks)) {
 		for _, said := range p.ranks[rank].said {
@@ -132,7 +136,7 @@ func (p *positions) progress() score.Progress {
 	return score.Progress{}
 }
 
-// view returns the positions as decideBoundary sees them.
+// view returns the input of decideBoundary.
 func (p *positions) view(patience time.Duration) boundaryView {
 	v := boundaryView{epoch: p.epoch, published: p.published, silence: p.silence, patience: patience}
 	for _, r := range p.ranks {
@@ -141,7 +145,8 @@ func (p *positions) view(patience time.Duration) boundaryView {
 	return v
 }
 
-// absent lists the ranks that have not left the trained epoch, if that is worth a warning before the boundary of an epoch: it is so once, unless all ranks run here. They may train on other machines.
+// absent lists the ranks that have not left the trained epoch, if the boundary before epoch to deserves a warning. It
+// does so once, and never if all ranks run here. The absent ranks may train on other machines.
 func (p *positions) absent(to int) (ranks []int) {
 	if to <= p.epoch || p.allHere || p.warned {
 		return nil
@@ -155,7 +160,8 @@ func (p *positions) absent(to int) (ranks []int) {
 	return ranks
 }
 
-// made notes that the boundary before an epoch is made, after which another one is trained. looked reports whether ranks looked at unstable samples before.
+// made notes that the boundary before epoch to is made, and that epoch is trained now. looked reports whether ranks
+// re-evaluated unstable samples before it.
 func (p *positions) made(now time.Time, to, epoch int, looked bool) {
 	p.lookIsOver(now, looked)
 	back := to < p.epoch
@@ -165,7 +171,7 @@ func (p *positions) made(now time.Time, to, epoch int, looked bool) {
 		r.said = slices.DeleteFunc(r.said, func(said score.Progress) bool { return said.Epoch < epoch })
 		r.came = time.Time{}
 		switch {
-		case (r.at < to || back && r.at > to) && now.Sub(r.seen) >= p.silence: // it may be gone, or has joined and not asked yet; its next request makes it report again
+		case (r.at < to || back && r.at > to) && now.Sub(r.seen) >= p.silence: // it may be gone, or it joined and has not asked yet; its next request makes it report again
 			r.at = -1
 		case r.at >= 0 && r.at < to && !p.published(r.at):
 			r.at = to
@@ -175,7 +181,7 @@ func (p *positions) made(now time.Time, to, epoch int, looked bool) {
 	}
 }
 
-// failed notes that a boundary can't be made. The ranks that waited for it may ask again.
+// failed notes that a boundary could not be made. The waiting ranks may ask again.
 func (p *positions) failed(now time.Time, looked bool) {
 	p.lookIsOver(now, looked)
 	for _, r := range p.ranks {
@@ -185,7 +191,7 @@ func (p *positions) failed(now time.Time, looked bool) {
 	}
 }
 
-// lookIsOver notes how long a look at unstable samples took.
+// lookIsOver notes how long the re-evaluation of unstable samples took.
 func (p *positions) lookIsOver(now time.Time, looked bool) {
 	if looked && !p.lookBegan.IsZero() {
 		p.lookTook = now.Sub(p.lookBegan)

@@ -12,20 +12,22 @@ import (
 	"lcache/sample"
 )
 
-// A job that allows substitutes has two orders of an epoch (docs/adr/0031-two-orders.md). The schedule has the served one, which is read, laid out and delivered. The requested one is here: the samples that a client requests
-// by position, and how each is served.
+// If a job allows substitutes, an epoch has two orders (docs/adr/0031-two-orders.md). The schedule has the served
+// order, which is read, laid out and delivered. The session has the requested order: the samples that a client
+// requests by position, and how each is served.
 
-// Requested is the requested order of an epoch. It does not change, and is kept for as long as the schedule keeps the served one.
+// Requested is the requested order of an epoch. It never changes, and is kept as long as the schedule keeps the
+// served order.
 type Requested struct {
-	byRank map[int][][]sample.Index // the batches
-	kinds  substitute.Kinds         // by position in the order that was drawn
+	byRank map[int][][]sample.Index // its batches
+	kinds  substitute.Kinds         // by position in the drawn order
 	places int                      // number of drawn positions
 	world  int
-	size   int   // of a batch
-	taken  int64 // bytes of the memory of the job's orders; 0: there was no room, and it is kept all the same
+	size   int   // samples in a batch
+	taken  int64 // bytes of the job's memory for orders; 0: there was no room, and it is kept regardless
 }
 
-// bytes is the memory of the order.
+// bytes returns the memory of the order.
 func (o *Requested) bytes() (n int64) {
 	for _, batches := range o.byRank {
 		for _, batch := range batches {
@@ -46,7 +48,7 @@ func (o *Requested) Batches(rank int) func(batch int) ([]sample.Index, bool) {
 	}
 }
 
-// At returns the samples that were drawn for a position in the epoch; nil: they are the served ones. o may be nil.
+// At returns the samples drawn for a position in the epoch; nil: they are the served ones. o may be nil.
 func (o *Requested) At(at deliver.Position) []sample.Index {
 	if o == nil {
 		return nil
@@ -55,7 +57,7 @@ func (o *Requested) At(at deliver.Position) []sample.Index {
 	return batch
 }
 
-// kind returns how the plan serves a sample of a batch.
+// kind returns how the plan serves one sample of a batch.
 func (o *Requested) kind(rank, batch, k int, served sample.Index) policy.Kind {
 	requested := o.byRank[rank][batch][k]
 	place := (batch*o.size+k)*o.world + rank
@@ -68,26 +70,26 @@ func (o *Requested) kind(rank, batch, k int, served sample.Index) policy.Kind {
 	return policy.Miss
 }
 
-// Requested returns the requested order of an epoch; nil: it equals the served one, or is not kept.
+// Requested returns the requested order of an epoch; nil: it equals the served order, or is not kept.
 func (s *Session) Requested(epoch int) *Requested {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.orders.requested[epoch]
 }
 
-// Kinds returns how the epoch's plan served each sample of a delivery; nil: as drawn.
+// Kinds returns, for each sample of a delivery, how the epoch's plan served it; nil: as drawn.
 func (s *Session) Kinds(at deliver.Position, served, requested []sample.Index) []policy.Kind {
 	if requested == nil {
 		return nil
 	}
-	two := s.Requested(at.Epoch) // looked up once, because the worker may retract or plan the order again meanwhile
+	two := s.Requested(at.Epoch) // looked up once, because the worker may retract the order or plan it again meanwhile
 	if two == nil {
 		return nil
 	}
 	batch, _ := two.Batches(at.Rank)(at.Batch)
 	kinds, next := make([]policy.Kind, len(served)), 0
 	for k, id := range requested {
-		for next < len(batch) && batch[next] != id { // unreadable samples, or samples of another part
+		for next < len(batch) && batch[next] != id { // skips unreadable samples, and samples of another part
 			next++
 		}
 		if next == len(batch) {
@@ -99,7 +101,8 @@ func (s *Session) Kinds(at deliver.Position, served, requested []sample.Index) [
 	return kinds
 }
 
-// keepRequested keeps the requested order of an epoch, in the memory of the job's orders. Orders of epochs that are over make room.
+// keepRequested keeps the requested order of an epoch in the job's memory for orders. It drops orders of epochs that
+// are over to make room.
 func (w *worker) keepRequested(epoch int, two *Requested) {
 	bytes := two.bytes()
 	took := w.o.Orders.Take(bytes)
@@ -111,11 +114,11 @@ func (w *worker) keepRequested(epoch int, two *Requested) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.uncount(w.orders.requested[epoch]) // of an attempt that failed
+	w.uncount(w.orders.requested[epoch]) // from an attempt that failed
 	w.orders.requested[epoch] = two
 }
 
-// dropSpareOrders drops an order of an epoch that is over. It reports whether there was one.
+// dropSpareOrders drops an order of an epoch that is over. It reports whether it found one.
 func (w *worker) dropSpareOrders() bool {
 	dropped := w.o.Schedule.DropSpare(w.isRead())
 	if dropped {
@@ -124,7 +127,7 @@ func (w *worker) dropSpareOrders() bool {
 	return dropped
 }
 
-// uncount gives back the memory of an order. two may be nil.
+// uncount releases the memory of an order. two may be nil.
 func (s *Session) uncount(two *Requested) {
 	if two != nil && two.taken > 0 {
 		s.o.Orders.Give(two.taken)
@@ -144,7 +147,8 @@ func (s *Session) dropRequested(old func(epoch int) bool) {
 	})
 }
 
-// cut cuts an order into batches of the ranks served here. It returns the served order by rank, and the requested one; nil: they are the same. Places that pad all ranks' parts to one length serve the drawn samples.
+// cut cuts an order into batches for the ranks served here. It returns the served order by rank, and the requested
+// order, which is nil if it is the same. Positions that pad the ranks' parts to one length serve the drawn samples.
 func (w *worker) cut(o *state.Order) (served map[int][][]sample.Index, two *Requested) {
 	c := &w.o.Config
 	served = map[int][][]sample.Index{}

@@ -1,13 +1,15 @@
-// Package session draws the orders of one job by importance. A Session takes the observations of training processes, ends an epoch when its ranks do, draws the order of the next one, and pushes it to the job's
-// schedule. It saves its state in a file, so that a server that is started again draws the same orders.
+// Package session draws the orders of one job by importance. A Session receives the observations of training
+// processes, ends an epoch when its ranks do, draws the order of the next epoch, and pushes it to the job's schedule.
+// It saves its state in a file, so that a restarted server draws the same orders.
 //
-// One goroutine, the worker, owns the state (state.State) and makes the boundaries between epochs when decideBoundary says so. A request waits for it only when an epoch begins, for that epoch's order. The package
-// reads no samples. Memory and packages are passed to it, and it begins each epoch of them.
+// One goroutine, the worker, owns the state (state.State). It makes the boundary between two epochs when
+// decideBoundary says so. A request waits for the worker only at the beginning of an epoch, for that epoch's order.
+// The package reads no samples. Its owner passes in memory and packages, and the worker begins each epoch of them.
 //
 // Methods of a Session may be called concurrently.
 //
-// There are three locks. Session.stateMu is held while the state changes, or while View reads it. Session.mu guards what requests know: positions and published orders. inbox.mu guards what waits for the worker. They
-// are taken in this order.
+// There are three locks, taken in this order. Session.stateMu is held while the state changes, or while View reads
+// it. Session.mu guards the data of requests: positions and published orders. inbox.mu guards the worker's queue.
 package session
 
 import (
@@ -29,17 +31,20 @@ import (
 	"lcache/sample"
 )
 
-// Host is the server of a session's job. The worker calls it without a lock; Units alone is called under Session.stateMu, while an order is drawn.
+// Host is the server of a session's job. The worker calls it without a lock, except Units, which is called under
+// Session.stateMu while an order is drawn.
 type Host interface {
-	// LaidOut returns the epochs for which the job has a layout or a Logfile, ascending.
+	// LaidOut returns the epochs for which the job has a layout or a Logfile, in ascending order.
 	LaidOut() []int
-	// OrderChanged is called after the schedule got another order of an epoch. replaced says that it had an order, or a partial one, before: then the epoch's layout is stale.
+	// OrderChanged is called after the order of an epoch changed in the schedule. replaced says that there was an order
+	// or partial order before, so the epoch's layout is stale.
 	OrderChanged(epoch int, replaced bool)
-	// OrderPublished is called for each rank after an epoch's order is complete: the prefetcher can go on.
+	// OrderPublished is called for each rank after an epoch's order is complete, so that the prefetcher can continue.
 	OrderPublished(epoch, rank int)
-	// Wake is called after orders were published or taken back.
+	// Wake is called after orders were published or retracted.
 	Wake()
-	// Units lists the L-samples that lie together on the disk, for a job whose L-samples may stand in for each other.
+	// Units lists groups of L-samples that are stored together on the disk, for a job whose L-samples may replace each
+	// other.
 	Units(high *sample.Set, epoch int, seed uint64) [][]sample.Index
 }
 
@@ -47,7 +52,7 @@ type Host interface {
 type Options struct {
 	Config   state.Config
 	Manifest *sample.Manifest
-	Schedule *schedule.Schedule // of the job; only the Session pushes orders to it
+	Schedule *schedule.Schedule // of the job; no other code pushes orders to it
 	Host     Host
 	Log      *slog.Logger
 
@@ -56,27 +61,27 @@ type Options struct {
 	// BeginPackages begins an epoch of the packages, which own its set of H-samples from then on; nil: L-samples stay where they are.
 	BeginPackages func(high *sample.Set)
 
-	Observations *memquota.Share // memory for observations that wait, of all jobs
+	Observations *memquota.Share // memory for queued observations, of all jobs
 	Orders       *memquota.Share // memory for the job's orders
 
 	Path  string // of the file
 	Trace durable.Trace
-	Room  func(bytes int64) error // returns an error if a version of the file has no room
+	Room  func(bytes int64) error // returns an error if there is no room for a version of the file
 
 	Epochs    int              // of the job; 0: unknown
-	LateEpoch time.Duration    // how long ranks wait for another one, and after which a silent one may be gone
-	Timeout   time.Duration    // of a request
-	Now       func() time.Time // the clock of all decisions
+	LateEpoch time.Duration    // how long ranks wait for another rank; a rank that was silent for this long may be gone
+	Timeout   time.Duration    // of one request
+	Now       func() time.Time // the clock
 }
 
 // Session is the importance of one job.
 type Session struct {
 	o       Options
 	inbox   *inbox
-	ended   chan struct{} // closed when the worker has ended
+	ended   chan struct{} // closed when the worker ends
 	file    *state.Saver
 	status  atomic.Pointer[status.Importance]
-	isDrawn atomic.Bool // an epoch that is drawn is known
+	isDrawn atomic.Bool // an order that was drawn is known
 
 	stateMu sync.Mutex
 	state   *state.State // only the worker changes it
@@ -86,37 +91,38 @@ type Session struct {
 	orders    announced
 }
 
-// announced is the part of the orders that requests see.
+// announced has the orders that requests may read.
 type announced struct {
-	given     map[int]bool       // epochs whose orders the schedule got; it may have dropped early ones
-	requested map[int]*Requested // by epoch with substitutes
+	given     map[int]bool       // epochs whose orders were pushed to the schedule, which may have dropped early ones
+	requested map[int]*Requested // by epoch; only epochs with substitutes
 	changed   chan struct{}      // closed when an order is published, or err changes
-	err       error              // after the last order: why no more come
-	giveErr   error              // why an order that was drawn is not published
+	err       error              // set after the last order: why no more will come
+	giveErr   error              // why a drawn order is not published
 	stopped   bool
 	file      fileProgress
 }
 
-// worker is the state of the goroutine. New uses it before the goroutine runs.
+// worker is the state of the worker's goroutine. New uses it before the goroutine runs.
 type worker struct {
 	*Session
 	ctx context.Context // of the server
 
 	partial int       // epoch with a partial order in the schedule; -1: none
-	tried   time.Time // when an order could not be published
+	tried   time.Time // when publishing an order failed
 
-	early      []score.Observation // of the epoch after the trained one
+	early      []score.Observation // observations of the epoch after the trained one
 	earlyBytes int64
-	looked     bool // at the unstable samples, in this epoch
+	looked     bool // ranks re-evaluated unstable samples in this epoch
 
 	// Counters of the status.
 	undelivered, missed int64
-	loaded, loads       int64      // bytes that the newest plan loads at once; units that all plans load
-	shape               draw.Shape // of the epoch shapeOf
+	loaded, loads       int64      // loaded: bytes that the newest plan loads at once; loads: units that all plans load
+	shape               draw.Shape // of the epoch in shapeOf
 	shapeOf             int
 }
 
-// New restores or begins the state of a job, gives the schedule the orders that are known, and starts the worker. ctx ends with the server.
+// New restores or begins the state of a job, pushes the known orders to the schedule, and starts the worker. ctx ends
+// with the server.
 func New(ctx context.Context, o Options) (*Session, error) {
 	st, err := state.Open(o.Config, o.Path, state.Dataset{Fingerprint: o.Manifest.Fingerprint().String(), Labels: o.Manifest.Labels(), Sizes: o.Manifest.Sizes()}, o.Schedule.Replays(), o.Log)
 	if err != nil {
@@ -128,11 +134,11 @@ func New(ctx context.Context, o Options) (*Session, error) {
 	s.file = state.NewSaver(o.Path, o.Trace, o.Log, s.saved)
 	s.file.Room = o.Room
 	w := &worker{Session: s, ctx: ctx, partial: -1, shapeOf: -1}
-	if o.Config.Policy == "paper" { // the others decide by orders and targets
+	if o.Config.Policy == "paper" { // other policies decide by orders and targets
 		st.OnObserve = o.High.Observe
 	}
 	st.Serve = w.plan
-	if o.Config.Policy != "next-use" { // which goes by the greatest values across an epoch's end
+	if o.Config.Policy != "next-use" { // next-use instead follows the greatest values beyond the end of an epoch
 		st.Held = o.High.Held().Set
 	}
 	st.OnNode = o.High.OnNode()
@@ -145,7 +151,7 @@ func New(ctx context.Context, o Options) (*Session, error) {
 	return s, nil
 }
 
-// begin takes over the job's orders.
+// begin publishes the restored orders.
 func (w *worker) begin() {
 	before := w.o.Host.LaidOut()
 	w.o.Schedule.Hold()
@@ -161,10 +167,11 @@ func (w *worker) begin() {
 	w.save()
 }
 
-// Draws reports whether an epoch that is drawn is known: until then epochs are plain permutations.
+// Draws reports whether the job has a drawn order. Before that, epochs are plain permutations.
 func (s *Session) Draws() bool { return s.isDrawn.Load() }
 
-// Stop ends the worker and frees the state. Requests get why as their error. Stop reports false, without waiting, if the session was stopped before. The file may still be written: see Wait.
+// Stop ends the worker and frees the state. Requests get why as their error. If the session was stopped before, Stop
+// returns false at once. The file may still be written afterwards: see Wait.
 func (s *Session) Stop(why error) bool {
 	s.mu.Lock()
 	if s.orders.stopped {
@@ -183,13 +190,14 @@ func (s *Session) Stop(why error) bool {
 	return true
 }
 
-// Wait waits until the file of a stopped session is written, and then gives back the memory of its orders. A disk that hangs may keep it waiting.
+// Wait waits until the file of a stopped session is written, and then releases the memory of its orders. A hung disk
+// can make it wait without a limit.
 func (s *Session) Wait() {
 	s.file.Wait()
 	s.dropRequested(func(int) bool { return true })
 }
 
-// IsStopped reports whether the session has ended, or is about to.
+// IsStopped reports whether the session has ended or is about to end.
 func (s *Session) IsStopped() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -209,7 +217,8 @@ func (s *Session) View(f func(*state.State)) error {
 	return nil
 }
 
-// isPublished reports whether requests can read an epoch's order. The schedule drops orders of epochs that were over long ago. Session.mu is held.
+// isPublished reports whether requests can read an epoch's order. The schedule drops orders of epochs that ended long
+// ago. Session.mu is held.
 func (s *Session) isPublished(epoch int) bool {
 	return s.orders.given[epoch] && s.o.Schedule.IsKnown(epoch)
 }

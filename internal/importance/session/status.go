@@ -5,7 +5,7 @@ import (
 	"lcache/internal/serve/status"
 )
 
-// report publishes the status of the state.
+// report publishes the worker's status.
 func (w *worker) report() {
 	c := &w.o.Config
 	s := &status.Importance{Name: c.Name, Method: c.Method, Lag: c.Lag, Policy: c.Policy, Substitute: c.Substitute, LBytes: w.loaded, PackagesLoaded: w.loads, Epoch: w.state.Epoch(), SSize: len(w.state.Unstable()),
@@ -24,7 +24,7 @@ func (w *worker) report() {
 	w.status.Store(s)
 }
 
-// shapeNow describes an epoch's order.
+// shapeNow returns the shape of an epoch's order.
 func (w *worker) shapeNow(epoch int) draw.Shape {
 	n := w.o.Manifest.Len()
 	o := w.state.Order(epoch)
@@ -33,12 +33,12 @@ func (w *worker) shapeNow(epoch int) draw.Shape {
 	}
 	shape, err := draw.ShapeOf(o.Indices, n)
 	if err != nil {
-		w.o.Log.Debug("the shape of an order", "err", err)
+		w.o.Log.Debug("cannot compute the shape of an order", "err", err)
 	}
 	return shape
 }
 
-// Status returns the status of the job's importance, without the counters of packages.
+// Status returns the status of the job's importance. It has no counters of packages.
 func (s *Session) Status() *status.Importance {
 	now := *s.status.Load()
 	c := s.o.High.Counts()

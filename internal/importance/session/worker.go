@@ -9,7 +9,8 @@ import (
 	"lcache/internal/importance/score"
 )
 
-// Join notes a rank that takes part. run names its training process: a new one counts its batches from 0. allHere says that all ranks are known to run on this machine.
+// Join notes a rank that takes part. run identifies its training process, because a new process counts its batches
+// from 0. allHere says that all ranks run on this machine, as far as the client knows.
 func (s *Session) Join(rank int, run string, allHere bool) {
 	s.mu.Lock()
 	restarted, again := s.positions.join(s.o.Now(), rank, run, allHere)
@@ -23,15 +24,16 @@ func (s *Session) Join(rank int, run string, allHere bool) {
 	s.inbox.nudge()
 }
 
-// Observe queues an observation. It never waits. Only the papers' policies need it at once.
+// Observe queues an observation. It never waits. The worker is woken at once only if the memory policy is the
+// paper's.
 func (s *Session) Observe(o score.Observation) {
 	s.inbox.observe(o, s.o.Config.Policy == "paper")
 }
 
-// EndEpoch notes that a rank has ended an epoch, and how training went. It never waits.
+// EndEpoch notes that a rank has ended an epoch, with its report on the training. It never waits.
 func (s *Session) EndEpoch(rank int, said score.Progress, unsent Unsent) {
 	s.inbox.count(unsent)
-	if unsent.Changed || unsent.Dimension > 0 || said.Off { // embeddings of another network: neighbours must be found again
+	if unsent.Changed || unsent.Dimension > 0 || said.Off { // the embeddings may come from another network, so the nodes must be found again
 		s.inbox.note(queued{replaced: true})
 	}
 	unstable := s.status.Load().SSize > 0
@@ -41,14 +43,14 @@ func (s *Session) EndEpoch(rank int, said score.Progress, unsent Unsent) {
 	s.inbox.nudge()
 }
 
-// work is the goroutine of the worker. It takes the queued items, and makes the boundary when decideBoundary says so.
+// work is the worker's goroutine. It handles queued items, and makes the boundary when decideBoundary says so.
 func (w *worker) work() {
 	defer close(w.ended)
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
 		step, stopped := w.next()
-		items := w.inbox.take(stopped) // after the decision: a rank that has left the epoch sent its observations before
+		items := w.inbox.take(stopped) // after the decision, because a rank sends its observations before it leaves the epoch
 		w.doAll(items, stopped)
 		if stopped {
 			return
@@ -79,7 +81,8 @@ func (w *worker) next() (step boundaryStep, stopped bool) {
 	return decideBoundary(w.o.Now(), w.positions.view(w.patience())), w.orders.stopped
 }
 
-// patience is how long the ranks inside an epoch have after the first one has left it: longer where they look at unstable samples again. Session.mu is held.
+// patience returns how long the ranks inside an epoch have after the first rank has left it. They have longer while
+// they re-evaluate unstable samples. Session.mu is held.
 func (w *worker) patience() time.Duration {
 	late := w.o.LateEpoch
 	if w.status.Load().SSize == 0 {
@@ -88,12 +91,13 @@ func (w *worker) patience() time.Duration {
 	return lookTime(late, w.positions.lookTook, w.o.Timeout)
 }
 
-// lookTime bounds a look at unstable samples by the time that the last one took (ImPACT §III-B), and by the timeout of a request, else waiting ranks time out.
+// lookTime limits the time for re-evaluating unstable samples. It depends on the duration of the last one (ImPACT
+// §III-B), and stays below a request's timeout, so that waiting ranks do not time out.
 func lookTime(late, took, request time.Duration) time.Duration {
 	return max(late, min(max(6*late, 2*took), request*5/6))
 }
 
-// doAll does what was queued, and gives back its memory. After Stop everything is dropped.
+// doAll handles queued items and releases their memory. After Stop, it drops all items.
 func (w *worker) doAll(items []queued, stopped bool) {
 	done := int64(0)
 	w.stateMu.Lock()
@@ -110,7 +114,7 @@ func (w *worker) doAll(items []queued, stopped bool) {
 	w.o.Observations.Give(done)
 }
 
-// do does one work item. It reports whether the memory of it is kept. Session.stateMu is held.
+// do handles one work item. It reports whether the item's memory stays in use. Session.stateMu is held.
 func (w *worker) do(q queued) (kept bool) {
 	switch o := q.seen; {
 	case q.replaced:
@@ -119,7 +123,7 @@ func (w *worker) do(q queued) (kept bool) {
 		w.state.Restarted(q.restarted)
 	case int64(o.Epoch) != int64(w.state.Epoch())+1:
 		w.take(*o)
-	case w.earlyBytes+q.bytes <= mostQueued: // of a rank that is ahead: the epoch before is not over for the others
+	case w.earlyBytes+q.bytes <= mostQueued: // the rank is ahead: other ranks are still inside the epoch before
 		w.early, w.earlyBytes = append(w.early, *o), w.earlyBytes+q.bytes
 		return true
 	default:
@@ -128,14 +132,14 @@ func (w *worker) do(q queued) (kept bool) {
 	return false
 }
 
-// take gives the state an observation. Session.stateMu is held.
+// take adds an observation to the state. Session.stateMu is held.
 func (w *worker) take(o score.Observation) {
 	w.undelivered += w.o.High.Undelivered(o.Index)
-	w.looked = w.looked || o.Kind == score.Reevaluated && int64(o.Epoch) == int64(w.state.Epoch()) // a late one was for the boundary before
+	w.looked = w.looked || o.Kind == score.Reevaluated && int64(o.Epoch) == int64(w.state.Epoch()) // a late re-evaluation was meant for the boundary before
 	w.state.Observe(o)
 }
 
-// advance makes the boundary before an epoch.
+// advance makes the boundary before epoch to.
 func (w *worker) advance(to int) {
 	w.warnAbsent(to)
 	w.mu.Lock()
@@ -146,12 +150,12 @@ func (w *worker) advance(to int) {
 	w.o.High.EndEpoch()
 	looked, err := w.advanceState(to, progress)
 	if err == nil {
-		w.report() // first, so that a client with the new order finds the values that it was drawn from
+		w.report() // before publishing: a client that sees the new order must find the values it was drawn from
 		w.beginMemory()
 		w.publish()
 	} else {
-		w.o.Log.Error("the next epoch's order can't be drawn", "name", w.o.Config.Name, "epoch", to, "err", err)
-		err = fmt.Errorf("the order of epoch %d can't be drawn: %w", to, err)
+		w.o.Log.Error("cannot draw the next epoch's order", "name", w.o.Config.Name, "epoch", to, "err", err)
+		err = fmt.Errorf("draw the order of epoch %d: %w", to, err)
 	}
 	w.mu.Lock()
 	if err == nil {
@@ -169,7 +173,8 @@ func (w *worker) advance(to int) {
 	}
 }
 
-// advanceState makes the boundary in the state, and gives it the observations of the epoch that begins. looked reports whether ranks looked at unstable samples before.
+// advanceState makes the boundary in the state, and adds the queued observations of the new epoch. looked reports
+// whether ranks re-evaluated unstable samples before.
 func (w *worker) advanceState(to int, progress score.Progress) (looked bool, err error) {
 	w.stateMu.Lock()
 	defer w.stateMu.Unlock()
@@ -186,17 +191,18 @@ func (w *worker) advanceState(to int, progress score.Progress) (looked bool, err
 	return looked, err
 }
 
-// warnAbsent warns once, at the first boundary that some ranks have not come to, unless all ranks run here: they may train on other machines.
+// warnAbsent warns about ranks that have not reached the boundary, because they may train on other machines. It warns
+// once, and never if all ranks run here.
 func (w *worker) warnAbsent(to int) {
 	w.mu.Lock()
 	absent := w.positions.absent(to)
 	w.mu.Unlock()
 	if len(absent) > 0 {
-		w.o.Log.Warn("the next epoch is drawn without ranks that have not ended this one: job.importance needs all ranks on one machine", "name", w.o.Config.Name, "epoch", to, "world", w.o.Config.WorldSize, "ranks", ranges(absent))
+		w.o.Log.Warn("some ranks have not ended this epoch, and the next one is drawn without them: job.importance needs all ranks on one machine", "name", w.o.Config.Name, "epoch", to, "world", w.o.Config.WorldSize, "ranks", ranges(absent))
 	}
 }
 
-// ranges writes ascending numbers as text, like 0-3,7.
+// ranges formats ascending numbers as text, such as 0-3,7.
 func ranges(numbers []int) string {
 	var b strings.Builder
 	for first := 0; first < len(numbers); {

@@ -1,9 +1,9 @@
-// Package state keeps what is known about one job's importance from epoch to epoch, and draws the job's orders. A [State] takes observations, moves to
-// the next epoch by [State.Advance], and keeps the orders of the epochs that are read. It can write itself to a file at each boundary, so that a
-// restarted server has the same orders.
+// Package state keeps the importance of one job from epoch to epoch, and draws the job's orders. A [State] receives
+// observations, moves to the next epoch with [State.Advance], and keeps the orders of the epochs that are read. It
+// can save itself to a file at each boundary, so that a restarted server has the same orders.
 //
-// It uses package importance for decisions, and knows no ranks, no requests and no bytes of samples. The session decides when an epoch is over, and
-// publishes the orders. Only one goroutine at a time may use a State.
+// It uses package importance for decisions. It has no notion of ranks, requests or bytes of samples. The session
+// decides when an epoch is over, and publishes the orders. Only one goroutine at a time may use a State.
 package state
 
 import (
@@ -40,25 +40,25 @@ type Config struct {
 	WorldSize int    `json:"world_size"`
 	DropLast  bool   `json:"drop_last"`
 	Lag       string `json:"lag"` // "0", "1" or Split
-	// Substitute is what may be served instead of a sample: substitute.Low, substitute.Class, or "" for nothing.
+	// Substitute is what may be served in place of a sample: substitute.Low, substitute.Class, or "" for nothing.
 	Substitute string            `json:"substitute,omitempty"`
 	Policy     string            `json:"policy"`
 	Draw       draw.Draw         `json:"draw"`
 	Params     importance.Params `json:"params"`
-	Ignored    []string          `json:"-"`                // parameters that were given and have no effect
+	Ignored    []string          `json:"-"`                // given parameters without an effect
 	Client     map[string]string `json:"client,omitempty"` // parameters that only the training process uses
 }
 
 // Defaults are the values of keys that a client's text leaves out.
 type Defaults struct {
-	Cache                int64 // bytes; -1 if the caller chooses them after Parse
+	Cache                int64 // bytes; -1: the caller sets it after Parse
 	Seed                 string
 	BatchSize, WorldSize int
 	DropLast             bool
 	Lag                  string
 }
 
-// mostRanks is how many ranks may share an epoch, because schedules keep the orders of no more.
+// mostRanks is the maximum number of ranks that share an epoch. Schedules keep the orders of no more.
 const mostRanks = 1024
 
 // names matches valid names of a state, which become a part of a file's name.
@@ -118,12 +118,12 @@ func Parse(text []byte, d Defaults) (c Config, err error) {
 // check returns an error if a value that needs no parsing is out of range.
 func (a *asked) check(c Config) error {
 	switch {
-	case !names.MatchString(c.Name) || strings.HasSuffix(c.Name, ".new"): // the suffix of a file that is being written
+	case !names.MatchString(c.Name) || strings.HasSuffix(c.Name, ".new"): // .new is the suffix of a file that is being written
 		return fmt.Errorf("importance: name=%.80q: give 1 to 64 letters, digits, dots, dashes or underscores, the first a letter or a digit", c.Name)
 	case c.BatchSize < 1 || c.BatchSize > score.MaxSamples:
-		return fmt.Errorf("importance: batch_size is %d: give the samples of one batch of one rank, from 1 to %d", c.BatchSize, score.MaxSamples)
+		return fmt.Errorf("importance: batch_size is %d: give the number of samples in one batch of one rank, 1 to %d", c.BatchSize, score.MaxSamples)
 	case c.WorldSize < 1 || c.WorldSize > mostRanks:
-		return fmt.Errorf("importance: world_size is %d: give how many ranks share an epoch, from 1 to %d", c.WorldSize, mostRanks)
+		return fmt.Errorf("importance: world_size is %d: give the number of ranks that share an epoch, 1 to %d", c.WorldSize, mostRanks)
 	case len(a.Client) > 16:
 		return fmt.Errorf("importance: %d parameters of the client, at most 16", len(a.Client))
 	case c.Draw != draw.Systematic && c.Draw != draw.Multinomial:
@@ -139,7 +139,7 @@ func (a *asked) lag(c Config) (string, error) {
 	lag := bare(a.Lag)
 	switch {
 	case lag != "":
-	case c.Substitute == substitute.Low: // any L-sample will do, so nothing must be laid out ahead
+	case c.Substitute == substitute.Low: // any L-sample will do, so no layout ahead is needed
 		lag = "0"
 	case c.Lag == "1" && c.Method == "impact": // its unstable samples are evaluated just before an epoch begins
 		lag = Split
@@ -181,7 +181,7 @@ func allowedSubstitute(m importance.Method, asked string) (string, error) {
 	if m.Substitute == "" {
 		return "", fmt.Errorf("importance: substitute=%.80q: %s serves no sample in place of another one; leave substitute out", asked, m.Name)
 	}
-	return "", fmt.Errorf("importance: substitute=%.80q: %s knows %q; give that, or leave substitute out", asked, m.Name, m.Substitute)
+	return "", fmt.Errorf("importance: substitute=%.80q: %s allows %q; give that, or leave substitute out", asked, m.Name, m.Substitute)
 }
 
 func or[T any](given *T, left T) T {
@@ -200,7 +200,7 @@ func bare(raw json.RawMessage) string {
 	return text
 }
 
-// seed returns the given seed of the draws, or the job's own if that is a number.
+// seed returns the given seed of the draws, or the job's seed if that is a number.
 func seed(text, job string) (uint64, error) {
 	if text == "" {
 		n, err := strconv.ParseUint(job, 10, 64)
@@ -227,7 +227,7 @@ func size(text string, left int64) (int64, error) {
 	return int64(n), nil
 }
 
-// params are the parameters of each method, by name, and where their numbers go.
+// params has the parameters of each method, by name, with the field that each sets.
 var params = map[string]map[string]func(p *importance.Params) any{
 	"impact": {
 		"beta": func(p *importance.Params) any { return &p.Beta }, "floor": func(p *importance.Params) any { return &p.Floor },
@@ -245,7 +245,7 @@ var params = map[string]map[string]func(p *importance.Params) any{
 	},
 }
 
-// ignored are parameters that clients may pass and that have no effect. Their values are checked.
+// ignored has parameters that clients may pass but that have no effect. Their values are checked.
 var ignored = map[string]map[string]func(value json.RawMessage) error{
 	"impact": {"l_share": func(value json.RawMessage) error {
 		var share float64
@@ -282,7 +282,7 @@ func setParam(m importance.Method, p *importance.Params, key string, value json.
 	known := params[m.Name]
 	to, ok := known[key]
 	if !ok {
-		return fmt.Errorf("importance: %s has no parameter %.80q: there are %s", m.Name, key, strings.Join(slices.Sorted(maps.Keys(known)), ", "))
+		return fmt.Errorf("importance: %s has no parameter %.80q: it has %s", m.Name, key, strings.Join(slices.Sorted(maps.Keys(known)), ", "))
 	}
 	if err := jsonbytes.Unmarshal(value, to(p)); err != nil {
 		return fmt.Errorf("importance: %s of %s is %.80s: %w", key, m.Name, value, err)
@@ -322,7 +322,8 @@ func (c Config) Differs(o Config) string {
 	return strings.Join(texts, ", ")
 }
 
-// continues reports whether orders drawn with one config remain valid with another: memory, world size and batch size may change between two runs.
+// continues reports whether orders drawn with config before remain valid with c. Memory, world size and batch size
+// may change between two runs.
 func (c Config) continues(before Config) bool {
 	c.Cache, c.WorldSize, c.BatchSize, c.DropLast, c.Policy, c.Params.Batch = before.Cache, before.WorldSize, before.BatchSize, before.DropLast, before.Policy, before.Params.Batch
 	return c.Differs(before) == ""

@@ -9,7 +9,7 @@ import (
 	"lcache/sample"
 )
 
-// drawAll draws the orders that must be known when an epoch begins.
+// drawAll draws the orders that must be known at the beginning of an epoch.
 func (s *State) drawAll(epoch int) error {
 	defer s.forgetFresh()
 	if s.orders[epoch] == nil {
@@ -50,7 +50,7 @@ func (s *State) boundary() draw.Boundary {
 
 // targets returns the Targets for this boundary's parameters.
 func (s *State) targets() draw.Targets {
-	m, _ := importance.Lookup(s.Config.Method) // it was found before
+	m, _ := importance.Lookup(s.Config.Method) // the method is known to exist
 	p := s.Config.Params
 	p.Rep = s.rep.Allow(p.Rep)
 	return m.Targets(p)
@@ -94,7 +94,7 @@ func (s *State) drawWhole(epoch int) error {
 		return err
 	}
 	indices, err := draw.Order(targets, s.Config.Seed, epoch, s.Config.Draw)
-	offheap.Free(targets) // a plan of the served order needs as much memory
+	offheap.Free(targets) // frees room for the plan of the served order, which needs as much
 	if err != nil {
 		offheap.Free(uses)
 		return err
@@ -111,14 +111,14 @@ func (s *State) substitute(o *Order) {
 	}
 	p, err := s.Serve(o.Epoch, o.Indices)
 	if err != nil || len(p.Indices) != len(o.Indices) {
-		s.log.Warn("an epoch has no substitutes", "name", s.Config.Name, "epoch", o.Epoch, "err", err)
+		s.log.Warn("cannot plan substitutes; the epoch has none", "name", s.Config.Name, "epoch", o.Epoch, "err", err)
 		p.Close()
 		return
 	}
 	o.Requested, o.Indices, o.Kinds = o.Indices, p.Indices, p.Kinds
 	if s.Config.Substitute == substitute.Low {
 		if err := s.evenLow(o.uses); err != nil {
-			s.log.Warn("weights follow the drawn order", "name", s.Config.Name, "epoch", o.Epoch, "err", err)
+			s.log.Warn("cannot equalize the uses of L-samples; weights follow the drawn order", "name", s.Config.Name, "epoch", o.Epoch, "err", err)
 		}
 	}
 }
@@ -144,7 +144,8 @@ func (s *State) evenLow(uses []float32) error {
 	return nil
 }
 
-// expected returns the expected uses of all samples, as targets and in the form that is kept. Both are outside Go's heap.
+// expected returns the expected uses of all samples, as targets, and in the compact form that is kept. Both are
+// outside Go's heap.
 func (s *State) expected(b draw.Boundary, hot *sample.Set) (targets []float64, uses []float32, err error) {
 	if s.fresh != nil && hot == nil {
 		targets, s.fresh = s.fresh, nil
@@ -176,7 +177,7 @@ func (s *State) drawLow(epoch int) error {
 	switch b.Lag = 1; {
 	case s.orders[epoch] != nil:
 		return nil
-	case b.Plain(epoch): // known already, so that it can be laid out meanwhile
+	case b.Plain(epoch): // the order is already known, so it can be laid out meanwhile
 		return s.drawPlain(epoch)
 	}
 	high := s.nextHigh
@@ -206,7 +207,8 @@ func (s *State) drawLow(epoch int) error {
 	return nil
 }
 
-// fill draws the open positions of the epoch that begins. It uses fresh values of H-samples, and of unstable samples that the L part lacks.
+// fill draws the open positions of the epoch that begins. It uses fresh values of H-samples, and of unstable samples
+// that are not in the L part.
 func (s *State) fill() (err error) {
 	l := s.low
 	if s.nextHigh, err = s.High(); err != nil { // first, while little memory is in use
@@ -261,11 +263,11 @@ func (s *State) forgetFresh() {
 	s.fresh, s.nextHigh = nil, nil
 }
 
-// Targets returns the expected uses of each sample in an epoch that would be drawn now. The caller frees them by offheap.Free.
+// Targets returns the expected uses of each sample in an epoch drawn now. The caller frees them with offheap.Free.
 func (s *State) Targets() ([]float64, error) { return s.boundary().Expected(s.targets(), nil) }
 
-// Uses returns the expected uses of each sample in a drawn or partly drawn epoch; nil: the epoch is plain, or not kept. The State owns them, until the
-// epoch is over.
+// Uses returns the expected uses of each sample in a drawn or partly drawn epoch; nil: the epoch is plain, or not
+// kept. The State owns the result until the epoch is over.
 func (s *State) Uses(epoch int) []float32 {
 	switch o := s.orders[epoch]; {
 	case o != nil:

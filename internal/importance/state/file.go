@@ -44,7 +44,7 @@ type header struct {
 	Fingerprint string `json:"fingerprint"`
 	Samples     int    `json:"samples"`
 	Epoch       int    `json:"epoch"`
-	Recipe      bool   `json:"recipe"` // plain epochs use the job's recipe
+	Recipe      bool   `json:"recipe"` // the recipe of the job gives the order of plain epochs
 	Config      Config `json:"config"`
 }
 
@@ -123,7 +123,7 @@ func (s *State) encode(to io.Writer) error {
 	return err
 }
 
-// putEach is how many numbers are encoded at once.
+// putEach is the number of values that are encoded at once.
 const putEach = 1024
 
 func put(w *bufio.Writer, numbers ...uint32) {
@@ -153,8 +153,8 @@ func damaged(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrDamaged, fmt.Sprintf(format, args...))
 }
 
-// Open restores the state of a job from its file. If there is no file, or it is damaged, belongs to another dataset or to a job with other options, Open
-// returns a new state, and logs a warning unless the file is missing.
+// Open restores the state of a job from its file. It returns a new state if the file is missing or damaged, or if it
+// belongs to another dataset or to a job with other options. It logs a warning, unless the file is missing.
 func Open(c Config, path string, data Dataset, recipe bool, log *slog.Logger) (*State, error) {
 	s, err := New(c, path, data, recipe, log)
 	if err != nil {
@@ -170,7 +170,7 @@ func Open(c Config, path string, data Dataset, recipe bool, log *slog.Logger) (*
 	}
 	defer f.Close()
 	if err := s.restore(f); err != nil {
-		log.Warn("the saved importance of an earlier run is not used: this job starts without any, with plain epochs", "name", c.Name, "why", err)
+		log.Warn("the saved importance of an earlier run is not used: this job starts without observations, with plain epochs", "name", c.Name, "why", err)
 		if err := s.begin(0); err != nil {
 			return nil, err
 		}
@@ -186,7 +186,7 @@ func (s *State) restore(f *os.File) error {
 	}
 	body := info.Size() - 8
 	if body < 16 {
-		return damaged("it has %d bytes", info.Size())
+		return damaged("the file has only %d bytes", info.Size())
 	}
 	sum := xxh3.New()
 	if _, err := io.Copy(sum, io.NewSectionReader(f, 0, body)); err != nil {
@@ -202,7 +202,8 @@ func (s *State) restore(f *os.File) error {
 	return s.decode(bufio.NewReaderSize(io.NewSectionReader(f, 0, body), 1<<18), body)
 }
 
-// decode reads what encode wrote, except the sum. length is the number of bytes there are; decode allocates no more.
+// decode reads the output of encode, without the sum. length is the number of available bytes; decode allocates no
+// more than that.
 func (s *State) decode(r *bufio.Reader, length int64) error {
 	var head [16]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
@@ -213,7 +214,7 @@ func (s *State) decode(r *bufio.Reader, length int64) error {
 	case string(head[:8]) != magic:
 		return damaged("it does not begin with %s", magic)
 	case binary.LittleEndian.Uint32(head[8:]) != version && binary.LittleEndian.Uint32(head[8:]) != versionTwo:
-		return damaged("it has version %d, this program reads versions %d and %d", binary.LittleEndian.Uint32(head[8:]), version, versionTwo)
+		return damaged("it has version %d, but this program reads versions %d and %d", binary.LittleEndian.Uint32(head[8:]), version, versionTwo)
 	case size > mostHeader:
 		return damaged("its header has %d bytes", size)
 	}
@@ -230,7 +231,7 @@ func (s *State) decode(r *bufio.Reader, length int64) error {
 	case h.Fingerprint != s.data.Fingerprint || h.Samples != n:
 		return fmt.Errorf("it belongs to another dataset: %s, this one is %s", h.Fingerprint, s.data.Fingerprint)
 	case !s.Config.continues(h.Config):
-		return fmt.Errorf("options changed since that run: %s", s.Config.Differs(h.Config))
+		return fmt.Errorf("options changed since the earlier run: %s", s.Config.Differs(h.Config))
 	case versionOf(h.Config) != binary.LittleEndian.Uint32(head[8:]):
 		return damaged("it has version %d, and substitute %q", binary.LittleEndian.Uint32(head[8:]), h.Config.Substitute)
 	case h.Epoch < 0 || h.Epoch > math.MaxInt32:
@@ -246,7 +247,7 @@ func (s *State) decode(r *bufio.Reader, length int64) error {
 	s.decodeOrders(in, n, h.Recipe)
 	s.decodeLow(in, n)
 	if _, err := r.ReadByte(); in.err == nil && err != io.EOF {
-		in.wrong("bytes are left behind the last part")
+		in.wrong("there are bytes after the last part")
 	}
 	s.epoch = h.Epoch
 	return in.err
@@ -275,7 +276,7 @@ func (s *State) decodeOrders(in *reader, n int, recipe bool) {
 			o.Kinds = in.words((len(o.Indices) + 15) / 16)
 			in.both(o)
 		}
-		if in.err != nil || o.Plain && recipe != s.recipe { // plain epochs must follow this run's recipe
+		if in.err != nil || o.Plain && recipe != s.recipe { // a plain epoch of the file must follow the same recipe
 			o.free()
 			continue
 		}

@@ -37,7 +37,7 @@ func (in *reader) u32() uint32 {
 func (in *reader) upTo(most uint32, what string) uint32 {
 	v := in.u32()
 	if v > most {
-		in.wrong("%s is %d, at most %d can be", what, v, most)
+		in.wrong("%s is %d, greater than %d", what, v, most)
 		return 0
 	}
 	return v
@@ -72,7 +72,7 @@ func (in *reader) indices(count uint32, n int, open bool) []uint32 {
 // both checks the two lists of an order: they may differ only in the positions of substitutes.
 func (in *reader) both(o *Order) {
 	if in.err == nil && len(o.Requested) != len(o.Indices) {
-		in.wrong("%d samples are served of %d", len(o.Indices), len(o.Requested))
+		in.wrong("the served order has %d samples, the requested one %d", len(o.Indices), len(o.Requested))
 	}
 	for k := 0; in.err == nil && k < len(o.Requested); k++ {
 		if kind := o.Kinds.At(k); kind > policy.Substitute || (kind == policy.Substitute) != (o.Requested[k] != o.Indices[k]) {

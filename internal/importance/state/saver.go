@@ -8,10 +8,10 @@ import (
 	"lcache/internal/disk/offheap"
 )
 
-// A Saver writes the versions of one job's file; the newest version wins. A disk may take any time to make a file durable. So Save copies the bytes, and
-// a goroutine that does not use the State writes them.
+// A Saver writes versions of one job's file; the newest version wins. A disk may take any time to make a file
+// durable. So Save copies the bytes, and a goroutine writes them without using the State.
 type Saver struct {
-	Room func(bytes int64) error // returns an error if a version has no room; nil: no limit. It is set before the first Save
+	Room func(bytes int64) error // returns an error if there is no room for a version; nil: no limit. Set before the first Save
 
 	path  string
 	trace durable.Trace
@@ -31,7 +31,8 @@ type encoded struct {
 	bytes  pages
 }
 
-// NewSaver returns a Saver for the file at a path. It calls saved after each version that was written or failed. A failure is logged as a warning.
+// NewSaver returns a Saver for the file at path. It calls saved after each version, written or failed. It logs a
+// failure as a warning.
 func NewSaver(path string, trace durable.Trace, log *slog.Logger, saved func(number int64)) *Saver {
 	return &Saver{path: path, trace: trace, log: log, saved: saved}
 }
@@ -56,7 +57,7 @@ func (v *Saver) Save(s *State, number int64) error {
 	return nil
 }
 
-// Wait returns when everything is written.
+// Wait waits until all queued versions are written.
 func (v *Saver) Wait() { v.running.Wait() }
 
 // write writes versions until none is queued.

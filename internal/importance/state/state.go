@@ -25,19 +25,19 @@ type Dataset struct {
 type Order struct {
 	Epoch     int
 	Plain     bool
-	Indices   []uint32         // the served order. Outside Go's heap until the State drops the order, like the lists that follow
-	Requested []uint32         // that were drawn, where others are served in place of some; nil: they are Indices
+	Indices   []uint32         // the served order. Outside Go's heap until the State drops the order, like the lists below
+	Requested []uint32         // the drawn order, if it differs from Indices; nil: it is the same
 	Kinds     substitute.Kinds // with Requested: how each position is served
-	Open      []uint32         // with Split: a bit for each position that was drawn when the epoch began; nil: none
+	Open      []uint32         // with Split: a bit for each position that was drawn at the beginning of the epoch; nil: none
 	uses      []float32        // expected uses of each sample; nil: equal
 }
 
-// State is what is known about one job's importance; see the package comment.
+// State is the importance of one job; see the package comment.
 type State struct {
 	Config Config
 	path   string
 	data   Dataset
-	recipe bool // plain epochs follow the recipe, and need no indices
+	recipe bool // plain epochs follow the job's recipe, and have no indices
 	log    *slog.Logger
 
 	scorer score.Scorer
@@ -45,18 +45,20 @@ type State struct {
 	once   score.Once
 	epoch  int // the trained epoch
 	orders map[int]*Order
-	low    *lowPart // with Split: of the next epoch
-	warned bool     // that there are no observations
+	low    *lowPart // with Split: the L part of the next epoch
+	warned bool     // about missing observations
 
-	// Serve plans the served order for a drawn one, for jobs that allow substitutes. It may read the State, and is called once for each order. nil: the
-	// drawn order is served.
+	// Serve plans the served order for a drawn order, if the job allows substitutes. It may read the State, and is
+	// called once for each order. nil: the drawn order is served.
 	Serve func(epoch int, requested []sample.Index) (substitute.Plan, error)
 
-	// Held returns the samples that memory holds, for a policy that does not keep the greatest values: these samples are repeated. The State closes the set;
-	// a nil set means unknown. If Held is nil, the samples of greatest value are repeated.
+	// Held returns the samples in memory, if the memory policy does not keep the greatest values: these samples are
+	// repeated. The State closes the set; a nil set means unknown. If Held is nil, the samples of greatest value are
+	// repeated.
 	Held func() (*sample.Set, error)
 
-	// OnNode receives the best connected sample of each batch, if the method finds one. The slice belongs to the observation. It may be nil.
+	// OnNode receives the best connected sample of each batch, if the method finds one. It must not keep the slice. It
+	// may be nil.
 	OnNode func(node sample.Index, neighbours []sample.Index)
 
 	nextHigh *sample.Set // with Split, while orders are drawn: the H-list and the targets for the current values
@@ -81,7 +83,7 @@ func New(c Config, path string, data Dataset, recipe bool, log *slog.Logger) (*S
 	return s, s.begin(0)
 }
 
-// begin forgets all observations and orders; the next epoch is the given one.
+// begin forgets all observations and orders, and starts at the given epoch.
 func (s *State) begin(epoch int) error {
 	scorer, err := s.newScorer()
 	if err != nil {
@@ -207,13 +209,13 @@ func (s *State) Ratio() float64 {
 	return 1
 }
 
-// Activity returns how much is observed.
+// Activity returns how much of the last epoch was observed.
 func (s *State) Activity() score.Activity { return s.scorer.Activity() }
 
 // Unstable returns the samples to evaluate again before the next epoch.
 func (s *State) Unstable() []sample.Index { return score.Unstable(s.scorer) }
 
-// Observe takes one batch. It counts and ignores a repeated one.
+// Observe adds one batch. It counts and ignores a repeated batch.
 func (s *State) Observe(o score.Observation) {
 	if current := int64(o.Epoch) == int64(s.epoch) || int64(o.Epoch)+1 == int64(s.epoch); current && !s.once.New(&o) {
 		s.Again++
@@ -240,7 +242,7 @@ func (s *State) Restarted(rank uint16) {
 	s.scorer.Restarted(rank)
 }
 
-// Values returns the values of all samples. The caller frees them by offheap.Free.
+// Values returns the values of all samples. The caller frees them with offheap.Free.
 func (s *State) Values() ([]float64, error) {
 	room, err := offheap.MakeDense[float64](len(s.data.Labels))
 	if err != nil {
@@ -249,15 +251,16 @@ func (s *State) Values() ([]float64, error) {
 	return s.scorer.Values(room), nil
 }
 
-// Advance moves to epoch `to`: it ends the trained epoch, with progress p, and draws and keeps the orders that must be known when `to` begins. It skips
-// epochs in between. If `to` is an earlier epoch whose order is not kept, all values are forgotten, and the job starts again at that epoch.
+// Advance moves to epoch `to`. It ends the trained epoch, with progress p, and draws the orders that must be known at
+// the beginning of `to`. It skips epochs in between. If `to` is an earlier epoch whose order is not kept, it forgets
+// all values, and the job starts again at that epoch.
 func (s *State) Advance(to int, p score.Progress) error {
 	switch {
 	case to == s.epoch:
 	case to < s.epoch && s.orders[to] != nil:
 		return nil
 	case to < s.epoch:
-		s.log.Warn("epoch rewound past retained orders: losses reset, and the epoch is a plain permutation", "name", s.Config.Name, "epoch", to, "before", s.epoch)
+		s.log.Warn("the job went back to an epoch whose order is not kept: all losses are forgotten, and the epoch is a plain permutation", "name", s.Config.Name, "epoch", to, "before", s.epoch)
 		if err := s.begin(to); err != nil {
 			return err
 		}
@@ -277,7 +280,7 @@ func (s *State) Advance(to int, p score.Progress) error {
 	return s.drawAll(to)
 }
 
-// warn logs once that the trainer does not report observations.
+// warn logs once that there are no observations.
 func (s *State) warn() {
 	if a := s.scorer.Activity(); a.Silent > 0 && !s.warned {
 		s.warned = true
@@ -287,7 +290,8 @@ func (s *State) warn() {
 	}
 }
 
-// Weights returns 1/t of samples in an epoch, with a mean of 1; all 1 if the epoch is plain or not kept. Indices beyond the dataset get 0.
+// Weights returns 1/t of samples in an epoch, scaled to a mean of 1. They are all 1 if the epoch is plain or not
+// kept. Indices beyond the dataset get 0.
 func (s *State) Weights(epoch int, indices []sample.Index) []float32 {
 	o := s.orders[epoch]
 	targets, places := make([]float64, len(indices)), make([]sample.Index, len(indices))
