@@ -72,7 +72,7 @@ func (p *Prediction) Free() {
 
 // Unused has the unused segments of an epoch layout.
 type Unused struct {
-	layout *chunker.EpochLayout // may be freed
+	layout *chunker.EpochLayout // may be freed while Unused is in use
 	first  int                  // first unused segment
 	starts []uint64
 	order  []sample.Index
@@ -92,9 +92,9 @@ func (u *Unused) members(k int) []sample.Index {
 	return u.order[u.starts[k]-u.starts[u.first] : u.starts[k+1]-u.starts[u.first]]
 }
 
-// Rest returns the samples that are excluded from the segments that are read in order, and the samples that the log keeps. If r has no Order, the layout
-// follows the epoch's order alone. kept is nil if the log keeps the samples that the budget admits; otherwise the caller closes it. Rest is valid as
-// long as the Prediction.
+// Unused returns the samples to exclude from the segments that are read in order, and the samples that the log keeps.
+// If r has no Order, the layout only follows the epoch's order. If kept is nil, the log keeps the samples that the
+// budget admits; otherwise the caller closes kept. The result is valid as long as the Prediction.
 func (l *Log) Unused(e *Epoch) (r chunker.Unused, kept *sample.Set) {
 	kept, err := l.keeps(e)
 	if err != nil || kept == nil && e.Unused == nil {

@@ -260,7 +260,7 @@ func (s *State) Advance(to int, p score.Progress) error {
 	case to < s.epoch && s.orders[to] != nil:
 		return nil
 	case to < s.epoch:
-		s.log.Warn("the job went back to an epoch whose order is not kept: all losses are forgotten, and the epoch is a plain permutation", "name", s.Config.Name, "epoch", to, "before", s.epoch)
+		s.log.Warn("the job went back to an epoch whose order is not kept: losses reset, and the epoch is a plain permutation", "name", s.Config.Name, "epoch", to, "before", s.epoch)
 		if err := s.begin(to); err != nil {
 			return err
 		}
