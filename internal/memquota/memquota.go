@@ -1,9 +1,11 @@
-// Package memquota counts the memory that clients make one server keep, so that all of it together stays within the server's limit.
+// Package memquota counts the memory that a server holds for its clients, so that the total stays within the server's
+// limit.
 //
-// A server has one Account. Each use of memory has a Share of it: pushed orders, frames, answers. A Share may take up to its own limit, and all of them
-// together what the Account has; what is reserved for a Share counts for nobody else. Take never waits. Wait waits until others have given memory back,
-// first come, first served. The package allocates nothing itself: who takes memory says how much it is, and gives the same back. All methods may be
-// called concurrently; they call nobody back.
+// A server has one Account. Each use of memory has a Share of it: pushed orders, frames, answers. A Share has a limit
+// of its own, and all Shares together stay within the Account. No other Share can use what is reserved for a Share.
+// Take never waits. Wait waits until others have released memory, first come, first served. The package allocates no
+// memory: the caller of Take says how much it needs, and gives the same amount back. All methods may be called
+// concurrently. They call no function of their callers.
 package memquota
 
 import (
@@ -12,45 +14,45 @@ import (
 	"sync"
 )
 
-// An Account is the memory of one server that is for its clients.
+// An Account is the memory that one server has for its clients.
 type Account struct {
-	mu     sync.Mutex // guards the fields that follow, and those of the shares
-	limit  int64      // bytes, in addition to what is reserved for shares
-	taken  int64      // bytes of it
-	queues []*Share   // the shares that somebody has waited for
+	mu     sync.Mutex // guards the fields that follow, and the fields of all shares
+	limit  int64      // bytes that are not reserved for a share
+	taken  int64      // bytes of limit in use
+	queues []*Share   // shares on which a caller has waited
 }
 
-// New makes an account of so many bytes, to which reserved bytes of its shares are added.
+// New returns an account of the given bytes. Reserved bytes of its shares come in addition.
 func New(bytes int64) *Account { return &Account{limit: max(bytes, 0)} }
 
 // A Share is one use of an Account's memory.
 type Share struct {
 	account  *Account
 	reserved int64 // bytes that no other share can take
-	limit    int64 // bytes
+	limit    int64 // maximum bytes
 	taken    int64
-	waiting  []*waiter // in the order in which they came
+	waiting  []*waiter // in order of arrival
 }
 
-// A waiter waits for n bytes; ready is closed when it has them.
+// A waiter waits for n bytes; ready is closed when they are taken.
 type waiter struct {
 	n     int64
 	ready chan struct{}
 }
 
-// Share adds a share of at most limit bytes. reserved of them are its own.
+// Share adds a share of at most limit bytes, of which reserved bytes are only for it.
 func (a *Account) Share(reserved, limit int64) *Share {
 	return &Share{account: a, reserved: reserved, limit: max(reserved, limit)}
 }
 
-// Left returns the bytes that are reserved for no share and that none has taken.
+// Left returns the bytes that are neither reserved nor taken.
 func (a *Account) Left() int64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return max(a.limit-a.taken, 0)
 }
 
-// Left returns the bytes that the share could take now.
+// Left returns the bytes that the share can take now.
 func (s *Share) Left() int64 {
 	s.account.mu.Lock()
 	defer s.account.mu.Unlock()
@@ -58,14 +60,14 @@ func (s *Share) Left() int64 {
 	return max(min(s.limit-s.taken, own+max(s.account.limit-s.account.taken, 0)), 0)
 }
 
-// Limit returns the most bytes that the share may have.
+// Limit returns the maximum bytes of the share.
 func (s *Share) Limit() int64 {
 	s.account.mu.Lock()
 	defer s.account.mu.Unlock()
 	return s.limit
 }
 
-// SetLimit changes the most bytes that the share may have, and reserves as many. What is taken already stays taken.
+// SetLimit changes the maximum of the share, and reserves as many bytes. Bytes taken before stay taken.
 func (s *Share) SetLimit(bytes int64) {
 	s.account.mu.Lock()
 	defer s.account.mu.Unlock()
@@ -75,14 +77,15 @@ func (s *Share) SetLimit(bytes int64) {
 	s.account.admit()
 }
 
-// Taken returns the bytes that the share has.
+// Taken returns the bytes that the share has taken.
 func (s *Share) Taken() int64 {
 	s.account.mu.Lock()
 	defer s.account.mu.Unlock()
 	return s.taken
 }
 
-// Take takes n bytes, and reports whether there was room for them. It passes nobody who waits. A negative n gives back.
+// Take takes n bytes, and reports whether there was room. It returns false while others wait for the share. A
+// negative n gives bytes back.
 func (s *Share) Take(n int64) bool {
 	s.account.mu.Lock()
 	defer s.account.mu.Unlock()
@@ -93,10 +96,10 @@ func (s *Share) Take(n int64) bool {
 	return true
 }
 
-// Give gives n bytes back.
+// Give gives back n bytes.
 func (s *Share) Give(n int64) { s.Take(-n) }
 
-// Wait takes n bytes when there is room for them. Its error is that of ctx.
+// Wait waits for room and takes n bytes. An error is the context's.
 func (s *Share) Wait(ctx context.Context, n int64) error {
 	s.account.mu.Lock()
 	if len(s.waiting) == 0 && s.fits(n) {
@@ -118,15 +121,15 @@ func (s *Share) Wait(ctx context.Context, n int64) error {
 	s.account.mu.Lock()
 	defer s.account.mu.Unlock()
 	at := slices.Index(s.waiting, w)
-	if at < 0 { // it got them meanwhile
+	if at < 0 { // admit has given it the bytes meanwhile
 		return nil
 	}
 	s.waiting = slices.Delete(s.waiting, at, at+1)
-	s.account.admit() // those behind it may want less
+	s.account.admit() // waiters behind it may need less
 	return ctx.Err()
 }
 
-// fits reports whether the share may take n bytes more. The account's mu is held, as it is for the methods below.
+// fits reports whether the share can take n more bytes. The account's mu is held here and in the methods below.
 func (s *Share) fits(n int64) bool {
 	if n > s.limit-s.taken {
 		return false
@@ -135,7 +138,7 @@ func (s *Share) fits(n int64) bool {
 	return more == 0 || more <= s.account.limit-s.account.taken
 }
 
-// beyond returns the bytes that the share has in addition to what is reserved for it.
+// beyond returns the taken bytes that are not reserved for the share.
 func (s *Share) beyond() int64 { return max(s.taken-s.reserved, 0) }
 
 func (s *Share) add(n int64) {
@@ -147,7 +150,7 @@ func (s *Share) add(n int64) {
 	}
 }
 
-// admit gives memory to those that wait for it.
+// admit gives memory to waiters.
 func (a *Account) admit() {
 	for _, s := range a.queues {
 		for len(s.waiting) > 0 && s.fits(s.waiting[0].n) {

@@ -1,11 +1,15 @@
-// Package trust opens the files that lcache reads back later: those of caches, of the registry of servers, and what was measured of disks.
+// Package trust opens files that lcache wrote and reads back later: files of caches, the registry of servers, and
+// measurements of disks.
 //
-// Folders such as /nvme or /tmp are shared, and another user may have made a file or a directory there before lcache does. What such a file says can't be
-// checked: whoever wrote the bytes of a sample wrote its checksum, too. So [Open], [OpenFd] and [ReadFile] ask the opened file who could have written it, and
-// [Dir] asks a directory. An [*Error] says that it was not only this user or root. Root trusts root alone. [IsMine] is the same rule for the user of a server.
+// Folders such as /nvme or /tmp are shared, and another user may have created a file or a directory there before
+// lcache does. The contents of such a file can't be checked: the writer of a sample's bytes also wrote its checksum.
+// So [Open], [OpenFd] and [ReadFile] check after opening which users could have written the file, and [Dir] checks a
+// directory. An [*Error] means that a user other than this one or root could have. Root trusts only root. [IsMine] is
+// the same rule for the user of a server.
 //
-// The package does not look at sockets, whose mode --socket-group widens on purpose, nor at the folders above a cache; [OpenFolder] finds those that every
-// user can write. It judges owners and modes, not contents. All functions may be called concurrently.
+// The package does not check sockets, because --socket-group widens their mode on purpose. It does not check the
+// folders above a cache, but [OpenFolder] finds those that every user can write. It checks owners and modes, not
+// contents. All functions may be called concurrently.
 package trust
 
 import (
@@ -24,17 +28,17 @@ import (
 	"lcache/internal/usage"
 )
 
-// writable are the permissions by which other users can write.
+// writable has the permissions that let other users write.
 const writable = 0o022
 
-// An Error says that other users could have written a file or a directory. It matches fs.ErrPermission.
+// An Error means that other users could have written a file or a directory. It matches fs.ErrPermission.
 type Error struct {
 	Path  string
-	Owner int    // user
-	Mode  uint32 // permissions, as chmod takes them
+	Owner int    // user id
+	Mode  uint32 // permissions, as for chmod
 }
 
-// Reason says what is wrong, without advice.
+// Reason returns the cause, without advice.
 func (e *Error) Reason() string {
 	switch {
 	case IsMine(e.Owner):
@@ -58,7 +62,8 @@ func (e *Error) Error() string {
 	}
 	advice := "give another --cache, or if you know who wrote it have root run"
 	if os.Geteuid() == 0 {
-		// An administrator who stops, verifies or removes a user's cache can do so as that user, and must not take the cache away from a server that runs.
+		// An administrator can act as that user to stop, verify or remove the user's cache. Taking over the cache would
+		// break a running server.
 		advice = fmt.Sprintf("do it as that user (sudo -u '#%d' with the same command), give another --cache, or if no server of that user has it and you know who wrote it run", e.Owner)
 	}
 	return fmt.Sprintf("%s: %s chown -R %d %s", e.Reason(), advice, os.Geteuid(), usage.ShellWord(e.Path))
@@ -66,7 +71,7 @@ func (e *Error) Error() string {
 
 func (e *Error) Is(target error) bool { return target == fs.ErrPermission }
 
-// userName names a user for people, by number if nothing else is known.
+// userName returns a user's name for a message, or the number if the name is not known.
 func userName(uid int) string {
 	if u, err := user.LookupId(strconv.Itoa(uid)); err == nil && u.Username != "" {
 		return fmt.Sprintf("user %d (%s)", uid, u.Username)
@@ -77,8 +82,9 @@ func userName(uid int) string {
 // IsMine reports whether a user is the effective user of this process, or root.
 func IsMine(uid int) bool { return uid == os.Geteuid() || uid == 0 }
 
-// Open opens a regular file that no other user can write. It never follows a symbolic link, and never waits, as opening a pipe would. With O_CREATE a new file has mode 0600.
-// O_TRUNC must not be given: it would empty a file before anything is known of it.
+// Open opens a regular file that no other user can write. It never follows a symbolic link, and never waits, as
+// opening a pipe would. With O_CREATE, a new file has mode 0600. O_TRUNC must not be given, because it would empty
+// the file before the check.
 func Open(path string, flag int) (*os.File, error) {
 	fd, err := OpenFd(path, flag)
 	if err != nil {
@@ -87,9 +93,10 @@ func Open(path string, flag int) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// OpenFd is Open for a caller that needs the descriptor alone. The flags may have O_DIRECT.
+// OpenFd is Open for a caller that needs only the descriptor. The flags may include O_DIRECT.
 func OpenFd(path string, flag int) (fd int, err error) {
-	// O_NONBLOCK keeps open from waiting for a pipe's other end, and O_NOCTTY keeps a terminal from becoming the process's own.
+	// O_NONBLOCK prevents a wait for the other end of a pipe. O_NOCTTY prevents that a terminal becomes the controlling
+	// terminal.
 	flag |= unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_CLOEXEC
 	for fd, err = unix.Open(path, flag, 0o600); errors.Is(err, unix.EINTR); {
 		fd, err = unix.Open(path, flag, 0o600)
@@ -110,7 +117,7 @@ func OpenFd(path string, flag int) (fd int, err error) {
 	return fd, nil
 }
 
-// block takes O_NONBLOCK away again: io_uring would answer EAGAIN to a read of such a file that has to wait for the disk.
+// block removes O_NONBLOCK. With it, io_uring would answer EAGAIN to a read that must wait for the disk.
 func block(fd int, path string) error {
 	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
 	if err == nil {
@@ -122,7 +129,7 @@ func block(fd int, path string) error {
 	return nil
 }
 
-// check looks at what was opened. kind is the type that it must have.
+// check returns an error if the opened file is not of type kind, or if another user could have written it.
 func check(fd int, path string, kind uint32) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
@@ -153,7 +160,7 @@ func ReadFile(path string, most int64) ([]byte, error) {
 		return nil, err
 	}
 	if info.Size() > most {
-		return nil, fmt.Errorf("%s is %d bytes: not a file of lcache", path, info.Size())
+		return nil, fmt.Errorf("%s has %d bytes: it is not a file of lcache", path, info.Size())
 	}
 	b := make([]byte, info.Size())
 	if _, err := io.ReadFull(f, b); err != nil {
@@ -162,7 +169,7 @@ func ReadFile(path string, most int64) ([]byte, error) {
 	return b, nil
 }
 
-// Dir checks a directory: no other user may be able to write it, and its last name may not be a symbolic link.
+// Dir returns an error if another user can write to a directory, or if the last element of path is a symbolic link.
 func Dir(path string) error {
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -172,7 +179,7 @@ func Dir(path string) error {
 	return check(fd, path, unix.S_IFDIR)
 }
 
-// File checks a file that is not opened. Something other than a regular file passes: opening it is refused.
+// File checks a file without opening it. It accepts anything that is not a regular file, because Open refuses that.
 func File(path string) error {
 	var st unix.Stat_t
 	if err := unix.Lstat(path, &st); err != nil {
@@ -184,8 +191,8 @@ func File(path string) error {
 	return checkOwner(path, &st)
 }
 
-// OpenFolder returns the first folder above path in which every user can put something else in the place of what is there; "": there is none. A folder that every user can write and that has
-// the sticky bit, such as /tmp, is none.
+// OpenFolder returns the first folder above path in which every user can replace the entries, or "". A folder with
+// the sticky bit, such as /tmp, does not count.
 func OpenFolder(path string) string {
 	if abs, err := filepath.Abs(path); err == nil {
 		path = abs
@@ -204,7 +211,7 @@ func OpenFolder(path string) string {
 	}
 }
 
-// IsOpen reports whether every user can remove what others have put into a folder.
+// IsOpen reports whether every user can remove the entries of other users from a folder.
 func IsOpen(folder string) bool {
 	var st unix.Stat_t
 	return unix.Stat(folder, &st) == nil && st.Mode&0o002 != 0 && st.Mode&unix.S_ISVTX == 0

@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// UTF8 writes each byte that is not UTF-8 as \x and two hex digits.
+// UTF8 replaces each byte that is not UTF-8 by \x and two hex digits.
 func UTF8(s string) string {
 	if utf8.ValidString(s) {
 		return s
@@ -26,16 +26,18 @@ func UTF8(s string) string {
 	return b.String()
 }
 
-// Message writes a message for people: as UTF-8, on one line, and so that it can't control a terminal. Runes that can't be printed are escaped as Go escapes them.
+// Message formats a message for people: in UTF-8, on one line, and without control of the terminal. Runes that can't
+// be printed are escaped as in Go.
 func Message(s string) string { return printed(strings.TrimSpace(s)) }
 
-// escapes are what Message writes for what can't be printed.
+// escapes matches the escapes that Message writes.
 var escapes = regexp.MustCompile(`\\([abfnrtv]|x[0-9a-f]{2}|u[0-9a-f]{4}|U[0-9a-f]{8})`)
 
-// Name writes one name for people as Message does, but so that no two names look the same: spaces stay, and a backslash is \x5c where it would read as an escape.
+// Name formats one name for people as Message does, but so that different names look different: spaces stay, and a
+// backslash is \x5c if it would look like an escape.
 func Name(s string) string { return printed(escapes.ReplaceAllString(s, `\x5c$1`)) }
 
-// Names writes a list of names.
+// Names formats a list of names.
 func Names(all []string, between string) string {
 	shown := make([]string, len(all))
 	for i, name := range all {

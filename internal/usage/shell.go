@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// ShellWord writes a word so that a shell reads it as that word: in single quotes where it needs them; as $'…' where it can't be printed.
+// ShellWord quotes a word for a shell: in single quotes if necessary, or as $'…' if it can't be printed.
 func ShellWord(s string) string {
 	if printed(s) != s {
 		return "$'" + shellEscaped(s) + "'"
@@ -18,7 +18,7 @@ func ShellWord(s string) string {
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
-// shellEscaped is what stands within $'…', as bash, ksh, zsh and POSIX of 2024 read it.
+// shellEscaped returns the text inside $'…' for bash, ksh, zsh and POSIX 2024.
 func shellEscaped(s string) string {
 	var b strings.Builder
 	for i := range len(s) {

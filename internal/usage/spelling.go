@@ -2,12 +2,13 @@ package usage
 
 import "strings"
 
-// shortest is the least number of letters that can stand for a longer name by being its beginning.
+// shortest is the minimum number of letters for an abbreviation of a longer name.
 const shortest = 3
 
-// Nearest returns the name that is most like word, or "" if none is alike. Names are alike if they differ in case and separators alone,
-// if word is the end of a dotted name or the beginning of just one name, or if at most a third of word's letters are wrong, left out,
-// added or swapped with a neighbour. Of equally near names it returns the first.
+// Nearest returns the name that is most like word, or "" if no name is alike. Two names are alike if they differ only
+// in case and separators, if word is the end of a dotted name, or if word is the beginning of exactly one name. They
+// are also alike if at most a third of word's letters are wrong, left out, added or swapped with a neighbour. Of
+// equally near names, Nearest returns the first.
 func Nearest(word string, names []string) string {
 	plain := plainly(word)
 	if plain == "" {
@@ -33,8 +34,9 @@ func Nearest(word string, names []string) string {
 	return best
 }
 
-// Slip returns the name that word misses by one slip of the keyboard: a letter changed, left out, added, or swapped with its neighbour, or other
-// separators. It returns "" if there is none, and for words of fewer letters than four, which are near to too much.
+// Slip returns the name that differs from word by one typing error: a letter changed, left out, added, or swapped
+// with its neighbour, or other separators. It returns "" if there is none, or if word has fewer than four letters,
+// because such words are near to too many names.
 func Slip(word string, names []string) string {
 	plain := plainly(word)
 	for _, name := range names {
@@ -49,7 +51,8 @@ var separators = strings.NewReplacer("-", "", "_", "", ".", "")
 
 func plainly(name string) string { return separators.Replace(strings.ToLower(name)) }
 
-// distance counts the letters to change, add, leave out, or swap with a neighbour that make b of a. It gives up at limit.
+// distance returns the number of letters to change, add, leave out, or swap with a neighbour, to turn a into b. It
+// gives up at limit.
 func distance(a, b string, limit int) int {
 	if len(a)-len(b) >= limit || len(b)-len(a) >= limit {
 		return limit

@@ -32,7 +32,7 @@ func (f Facts) loader() Verdict {
 	return v
 }
 
-// workersWanted returns how many workers each loop needs, but no more than there are CPUs for them.
+// workersWanted returns the number of workers that each loop needs, but at most as many as the CPUs can run.
 func (l *Loader) workersWanted(cpus int) int {
 	each := float64(l.Workers) / float64(max(l.Loops, 1))
 	most := float64(cpus / max(l.Loops, 1))

@@ -31,41 +31,41 @@ const (
 	Disk    Cause = "disk"   // the disk was at its limit
 	Order   Cause = "order"  // requests asked for another order than that of the log
 	Python  Cause = "Python" // the reader in Python was busy
-	CPU     Cause = "CPU"    // every CPU was busy
+	CPU     Cause = "CPU"    // all CPUs were busy
 )
 
-// Shares from which on something counts.
+// Thresholds, as shares.
 const (
-	littleWaiting  = 0.02 // of the time of the training loop, or of the server
+	littleWaiting  = 0.02 // of the time of the training loop or of the server
 	fewMisses      = 0.02 // of the samples
-	atLimit        = 0.9  // of the bandwidth that the disk was measured to give
-	busy           = 0.8  // of the time of the CPUs
+	atLimit        = 0.9  // of the disk's measured bandwidth
+	busy           = 0.8  // of CPU time
 	mostlyDecoding = 0.5  // of the time of the loader's workers
 )
 
-// Facts were measured over the judged time, unless a field says otherwise. Zero means: not measured, or none.
+// Facts were measured over the judged time, unless a field says otherwise. Zero means not measured, or none.
 type Facts struct {
 	Delivered int64   // samples delivered since the start
 	Seconds   float64 // the judged time; 0: no epoch is over
 	Since     int     // the first judged epoch
 	Samples   int64   // delivered in the judged time
-	Misses    int64   // of Samples, those that came from the source
+	Misses    int64   // those of Samples that came from the source
 
 	Stall float64 // seconds in which a request waited for the server
 	Idle  float64 // seconds in which everything that the server may load was ready
 	Ready float64 // batches that were ready at the server, on average
 
 	LoopSeconds float64 // seconds of the training loop, as it reported; 0: it did not report
-	LoopWait    float64 // of LoopSeconds, those in which the loop waited for a batch
+	LoopWait    float64 // the part of LoopSeconds in which the loop waited for a batch
 	Loader      *Loader // nil: not reported
 
 	Kept, Dataset int64 // bytes that the cache keeps, and bytes of the dataset
-	Needed        int64 // bytes of budget with which the cache would keep all
+	Needed        int64 // budget in bytes with which the cache would keep all samples
 	Filling       bool  // the only judged epoch filled the log from the source
 	Single        bool  // the job has one epoch
 	Stale         int64 // samples that a crash left unfinished in the log
 
-	DiskRate  float64 // of the disk, in bytes a second
+	DiskRate  float64 // bytes per second
 	DiskLimit float64 // measured limit of DiskRate
 
 	Divergences int64     // requests that asked for another order than planned
@@ -79,10 +79,10 @@ type Facts struct {
 	Cache string // directories of the cache, with commas between them, for commands in advice
 }
 
-// A Loader has the reports of the processes that decode, since the start of the job. Times are in seconds.
+// A Loader has the reports of the decoding processes, since the start of the job. Times are in seconds.
 type Loader struct {
-	LoopSeconds, LoopWait float64 // of the training loop, and of its waiting
-	Decode                float64 // of all processes together
+	LoopSeconds, LoopWait float64 // of the training loop: all of its time, and its waits
+	Decode                float64 // sum over all processes
 	Workers               int     // processes that decode; 0: the training loop decodes itself
 	Loops                 int     // training loops with reports, to which the workers belong
 }

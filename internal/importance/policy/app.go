@@ -5,11 +5,12 @@ import (
 	"lcache/sample"
 )
 
-// APP is SHADE's cache (SHADE §4.2.2, Algorithm 1). It evicts the lowest score first; of equal scores, the sample with the fewest uses. A ghost
-// remembers the last score of every sample, so that an evicted one can come back. It needs 10 bytes per sample in addition to its heap.
+// APP is SHADE's cache (SHADE §4.2.2, Algorithm 1). It evicts the lowest score first; of equal scores, the sample
+// with the fewest uses. A ghost remembers the last score of every sample, so that an evicted sample can return. APP
+// needs 10 bytes per sample in addition to its heap.
 type APP struct {
 	store
-	score  []float64 // the ghost's
+	score  []float64 // the ghosts' scores
 	strict bool
 }
 
@@ -56,7 +57,7 @@ func (p *APP) Clone() (Policy, error) {
 	return c, nil
 }
 
-// Begin has nothing to do: scores come by Observe.
+// Begin does nothing: scores come through Observe.
 func (p *APP) Begin(int, []float64, []sample.Index) {}
 
 // Observe records a score, even of a sample that is not kept, and counts a use.
@@ -84,9 +85,9 @@ func (p *APP) Offer(id sample.Index, bytes int64) (bool, []sample.Index) {
 	})
 }
 
-// Prefetch changes the cache to the beginning of a list, as far as it fits. All other samples leave. It returns the samples to load and the samples to
-// drop. It skips samples of the list that are too large. Only simulations use it: in a server it would read many times more than it saves
-// (docs/importance.md).
+// Prefetch replaces the contents by the beginning of a list, as far as it fits. It returns the samples to load and
+// the samples to drop. It skips samples of the list that are too large. Only simulations use it: a server would read
+// many times more than Prefetch saves (docs/importance.md).
 func (p *APP) Prefetch(list []sample.Index, size func(sample.Index) int64) (enter, drop []sample.Index) {
 	wanted := map[sample.Index]bool{}
 	room := p.capacity

@@ -7,7 +7,7 @@ import (
 	"lcache/sample"
 )
 
-// LRU evicts the least recently used sample. It ignores importance, and exists for comparison.
+// LRU evicts the least recently used sample. It ignores importance; it is for comparison.
 type LRU struct {
 	store // keyed by the time of the last use
 	clock float64
@@ -28,10 +28,10 @@ func (p *LRU) Clone() (Policy, error) {
 	return &LRU{store: s, clock: p.clock}, nil
 }
 
-// Begin has nothing to do.
+// Begin does nothing.
 func (p *LRU) Begin(int, []float64, []sample.Index) {}
 
-// Observe has nothing to do.
+// Observe does nothing.
 func (p *LRU) Observe(sample.Index, float64) {}
 
 // Get serves a kept sample, and makes it the most recent.
@@ -57,8 +57,8 @@ func (p *LRU) Offer(id sample.Index, bytes int64) (bool, []sample.Index) {
 	return ok && p.insert(id, p.clock, bytes), drop
 }
 
-// MinIO keeps the first samples and evicts nothing (Mohan et al.: Analyzing and Mitigating Data Stalls in DNN Training, VLDB 2021, §4.1). Warm-ups use
-// it, too.
+// MinIO keeps the first samples and evicts none (Mohan et al.: Analyzing and Mitigating Data Stalls in DNN Training,
+// VLDB 2021, §4.1). Warm-ups use it too.
 type MinIO struct {
 	kept           *sample.Set
 	size           []uint32
@@ -100,16 +100,16 @@ func (p *MinIO) Clone() (Policy, error) {
 	return c, nil
 }
 
-// Begin has nothing to do.
+// Begin does nothing.
 func (p *MinIO) Begin(int, []float64, []sample.Index) {}
 
-// Observe has nothing to do.
+// Observe does nothing.
 func (p *MinIO) Observe(sample.Index, float64) {}
 
 // Has reports whether a sample is kept.
 func (p *MinIO) Has(id sample.Index) bool { return p.kept.Has(id) }
 
-// Get serves a sample that is kept.
+// Get serves a kept sample.
 func (p *MinIO) Get(id sample.Index, _ May) (sample.Index, Kind) {
 	if p.kept.Has(id) {
 		return id, Hit
@@ -130,7 +130,7 @@ func (p *MinIO) Offer(id sample.Index, bytes int64) (bool, []sample.Index) {
 	return true, nil
 }
 
-// Resize changes the memory. If it is too small now, the greatest indices are dropped.
+// Resize changes the capacity. If the samples no longer fit, it drops those with the greatest indices.
 func (p *MinIO) Resize(capacity int64) (drop []sample.Index) {
 	p.capacity = capacity
 	for i := len(p.size) - 1; i >= 0 && p.used > p.capacity; i-- {
@@ -142,5 +142,5 @@ func (p *MinIO) Resize(capacity int64) (drop []sample.Index) {
 	return drop
 }
 
-// storable reports whether a sample of the given size fits into the given room. No sample has 4 GiB.
+// storable reports whether a sample of the given size fits into room. No sample has 4 GiB or more.
 func storable(bytes, room int64) bool { return bytes >= 0 && bytes <= room && bytes <= math.MaxUint32 }

@@ -10,14 +10,15 @@ import (
 
 // HCache is ImPACT's cache of H-samples (ImPACT §III-C). It evicts the sample of least value first, and only for a sample of greater value.
 //
-// A new H-list changes all values, and sorting by them at once would take long. Instead a shadow heap is built in small steps, while the main heap, with
-// its old keys, still decides what to evict. When all samples are in the shadow heap, it becomes the main heap in one step. Hits change neither heap.
+// A new H-list changes all values, and sorting by them at once would take long. So a shadow heap is built in small
+// steps, while the main heap still decides evictions by its old keys. When the shadow heap has all samples, it
+// becomes the main heap in one step. Hits change neither heap.
 type HCache struct {
 	main, shadow   *heap // shadow: nil while none is being built
 	values         []float64
 	cursor         sample.Index // all kept samples below it are in the shadow heap
 	capacity, used int64
-	// Late counts builds that had to be finished at once because the next H-list came.
+	// Late counts builds that were finished at once because the next H-list arrived.
 	Late int
 }
 
@@ -61,8 +62,8 @@ func (p *HCache) Clone() (Policy, error) {
 	return c, nil
 }
 
-// Begin takes a new H-list: the values of all samples, 0 for samples that are not on it. It finishes a build that is still running. [HCache.Build] then
-// sorts the kept samples by the new values.
+// Begin sets a new H-list: the values of all samples, 0 for samples that are not on it. It finishes a build that is
+// still running. After it, [HCache.Build] sorts the kept samples by the new values.
 func (p *HCache) Begin(_ int, values []float64, _ []sample.Index) {
 	if p.shadow != nil {
 		p.Late++
@@ -78,8 +79,8 @@ func (p *HCache) Begin(_ int, values []float64, _ []sample.Index) {
 	p.shadow, p.cursor = shadow, 0
 }
 
-// Build copies n samples into the shadow heap, all of them if n is negative. It reports whether none is left; then the heaps have changed roles. Call it
-// outside the path of requests.
+// Build copies n samples into the shadow heap, or all if n is negative. It reports whether none is left; then the
+// shadow heap is the main heap. Call it outside the path of requests.
 func (p *HCache) Build(n int) (done bool) {
 	if p.shadow == nil {
 		return true
@@ -108,7 +109,7 @@ func (p *HCache) Has(id sample.Index) bool {
 	return p.main.has(id) || p.shadow != nil && p.shadow.has(id)
 }
 
-// Get serves a sample that is kept.
+// Get serves a kept sample.
 func (p *HCache) Get(id sample.Index, _ May) (sample.Index, Kind) {
 	if p.Has(id) {
 		return id, Hit
@@ -116,7 +117,7 @@ func (p *HCache) Get(id sample.Index, _ May) (sample.Index, Kind) {
 	return id, Miss
 }
 
-// top returns the heap with the sample to evict first: the main heap as long as it has any.
+// top returns the heap with the sample to evict first: the main heap, unless it is empty.
 func (p *HCache) top() (h *heap) {
 	if p.main.len() > 0 || p.shadow == nil {
 		return p.main
@@ -124,7 +125,7 @@ func (p *HCache) top() (h *heap) {
 	return p.shadow
 }
 
-// evicted records a sample before its eviction.
+// evicted describes a sample so that its eviction can be undone.
 type evicted struct {
 	from            *heap
 	id              sample.Index
@@ -147,7 +148,7 @@ func (p *HCache) evict() evicted {
 	return e
 }
 
-// restore undoes evict. The heaps have room for what was there before.
+// restore undoes evict. The heaps still have the room.
 func (p *HCache) restore(e evicted) {
 	e.from.push(e.id, e.key, e.bytes)
 	if e.alsoInTheShadow {
@@ -156,7 +157,8 @@ func (p *HCache) restore(e evicted) {
 	p.used += e.bytes
 }
 
-// Offer keeps a sample if there is room, or if evicting samples of smaller value makes room. If that is not enough, none is evicted.
+// Offer keeps a sample if there is room, or if evicting samples of smaller value makes room. If that does not make
+// enough room, none is evicted.
 func (p *HCache) Offer(id sample.Index, bytes int64) (bool, []sample.Index) {
 	if p.Has(id) {
 		return true, nil
@@ -197,7 +199,7 @@ func ids(gone []evicted) (out []sample.Index) {
 	return out
 }
 
-// Resize changes the memory, and drops the samples of least value.
+// Resize changes the capacity, and drops the samples of least value.
 func (p *HCache) Resize(capacity int64) []sample.Index {
 	p.capacity = capacity
 	var gone []evicted

@@ -91,7 +91,8 @@ func (h *heap) push(i sample.Index, key float64, bytes int64) bool {
 	return true
 }
 
-// grow makes room for a sixteenth more entries. It does not copy the entries, because two copies would need twice the memory.
+// grow adds room for a sixteenth more entries. It does not copy the entries, because two copies would need twice the
+// memory.
 func (h *heap) grow() bool {
 	words, err := offheap.Grow(h.words, 2*heapPad+max(2048, len(h.words)+len(h.words)/32*2))
 	if err == nil {
@@ -118,7 +119,7 @@ func (h *heap) update(i sample.Index, key float64) {
 	h.fix(k, entry{key, h.entry(k).what})
 }
 
-// rekey sets the key of every sample to f of it.
+// rekey sets the key of every sample i to f(i).
 func (h *heap) rekey(f func(sample.Index) float64) {
 	for k := range h.n {
 		h.words[2*(k+heapPad)] = math.Float64bits(f(h.entry(k).id()))

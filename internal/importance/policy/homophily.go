@@ -2,8 +2,9 @@ package policy
 
 import "lcache/sample"
 
-// Homophily is SpiderCache's pair of caches (SpiderCache §IV-B): one by importance, with any [Policy], and [Nodes], which may be substituted for their
-// neighbours. A sample is in at most one of them. The importance cache has the share ratio of the memory.
+// Homophily is SpiderCache's pair of caches (SpiderCache §IV-B): one by importance, with any [Policy], and [Nodes],
+// which may replace their neighbours. A sample is in at most one of them. The importance cache has the share ratio of
+// the memory.
 type Homophily struct {
 	policy Policy
 	nodes  *Nodes
@@ -11,8 +12,8 @@ type Homophily struct {
 	ratio  float64
 }
 
-// NewHomophily combines a policy and nodes, which it owns, and divides the memory between them. If substitutes are never allowed, a ratio of 1 gives all
-// memory to the policy.
+// NewHomophily combines a policy and nodes, which it then owns, and divides the memory between them. If substitutes
+// are never allowed, pass a ratio of 1, which gives all memory to the policy.
 func NewHomophily(policy Policy, nodes *Nodes, capacity int64, ratio float64) *Homophily {
 	p := &Homophily{policy: policy, nodes: nodes, ratio: ratio}
 	p.Resize(capacity)
@@ -42,13 +43,13 @@ func (p *Homophily) Begin(epoch int, values []float64, order []sample.Index) {
 	p.policy.Begin(epoch, values, order)
 }
 
-// Observe passes on a value.
+// Observe passes a value to the policy.
 func (p *Homophily) Observe(id sample.Index, value float64) { p.policy.Observe(id, value) }
 
 // Has reports whether a sample is kept, in either cache.
 func (p *Homophily) Has(id sample.Index) bool { return p.policy.Has(id) || p.nodes.Has(id) }
 
-// Ahead fetches what both caches know about samples.
+// Ahead prefetches the entries of samples in both caches.
 func (p *Homophily) Ahead(asked []sample.Index) {
 	if f, ok := p.policy.(Foreseer); ok {
 		f.Ahead(asked)
@@ -56,7 +57,7 @@ func (p *Homophily) Ahead(asked []sample.Index) {
 	p.nodes.Ahead(asked)
 }
 
-// Get serves a kept sample, or a node that may be substituted for it.
+// Get serves a kept sample, or a node that may replace it.
 func (p *Homophily) Get(id sample.Index, may May) (sample.Index, Kind) {
 	if _, kind := p.policy.Get(id, nil); kind == Hit || p.nodes.Has(id) {
 		return id, Hit
@@ -75,7 +76,7 @@ func (p *Homophily) Offer(id sample.Index, bytes int64) (bool, []sample.Index) {
 	return p.policy.Offer(id, bytes)
 }
 
-// Put adds a node with the samples that it may be substituted for. It refuses a sample that either cache has already; see [Nodes.Put].
+// Put adds a node with the samples that it may replace. It refuses a sample that is in either cache; see [Nodes.Put].
 func (p *Homophily) Put(id sample.Index, neighbours []sample.Index, bytes int64) (keep bool, drop []sample.Index) {
 	if p.policy.Has(id) {
 		return false, nil
@@ -83,7 +84,8 @@ func (p *Homophily) Put(id sample.Index, neighbours []sample.Index, bytes int64)
 	return p.nodes.Put(id, neighbours, bytes)
 }
 
-// SetRatio changes the importance cache's share. The cache that shrinks drops the policy's first samples or the oldest nodes.
+// SetRatio changes the importance cache's share. The cache that shrinks drops samples: the policy its first to evict,
+// the nodes the oldest.
 func (p *Homophily) SetRatio(ratio float64) []sample.Index {
 	p.ratio = ratio
 	return p.Resize(p.total)
@@ -92,7 +94,7 @@ func (p *Homophily) SetRatio(ratio float64) []sample.Index {
 // Ratio returns the importance cache's share.
 func (p *Homophily) Ratio() float64 { return p.ratio }
 
-// Resize changes the memory of both caches.
+// Resize changes the capacity of both caches.
 func (p *Homophily) Resize(capacity int64) []sample.Index {
 	p.total = capacity
 	high := part(capacity, p.ratio)
@@ -113,7 +115,6 @@ func (p *Homophily) Clone() (Policy, error) {
 	return &Homophily{policy: policy, nodes: nodes, total: p.total, ratio: p.ratio}, nil
 }
 
-// A Foreseer can look up many samples before it is asked for them one by one. This changes no result: data of different samples are far apart in memory,
-// and fetching many at once takes a fraction of the time.
-// next, and to fetch many places from memory at once takes a fraction of the time.
+// A Foreseer can look up many samples before they are requested one by one. This changes no result. Data of different
+// samples are far apart in memory, and fetching many at once takes a fraction of the time.
 type Foreseer interface{ Ahead(asked []sample.Index) }

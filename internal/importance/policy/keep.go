@@ -10,18 +10,18 @@ type Keeping struct {
 	MostUsed []sample.Index           // all samples, in descending order of expected uses
 	Uses     []uint8                  // by sample: how often the epoch delivers it, at most 255
 	Here     func(sample.Index) bool  // reports whether the log holds a sample
-	Comes    func(sample.Index) bool  // reports whether a sample comes from the source before the epoch begins
-	High     func(sample.Index) bool  // reports whether memory will hold a sample, so that the epoch does not read it from the log
-	Size     func(sample.Index) int64 // in the log; 0: the log can't hold it
-	Room     int64                    // bytes for all of them
+	Comes    func(sample.Index) bool  // reports whether a sample will come from the source before the epoch begins
+	High     func(sample.Index) bool  // reports whether memory will have a sample, so that the epoch does not read it from the log
+	Size     func(sample.Index) int64 // bytes in the log; 0: the log can't store it
+	Room     int64                    // total bytes
 	Most     int                      // maximum number of samples
 }
 
-// Classes of samples, best first. The first classes are the samples that the epoch delivers, by the number of uses. Of equal uses, samples in the log
-// come before samples that must be written.
+// Classes of samples, best first. Classes below keepUnused are samples that the epoch delivers, by the number of
+// uses. Of equal uses, samples in the log come before samples that must still be written.
 const (
-	keepUnused = 2*255 + iota // in the log or coming, and not delivered
-	keepHigh                  // memory will hold them
+	keepUnused = 2*255 + iota // in the log, or coming; not delivered by the epoch
+	keepHigh                  // memory will have them
 	keepAbsent                // delivered, and read from the source in any case
 	keepNever
 	keepClasses
@@ -48,8 +48,9 @@ func (k *Keeping) class(i sample.Index) int {
 	return 2*(255-int(k.Uses[i])) + 1
 }
 
-// Choose returns the samples that the log keeps: the samples that the epoch delivers from it most often, then the samples with most expected uses later.
-// It skips samples that do not fit, and may keep smaller ones after them. The caller closes the set.
+// Choose returns the samples that the log keeps: first the samples that the epoch delivers from it most often, then
+// those with the most expected uses later. It skips samples that do not fit, and may still keep smaller ones. The
+// caller closes the set.
 func (k Keeping) Choose() (*sample.Set, error) {
 	n := len(k.MostUsed)
 	kept, err := sample.NewSet(n)

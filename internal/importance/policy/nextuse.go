@@ -17,11 +17,11 @@ type NextUse struct {
 	store             // keyed by −(position of the next use)
 	use     []uint32  // of each sample: its next position in this epoch
 	then    []uint32  // of each position: the next position of the same sample
-	gap     []float32 // of each sample: expected distance of its next use from the epoch's end; nil between two epochs
+	gap     []float32 // of each sample: expected distance of its next use from the end of the epoch; nil between two epochs
 	length  float64   // of the epoch
-	left    int       // uses to come in this epoch
+	left    int       // uses still to come in this epoch
 	n       int       // samples
-	fetched uint32    // result of Ahead, so that it is not optimized away
+	fetched uint32    // result of Ahead, so that the compiler keeps the reads
 }
 
 // NewNextUse returns a policy for n samples with a capacity in bytes.
@@ -55,7 +55,8 @@ func (p *NextUse) Clone() (Policy, error) {
 	return &NextUse{store: s, n: p.n}, nil
 }
 
-// EndEpoch frees memory that only an epoch needs, for the boundary. Kept samples stay; nothing is admitted until the next epoch begins.
+// EndEpoch frees memory that is only needed inside an epoch, for the boundary. Kept samples stay. No sample is
+// admitted until the next epoch begins.
 func (p *NextUse) EndEpoch() {
 	p.forget()
 	offheap.Free(p.gap)
@@ -82,7 +83,7 @@ func (p *NextUse) Begin(_ int, targets []float64, order []sample.Index) {
 	for i := range p.gap {
 		p.gap[i] = 1
 		if i < len(targets) {
-			p.gap[i] = float32(m / targets[i]) // a target of 0 means never
+			p.gap[i] = float32(m / targets[i]) // a target of 0 gives infinity: no expected use
 		}
 	}
 	p.follow(order)
@@ -97,8 +98,8 @@ func (p *NextUse) BeginGaps(gaps []float64, order []sample.Index) {
 	p.follow(order)
 }
 
-// follow finds the next use after each use, from the end, and sets the keys of all kept samples. Without memory for that, it treats the order as
-// unknown.
+// follow finds the next use after each use, from the end of the order, and sets the keys of all kept samples. If
+// there is no memory for that, the order counts as unknown.
 func (p *NextUse) follow(order []sample.Index) {
 	p.forget()
 	if len(order) > 0 && p.remember(len(order)) {
@@ -137,7 +138,7 @@ func (p *NextUse) next(i sample.Index) uint32 {
 	return p.use[i]
 }
 
-// urgency returns the key of sample i: the later its next use, the smaller.
+// urgency returns the key of sample i: the later its next use, the smaller the key.
 func (p *NextUse) urgency(i sample.Index) float64 {
 	if k := p.next(i); k != never {
 		return -float64(k)
@@ -145,7 +146,7 @@ func (p *NextUse) urgency(i sample.Index) float64 {
 	return -(p.length + float64(p.gap[i]))
 }
 
-// Ahead fetches the data that Get and Offer read; see [Foreseer].
+// Ahead prefetches the data that Get and Offer read; see [Foreseer].
 func (p *NextUse) Ahead(asked []sample.Index) {
 	sum := uint32(0)
 	for _, i := range asked {
@@ -161,7 +162,8 @@ func (p *NextUse) Ahead(asked []sample.Index) {
 	p.fetched += sum
 }
 
-// Get counts a use of a sample and moves to its next one. After the epoch's last use it frees the order, for the boundary.
+// Get counts a use of a sample and moves on to its next use. After the last use of the epoch it frees the order, to
+// leave memory for the boundary.
 func (p *NextUse) Get(id sample.Index, _ May) (sample.Index, Kind) {
 	if int(id) >= p.n {
 		return id, Miss
@@ -182,7 +184,8 @@ func (p *NextUse) Get(id sample.Index, _ May) (sample.Index, Kind) {
 	return id, Hit
 }
 
-// Offer keeps a sample unless its next use is later than those of all kept samples. Of equal uses the smaller index is evicted.
+// Offer keeps a sample unless its next use is later than those of all kept samples. Of equal uses, the sample with
+// the smaller index is evicted.
 func (p *NextUse) Offer(id sample.Index, bytes int64) (bool, []sample.Index) {
 	if p.has(id) {
 		return true, nil
@@ -197,5 +200,5 @@ func (p *NextUse) Offer(id sample.Index, bytes int64) (bool, []sample.Index) {
 	return ok && p.insert(id, key, bytes), drop
 }
 
-// Observe does nothing: the targets of the next epoch contain the value.
+// Observe does nothing: the targets of the next epoch already contain the values.
 func (p *NextUse) Observe(sample.Index, float64) {}

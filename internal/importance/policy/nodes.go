@@ -8,18 +8,18 @@ import (
 	"lcache/sample"
 )
 
-// Nodes are well connected samples that may be substituted for their neighbours of the same class (SpiderCache §IV-B). They form a FIFO. They need 4
-// bytes and a bit per sample of the dataset.
+// Nodes is a FIFO of well connected samples that may replace their neighbours of the same class (SpiderCache §IV-B).
+// It needs 4 bytes and a bit per sample of the dataset.
 type Nodes struct {
 	capacity, used int64
 	labels         []int32
-	owner          []uint32 // of each sample: the ticket of the newest node that lists it; a ticket below first means an evicted node
+	owner          []uint32 // by sample: the ticket of the newest node that lists it; if it is below first, that node was evicted
 	nodes          []node   // in order of arrival
-	first          uint32   // ticket of nodes[0]; tickets begin at 1
+	first          uint32   // ticket of nodes[0]; tickets start at 1
 	are            *sample.Set
 	maxUses        int
-	spent          map[sample.Index]int // uses in this epoch of evicted nodes, which may come back
-	fetched        uint32               // result of Ahead, so that it is not optimized away
+	spent          map[sample.Index]int // uses in this epoch of evicted nodes, which may return
+	fetched        uint32               // result of Ahead, so that the compiler keeps the reads
 }
 
 type node struct {
@@ -28,8 +28,8 @@ type node struct {
 	uses  int // uses as a substitute in this epoch
 }
 
-// NewNodes returns an empty FIFO with a capacity in bytes, for samples with these labels, which the caller may change. A node is substituted at most
-// maxUses times in an epoch; 0: no limit.
+// NewNodes returns an empty FIFO with a capacity in bytes, for samples with these labels. The caller may change the
+// labels later. A node replaces at most maxUses samples in an epoch; 0: no limit.
 func NewNodes(labels []int32, capacity int64, maxUses int) (*Nodes, error) {
 	p := &Nodes{capacity: capacity, labels: labels, first: 1, maxUses: maxUses, spent: map[sample.Index]int{}}
 	var err error
@@ -61,7 +61,8 @@ func (p *Nodes) Begin() {
 // Has reports whether a sample is a node.
 func (p *Nodes) Has(id sample.Index) bool { return p.are.Has(id) }
 
-// StandIn returns the newest node that lists a sample and counts a use, if the node has the sample's current class, has uses left, and may allows it.
+// StandIn returns the newest node that lists a sample, and counts a use. The node must have the sample's current
+// class and uses left, and may must allow it.
 func (p *Nodes) StandIn(id sample.Index, may May) (sample.Index, bool) {
 	if may == nil || int(id) >= len(p.owner) || p.owner[id] < p.first {
 		return id, false
@@ -74,7 +75,7 @@ func (p *Nodes) StandIn(id sample.Index, may May) (sample.Index, bool) {
 	return n.id, true
 }
 
-// Ahead fetches the data that StandIn reads; see [Foreseer].
+// Ahead prefetches the data that StandIn reads; see [Foreseer].
 func (p *Nodes) Ahead(asked []sample.Index) {
 	for _, i := range asked {
 		if int(i) < len(p.owner) && p.owner[i] >= p.first {
@@ -83,8 +84,8 @@ func (p *Nodes) Ahead(asked []sample.Index) {
 	}
 }
 
-// Put adds a node with the samples that it may be substituted for, if they are of its class. It refuses a sample that is a node already, has no
-// neighbour of its class, or is too large. It evicts the oldest nodes to make room.
+// Put adds a node with the samples that it may replace, as far as they are of its class. It refuses a sample that is
+// already a node, has no neighbour of its class, or is too large. It evicts the oldest nodes to make room.
 func (p *Nodes) Put(id sample.Index, neighbours []sample.Index, bytes int64) (keep bool, drop []sample.Index) {
 	if int(id) >= len(p.owner) || p.Has(id) || !storable(bytes, p.capacity) || len(neighbours) == 0 {
 		return false, nil
@@ -111,7 +112,8 @@ func (p *Nodes) Put(id sample.Index, neighbours []sample.Index, bytes int64) (ke
 	return true, drop
 }
 
-// shrink drops the oldest nodes until the others need at most the given bytes. Their neighbours are not assigned to older nodes.
+// shrink drops the oldest nodes until the others need at most the given bytes. Samples of a dropped node are not
+// assigned to older nodes.
 func (p *Nodes) shrink(bytes int64) (drop []sample.Index) {
 	for len(p.nodes) > 0 && p.used > bytes {
 		n := p.nodes[0]
@@ -127,7 +129,7 @@ func (p *Nodes) shrink(bytes int64) (drop []sample.Index) {
 	return drop
 }
 
-// Resize changes the memory, and drops the oldest nodes.
+// Resize changes the capacity, and drops the oldest nodes that no longer fit.
 func (p *Nodes) Resize(capacity int64) []sample.Index {
 	p.capacity = capacity
 	return p.shrink(capacity)

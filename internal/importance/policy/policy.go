@@ -2,22 +2,23 @@ package policy
 
 import "lcache/sample"
 
-// Policy decides which samples stay in memory. It holds no bytes: its owner keeps the samples that Offer accepts, and drops the ones that it names.
+// Policy decides which samples stay in memory. It holds no bytes: its owner keeps the samples that Offer accepts, and
+// drops the samples that Offer returns.
 type Policy interface {
 	// Begin begins an epoch. order is the order of requests; nil: unknown. values are the importance of all samples; [NextUse] takes targets instead. The
 	// policy keeps neither slice.
 	Begin(epoch int, values []float64, order []sample.Index)
 	// Get returns the sample that serves a request for id: itself, a substitute, or none. It returns a substitute only if may allows it; nil allows none.
 	Get(id sample.Index, may May) (served sample.Index, k Kind)
-	// Offer, called after a miss, decides whether to keep a sample of the given size, and returns the samples to drop for it.
+	// Offer decides after a miss whether to keep a sample of the given size. It returns the samples to drop for it.
 	Offer(id sample.Index, bytes int64) (keep bool, drop []sample.Index)
-	// Observe passes a new value.
+	// Observe sets a sample's value.
 	Observe(id sample.Index, value float64)
-	// Resize changes the memory and returns the samples to drop.
+	// Resize changes the capacity and returns the samples to drop.
 	Resize(capacity int64) (drop []sample.Index)
 	// Has reports whether a sample is kept.
 	Has(id sample.Index) bool
-	// Clone returns an independent copy, in the state between two epochs: it does not know the epoch's order.
+	// Clone returns an independent copy, in the state between two epochs, without the epoch's order.
 	Clone() (Policy, error)
 	// Close frees the policy's own memory.
 	Close()
@@ -39,8 +40,8 @@ func Begin(p Policy, epoch int, values, targets []float64, order []sample.Index)
 	}
 }
 
-// May decides whether a substitute is allowed. The rules of substitution are the caller's, because it knows the batch and what was served. It is called
-// for one candidate at a time, and the first allowed one is served.
+// May reports whether a substitute is allowed. The caller has the rules, because it knows the batch and the served
+// samples. May is called for one candidate at a time, and the first allowed one is served.
 type May func(substitute sample.Index) bool
 
 // Always allows every substitute.
@@ -58,7 +59,7 @@ const (
 
 func (k Kind) String() string { return [...]string{"miss", "hit", "substitute"}[k] }
 
-// store is the memory use of a policy's samples, with a heap in the order of eviction.
+// store has the sizes of a policy's samples, in a heap in the order of eviction.
 type store struct {
 	*heap
 	capacity, used int64
@@ -101,7 +102,7 @@ func (s *store) offer(id sample.Index, bytes int64, key float64, worse func(top 
 	return ok && s.insert(id, key, bytes), drop
 }
 
-// fits reports whether a sample could be kept: its index is in the dataset, and its size is not above the capacity.
+// fits reports whether a sample could be kept: its index is in the dataset, and its size is at most the capacity.
 func (s *store) fits(id sample.Index, bytes int64) bool {
 	return int(id) < len(s.at) && storable(bytes, s.capacity)
 }
@@ -116,8 +117,8 @@ func (s *store) insert(id sample.Index, key float64, bytes int64) bool {
 
 func (s *store) evict(id sample.Index) { s.used -= s.remove(id) }
 
-// room evicts from the top until the given bytes fit, as long as worse allows that the top is evicted for the new sample. If that is not enough, it
-// evicts nothing.
+// room evicts samples from the top until bytes fit. worse must allow each eviction. If that does not make enough
+// room, room evicts none.
 func (s *store) room(bytes int64, worse func(top sample.Index, key float64) bool) (drop []sample.Index, ok bool) {
 	type gone struct {
 		key   float64
@@ -144,7 +145,7 @@ func (s *store) room(bytes int64, worse func(top sample.Index, key float64) bool
 	return nil, false
 }
 
-// Resize changes the memory, and evicts from the top.
+// Resize changes the capacity, and evicts from the top.
 func (s *store) Resize(capacity int64) (drop []sample.Index) {
 	s.capacity = capacity
 	for s.used > s.capacity && s.n > 0 {

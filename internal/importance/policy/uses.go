@@ -8,8 +8,8 @@ import (
 // usesBuckets is the number of classes into which MostUsed sorts.
 const usesBuckets = 1 << 12
 
-// MostUsed returns all indices in descending order of expected uses, rounded to 1/4096 of the maximum; equal ones are in ascending order. The caller
-// frees them by offheap.Free.
+// MostUsed returns all indices in descending order of expected uses, rounded to 1/4096 of the maximum. Equal ones are
+// in ascending order of index. The caller frees them with offheap.Free.
 func MostUsed(uses []float32) ([]sample.Index, error) {
 	greatest := float32(0)
 	for _, u := range uses {

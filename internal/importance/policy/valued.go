@@ -33,7 +33,7 @@ func (p *Valued) Close() {
 	p.store.Close()
 }
 
-// Begin replaces the values of all samples; nil: they stay.
+// Begin replaces the values of all samples; with nil, they do not change.
 func (p *Valued) Begin(_ int, values []float64, _ []sample.Index) {
 	if values != nil {
 		copy(p.values, values)

@@ -181,7 +181,7 @@ func allowedSubstitute(m importance.Method, asked string) (string, error) {
 	if m.Substitute == "" {
 		return "", fmt.Errorf("importance: substitute=%.80q: %s serves no sample in place of another one; leave substitute out", asked, m.Name)
 	}
-	return "", fmt.Errorf("importance: substitute=%.80q: %s allows %q; give that, or leave substitute out", asked, m.Name, m.Substitute)
+	return "", fmt.Errorf("importance: substitute=%.80q: %s knows %q; give that, or leave substitute out", asked, m.Name, m.Substitute)
 }
 
 func or[T any](given *T, left T) T {
