@@ -8,7 +8,7 @@ import (
 
 // Constants of the choice between layouts.
 const (
-	worthReordering = 1.05 // static is kept if its epoch is at most this many times the log's, because static writes nothing
+	worthReordering = 1.05 // keep static if its epoch is at most this many times the log's, because static writes nothing
 	mostLeftOut     = 0.05 // largest share of samples that an epoch may leave out with a log
 )
 
@@ -16,7 +16,7 @@ const (
 type Advice struct {
 	Layout        Policy  `json:"layout"` // Log or Static
 	Reason        string  `json:"reason"` // one sentence
-	Remark        string  `json:"-"`      // why the layout is not the one that the times alone favour; "": it is
+	Remark        string  `json:"-"`      // why the layout is not the one with the shorter epoch; "": it is
 	Log           Epoch   `json:"-"`      // at its best admission
 	Static        Epoch   `json:"-"`      // at its best admission
 	LogEpochS     float64 `json:"log_epoch_s"`

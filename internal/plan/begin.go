@@ -12,7 +12,7 @@ const WaitedEnough = 300 * time.Millisecond
 // TooLate is the share of an epoch after which the log is no longer sorted into it.
 const TooLate = 0.25
 
-// The third constant of the rule of a beginning.
+// Another constant of the same rule.
 const (
 	worthSorting = 1.25 // a sort must be faster by this factor, because it rewrites the whole log
 )
@@ -29,7 +29,7 @@ func ReconsiderAfter(restSeconds float64) time.Duration {
 	return time.Duration(min(ReconsiderEvery.Seconds(), restSeconds/20) * float64(time.Second))
 }
 
-// Choice is what a job should do that begins over a full log in another order.
+// Choice is the decision for a job that begins over a full log in another order.
 type Choice int
 
 // The choices. In each case the prefetcher uses random reads until a sort delivers.
@@ -52,8 +52,9 @@ func (c Choice) String() string {
 	return fmt.Sprintf("Choice(%d)", int(c))
 }
 
-// Beginning describes a job whose log is full, but in another order than the job's, as in every second run with another seed. The engine fills it with
-// measured rates, a plan with rates of the device. Rates are in bytes/s; a rate of 0, a negative one or NaN is not known yet.
+// Beginning describes a job whose log is full, but in another order than the job's. That is so in every second run
+// with another seed. The engine fills it with measured rates, a plan with rates of the device. Rates are in bytes/s.
+// A rate of 0, a negative rate or NaN is unknown.
 type Beginning struct {
 	Left      uint64        // R: bytes that this epoch still delivers from the log
 	Held      uint64        // S: bytes that the log holds
@@ -63,18 +64,19 @@ type Beginning struct {
 
 	Place float64 // the prefetcher's rate with random reads
 	Sort  float64 // the scan's rate during a sort: each byte counts once, although it is read and written
-	Read  float64 // the scan's rate when it only reads
+	Read  float64 // the scan's rate without writing
 
 	Source    float64 // the source's rate
 	MissBytes uint64  // bytes that the source still has to deliver in this epoch
 
-	Device     DiskLine // the disk's limits; with the zero value the rates decide alone
+	Device     DiskLine // the disk's limits; the zero value: only the rates decide
 	BlockBytes float64  // size of the scan's requests; 0 means 1 MiB
 }
 
-// Decide returns what the job should do now, the seconds that the rest of the epoch takes with random reads and with a sort (NaN if unknown), and a
-// sentence with the reason. It chooses a sort if the training loops have waited for the prefetcher for 0.3 s in sum, random reads take more than 1.25
-// times as long as a sort, and less than a quarter of the epoch is delivered.
+// Decide returns the choice for now, the seconds that the rest of the epoch takes with random reads and with a sort
+// (NaN if unknown), and the reason as a sentence. It chooses a sort if three conditions hold: the training loops have
+// waited for the prefetcher for 0.3 s in sum, random reads take more than 1.25 times as long as a sort, and less than
+// a quarter of the epoch is delivered.
 func (b Beginning) Decide() (choice Choice, placeSeconds, sortSeconds float64, why string) {
 	placeSeconds, sortSeconds = b.placeSeconds(), b.sortSeconds()
 	times := fmt.Sprintf("the rest of the epoch takes %.3g s with random reads, %.3g s with a sort", placeSeconds, sortSeconds)
@@ -138,7 +140,7 @@ func (b Beginning) unknown() string {
 	return "the device's rate"
 }
 
-// at returns the time that an amount takes at a measured rate: NaN if the rate is unknown, 0 for an amount of 0.
+// at returns the time for an amount at a measured rate. It is NaN if the rate is unknown, and 0 for an amount of 0.
 func at(amount, rate float64) float64 {
 	switch {
 	case amount == 0:

@@ -14,10 +14,10 @@ type DiskLine struct {
 	WriteIOPS    float64 `json:"write_iops,omitempty"`    // operations/s
 	CombinedIOPS float64 `json:"combined_iops,omitempty"` // operations/s, reads and writes together
 	OpBytes      float64 `json:"op_bytes,omitempty"`      // the largest request that counts as one operation; 0 means 256 KiB if operations are limited
-	Mix          float64 `json:"mix,omitempty"`           // φ: 0 reads and writes do not disturb each other … 1 they share one pipe
+	Mix          float64 `json:"mix,omitempty"`           // φ, from 0: reads and writes do not disturb each other, to 1: they share one pipe
 	QueueDepth   float64 `json:"queue_depth,omitempty"`   // reads in flight; 0 means 64
 	Latency      float64 `json:"latency_s,omitempty"`     // seconds of one read at that depth
-	Burst        float64 `json:"burst_s,omitempty"`       // burst credit after a rest: how many seconds of operation at its limits
+	Burst        float64 `json:"burst_s,omitempty"`       // burst credit after a rest, in seconds of operation at the limits
 }
 
 // Transfer is a number of bytes moved in requests of one size. A Request of 0 counts no operations.
@@ -26,7 +26,8 @@ type Transfer struct {
 	Request float64
 }
 
-// Seconds returns how long the disk is busy with a read and a write at the same time. The slowest of its limits determines it.
+// Seconds returns how long the disk is busy with a read and a write at the same time. The slowest limit determines
+// it.
 func (d DiskLine) Seconds(read, write Transfer) float64 {
 	x, y := per(read.Bytes, d.ReadBPS), per(write.Bytes, d.WriteBPS)
 	nr, nw := d.operations(read), d.operations(write)
@@ -38,7 +39,7 @@ func (d DiskLine) Seconds(read, write Transfer) float64 {
 	)
 }
 
-// waiting returns the time that the queue takes because of the latency of its reads.
+// waiting returns the time of the reads because of their latency and the queue depth.
 func (d DiskLine) waiting(read Transfer) float64 {
 	if d.Latency == 0 || read.Request == 0 {
 		return 0
@@ -53,7 +54,7 @@ func (d DiskLine) depth() float64 {
 	return 64
 }
 
-// operations returns how many operations the disk counts for a transfer.
+// operations returns the number of operations that the disk counts for a transfer.
 func (d DiskLine) operations(t Transfer) float64 {
 	if t.Request == 0 {
 		return 0

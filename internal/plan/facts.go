@@ -43,7 +43,8 @@ type Facts struct {
 	Source Source   `json:"source"`
 }
 
-// Sizer returns the memory and disk space of a log, or of the static layout, for facts. If fits is false, the sizes are the required memory.
+// Sizer returns the memory and disk space of a log, or of the static layout, for facts. If fits is false, the sizes
+// are the minimum memory.
 type Sizer func(f Facts, inPlace bool) (z Sizes, sp Space, fits bool)
 
 // Source describes the speed of the source.
@@ -53,7 +54,7 @@ type Source struct {
 	Ops     float64 `json:"ops,omitempty"`      // samples/s, to all nodes together
 }
 
-// largest is the largest accepted number: sums of larger ones lose their meaning.
+// largest is the largest accepted number. Sums of larger numbers would lose precision.
 const largest = 1e24
 
 // check returns an error for the first invalid fact, with its JSON name.

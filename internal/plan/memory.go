@@ -4,12 +4,12 @@ import "math"
 
 // Memory is the input for the memory need of a reordered log. All are bytes or counts.
 type Memory struct {
-	KeptBytes    float64 // S_k: what the log holds, uncompressed, with the padding of the arena
+	KeptBytes    float64 // S_k: bytes in the log, uncompressed, with the padding of the arena
 	LargestBytes float64 // the largest sample
 	BlockBytes   float64 // W
 	Devices      float64
 	Ranks        float64
-	HeldBytes    float64 // L: what clients may hold at once
+	HeldBytes    float64 // L: maximum bytes that clients hold at once
 	SideBytes    float64 // X: for requests by index
 	MissBytes    float64 // for samples that are not admitted
 	Samples      float64 // F, for the MetaIndex
@@ -46,9 +46,9 @@ func (m Memory) Sizes() Sizes {
 	return z
 }
 
-// Fit returns the sizes with the largest block for which the need fits into limit bytes of memory and the slack into budget bytes of disk. It halves
-// m.BlockBytes down to least; then it spills tails. If that is not enough, fits is false and the sizes are the need. missBytes, if given, returns the
-// memory for misses.
+// Fit returns the sizes with the largest block for which memory fits into limit bytes and slack into budget bytes of
+// disk. It halves m.BlockBytes down to least; then it spills tails. If that is not enough, fits is false, and the
+// sizes are the minimum that is needed. missBytes, if not nil, returns the memory for misses.
 func (m Memory) Fit(limit, budget, least float64, missBytes func(Sizes) float64) (z Sizes, fits bool) {
 	at := func(w float64) Sizes {
 		m.BlockBytes = w

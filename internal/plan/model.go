@@ -2,7 +2,7 @@ package plan
 
 import "math"
 
-// Model computes plans from one set of facts.
+// Model computes plans from one set of Facts.
 type Model struct {
 	f      Facts
 	mean   float64 // s: bytes of a sample
@@ -33,7 +33,7 @@ func (m *Model) with(change func(*Facts)) *Model {
 // sized reports whether Facts.Sizer replaces the formulas.
 func (m *Model) sized(p Policy) bool { return m.f.Sizer != nil && (p == Log || p == Static) }
 
-// homes returns over how many nodes one copy of the dataset is spread.
+// homes returns the number of nodes over which one copy of the dataset is spread.
 func (m *Model) homes(p Policy) float64 {
 	if p.peers() {
 		return m.f.Nodes
@@ -41,8 +41,8 @@ func (m *Model) homes(p Policy) float64 {
 	return 1
 }
 
-// arena returns block and segment as ingest fixes them, and what the budget then holds. withMisses says that memory is needed for samples that are not
-// admitted, even if all of them fit.
+// arena returns the block and segment that ingest would choose, and the part of the dataset that the budget then
+// holds. withMisses says that memory for samples that are not admitted is needed, even if all samples fit.
 func (m *Model) arena(p Policy, withMisses bool) (z Sizes, sp Space, fits bool) {
 	if m.sized(p) {
 		return m.f.Sizer(m.f, p.inPlace())
@@ -125,7 +125,8 @@ func (m *Model) top(p Policy) (hit float64, z Sizes, sp Space, fits bool) {
 	return 0, Sizes{}, Space{}, true
 }
 
-// need returns the memory that a policy uses at a hit ratio: as much as the limit allows if that is enough, else its minimum.
+// need returns the memory that a policy uses at a hit ratio: all that the limit allows, or its minimum if the limit
+// is too small.
 func (m *Model) need(p Policy, hit float64, z Sizes, sp Space, fits bool) (Sizes, bool) {
 	switch {
 	case m.sized(p):

@@ -5,8 +5,9 @@ import (
 	"math"
 )
 
-// NextUse returns what a node without peers gains if it keeps only samples that it will read again within g epochs: the hit ratio, and the share of the
-// dataset that the cache must hold. In each epoch a sample falls to a node with probability 1/n.
+// NextUse returns the gain of a node without peers that keeps only samples it will read again within g epochs: the
+// hit ratio, and the share of the dataset that its cache must hold. In each epoch, a sample belongs to a given node
+// with probability 1/n.
 func NextUse(nodes, epochsAhead float64) (hit, share float64, err error) {
 	if !(nodes >= 1 && nodes <= 1e12) || !(epochsAhead >= 0 && epochsAhead <= 1e15) {
 		return 0, 0, fmt.Errorf("%g nodes looking %g epochs ahead: nodes must be at least 1, and epochs not negative", nodes, epochsAhead)

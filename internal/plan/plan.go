@@ -1,16 +1,18 @@
-// Package plan predicts what a cache would do for a job, before anybody buys a disk: how long an epoch takes with each layout, what the bottleneck is,
-// how much it writes to the drives, and how much memory and space it needs. It is pure: it measures nothing, opens nothing, and uses no clock.
+// Package plan predicts the result of a cache for a job before anybody buys a disk: the time of an epoch with each
+// layout, the bottleneck, the write volume, and the memory and disk space. It is pure: it measures nothing, opens
+// nothing, and uses no clock.
 //
-// Facts describe job, node, disk (a DiskLine) and source. A Model computes plans for one set of facts: Epoch and Run for one policy, BestAdmission,
-// SmallestCache, Auto. Beginning decides what a job does over a log in another order, and Reconsider chooses the layout again after an epoch was served.
-// NextUse computes what a node without peers can gain.
+// Facts describe job, node, disk (a DiskLine) and source. A Model computes plans for one set of facts: Epoch and Run
+// for one policy, BestAdmission, SmallestCache, Auto. Beginning decides how a job starts over a log in another order.
+// Reconsider chooses the layout again after an epoch was served. NextUse computes the possible gain of a node without
+// peers.
 //
-// The formulas follow Dryden et al., "Clairvoyant Prefetching for Distributed Machine Learning I/O" (NoPFS, SC '21), §3 and §4, with the layouts of
-// lcache added; docs/planning.md explains them. Invalid numbers cause an error that names the fact; no function panics or fails to return on one. All
-// functions may be called concurrently.
+// The formulas follow Dryden et al., "Clairvoyant Prefetching for Distributed Machine Learning I/O" (NoPFS, SC '21),
+// §3 and §4, with the layouts of lcache added; docs/planning.md explains them. An invalid number causes an error that
+// names the fact; no function panics or runs forever because of it. All functions may be called concurrently.
 package plan
 
-// Sizes that a cache begins with.
+// Sizes to start with.
 const (
 	defaultBlock = 1 << 20   // the unit of disk I/O, if memory and budget have room for it
 	leastBlock   = 128 << 10 // minimum block size, whatever the memory

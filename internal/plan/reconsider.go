@@ -2,11 +2,12 @@ package plan
 
 import "fmt"
 
-// hysteresis is how much more than the rule requires a log must save to replace the static layout. Measured epochs vary by some per cent, and each
-// change scans everything that is held.
+// hysteresis is the additional saving that a log needs to replace the static layout. Measured epochs vary by a few
+// per cent, and each change of the layout scans the whole log.
 const hysteresis = 0.10
 
-// waits is the share of an epoch that ranks must have waited for data, so that the epoch shows how fast the disk is.
+// waits is the share of an epoch that ranks must have waited for data. Otherwise the epoch does not show the speed of
+// the disk.
 const waits = 0.05
 
 // Served is a delivered epoch, from which the layout is chosen again.
@@ -31,10 +32,11 @@ func (s Served) check() error {
 	return nil
 }
 
-// Reconsider chooses the layout again after an epoch was served. The epoch's time without its waits shows the speed of the training loop. If the disk
-// was the bottleneck, it also shows how fast the disk really is, and both layouts are computed with that. The rule is that of Auto, with 10 % hysteresis
-// for the current layout. Samples in place are reordered only if enough epochs are left to pay for it. f are the facts that the layout was chosen by,
-// including those of the log.
+// Reconsider chooses the layout again after an epoch was served. The epoch's time without its waits shows the speed
+// of the training loop. If the disk was the bottleneck, the epoch also shows the real speed of the disk, and both
+// layouts are computed with it. The rule is that of Auto, with 10 % hysteresis for the current layout. Samples in
+// place are reordered only if enough epochs are left to pay for it. f are the facts for the choice before, including
+// those of the log.
 func Reconsider(f Facts, s Served) (Advice, error) {
 	if err := s.check(); err != nil {
 		return Advice{}, err
@@ -89,7 +91,7 @@ func (e *Epoch) slowDisk(times float64) {
 	e.StallS = e.EpochS - e.Seconds.Consumer
 }
 
-// tooLittle returns why samples stay in place although the log's epochs are shorter; "": they are reordered.
+// tooLittle returns why samples stay in place although the log's epochs are shorter; "": they should be reordered.
 func (m *Model) tooLittle(a Advice, s Served) string {
 	if a.Static.EpochS <= worthReordering*(1+hysteresis)*a.Log.EpochS {
 		return "that is too little to change the layout"
@@ -100,7 +102,8 @@ func (m *Model) tooLittle(a Advice, s Served) string {
 	return ""
 }
 
-// EpochsLeft returns how many epochs of a job follow one; 0 if the job's number of epochs is unknown.
+// EpochsLeft returns the number of epochs of a job that follow epoch after; 0 if the job's number of epochs is
+// unknown.
 func EpochsLeft(epochs, after int) float64 {
 	return max(0, float64(epochs-after-1))
 }

@@ -10,8 +10,8 @@ type Run struct {
 	WrittenBytes float64 `json:"written_bytes"` // per node
 }
 
-// Run returns the training of a policy. The first epoch reads everything from the source and writes the samples that are kept; the last one writes
-// nothing.
+// Run returns the training with a policy. The first epoch reads the whole source and writes the samples that are
+// kept. The last epoch writes nothing.
 func (m *Model) Run(p Policy) Run { return m.runAt(p, m.f.Admit) }
 
 func (m *Model) runAt(p Policy, admit float64) Run {

@@ -1,6 +1,6 @@
 package plan
 
-// Space is what a budget of disk space holds.
+// Space is the result of a budget of disk space.
 type Space struct {
 	PaddedBytes float64 `json:"padded_bytes"` // S_p: size of the whole dataset in the arena
 	SlackBytes  float64 `json:"slack_bytes"`  // additional space that the arena needs to reorder samples

@@ -88,7 +88,7 @@ func (v *boundaryView) goBack(now time.Time, back []int, all bool) boundaryStep 
 		}
 	}
 	if all {
-		return boundaryStep{to: back[0], why: "all reporting ranks went back"}
+		return boundaryStep{to: back[0], why: "every reporting rank went back"}
 	}
 	return boundaryStep{to: -1, until: first, why: "ranks went back, and others may still train"}
 }

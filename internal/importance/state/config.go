@@ -282,7 +282,7 @@ func setParam(m importance.Method, p *importance.Params, key string, value json.
 	known := params[m.Name]
 	to, ok := known[key]
 	if !ok {
-		return fmt.Errorf("importance: %s has no parameter %.80q: it has %s", m.Name, key, strings.Join(slices.Sorted(maps.Keys(known)), ", "))
+		return fmt.Errorf("importance: %s has no parameter %.80q: there are %s", m.Name, key, strings.Join(slices.Sorted(maps.Keys(known)), ", "))
 	}
 	if err := jsonbytes.Unmarshal(value, to(p)); err != nil {
 		return fmt.Errorf("importance: %s of %s is %.80s: %w", key, m.Name, value, err)

@@ -21,11 +21,11 @@ type Client struct {
 	dead    bool
 	copies  bool // the client takes temporary leases
 	foreign bool // the client takes substitutes for the samples that it names
-	cramped bool // its last wait for room failed: it does not wait again until a request got room at once
+	cramped bool // its last wait for room failed, so it does not wait again until a request gets room at once
 }
 
-// leastLeases is the smallest limit of batches that a session may hold. mostLeft is the number of sessions without a connection, and
-// with unreleased batches, that one process may have.
+// leastLeases is the smallest limit of leases of a session. mostLeft is the maximum number of sessions of one process
+// that have no connection but unreleased batches.
 const (
 	leastLeases = 1 << 16
 	mostLeft    = 1024

@@ -35,10 +35,10 @@ type collected struct {
 	starved  int              // how often its patience for a slot ran out
 	slow     <-chan time.Time // fires when the request stops waiting for samples that are being read
 	hopeless bool             // slow has fired
-	all      bool             // the next attempt takes room for all samples, and at once holds the samples in staging
+	all      bool             // the next attempt reserves room for all samples, and at the same time holds the samples that are in staging
 }
 
-// makeRoom waits for need bytes of memory in one piece. The caller holds nothing.
+// makeRoom waits for need bytes of memory in one piece. The request must hold nothing.
 type makeRoom func(ctx context.Context, need int64) (*staging.Extent, error)
 
 func (d *Deliver) newCollected(q *Request, plan Plan) *collected {
@@ -82,8 +82,8 @@ func (d *Deliver) collect(ctx context.Context, r *collected, room makeRoom) erro
 	}
 }
 
-// await waits for the prefetch window. It returns true if all samples are held. It returns false if waiting adds no more samples: the
-// others are then read by index.
+// await waits for the prefetch window. It returns true if all samples are held. It returns false if waiting would add
+// no more samples: then the others are read by index.
 //
 //   - It waits for a slot only until its patience runs out, so that no wait depends on another rank's progress.
 //   - It waits for samples that are being read for a third of the request's time. If a disk hangs and the scan stops, other locations
@@ -121,7 +121,7 @@ func (d *Deliver) await(ctx context.Context, r *collected) (whole bool, err erro
 		select {
 		case <-changed:
 		case <-w.hungry():
-			if queued { // not if it is being read by now
+			if queued { // unless it is being read by now
 				r.starved++
 				r.plan.LostPatience(r.indices, r.there)
 			}
@@ -154,8 +154,8 @@ type wait struct {
 	patience     *time.Timer    // for a slot; nil until the request waits for one
 }
 
-// expected reports whether a sample that the request waits for is being read (loading), and whether one waits for a slot (queued). It
-// leaves out samples that the request no longer waits for.
+// expected reports whether any sample that the request waits for is being read (loading), or waits for a slot
+// (queued). It ignores samples that the request no longer waits for.
 func (w *wait) expected() (loading, queued bool) {
 	r := w.r
 	if r.awaited == nil {
@@ -189,10 +189,11 @@ func (w *wait) stop() {
 	}
 }
 
-// fetch reads samples that are not in staging by index, and holds the others. It first reserves room for all absent samples. A request
-// with a position holds slots of the window meanwhile, because the window waits for that request anyway. A request without a position
-// holds no slots while the disk is read, because the window could not move. Samples that are evicted meanwhile are read too, if there
-// is room at once. again means that there was no room and the request must start over.
+// fetch reads the samples that are not in staging by index, and holds the others. It first reserves room for all
+// absent samples. A request with a position holds slots of the window meanwhile, because the window waits for that
+// request anyway. A request without a position must not hold slots while the disk is read, because the window could
+// not move. Samples that are evicted meanwhile are read too, if there is room at once. again means that there was no
+// room, and the request must start over.
 func (d *Deliver) fetch(ctx context.Context, r *collected, room makeRoom) (again bool, err error) {
 	want, _ := r.absent()
 	x, err := room(ctx, d.o.Fetcher.Need(want))
@@ -200,7 +201,7 @@ func (d *Deliver) fetch(ctx context.Context, r *collected, room makeRoom) (again
 		return false, err
 	}
 	take := d.o.Staging.Take
-	if r.q.Placed || r.all { // r.all: there was too little room once, so no sample may be evicted now
+	if r.q.Placed || r.all { // r.all: room was too small once, so no sample may be evicted now
 		take, r.all = d.o.Staging.TakeSome, false
 	}
 	for {
@@ -238,7 +239,7 @@ func (d *Deliver) bring(ctx context.Context, r *collected, x *staging.Extent, wa
 	}
 	for k, i := range at {
 		err := got[k].Err
-		if errors.Is(err, fetch.ErrNoRoom) { // the kernel may still write to a sample's room: don't wait for the scan again, which may wait for the same disk
+		if errors.Is(err, fetch.ErrNoRoom) { // the kernel may still write to a sample's room. Don't wait for the scan again, which may wait for the same disk
 			r.hopeless, r.starved = true, mostPatience+1
 			return true, ctx.Err()
 		}

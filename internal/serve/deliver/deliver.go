@@ -1,15 +1,18 @@
-// Package deliver delivers chunks to the attached processes. It collects a chunk's samples in staging, waits for samples that the scan
-// or the prefetcher is about to load, has the others read by index, and answers with columns of offsets into shared memory.
+// Package deliver delivers chunks to the attached processes. It collects a chunk's samples in staging, waits for
+// samples that the scan or the prefetcher is about to load, reads the others by index, and answers with columns of
+// offsets into shared memory.
 //
-// A Client is one session of one process. It holds its batches by leases, which end with Release or with the process, and never with
-// a connection alone. The Window, which the engine provides, knows an epoch's chunks and the samples in flight. Package deliver
-// knows nothing of Logfiles or of the order in which they are read. All methods may be called concurrently.
+// A Client is one session of one process. It holds its batches by leases. A lease ends with Release or with the
+// process, not with a connection. The engine provides the Window, which knows an epoch's chunks and the samples in
+// flight. Package deliver knows nothing of Logfiles or of the order in which they are read. All methods may be called
+// concurrently.
 //
 // # What waits for what
 //
-// Leases may hold all slots, all of the miss ring and all side memory, for as long as processes live. The scan and the prefetcher wait
-// for them. A request waits for them until its patience runs out; then its samples are lent in parts. All other waits have an order: a
-// goroutine that holds one resource waits only for resources further down, so that no deadlock is possible.
+// Leases may hold all slots, all of the miss ring and all side memory, for as long as processes live. The scan and
+// the prefetcher wait for them. A request waits for them until its patience runs out; then its samples are lent in
+// parts. All other waits have an order: the holder of one resource waits only for resources further down this list,
+// so deadlock is impossible.
 //
 //  1. The prefetch window: samples that a producer loads. A request that waits for it holds nothing.
 //  2. A slot, for the scan; a piece of the miss ring, for the prefetcher.
@@ -24,7 +27,6 @@
 //
 // No mutex is held during any of these waits, with two exceptions, both for data on its way into the log: the scan's buffer for large
 // samples, and a segment's lock. Their holders wait only for resources further down.
-// a segment's lock. What their holders wait for is further down.
 package deliver
 
 import (
@@ -52,14 +54,14 @@ type Options struct {
 	Manifest *sample.Manifest
 	Window   Window
 	Timeout  time.Duration // of a request, 60 s
-	Patience time.Duration // how long a scheduled request waits for a slot, and a request of a client that copies waits for room; 1 s
+	Patience time.Duration // how long a scheduled request waits for a slot, and a copying client's request for room; 1 s
 	LoanTime time.Duration // the duration of a temporary lease, 1 s
 	Logger   *slog.Logger
-	// SkipErrors leaves samples that can't be read out of the answers, which are then shorter, instead of ending the request. Each such
-	// sample is counted, and logged once.
+	// SkipErrors leaves samples that can't be read out of the answers, instead of ending the request. The answers are
+	// then shorter. Each such sample is counted, and logged once.
 	SkipErrors bool
-	// RequestBytes bounds the side memory that a request of a client that copies may need. If side memory can't hold it, it is lent piece
-	// by piece. 0: the size of side memory.
+	// RequestBytes is the maximum side memory for a request of a client that copies. A larger request is lent piece by
+	// piece. 0: the size of side memory.
 	RequestBytes int64
 }
 
@@ -70,7 +72,7 @@ type Stats struct {
 	Skipped                atomic.Int64
 	Prefetched             atomic.Int64 // samples in memory when they were requested
 	Ready                  atomic.Int64 // chunks whose samples were all in memory when they were requested
-	Reads                  fetch.Counts // of a job: reads for that job
+	Reads                  fetch.Counts // reads for this job
 	Stall                  Clock        // wall time with at least one request waiting
 }
 
@@ -97,7 +99,7 @@ type Batch struct {
 	Indices []uint32
 	Labels  []int32
 
-	Requested []uint32 // the requested samples, for which these were served; nil: the same
+	Requested []uint32 // the requested samples, if others were served in their place; nil: the same
 }
 
 // bytes returns the sum of the samples' lengths.
@@ -165,10 +167,10 @@ func New(o Options) (*Deliver, error) {
 	return d, err
 }
 
-// Timeout is how long a request may take.
+// Timeout returns the maximum duration of a request.
 func (d *Deliver) Timeout() time.Duration { return d.o.Timeout }
 
-// Patience is how long a scheduled request waits for a slot.
+// Patience returns how long a scheduled request waits for a slot.
 func (d *Deliver) Patience() time.Duration { return d.o.Patience }
 
 // Close ends all requests, which get ErrClosing, and joins them.
@@ -205,8 +207,9 @@ func (c *Client) ChunkAt(ctx context.Context, at Position) (*Batch, error) {
 	return c.serve(ctx, &Request{At: &at, ByPosition: true})
 }
 
-// Get delivers any indices at any time. at is a hint, and may be nil; a negative rank names only the job. The hint affects only speed,
-// except in a job with substitutes: if the client takes them and names the samples of that position, it gets the result of ChunkAt.
+// Get delivers any indices at any time. at is a hint, and may be nil; a negative rank names only the job. Usually the
+// hint affects only speed. In a job with substitutes, it matters: if the client takes substitutes and names the
+// samples of that position, it gets the result of ChunkAt.
 func (c *Client) Get(ctx context.Context, indices []sample.Index, at *Position) (*Batch, error) {
 	if err := c.d.known(indices); err != nil {
 		return nil, err
@@ -286,7 +289,7 @@ func (r *collected) delivery(b *Batch) Delivery {
 func (d *Deliver) delivered(of *Stats, plan Plan, n Delivery, bytes int64) {
 	d.Stats.count(n, bytes)
 	of.count(n, bytes)
-	of.Skipped.Add(int64(n.Skipped)) // the server's own counter was incremented when the sample was left out
+	of.Skipped.Add(int64(n.Skipped)) // the server's total was already incremented when the sample was left out
 	plan.Done(n)
 }
 

@@ -16,8 +16,8 @@ type lease struct {
 	rank  chunker.JobRank // of the request; a negative rank: no position
 }
 
-// lease puts a batch under a new lease, unless the process has ended or the server stops. The limit of leases of a session is the KiB of
-// shared memory, because leases without bytes also take memory of the server.
+// lease puts a batch under a new lease, unless the process has ended or the server stops. A session may have as many
+// leases as shared memory has KiB, because leases without bytes also take memory of the server.
 func (c *Client) lease(b *Batch, hold *staging.Hold, at *Position) error {
 	l := &lease{hold: *hold, bytes: b.Pinned, side: c.d.o.Staging.SideBytesOf(hold), rank: chunker.JobRank{Rank: -1}}
 	if at != nil {
@@ -65,8 +65,8 @@ func (c *Client) Release(leases ...uint64) {
 	}
 }
 
-// CheckReleased ends all sessions as if their processes had ended, and returns an error if something is still held in staging. It is
-// for tests, after the engine is closed: before that, a live process may read what it holds.
+// CheckReleased ends all sessions as if their processes had ended. It returns an error if staging still has held
+// memory. It is for tests, after the engine is closed; before that, a live process may read the memory that it holds.
 func (d *Deliver) CheckReleased() error {
 	d.mu.Lock()
 	clients := slices.Collect(maps.Values(d.clients))

@@ -44,8 +44,8 @@ func (c *Client) Copies() {
 	c.d.mu.Unlock()
 }
 
-// waitSide waits for side memory for a lease. A client that copies waits at most a third of its time for other requests to end, and for
-// leases only about as long as copying takes.
+// waitSide waits for side memory for a lease. A client that copies waits at most a third of its time for other
+// requests to end. It waits for leases only about as long as copying takes.
 func (c *Client) waitSide(ctx context.Context, need int64) (*staging.Extent, error) {
 	d := c.d
 	if x, ok := d.o.Fetcher.TryRoom(need); ok {
@@ -178,7 +178,7 @@ func (c *Client) lend(b *Batch, l *loan) bool {
 	return true
 }
 
-// slowCopy is the least number of bytes that a client copies in LoanTime, even on a busy machine.
+// slowCopy is the number of bytes that any client copies in LoanTime, even on a busy machine.
 const slowCopy = 100e6
 
 // loanTime returns the duration of a loan of some bytes.

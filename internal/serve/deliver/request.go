@@ -12,14 +12,15 @@ type Request struct {
 	Pid     int
 	Session string
 	At      *Position // the client's position; nil: none given. A negative rank names only the job
-	// Indices are the named samples. If ByPosition is set, the client names only At, and Begin sets Indices. After Begin they are the samples to serve.
+	// Indices are the named samples. If ByPosition is set, the client gives only At, and Begin sets Indices. After
+	// Begin, Indices are the samples to serve.
 	Indices    []sample.Index
 	ByPosition bool
 	Takes      bool // the client takes substitutes for the samples that it names
 	Again      bool // a further loan of a request that has begun: the rank's progress stays as it is
 
 	// Set by Begin.
-	Requested []sample.Index // the requested samples, for which Indices are served; nil: the same
+	Requested []sample.Index // the requested samples, if Indices has others to serve in their place; nil: the same
 	Placed    bool           // At is a position of the job's schedule. Otherwise the request is served without a position
 }
 
@@ -57,11 +58,11 @@ type Window interface {
 
 // A Plan is the window's side of one request. A request calls one method at a time.
 type Plan interface {
-	// Expect fills expect[i] for the samples with have[i] false. A request with a position waits for the expected samples and reads the
-	// others by index. No producer begins to read these others from now on.
+	// Expect sets expect[i] for the samples with have[i] false. A request with a position waits for the expected samples
+	// and reads the others by index. No producer will begin to read those others.
 	Expect(indices []sample.Index, have []bool, expect []Availability)
-	// LostPatience is called when a scheduled request's patience for a slot, or for read-ahead memory, ran out. It makes room for the
-	// samples with have[i] false if it can.
+	// LostPatience is called when a scheduled request's patience for a slot, or for read-ahead memory, ran out. If
+	// possible, it makes room for the samples with have[i] false.
 	LostPatience(indices []sample.Index, have []bool)
 	// Done is called after each delivery. Only requests whose samples are lent have several deliveries.
 	Done(d Delivery)
@@ -76,8 +77,9 @@ const (
 	Queued                      // its segment is next, but no slot is free
 )
 
-// A Delivery counts the samples of one answer, by origin in From. Ahead were loaded before the request or while it waited. Skipped
-// samples were also requested, and could not be read. Of Ahead, Prefetched were in memory when they were requested.
+// A Delivery counts the samples of one answer, by origin in From. Ahead counts samples that were loaded before the
+// request or while it waited; Prefetched those of them that were in memory when they were requested. Skipped counts
+// requested samples that could not be read.
 type Delivery struct {
 	Samples, Ahead, Skipped int
 	Prefetched              int

@@ -29,8 +29,8 @@ func (s *skips) first(index sample.Index) bool {
 	return true
 }
 
-// skip leaves one sample out of an answer if Options.SkipErrors is set. It returns false for an error that must end the request because
-// it does not concern the sample, such as a deadline.
+// skip leaves one sample out of an answer, if Options.SkipErrors is set. It returns false if the error does not
+// concern the sample, such as a deadline. Then the request must end.
 func (d *Deliver) skip(r *collected, i int, err error) bool {
 	if !d.o.SkipErrors || !fetch.Unavailable(err) {
 		return false

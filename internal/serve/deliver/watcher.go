@@ -16,7 +16,7 @@ type watcher struct {
 
 	mu      sync.Mutex // guards the fields that follow
 	serial  int32
-	clients map[int32]*Client // by the number in their epoll event, because an fd may be reused before its last event is handled
+	clients map[int32]*Client // by the number in its epoll event, because an fd may be reused before its last event is handled
 	pidfds  map[*Client]watched
 }
 
