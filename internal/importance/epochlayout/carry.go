@@ -20,8 +20,8 @@ const (
 // layouts would grow without bound.
 const minFill = 0.5
 
-// alongTurns is how often the memory for opportunistic reads is refilled in an epoch. A sample stays there for a third of an epoch; near the beginning
-// and end of an epoch there are few.
+// opportunisticTurns is how often the memory for opportunistic reads is refilled in an epoch. A sample stays in it
+// for a third of an epoch. Near the beginning and end of an epoch, few samples are in it.
 const opportunisticTurns = 2
 
 // epochReads is the input of chooseCarried.

@@ -30,7 +30,7 @@ type Bytes struct {
 
 	mu      sync.Mutex // guards the fields that follow
 	cells   *cells
-	first   []uint32                // by index: the first cell of its bytes plus 1; 0: not held, so that fresh memory is empty
+	first   []uint32                // by index: the first cell of its bytes, plus 1. 0: not held, so new memory is empty
 	pending map[sample.Index]uint32 // the first cells of samples that are being written
 	pins    map[uint32]pin          // by first cell: the chains that are being read or written
 	closed  bool
@@ -44,7 +44,7 @@ type pin struct {
 
 func newBytes(d Dataset) (*Bytes, error) {
 	first, err := offheap.Make[uint32](d.Manifest.Len())
-	return &Bytes{data: d, here: make([]atomic.Uint64, (d.Manifest.Len()+63)/64), cells: newCells(d.Manifest), first: first,
+	return &Bytes{data: d, held: make([]atomic.Uint64, (d.Manifest.Len()+63)/64), cells: newCells(d.Manifest), first: first,
 		pending: map[sample.Index]uint32{}, pins: map[uint32]pin{}}, err
 }
 

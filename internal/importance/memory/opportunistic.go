@@ -6,11 +6,12 @@ import (
 	"lcache/sample"
 )
 
-// An Opportunistic holds samples of a drawn epoch from opportunistic reads (prefetch.OpportunisticMemory): they are near other samples in segments that were not moved, and
-// the epoch requests them later. If a device has a limit of operations, one read across the gap takes less time than two reads. A sample is dropped
-// after its delivery, unless the next epoch wants it, too.
+// An Opportunistic holds samples of a drawn epoch from opportunistic reads (prefetch.OpportunisticMemory). Each one
+// is near another sample in a segment that was not moved, and the epoch requests it later. If the device has a limit
+// of operations, one read across the gap takes less time than two reads. A sample is dropped after its delivery,
+// unless the next epoch wants it too.
 //
-// A nil Opportunistic keeps nothing; only the methods of prefetch.OpportunisticMemory require one that is not nil.
+// A nil Opportunistic keeps no samples. The methods of prefetch.OpportunisticMemory require one that is not nil.
 type Opportunistic struct {
 	absent   func(epoch int, of []sample.Index) []sample.Index
 	total    int64 // bytes of --memory
@@ -29,7 +30,7 @@ type Opportunistic struct {
 	againBytes int64
 }
 
-// Held returns the bytes that are held; nil for a nil Opportunistic.
+// Held returns the held bytes; nil for a nil Opportunistic.
 func (a *Opportunistic) Held() *Bytes {
 	if a == nil {
 		return nil
@@ -37,7 +38,7 @@ func (a *Opportunistic) Held() *Bytes {
 	return a.held
 }
 
-// Total returns how many bytes of --memory the samples and their tables use.
+// Total returns the bytes of --memory that the samples and their tables use.
 func (a *Opportunistic) Total() int64 {
 	if a == nil {
 		return 0
@@ -63,7 +64,7 @@ func (a *Opportunistic) Usage() OpportunisticUsage {
 	return OpportunisticUsage{a.capacity, a.taken, a.held.Taken(), a.againBytes}
 }
 
-// All yields the samples that are held, and whether each stays for the next epoch.
+// All yields the held samples, and whether each stays for the next epoch.
 func (a *Opportunistic) All(yield func(index sample.Index, again bool) bool) {
 	if a == nil {
 		return
@@ -77,7 +78,7 @@ func (a *Opportunistic) All(yield func(index sample.Index, again bool) bool) {
 	}
 }
 
-// Room returns how many bytes may be held at once.
+// Room returns the maximum number of bytes held at once.
 func (a *Opportunistic) Room() int64 {
 	if a == nil {
 		return 0
@@ -85,14 +86,15 @@ func (a *Opportunistic) Room() int64 {
 	return a.capacity
 }
 
-// opportunisticShare limits the memory to 1/opportunisticShare of an epoch's bytes: more would not find enough samples to read.
+// opportunisticShare limits the memory to 1/opportunisticShare of an epoch's bytes, because more would not find
+// enough samples to read.
 const opportunisticShare = 4
 
 // tableBytes is the size of tables in bytes per sample of the dataset.
 const tableBytes = 5
 
-// NewOpportunistic allocates at most the given bytes; nil if no sample fits. absent returns the given samples that an epoch finds neither in its window nor in
-// memory.
+// NewOpportunistic allocates at most bytes; it returns nil if no sample fits. absent returns the given samples that
+// an epoch finds neither in the prefetch window nor in memory.
 func NewOpportunistic(bytes int64, d Dataset, absent func(epoch int, of []sample.Index) []sample.Index) (a *Opportunistic, err error) {
 	tables := tableBytes * int64(d.Manifest.Len())
 	capacity := min(bytes-tables, int64(d.Manifest.Bytes())/opportunisticShare)
@@ -128,9 +130,9 @@ func (a *Opportunistic) Close() {
 	a.again.Close()
 }
 
-// Begin starts an epoch with its order, unless a request for a chunk has started it already. It drops the samples of other epochs. A nil order disables
-// opportunistic reads for this epoch. next is the known part of the next epoch's order.
-// the order of the next epoch.
+// Begin starts an epoch with its order, unless the request for a chunk has started it already. It drops the samples
+// of other epochs. A nil order disables opportunistic reads for this epoch. next is the known part of the next
+// epoch's order.
 func (a *Opportunistic) Begin(epoch int, order, next []sample.Index) {
 	if a == nil {
 		return
@@ -151,7 +153,8 @@ func (a *Opportunistic) Begin(epoch int, order, next []sample.Index) {
 	a.mu.Unlock()
 }
 
-// fillSpare makes spare the set of an order's samples. a.mu is not held, because there may be millions.
+// fillSpare makes spare the set of an order's samples. a.mu is not held, because an order may have millions of
+// samples.
 func (a *Opportunistic) fillSpare(order []sample.Index) {
 	a.spare.Clear()
 	for _, i := range order {
@@ -218,8 +221,8 @@ func (a *Opportunistic) stays(index sample.Index) bool {
 	return true
 }
 
-// Again keeps a copy of a sample from a random read if the next epoch wants it, too (prefetch.OpportunisticMemory). The sample is in a segment that was not moved, and
-// most of these will not be moved in the next epoch either.
+// Again keeps a copy of a sample from a random read if the next epoch wants it too (prefetch.OpportunisticMemory).
+// The sample's segment was not moved, and most such segments will not be moved in the next epoch either.
 func (a *Opportunistic) Again(index sample.Index, data []byte) {
 	w, ok := a.takeAgain(index, data)
 	if !ok {
@@ -245,8 +248,8 @@ func (a *Opportunistic) takeAgain(index sample.Index, data []byte) (w writing, o
 	return w, ok
 }
 
-// Of returns the memory for a chunk of an epoch; nil if the epoch has no opportunistic reads. If the order was known ahead, the epoch's first chunk
-// starts it, because the boundary before it may not be over.
+// Of returns the memory for a chunk of an epoch, or nil if the epoch has no opportunistic reads. If the order was
+// known ahead, the epoch's first chunk starts the epoch, because the boundary before it may not be over.
 func (a *Opportunistic) Of(epoch int) *Opportunistic {
 	if a == nil {
 		return nil
@@ -262,8 +265,8 @@ func (a *Opportunistic) Of(epoch int) *Opportunistic {
 	return a
 }
 
-// Wanted returns the given samples that the epoch delivers later, that are neither in the window nor in memory, and that are not held or reserved
-// already (prefetch.OpportunisticMemory).
+// Wanted returns those of the given samples that the epoch delivers later, and that are not in the prefetch window,
+// in memory or reserved (prefetch.OpportunisticMemory).
 func (a *Opportunistic) Wanted(of []sample.Index) (wanted []sample.Index) {
 	a.mu.Lock()
 	epoch := a.epoch

@@ -17,7 +17,8 @@ func (w *worker) beginMemory() {
 	}
 }
 
-// beginOpportunistic begins an epoch of opportunistic reads. The layout of a plain epoch delivers all of it, and needs none.
+// beginOpportunistic begins an epoch of opportunistic reads. A plain epoch has none, because it delivers all samples
+// of its layout in order.
 func (w *worker) beginOpportunistic(epoch int, order []sample.Index) {
 	if w.state.Order(epoch).Plain {
 		order = nil

@@ -28,7 +28,7 @@ func (w *worker) publish() {
 	}
 	if epoch, order := w.state.Partial(); order != nil && epoch != w.partial {
 		if err := w.publishPartial(epoch, order); err != nil {
-			w.o.Log.Error("partial order not published: the epoch is laid out when all of it is drawn", "name", w.o.Config.Name, "epoch", epoch, "err", err)
+			w.o.Log.Error("cannot publish a partial order; the epoch is laid out when its whole order is drawn", "name", w.o.Config.Name, "epoch", epoch, "err", err)
 		}
 	}
 	w.o.Host.Wake()
@@ -159,7 +159,8 @@ func (w *worker) push(o *state.Order) error {
 	return nil
 }
 
-// publishPartial gives the schedule the part of an epoch's order that is known, so that it is laid out meanwhile.
+// publishPartial pushes the known part of an epoch's order, so that the epoch can be laid out before the rest is
+// drawn.
 func (w *worker) publishPartial(epoch int, order []sample.Index) error {
 	w.partial = epoch
 	whole := draw.Striped(order, w.o.Config.WorldSize, w.o.Config.DropLast)
