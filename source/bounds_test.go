@@ -71,7 +71,7 @@ func TestSizesThatServersTell(t *testing.T) {
 	}
 	size = "9223372036854775807"
 	v, err := source.SurveyOf(t.Context(), openRemote(t, "tar:"+srv.URL+"/{a,b}.tar", source.Options{}), 0, 1)
-	if err == nil || !strings.Contains(err.Error(), "all shards have at most 9223372036854775807 together") {
+	if err == nil || !strings.Contains(err.Error(), "all shards together have at most 9223372036854775807") {
 		t.Errorf("two shards of 2^63-1 bytes: %+v, %v", v, err)
 	}
 	if v, err := source.SurveyOf(t.Context(), openRemote(t, "tar:"+srv.URL+"/a.tar", source.Options{}), 0, 1); err != nil || v.Gets != 1<<41 {

@@ -6,21 +6,21 @@ import (
 	"lcache/sample"
 )
 
-// columns are samples whose names, sizes, versions and labels stand in columns: a sample takes 24 bytes and its name, where an Entry takes 96 and its
-// name. It is a sample.Listing once it is sorted.
+// columns stores the names, sizes, versions and labels of samples in separate columns. A sample takes 24 bytes and
+// its name; an Entry takes 96 and its name. Once sorted, columns is a sample.Listing.
 type columns struct {
 	chunks []chunk
-	text   strings.Builder // the names of the last chunk
+	text   strings.Builder // names of the last chunk
 	rows   int
-	order  []uint32 // the rows that are listed, in their order
+	order  []uint32 // the listed rows, in order
 }
 
 const chunkRows = 1 << 12
 
 // chunk is a block of rows.
 type chunk struct {
-	names    string   // one behind the other
-	ends     []uint32 // of names
+	names    string   // concatenated
+	ends     []uint32 // ends of the names
 	sizes    []uint32
 	versions []uint64
 	labels   []int32
@@ -38,10 +38,10 @@ func (c *columns) add(name string, size uint32, version uint64) {
 	c.rows++
 }
 
-// seal ends the last chunk. No row may be added to it.
+// seal closes the last chunk. No row may be added to it afterwards.
 func (c *columns) seal() {
 	if len(c.chunks) > 0 {
-		c.chunks[len(c.chunks)-1].names = strings.Clone(c.text.String()) // without the builder's spare room
+		c.chunks[len(c.chunks)-1].names = strings.Clone(c.text.String()) // drops the builder's spare room
 		c.text.Reset()
 	}
 }
@@ -63,7 +63,7 @@ func (c *columns) At(i int) sample.Entry {
 	return sample.Entry{Name: name, Size: in.sizes[at], Label: in.labels[at], Version: in.versions[at]}
 }
 
-// entriesOf is a listing as one slice.
+// entriesOf returns a listing as one slice.
 func entriesOf(l sample.Listing) []sample.Entry {
 	if e, ok := l.(sample.Entries); ok {
 		return e

@@ -17,18 +17,19 @@ import (
 	"lcache/sample"
 )
 
-// dir is a directory as a source. Names never lead out of it. Links do, unless they must not: then nothing outside is read, whatever they
-// say. A sample's version is its mtime in nanoseconds since 1970; where a link leads to it, a hash of that and of which file it is; that of
-// a sample with parts, a hash over theirs.
+// dir is a directory as a source. A name can't leave it. A link may leave it, unless NoFollowLinks is set; then
+// nothing outside is read, whatever the link says. A sample's version is its mtime in nanoseconds since 1970. If it
+// is reached through a link, the version is a hash of that and of the file's identity. If it has parts, the version
+// is a hash over the parts.
 type dir struct {
 	path    string
 	id      string
 	root    *os.Root
-	top     *os.File // the same folder
-	dev     uint64   // its device
-	numbers bool     // that device numbers its files for good
+	top     *os.File // the same folder as root
+	dev     uint64   // device of top
+	numbers bool     // the device never gives a file's inode to another file
 	opts    Options
-	inodes  sync.Map // of other devices: whether they number their files for good
+	inodes  sync.Map // numbers, for other devices
 	openat2 func(dirfd int, path string, how *unix.OpenHow) (fd int, err error)
 }
 
@@ -53,7 +54,7 @@ func openDir(path string, opts Options) (Source, error) {
 		return nil, errors.Join(errcode.Errorf(errcode.SourceInvalid, "open source %s: %w", clip(path), advise(err)), root.Close())
 	}
 	d := &dir{path: path, root: root, top: top, opts: opts, openat2: unix.Openat2}
-	st, err := openFile{fd: int(top.Fd())}.stat() // of the open file: the name may lead elsewhere by now
+	st, err := openFile{fd: int(top.Fd())}.stat() // of the open file, because the name may lead elsewhere by now
 	if err != nil {
 		return nil, errors.Join(errcode.Errorf(errcode.SourceInvalid, "open source %s: %w", clip(path), err), d.Close())
 	}
@@ -66,7 +67,7 @@ func (d *dir) String() string   { return d.path }
 func (d *dir) Identity() string { return d.id }
 func (d *dir) Close() error     { return errors.Join(d.top.Close(), d.root.Close()) }
 
-// readChunk is how much is read between two looks at the context.
+// readChunk is the number of bytes read between two checks of the context.
 const readChunk = 1 << 20
 
 func (d *dir) Read(ctx context.Context, e sample.Entry, dst []byte) error {
@@ -87,8 +88,9 @@ func (d *dir) Read(ctx context.Context, e sample.Entry, dst []byte) error {
 	return d.readParts(ctx, e, dst)
 }
 
-// readFile fills dst, which has as many bytes as the file was listed with, and returns the file's version and inode. The version is compared with want, if
-// that is known, before and after; else with what it was before. name is the sample's.
+// readFile fills dst, which has the listed size, and returns the file's version and inode. It checks the version
+// before and after the read. The expected version is *want, or if want is nil the version before the read. name is
+// the sample's name.
 func (d *dir) readFile(ctx context.Context, name, path string, dst []byte, want *uint64) (version, inode uint64, err error) {
 	f, err := d.open(path, asSample)
 	if err != nil {
@@ -111,8 +113,7 @@ func (d *dir) readFile(ctx context.Context, name, path string, dst []byte, want 
 			return 0, 0, &SampleError{name, "read", inPart(name, path, advise(err))}
 		}
 	}
-	// The open file is one inode, whatever its name leads to by now. So if another file has taken the name since, these are still the
-	// bytes that were listed.
+	// The open file is one inode. Even if another file has taken its name since, these are the listed bytes.
 	if _, _, err = d.versionOf(f, len(dst), &version); err != nil {
 		return 0, 0, &SampleError{name, "read", inPart(name, path, err)}
 	}
@@ -127,7 +128,7 @@ func inPart(name, path string, err error) error {
 	return fmt.Errorf("file %s: %w", clip(path), err)
 }
 
-// versionOf holds an open file against its size and, if that is known, its version.
+// versionOf returns an error if an open file has another size or, if want is given, another version.
 func (d *dir) versionOf(f openFile, size int, want *uint64) (version, inode uint64, err error) {
 	st, err := f.stat()
 	if err != nil {
@@ -163,13 +164,14 @@ func advise(err error) error {
 
 var errOutside = errors.New("its link leaves the source (or is absolute), and nothing outside is read: put the file itself there, or leave out --no-follow-links")
 
-// escapes is the error by which an os.Root says that a path leaves it. The os package does not export it, so it is asked for.
+// escapes returns the error of an os.Root for a path that leaves it. The os package does not export that error, so
+// escapes provokes it.
 var escapes = sync.OnceValue(func() error {
 	_, err := os.OpenInRoot("/", "..")
 	return cause(err)
 })
 
-// cause drops the path from an error, since the message names the sample already.
+// cause removes the path from an error, because the message already names the sample.
 func cause(err error) error {
 	var p *fs.PathError
 	if errors.As(err, &p) {

@@ -176,7 +176,7 @@ func TestDirListErrors(t *testing.T) {
 		}, source.Options{}, []string{`"empty"`, "torchvision", "remove the folder"}},
 		{"fifo", func(tr *tree) error {
 			return errors.Join(tr.Write("a/x", nil), syscall.Mkfifo(tr.path("a/pipe"), 0o666))
-		}, source.Options{}, []string{`"a/pipe"`, "no regular file", "remove it"}},
+		}, source.Options{}, []string{`"a/pipe"`, "not a regular file", "remove it"}},
 		{"link to nothing", func(tr *tree) error { return errors.Join(tr.Write("a/x", nil), os.Symlink("no", tr.path("a/l"))) }, source.Options{}, []string{`link "a/l" leads to nothing`, "bring back its target", "remove the link;"}},
 		{"links to nothing", func(tr *tree) error {
 			err := tr.Write("a/b/x", nil)
@@ -198,16 +198,16 @@ func TestDirListErrors(t *testing.T) {
 		{"fifo behind a link", func(tr *tree) error {
 			pipe := filepath.Join(filepath.Dir(tr.dir), "pipe")
 			return errors.Join(tr.Write("a/x", nil), syscall.Mkfifo(pipe, 0o666), os.Symlink(pipe, tr.path("a/pipe")))
-		}, source.Options{}, []string{`"a/pipe"`, "no regular file"}},
+		}, source.Options{}, []string{`"a/pipe"`, "not a regular file"}},
 		{"device behind a link", func(tr *tree) error {
 			return errors.Join(tr.Write("a/x", nil), os.Symlink("/dev/tty", tr.path("a/tty")))
-		}, source.Options{}, []string{`"a/tty"`, "no regular file"}},
+		}, source.Options{}, []string{`"a/tty"`, "not a regular file"}},
 		{"link out", func(tr *tree) error {
 			return errors.Join(tr.Write("a/x", nil), os.Symlink("../../..", tr.path("a/out")))
 		}, source.Options{NoFollowLinks: true}, []string{`"a/out"`, "leaves the source"}},
 		{"absolute link at the top", func(tr *tree) error { return errors.Join(tr.Write("a/x", nil), os.Symlink("/etc", tr.path("etc"))) }, source.Options{NoFollowLinks: true}, []string{`"etc"`, "leaves the source"}},
 		{"4 GiB", func(tr *tree) error { return errors.Join(tr.Write("a/big", nil), os.Truncate(tr.path("a/big"), 4<<30)) }, source.Options{}, []string{`"a/big"`, "4 GiB", "split it"}},
-		{"fifo in a flat source", func(tr *tree) error { return syscall.Mkfifo(tr.path("pipe"), 0o666) }, source.Options{}, []string{`"pipe"`, "no regular file"}},
+		{"fifo in a flat source", func(tr *tree) error { return syscall.Mkfifo(tr.path("pipe"), 0o666) }, source.Options{}, []string{`"pipe"`, "not a regular file"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

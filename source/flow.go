@@ -18,24 +18,27 @@ import (
 )
 
 const (
-	// MostFlows is how many shards without random access are read at the same time. More readers than that would take each other's places in them.
+	// MostFlows is the number of shards without random access that are read at once. More readers would evict each
+	// other's flows.
 	MostFlows = 8
 
-	flowIdle  = 30 * time.Second // after which an unread flow is closed
+	flowIdle  = 30 * time.Second // a flow that is not read for this long is closed
 	flowBlock = 1 << 20
-	flowAhead = 3 // blocks that a flow reads ahead
+	flowAhead = 3 // number of blocks that a flow reads ahead
 )
 
-// flowTrusted is for how long a flow is read on without a question whether its shard is still the same. What it gives is one version in any case.
+// flowTrusted is the time for which a flow is continued without checking whether its shard has changed. A flow reads
+// one version of the shard in any case.
 var flowTrusted = time.Second
 
-// flows reads shards that have no random access, at any place: from the beginning up to there. Where a flow lies open that is not yet beyond the place, that one goes on: so a
-// reader that goes through a shard reads it once. A read of a place alone costs all that lies before it.
+// flows reads shards without random access at any position: from the start of the shard to that position. If an open
+// flow has not passed the position, it is continued. So a reader that goes through a shard in order reads the shard
+// once. A single read at a position costs everything before it.
 type flows struct {
-	turns chan struct{} // one for each flow that is read
+	turns chan struct{} // one for each flow in use
 
 	mu     sync.Mutex // guards the fields that follow
-	idle   []*flow    // the one that was read last is the last one
+	idle   []*flow    // in order of use, last used last
 	sweep  *time.Timer
 	closed bool
 
@@ -44,20 +47,20 @@ type flows struct {
 
 func newFlows() *flows { return &flows{turns: make(chan struct{}, MostFlows)} }
 
-// A flow is one shard that is read front to back by a goroutine of its own, a little ahead.
+// A flow reads one shard from front to back in a goroutine, a few blocks ahead.
 type flow struct {
 	shard  sample.Shard
-	at     int64 // of rest
+	at     int64 // position of rest in the shard
 	rest   []byte
-	whole  []byte      // the block of rest
+	whole  []byte      // the block that rest belongs to
 	blocks chan []byte // closed at the end
-	err    error       // why it ended, once blocks is closed
+	err    error       // why the flow ended; valid once blocks is closed
 	free   chan []byte
 	cancel context.CancelFunc
 	unused time.Time
 }
 
-// begin opens a shard at its beginning. The flow closes o.
+// begin starts to read a shard from its beginning. The flow closes o.
 func begin(shard sample.Shard, o openShard) *flow {
 	ctx, cancel := context.WithCancel(context.Background())
 	f := &flow{shard: shard, blocks: make(chan []byte, flowAhead-1), free: make(chan []byte, flowAhead), cancel: cancel}
@@ -70,12 +73,12 @@ func begin(shard sample.Shard, o openShard) *flow {
 
 // fill reads the shard into blocks.
 func (f *flow) fill(ctx context.Context, o openShard) {
-	defer close(f.blocks) // after err is set
+	defer close(f.blocks) // deferred, so that err is set before
 	defer o.close()
 	raw := &noted{ReadCloser: o.stream(ctx)}
 	defer raw.Close()
 	defer func() {
-		if raw.err != nil { // what unpacks it may have put it into other words
+		if raw.err != nil { // the decompressor may have reworded the error
 			f.err = raw.err
 		}
 	}()
@@ -116,7 +119,7 @@ func (f *flow) fill(ctx context.Context, o openShard) {
 	}
 }
 
-// noted keeps the error that ended a shard before its end.
+// noted keeps the error that ended the raw stream early.
 type noted struct {
 	io.ReadCloser
 	err error
@@ -130,7 +133,8 @@ func (r *noted) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// readAt fills dst from a position that the flow has not passed. After an error other than ctx's the flow must not be used.
+// readAt fills dst from a position that the flow has not passed. After an error that is not ctx's, the flow must not
+// be used.
 func (f *flow) readAt(ctx context.Context, dst []byte, off int64) error {
 	for end := off + int64(len(dst)); f.at < end; {
 		if len(f.rest) == 0 {
@@ -162,7 +166,7 @@ func (f *flow) readAt(ctx context.Context, dst []byte, off int64) error {
 
 func (f *flow) ended() error {
 	if !errors.As(f.err, new(*object.Error)) && (errors.Is(f.err, io.EOF) || errors.Is(f.err, io.ErrUnexpectedEOF)) {
-		return errors.New("it ends earlier than when it was listed: copy or write it again")
+		return errors.New("it is shorter than when it was listed: copy or write it again")
 	}
 	return f.err
 }
@@ -174,9 +178,9 @@ func (f *flow) close() {
 	}
 }
 
-// read fills dst with bytes of a shard in store.
+// read fills dst with bytes of a shard.
 func (f *flows) read(ctx context.Context, store shardStore, shard sample.Shard, dst []byte, off int64) error {
-	if err := ctx.Err(); err != nil { // select chooses at random among ready channels
+	if err := ctx.Err(); err != nil { // select would choose at random among ready channels
 		return err
 	}
 	select {
@@ -209,7 +213,7 @@ func (f *flows) read(ctx context.Context, store shardStore, shard sample.Shard, 
 	return err
 }
 
-// take takes the idle flow that has the least to read up to a place; nil: there is none.
+// take takes the idle flow that has the least to read up to a position; nil: there is none.
 func (f *flows) take(shard sample.Shard, off int64) *flow {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -227,7 +231,7 @@ func (f *flows) take(shard sample.Shard, off int64) *flow {
 	return one
 }
 
-// give makes a flow idle. It closes the oldest of too many.
+// give makes a flow idle. If there are too many, it closes the oldest one.
 func (f *flows) give(one *flow) {
 	one.unused = time.Now()
 	f.mu.Lock()
@@ -250,7 +254,7 @@ func (f *flows) give(one *flow) {
 	}
 }
 
-// closeUnused closes flows that were not read for a while.
+// closeUnused closes flows that were not read for flowIdle.
 func (f *flows) closeUnused() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -267,7 +271,7 @@ func (f *flows) closeUnused() {
 	}
 }
 
-// close closes all flows. None may be read.
+// close closes all flows. None may be in use.
 func (f *flows) close() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -282,9 +286,9 @@ func (f *flows) close() {
 	f.closing.Wait()
 }
 
-// inOrder reads a shard front to back by ranges.
+// inOrder reads a shard from front to back, with ranges.
 type inOrder struct {
-	ctx   context.Context // of one flow, or of one listing
+	ctx   context.Context // of the flow, or of the listing
 	shard openShard
 	size  int64
 	at    int64
@@ -304,7 +308,8 @@ func (r *inOrder) Read(p []byte) (int, error) {
 
 func (r *inOrder) Close() error { return nil }
 
-// packedVersion is the identity of a shard. The list has no place for the size that a packed one is stored with, so that is a part of its version.
+// packedVersion returns the version of a packed shard. The list has no field for the compressed size, so the version
+// includes it.
 func packedVersion(name string, size int64, version uint64) uint64 {
 	if tarshard.Packing(name) == "" {
 		return version
@@ -315,7 +320,7 @@ func packedVersion(name string, size int64, version uint64) uint64 {
 	return xxh3.Hash(b[:])
 }
 
-// Streamed makes shards a [Sharded] source.
+// Streamed implements [Sharded].
 func (s *shards) Streamed(shard sample.Shard) bool {
 	if tarshard.Packing(shard.Name) != "" {
 		return true
@@ -324,7 +329,7 @@ func (s *shards) Streamed(shard sample.Shard) bool {
 	return far && o.noRanges.Load()
 }
 
-// openAt opens a listed shard for reading it at some place. A flow opens its own.
+// openAt opens a listed shard for reads at any position. A flow opens its shard itself.
 func (s *shards) openAt(ctx context.Context, shard sample.Shard) (openShard, error) {
 	if s.Streamed(shard) {
 		return noShard{}, nil
@@ -332,7 +337,7 @@ func (s *shards) openAt(ctx context.Context, shard sample.Shard) (openShard, err
 	return s.store.openListed(ctx, shard)
 }
 
-// readAt reads some of a shard that openAt has opened.
+// readAt reads bytes of a shard that openAt has opened.
 func (s *shards) readAt(ctx context.Context, o openShard, shard sample.Shard, dst []byte, off int64) error {
 	if _, none := o.(noShard); !none {
 		err := o.ReadAt(ctx, dst, off)
@@ -344,7 +349,7 @@ func (s *shards) readAt(ctx context.Context, o openShard, shard sample.Shard, ds
 	return s.flows.read(ctx, s.store, shard, dst, off)
 }
 
-// noShard stands for a shard that only flows open.
+// noShard is the openShard for shards that only flows open.
 type noShard struct{ openShard }
 
 func (noShard) close() {}

@@ -15,13 +15,14 @@ import (
 	"lcache/sample"
 )
 
-// GroupStem makes one sample of the files that share folder and stem: image.jpg, image.json and image.seg.png are the sample "image" with the
-// parts jpg, json and seg.png. The stem is the name up to its first dot, not counting a dot that it begins with; a name without one, or
-// with nothing behind it, is a stem alone, with the part "". The parts lie in the order of their extensions, as Python sorts them, and the sample has the
-// place in its folder that its first part's file would have.
+// GroupStem makes one sample of the files with the same folder and stem. For example image.jpg, image.json and
+// image.seg.png are the sample "image" with the parts jpg, json and seg.png. The stem is the name up to its first
+// dot; a leading dot does not count. A name without a dot, or with nothing after it, is only a stem, with the part
+// "". Parts are in the order of their extensions, as Python sorts them. The sample has the position of its first
+// part's file in the folder.
 const GroupStem = "stem"
 
-// splitStem cuts a path at the stem's end. prefix is the length of the folder's path with its slash.
+// splitStem splits a path at the end of the stem. prefix is the length of the folder's path with its slash.
 func splitStem(path string, prefix int) (stem, ext string) {
 	dot := prefix + 1
 	if dot > len(path) {
@@ -34,7 +35,7 @@ func splitStem(path string, prefix int) (stem, ext string) {
 	return path[:dot+i], path[dot+i+1:]
 }
 
-// partName is the file of a part: the inverse of splitStem.
+// partName returns the file of a part: the inverse of splitStem.
 func partName(stem, ext string) string {
 	if ext == "" {
 		return stem
@@ -42,7 +43,7 @@ func partName(stem, ext string) string {
 	return stem + "." + ext
 }
 
-// Files names the files that a sample's bytes come from.
+// Files returns the names of a sample's files.
 func Files(e sample.Entry) []string {
 	if e.Parts == nil {
 		return []string{e.Name}
@@ -54,7 +55,7 @@ func Files(e sample.Entry) []string {
 	return names
 }
 
-// group makes samples of one folder's files, which it sorts.
+// group makes samples of the files of one folder. It sorts files.
 func group(files []sample.Entry, prefix int) ([]sample.Entry, error) {
 	type file struct {
 		sample.Entry
@@ -68,8 +69,8 @@ func group(files []sample.Entry, prefix int) ([]sample.Entry, error) {
 	slices.SortFunc(list, func(a, b file) int {
 		return cmp.Or(strings.Compare(a.stem, b.stem), comparePython(a.ext, b.ext))
 	})
-	samples := files[:0] // there are never more samples than files, and list has what was in them
-	var first []string   // the name of each one's first part
+	samples := files[:0] // samples reuses the memory of files, because there are never more samples; list has a copy of the files
+	var first []string   // for each sample, the name of its first part
 	for i := 0; i < len(list); {
 		stem, from, size := list[i].stem, i, uint64(0)
 		h := newPartsVersion()
@@ -102,7 +103,7 @@ func group(files []sample.Entry, prefix int) ([]sample.Entry, error) {
 	return sorted, nil
 }
 
-// partsVersion is the identity of a sample with parts: the xxh3-64 of each one's extension, size and version.
+// partsVersion is the version of a sample with parts: the xxh3-64 of each part's extension, size and version.
 type partsVersion struct{ b []byte }
 
 func newPartsVersion() *partsVersion { return &partsVersion{} }
@@ -116,8 +117,8 @@ func (v *partsVersion) add(ext string, size uint32, version uint64) {
 
 func (v *partsVersion) sum() uint64 { return xxh3.Hash(v.b) }
 
-// readParts reads the files of a sample one after the other. Each is looked at before and after it is read; that all of them are those that
-// were listed is known at the end.
+// readParts reads the files of a sample one after the other, and checks each file before and after its read. Only at
+// the end is it known that all files are the listed ones.
 func (d *dir) readParts(ctx context.Context, e sample.Entry, dst []byte) error {
 	v := newPartsVersion()
 	var inodes partsInode
@@ -137,7 +138,7 @@ func (d *dir) readParts(ctx context.Context, e sample.Entry, dst []byte) error {
 	return nil
 }
 
-// checkParts holds a request against its entry: parts are taken apart by sizes that come from a file.
+// checkParts checks the part sizes of an entry before they are used, because the entry may come from a file.
 func checkParts(e sample.Entry) error {
 	sum := uint64(0)
 	for _, p := range e.Parts {

@@ -13,22 +13,22 @@ import (
 )
 
 const (
-	mostLookedAt = 10_000      // files of a source are enough to recognize its kind
-	largeMean    = 64_000_000  // bytes of a file that is more likely an array than one sample
-	largeOnly    = 100_000_000 // bytes of a file that is the whole source
+	mostLookedAt = 10_000      // files of a source that are examined to recognize its kind
+	largeMean    = 64_000_000  // mean file size in bytes from which files are more likely arrays than samples
+	largeOnly    = 100_000_000 // size in bytes from which the only file of a source is not one sample
 )
 
-// noRecords is advice about a single file in the place of a source.
+// noRecords is advice for a source that is a single file.
 const noRecords = "lcache does not read the records in a file yet: give a folder that has a file for each sample, or tar shards"
 
-// ofRecords are endings of files that hold many samples each, whatever their size.
+// ofRecords are extensions of files that hold many samples, whatever their size.
 var ofRecords = []string{".parquet", ".arrow", ".tfrecord", ".tfrecords"}
 
-// ofArrays are endings of files that hold many samples if the files are large.
+// ofArrays are extensions of files that hold many samples if the files are large.
 var ofArrays = []string{".bin", ".npy", ".h5", ".hdf5", ".zip"}
 
-// Records says why the files of a source are probably not the samples, but hold many samples each, which lcache does not read one by one; "": nothing suggests that.
-// file returns the name and the size of the i-th of n files, in the order of the listing.
+// Records returns why the files of a source probably hold many samples each, which lcache does not read one by one.
+// It returns "" if nothing suggests that. file returns the name and size of file i of n, in the order of the listing.
 func Records(n int, file func(i int) (name string, size uint32, err error)) (string, error) {
 	f := files{bytes: map[string]int64{}, count: map[string]int64{}}
 	for i := range min(n, mostLookedAt) {
@@ -45,12 +45,12 @@ func Records(n int, file func(i int) (name string, size uint32, err error)) (str
 	return what + ": lcache does not read the records in a file; if it has many, write each as a file, or pack them into tar shards", nil
 }
 
-// files summarizes a source's files.
+// files summarizes the files of a source.
 type files struct {
 	n, total     int64
 	first        string
-	bytes, count map[string]int64 // by ending
-	index        bool             // there is an index.json
+	bytes, count map[string]int64 // by extension
+	index        bool             // there is a file index.json
 	chunks       bool             // there are chunks of litData
 	lastBin      string           // the last file NAME.bin, as NAME
 	pair         string           // a file NAME.bin with a file NAME.idx in the same folder
@@ -76,7 +76,8 @@ func (f *files) add(name string, size uint32) {
 	}
 }
 
-// ending is the extension of a file's name, in small letters. That of a shard such as x.tfrecord-00000-of-00010 is .tfrecord.
+// ending returns the extension of a file name, in lower case. For a shard such as x.tfrecord-00000-of-00010 it is
+// .tfrecord.
 func ending(base string) string {
 	end := Extension(base)
 	for _, known := range ofRecords {
@@ -87,7 +88,7 @@ func ending(base string) string {
 	return end
 }
 
-// hold describes files that seem to hold many samples each; "": they don't.
+// hold describes files that seem to hold many samples each; "": they do not seem to.
 func (f *files) hold() string {
 	if f.index && f.count[".mds"] > 0 {
 		return "each sample is a whole shard of MDS (.mds files and their index.json)"
@@ -96,7 +97,7 @@ func (f *files) hold() string {
 		return "each sample is a whole chunk of litData (chunk-….bin files and their index.json)"
 	}
 	if f.pair != "" {
-		return fmt.Sprintf("each sample is a whole file, such as %s, which has an .idx beside it", clip(f.pair))
+		return fmt.Sprintf("each sample is a whole file, such as %s, which has an .idx file with it", clip(f.pair))
 	}
 	for _, end := range ofRecords {
 		if f.bytes[end]*2 > f.total {
@@ -115,11 +116,11 @@ func (f *files) hold() string {
 }
 
 const (
-	mostFolders = 10   // whose names are looked at where no file is a sample
-	mostNames   = 1000 // of each
+	mostFolders = 10   // number of folders to examine if no file is a sample
+	mostNames   = 1000 // number of names to examine in each folder
 )
 
-// instead returns advice about a directory without wanted files that has shards or files of records instead; else "".
+// instead returns advice about a directory that has no wanted files but has shards or record files; otherwise "".
 func (d *dir) instead(folders []folder) string {
 	for _, f := range folders[:min(len(folders), mostFolders)] {
 		at, err := d.root.Open(cmp.Or(f.path, "."))
@@ -145,7 +146,7 @@ func (d *dir) instead(folders []folder) string {
 	return ""
 }
 
-// meantShards is advice about a source without tar: whose name is that of shards; "": it is not.
+// meantShards returns advice if src names shards but does not begin with tar:; otherwise "".
 func meantShards(src string) string {
 	src = strings.TrimSuffix(src, "/")
 	if tarshard.NameEnd(src) == "" || strings.HasPrefix(src, TarScheme) {

@@ -31,7 +31,7 @@ func TestRecords(t *testing.T) {
 		{"MDS", []sized{{"train/index.json", 1000}, {"train/shard.00000.mds", 6e7}}, "each sample is a whole shard of MDS"},
 		{"litData", []sized{{"chunk-0-0.bin", 6e6}, {"index.json", 1000}}, "each sample is a whole chunk of litData"},
 		{"an index of something else", []sized{{"a.jpg", 6e6}, {"index.json", 1000}}, ""},
-		{"Megatron", []sized{{"text_document.bin", 1e6}, {"text_document.idx", 1e3}}, `each sample is a whole file, such as "text_document.bin", which has an .idx beside it: `},
+		{"Megatron", []sized{{"text_document.bin", 1e6}, {"text_document.idx", 1e3}}, `each sample is a whole file, such as "text_document.bin", which has an .idx file with it: `},
 		{"an idx of another file", []sized{{"a.bin", 1e6}, {"b.idx", 1e3}}, ""},
 		{"small arrays", []sized{{"a.npy", 2e6}, {"b.npy", 2e6}}, ""},
 		{"large arrays", []sized{{"a.npy", 100e6}, {"b.npy", 60e6}}, "each sample is a whole .npy file, of 80 MB on average: "},
@@ -54,8 +54,8 @@ func TestMeantShards(t *testing.T) {
 		{dir + "/train-{000..005}.tar", `no such file or directory: did you mean "tar:` + dir + `/train-{000..005}.tar"?`},
 		{dir + "/train.tgz", `did you mean "tar:` + dir + `/train.tgz"?`},
 		{dir + "/train", "check its path"},
-		{"https://127.0.0.1:1/train-{000..005}.tar", `it is no list: did you mean "tar:https://127.0.0.1:1/train-{000..005}.tar"?`},
-		{"https://127.0.0.1:1/*.tar", "it is no list: did you mean tar:…? Only braces name shards over a network"},
+		{"https://127.0.0.1:1/train-{000..005}.tar", `it is not a list: did you mean "tar:https://127.0.0.1:1/train-{000..005}.tar"?`},
+		{"https://127.0.0.1:1/*.tar", "it is not a list: did you mean tar:…? Only braces name shards over a network"},
 	} {
 		s, err := Open(c.src, Options{})
 		if err == nil {

@@ -11,13 +11,15 @@ import (
 	"lcache/sample"
 )
 
-// Two files of one size and time may have other bytes: copies and archives keep times, and two names can be exchanged. What tells such files apart is the
-// inode, with the time when the file was made. It is of one machine, so a version has it only of files behind links. A listing gives it in Entry.Inode, and a read notes it for a caller of WithInode.
+// Two files of the same size and time may have different bytes: copies and archives keep times, and two names can be
+// exchanged. The inode and the creation time distinguish such files. They are valid only on one machine, so a version
+// includes them only for files behind links. A listing returns them in Entry.Inode, and a read returns them through
+// WithInode.
 
 type inodeKey struct{}
 
-// WithInode returns a context whose read notes at inode which file the bytes were read from, as Entry.Inode has it. It is written before the read ends without an
-// error, and not by sources that have no inodes.
+// WithInode returns a context for one read, which writes the inode of the file to inode, in the form of Entry.Inode.
+// It is written before the read returns without an error. Sources without inodes do not write it.
 func WithInode(ctx context.Context, inode *uint64) context.Context {
 	return context.WithValue(ctx, inodeKey{}, inode)
 }
@@ -34,10 +36,10 @@ func NumbersFiles(s Source) bool {
 	return ok && d.numbers
 }
 
-// partsInode makes one number of the inodes of a sample's files.
+// partsInode combines the inodes of a sample's files into one number.
 type partsInode struct {
 	b       []byte
-	unknown bool // one of them is
+	unknown bool // one of the inodes is unknown
 }
 
 func (p *partsInode) add(inode uint64) {
@@ -52,8 +54,9 @@ func (p *partsInode) sum() uint64 {
 	return xxh3.Hash(p.b)
 }
 
-// fileOf makes one number of an inode and of the time when the file was made. A file system gives the inode of a file that is removed to the next one that is
-// made: an archive that is unpacked over older files has their inodes. Where a file system does not tell the time, it is 0.
+// fileOf combines an inode and the file's creation time into one number. A file system reuses the inode of a removed
+// file for a new one: if an archive is unpacked over older files, its files get their inodes. born is 0 if the file
+// system does not report the time.
 func fileOf(inode, born uint64) uint64 {
 	if born == 0 {
 		return inode
@@ -61,13 +64,13 @@ func fileOf(inode, born uint64) uint64 {
 	var b [16]byte
 	binary.LittleEndian.PutUint64(b[0:], inode)
 	binary.LittleEndian.PutUint64(b[8:], born)
-	if file := xxh3.Hash(b[:]); file+1 > 1 { // neither of the numbers that mean something else
+	if file := xxh3.Hash(b[:]); file+1 > 1 { // not one of the two reserved values
 		return file
 	}
 	return inode
 }
 
-// born returns when a file was made, in nanoseconds; 0: the file system or the kernel does not tell.
+// born returns a file's creation time in nanoseconds; 0: neither the file system nor the kernel reports it.
 func born(fd int, name string, flags int) uint64 {
 	var st unix.Statx_t
 	for {

@@ -12,26 +12,26 @@ import (
 	"lcache/source/internal/s3"
 )
 
-// keys makes samples of the keys of a bucket, which come page by page in any order. Until all are there it keeps them in columns: a listing of
-// many millions should take little more memory than its names.
+// keys makes samples from the keys of a bucket, which arrive in pages and in any order. It stores them in columns
+// until all are there: a listing of many millions should take little more memory than its names.
 type keys struct {
 	opts     Options
 	prefix   string
 	progress func(int)
 	rows     columns
-	atTop    int      // of those, without a folder
-	hidden   int      // of those at the top, whose name begins with a dot
-	removed  struct { // keys that Options.Exts leaves out
+	atTop    int      // of rows: keys without a folder
+	hidden   int      // of atTop: names that begin with a dot
+	removed  struct { // keys that Options.Exts excludes
 		inFolders, atTop int
 	}
-	classes map[string]int // the folders at the top: how many samples are in each
+	classes map[string]int // the folders at the top, with the number of samples in each
 }
 
 func newKeys(opts Options, prefix string, progress func(int)) *keys {
 	return &keys{opts: opts, prefix: prefix, progress: progress, classes: map[string]int{}}
 }
 
-// take takes a page. A key that ends in a slash is no sample: some tools make one for each folder.
+// take adds a page. It skips keys that end in a slash: some tools create one for each folder.
 func (k *keys) take(items []s3.Item) error {
 	for _, item := range items {
 		name := strings.TrimPrefix(item.Key, k.prefix)
@@ -73,7 +73,8 @@ func (k *keys) take(items []s3.Item) error {
 	return nil
 }
 
-// objectVersion is an object's version in a manifest. An empty object has none, since it is never asked for.
+// objectVersion returns an object's version for the manifest. An empty object has none, because it is never
+// requested.
 func objectVersion(tag string, size int64) uint64 {
 	if size == 0 {
 		return 0
@@ -81,20 +82,20 @@ func objectVersion(tag string, size int64) uint64 {
 	return object.Version(tag)
 }
 
-// checkObject refuses what can't be a sample.
+// checkObject returns an error for an object that can't be a sample.
 func checkObject(name string, size int64) error {
 	switch {
 	case len(name) > sample.MaxName:
 		return &SampleError{name, "list", fmt.Errorf("its name has %d bytes, at most %d: shorten it", len(name), sample.MaxName)}
 	case size < 0:
-		return &SampleError{name, "list", fmt.Errorf("its size is %d bytes: let the server tell one of 0 or more", size)}
+		return &SampleError{name, "list", fmt.Errorf("its size is %d bytes: the server must report 0 or more", size)}
 	case size > math.MaxUint32:
 		return &SampleError{name, "list", fmt.Errorf("it has %d bytes, and a sample must have less than 4 GiB: split it", size)}
 	}
 	return nil
 }
 
-// join makes the listing: classes, and samples in the order of a directory's.
+// join returns the listing: classes, and samples in the order of a directory source.
 func (k *keys) join() (*Listing, error) {
 	var classes []string
 	leftOut, removed := 0, k.removed.inFolders
@@ -139,7 +140,7 @@ func (k *keys) join() (*Listing, error) {
 	return &Listing{Classes: classes, LeftOut: leftOut, Removed: removed, listed: c}, nil
 }
 
-// compare is the order of rows: by class, then by folder, then by name.
+// compare compares two rows by class, then by folder, then by name.
 func (c *columns) compare(a, b uint32) int {
 	inA, atA, nameA := c.row(a)
 	inB, atB, nameB := c.row(b)
@@ -148,12 +149,12 @@ func (c *columns) compare(a, b uint32) int {
 		comparePython(nameA[fa:], nameB[fb:]))
 }
 
-// folderLength is how long a name's folder is, with its slash.
+// folderLength returns the length of a name's folder, with its slash.
 func folderLength(name string) int { return strings.LastIndexByte(name, '/') + 1 }
 
-// groupFolders groups the files of each folder; they lie side by side.
+// groupFolders groups the files of each folder. Files of one folder must be adjacent.
 func groupFolders(files []sample.Entry) (samples []sample.Entry, err error) {
-	samples = files[:0] // there are never more samples than files
+	samples = files[:0] // samples reuses the memory of files, because there are never more samples
 	for i := 0; i < len(files); {
 		from, n := i, folderLength(files[i].Name)
 		folder, label := files[i].Name[:n], files[i].Label

@@ -15,27 +15,28 @@ import (
 	"lcache/sample"
 )
 
-// A file of labels is CSV with two fields a row, name and label, one row for every sample, in any order. A name is the sample's in the
-// listing, byte for byte. The labels are all integers, which are taken as they are and have no classes; or all text, and then the
-// classes are the texts, sorted as Python sorts them, and a label is its class's place among them. A first row that names no sample
-// and whose second field is "label", "class" or "target" is a header.
+// A file of labels is CSV with two fields in a row, name and label. It has one row for each sample, in any order. A
+// name is the sample's name in the listing, byte for byte. If all labels are integers, they are used as they are, and
+// there are no classes. If all are text, the classes are the texts, sorted as Python sorts them, and a label is the
+// position of its class. A first row that names no sample is a header if its second field is "label", "class" or
+// "target".
 
-// namesShown is how many of the samples without a label an error names.
+// namesShown is the number of unlabelled samples that an error names.
 const namesShown = 3
 
-// labels is one file of labels on its way into a listing.
+// labels is a file of labels that is being applied to a listing.
 type labels struct {
 	path    string
 	entries []sample.Entry
-	index   map[string]int // of a name in entries
-	lines   []int          // by sample: the line that labels it, 0: none yet
+	index   map[string]int // position in entries, by name
+	lines   []int          // by sample: the line with its label; 0: none yet
 	numbers bool           // the labels are integers
-	classes []string       // else: the texts in order of their first row
+	classes []string       // otherwise: the texts, in order of their first row
 	place   map[string]int32
 }
 
-// applyLabels gives the entries the labels of a file, and returns its classes: none if the labels are integers. Every name must stand there
-// exactly once.
+// applyLabels sets the labels of the entries from a file, and returns its classes; none if the labels are integers.
+// The file must have every name exactly once.
 func applyLabels(path string, entries []sample.Entry) (classes []string, err error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -58,7 +59,7 @@ func applyLabels(path string, entries []sample.Entry) (classes []string, err err
 func (l *labels) read(f io.Reader) error {
 	in := bufio.NewReaderSize(f, 1<<20)
 	if mark, err := in.Peek(3); err == nil && string(mark) == "\ufeff" {
-		in.Discard(3) // what some spreadsheets begin a file with
+		in.Discard(3) // the byte order mark of some spreadsheets
 	}
 	r := csv.NewReader(in)
 	r.FieldsPerRecord, r.ReuseRecord = -1, true
@@ -91,10 +92,10 @@ func (l *labels) isHeader(row []string) bool {
 	return !known && slices.Contains([]string{"label", "class", "target"}, strings.ToLower(strings.TrimSpace(row[1])))
 }
 
-// take gives one sample its label.
+// take sets the label of one sample.
 func (l *labels) take(row []string, line int) error {
 	if len(row) != 2 {
-		return fmt.Errorf("%d fields: want name,label (a name with a comma in it stands in quotes)", len(row))
+		return fmt.Errorf("%d fields: want name,label (put a name with a comma in quotes)", len(row))
 	}
 	i, known := l.index[row[0]]
 	if !known {
@@ -115,7 +116,7 @@ func (l *labels) take(row []string, line int) error {
 	case first:
 		l.numbers = isNumber
 	case isNumber != l.numbers:
-		return fmt.Errorf("label %s among labels that are %s: make all of them numbers, or all of them text", clip(text), l.kind())
+		return fmt.Errorf("label %s, but earlier labels are %s: make all of them numbers, or all of them text", clip(text), l.kind())
 	}
 	if l.numbers {
 		if err != nil || n < math.MinInt32 || n > math.MaxInt32 {
@@ -162,7 +163,7 @@ func (l *labels) checkMissing() error {
 	return fmt.Errorf("%d of %d samples have no label: %s%s: add a line for each", n, len(l.entries), strings.Join(missing, ", "), more)
 }
 
-// sortClasses renumbers labels that are text.
+// sortClasses sorts the classes and renumbers the labels.
 func (l *labels) sortClasses() []string {
 	if l.numbers || len(l.classes) == 0 {
 		return nil

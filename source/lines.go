@@ -14,16 +14,16 @@ import (
 	"lcache/source/internal/web"
 )
 
-// lines makes samples of a web server's list, in its order. What a line does not say of its resource is asked for.
+// lines makes samples from a web server's list, in its order. It requests what a line leaves out about its resource.
 type lines struct {
 	opts     Options
 	store    *web.Store
 	reader   *object.Reader
 	progress func(int)
-	removed  int // lines that Options.Exts leaves out
+	removed  int // lines that Options.Exts excludes
 }
 
-// statJobs is how many resources are asked for side by side; the reader holds them to its own limit.
+// statJobs is the number of resources requested at once. The reader limits them further.
 const statJobs = 64
 
 func (l *lines) list(ctx context.Context) (classes []string, entries []sample.Entry, err error) {
@@ -65,12 +65,12 @@ func (l *lines) list(ctx context.Context) (classes []string, entries []sample.En
 	return classes, entries, err
 }
 
-// ask asks for what lines do not say. A line with a size and no ETag is believed, and its first read's checksum decides; but not where a sample has
-// parts, whose versions make that of the sample.
+// ask requests missing sizes and versions. A line with a size and no ETag is trusted: the checksum of the first read
+// decides. It is not trusted if the sample has parts, because its version is made of their versions.
 func (l *lines) ask(ctx context.Context, list []web.Line) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(statJobs)
-	var mu sync.Mutex // held while progress is told
+	var mu sync.Mutex // held during calls of progress
 	done := 0
 	for i := range list {
 		line := &list[i]
@@ -85,11 +85,11 @@ func (l *lines) ask(ctx context.Context, list []web.Line) error {
 			case err != nil:
 				return &SampleError{line.Key, "list", fmt.Errorf("line %d: %w", line.Num, err)}
 			case info.Size < 0:
-				return &SampleError{line.Key, "list", fmt.Errorf("line %d: the server does not tell its size: write it into the list, behind a tab", line.Num)}
+				return &SampleError{line.Key, "list", fmt.Errorf("line %d: the server does not report its size: write it into the list, after a tab", line.Num)}
 			case line.Size >= 0 && line.Size != info.Size:
-				return &SampleError{line.Key, "list", fmt.Errorf("line %d: it has %d bytes, the list says %d", line.Num, info.Size, line.Size)}
+				return &SampleError{line.Key, "list", fmt.Errorf("line %d: it has %d bytes, but the list says %d", line.Num, info.Size, line.Size)}
 			case line.Tag != "" && line.Tag != info.Tag:
-				return &SampleError{line.Key, "list", fmt.Errorf("line %d: it has the version %s, the list says %s", line.Num, info.Tag, line.Tag)}
+				return &SampleError{line.Key, "list", fmt.Errorf("line %d: it has version %s, but the list says %s", line.Num, info.Tag, line.Tag)}
 			}
 			line.Size, line.Tag = info.Size, info.Tag
 			mu.Lock()
@@ -102,7 +102,7 @@ func (l *lines) ask(ctx context.Context, list []web.Line) error {
 	return group.Wait()
 }
 
-// label sets the labels of the entries: from the list, else from their folders.
+// label sets the labels of the entries: from the list, or from their folders.
 func (l *lines) label(list []web.Line, entries []sample.Entry) (classes []string, err error) {
 	given := slices.ContainsFunc(list, func(line web.Line) bool { return line.Label != "" })
 	folder := func(line web.Line) (string, bool) {
@@ -124,14 +124,14 @@ func (l *lines) label(list []web.Line, entries []sample.Entry) (classes []string
 		label, ok := line.Label, line.Label != ""
 		if !given {
 			if label, ok = folder(line); ok {
-				label = "/" + label // a folder is a class by its name, though that may be a number
+				label = "/" + label // a folder is a class by its name, even if the name is a number
 			}
 		}
 		if !ok && given {
-			return nil, fmt.Errorf("line %d has no label, and others have: give each one, or list the source flat", line.Num)
+			return nil, fmt.Errorf("line %d has no label, but other lines have: give each line one, or list the source flat", line.Num)
 		}
 		if !ok {
-			return nil, fmt.Errorf("line %d names no folder, which would be its class, and others do: give each line a label, or list the source flat", line.Num)
+			return nil, fmt.Errorf("line %d has no folder, which would be its class, but other lines have: give each line a label, or list the source flat", line.Num)
 		}
 		if err := labels.take([]string{line.Key, label}, line.Num); err != nil {
 			return nil, fmt.Errorf("line %d: %w", line.Num, err)
@@ -146,7 +146,7 @@ func (l *lines) label(list []web.Line, entries []sample.Entry) (classes []string
 	return classes, nil
 }
 
-// groupLines makes samples of resources that share folder and stem, each at the place of its first one.
+// groupLines makes samples from resources with the same folder and stem, each at the position of its first resource.
 func groupLines(files []sample.Entry) ([]sample.Entry, error) {
 	at := map[string]int{}
 	var parts [][]sample.Entry

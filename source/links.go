@@ -16,11 +16,11 @@ import (
 	"lcache/sample"
 )
 
-// A source's links are followed, as torchvision follows them, whether to files or to folders. A link can be set to another file of the
-// same size and time, or what it leads to can be another one while the link stays as it is. So the version of a sample that is reached
-// through a link stands for the file itself, its device and inode, and a folder that has links is looked at in every listing.
+// Links in a source are followed, to files and to folders, as in torchvision. A link can be changed to another file
+// of the same size and time, or its target can be replaced. So the version of a sample behind a link includes the
+// file's device and inode, and every listing reads folders that have links.
 
-// Reach is how a folder or a sample is come by.
+// Reach is the way to a folder or a sample.
 type Reach uint8
 
 const (
@@ -29,10 +29,10 @@ const (
 	Outside        // through a link that leaves the source
 )
 
-// version identifies the content of a sample's file, together with its size: the time of its last change, and for a file that is reached through a link also the
-// file itself. The source's own device counts as 0, because a device may have another number when the machine is started again.
-// file tells it from others: see fileOf; sample.NoInode where the inode proves nothing. statfs asks for the file system that it is on, which is done once a device,
-// and born when it was made.
+// version returns the version of a sample's file, which together with its size identifies the content: the time of
+// its last change, and behind a link also the file's identity. The source's own device counts as 0, because a device
+// may have another number after a reboot. file is the result of fileOf, or sample.NoInode if the inode proves
+// nothing. statfs queries the file system of the file, once for each device. born returns the file's creation time.
 func (d *dir) version(st *unix.Stat_t, linked bool, statfs func(*unix.Statfs_t) error, born func() uint64) (version, file uint64) {
 	inode := uint64(sample.NoInode)
 	if d.hasInodes(uint64(st.Dev), statfs) {
@@ -48,8 +48,8 @@ func (d *dir) version(st *unix.Stat_t, linked bool, statfs func(*unix.Statfs_t) 
 	return xxh3.Hash(b[:]), file
 }
 
-// numbering are the file systems that number a file again when the kernel has forgotten it: there an inode proves nothing, and a sample
-// would seem to be another one in the middle of training.
+// numbering lists file systems that may give a file another inode after the kernel has forgotten the file. There an
+// inode proves nothing: a sample would seem to change in the middle of a training.
 var numbering = []int64{unix.FUSE_SUPER_MAGIC, unix.MSDOS_SUPER_MAGIC, unix.EXFAT_SUPER_MAGIC}
 
 func (d *dir) hasInodes(dev uint64, statfs func(*unix.Statfs_t) error) bool {
@@ -64,7 +64,7 @@ func (d *dir) hasInodes(dev uint64, statfs func(*unix.Statfs_t) error) bool {
 	return has
 }
 
-// numbersFiles reports whether a file system numbers its files for good. One that does not answer is taken for one that does.
+// numbersFiles reports whether a file system keeps the inode of each file. If statfs fails, it returns true.
 func numbersFiles(statfs func(*unix.Statfs_t) error) bool {
 	var st unix.Statfs_t
 	return statfs(&st) != nil || !slices.Contains(numbering, int64(st.Type))
@@ -95,7 +95,7 @@ func (d *dir) statLink(folder int, path, name string, st *unix.Stat_t) error {
 	}
 }
 
-// errDangling is the error of a link that leads to nothing. Those of a whole listing are told together.
+// errDangling is the error of a link without a target. A listing reports all of them together.
 var errDangling = errors.New("it leads to nothing")
 
 func linkError(err error) error {
@@ -108,7 +108,7 @@ func linkError(err error) error {
 	return advise(err)
 }
 
-// reach tells whether a link leaves the source. folder is how the folder with the link is reached.
+// reach reports whether a link leaves the source. folder is the reach of the folder with the link.
 func (d *dir) reach(folder Reach, path string) Reach {
 	if folder == Outside || d.opts.NoFollowLinks {
 		return max(folder, Linked)
@@ -128,16 +128,17 @@ func (d *dir) reach(folder Reach, path string) Reach {
 	return Linked
 }
 
-// place is a folder on the way down, for finding loops.
+// place is a folder on the path of the walk, to find loops.
 type place struct {
 	parent   *place
 	dev, ino uint64
 	reach    Reach
 	path     string
-	link     string // the last link on the way here; "": none
+	link     string // the last link on the path to it; "": none
 }
 
-// identify finds loops: a folder that holds itself. The same folder reached by two ways is none.
+// identify returns an error for a loop: a folder that contains itself. It is no loop if a folder is reached twice
+// side by side.
 func (p *place) identify(st *unix.Stat_t) error {
 	p.dev, p.ino = uint64(st.Dev), st.Ino
 	for up := p.parent; up != nil; up = up.parent {
@@ -147,7 +148,7 @@ func (p *place) identify(st *unix.Stat_t) error {
 				above = "the source"
 			}
 			if p.link == "" {
-				return fmt.Errorf("folder %s is %s again, which holds it, a loop: unmount it", clip(p.path), above)
+				return fmt.Errorf("folder %s is the folder %s that contains it, a loop: unmount it", clip(p.path), above)
 			}
 			return fmt.Errorf("link %s makes a loop: through it folder %s is %s again, which holds the link: remove the link", clip(p.link), clip(p.path), above)
 		}
@@ -155,11 +156,11 @@ func (p *place) identify(st *unix.Stat_t) error {
 	return nil
 }
 
-// dangling are the links of a listing that lead to nothing.
+// dangling has the links of a listing that have no target.
 type dangling struct {
 	mu    sync.Mutex // guards the fields that follow
 	count int
-	first []string // a few, sorted
+	first []string // a few of them, sorted
 }
 
 const danglingShown = 3
@@ -191,13 +192,13 @@ func (l *dangling) err(source string) error {
 	return fmt.Errorf("%s: bring back %s (mount the disk, git annex get, dvc pull), or remove the %s; find -L %s -type l lists such links", what, their, links, clip(source))
 }
 
-// matters tells whether a link to nothing could have been a sample, or a folder of samples: of a name with another extension than
-// those that are kept it is known that it was no sample, and taken that it was no folder.
+// matters reports whether a link without a target may have been a sample, or a folder of samples. A name with another
+// extension than the wanted ones was no sample, and is assumed not to be a folder.
 func (w *walk) matters(name string) bool {
 	return hasExt(name, w.dir.opts.Exts) || !strings.Contains(name, ".")
 }
 
-// countOutside counts one folder's samples that are reached through a link that leaves the source.
+// countOutside counts the samples of one folder that are reached through a link that leaves the source.
 func (s *scanned) countOutside() int {
 	switch {
 	case s.self.reach == Outside:
@@ -208,7 +209,7 @@ func (s *scanned) countOutside() int {
 	return s.outside
 }
 
-// noteOutside remembers a file that lies outside.
+// noteOutside records a file outside the source.
 func (s *scanned) noteOutside(w *walk, path string, prefix int) {
 	if w.dir.opts.Group != GroupStem {
 		s.outside++
@@ -221,7 +222,7 @@ func (s *scanned) noteOutside(w *walk, path string, prefix int) {
 	s.stems[stem] = true
 }
 
-// sameFiles reports whether a folder that was looked at has the samples that it had.
+// sameFiles reports whether a folder has the same samples as before.
 func sameFiles(now, then []sample.Entry) bool {
 	return slices.EqualFunc(now, then, func(a, b sample.Entry) bool {
 		return a.Name == b.Name && a.Size == b.Size && a.Version == b.Version && slices.Equal(a.Parts, b.Parts)

@@ -13,12 +13,13 @@ import (
 	"lcache/sample"
 )
 
-// List gives the order of torchvision's ImageFolder: the folders at the top are the classes, sorted as Python sorts them;
-// within a class come its folders sorted by their whole path (so "a", "a-b", "a/b": not the order of a depth-first walk),
-// and within a folder its files, sorted. Links are followed, to folders and to files. Files next to the class folders are left out.
-// As there, a class folder without a file is an error. Other than there, so is what would be left out silently or would
-// fail later: what can't be read, a link to nothing, a loop of links, what is not a regular file. A file of labels changes the
-// classes and labels and leaves the order as it is; then a top folder without a file is no error.
+// List returns the samples in the order of torchvision's ImageFolder. The folders at the top are the classes, sorted
+// as Python sorts them. Within a class, the folders are sorted by their whole path (so "a", "a-b", "a/b": not the
+// order of a depth-first walk), and within a folder, the files are sorted. Links to folders and files are followed.
+// Files next to the class folders are left out. As in torchvision, a class folder without a file is an error. Unlike
+// in torchvision, so is anything that would be left out silently or fail later: an unreadable file, a link without a
+// target, a loop of links, a file that is not regular. A file of labels changes classes and labels, but not the
+// order; then a top folder without a file is allowed.
 func (d *dir) List(ctx context.Context, progress func(samples int)) ([]string, []sample.Entry, error) {
 	l, err := d.relist(ctx, nil, progress)
 	if err != nil {
@@ -33,7 +34,7 @@ func (d *dir) relist(ctx context.Context, b *Before, progress func(samples int))
 	if err != nil {
 		return nil, errcode.Errorf(errcode.SourceInvalid, "list source %s: %w", clip(d.path), err)
 	}
-	// The order is that of (class, folder's path); a folder's own files are sorted already.
+	// The order is by class, then by the folder's path. The files of each folder are already sorted.
 	slices.SortFunc(folders, func(a, b folder) int {
 		return cmp.Or(cmp.Compare(a.label, b.label), comparePython(a.path, b.path))
 	})
@@ -68,7 +69,7 @@ func (d *dir) relist(ctx context.Context, b *Before, progress func(samples int))
 	return l, nil
 }
 
-// join makes one list of the folders' files.
+// join concatenates the files of the folders.
 func (d *dir) join(classes []string, folders []folder) (entries []sample.Entry, listed []Folder, err error) {
 	total := 0
 	for _, f := range folders {
@@ -94,7 +95,7 @@ func (d *dir) join(classes []string, folders []folder) (entries []sample.Entry, 
 		entries = append(entries, f.files...)
 		f.now.Samples = len(f.files)
 		listed = append(listed, f.now)
-		folders[i].files = nil // a listing of many millions should not be held twice
+		folders[i].files = nil // frees the copy, because a listing may have many millions of samples
 	}
 	return entries, listed, nil
 }
@@ -104,7 +105,7 @@ func (d *dir) list(ctx context.Context, before *earlier, progress func(int)) (cl
 	w, ctx := newWalk(ctx, d, before, progress)
 	top, err := w.scan(ctx, sub{path: "."}, nil)
 	if err != nil {
-		w.group.Wait() // no goroutine runs; Wait frees the context
+		w.group.Wait() // no goroutine is running; Wait frees the context
 		return nil, nil, 0, err
 	}
 	if !d.opts.Flat {
@@ -113,7 +114,7 @@ func (d *dir) list(ctx context.Context, before *earlier, progress func(int)) (cl
 		}
 		slices.SortFunc(classes, comparePython)
 	}
-	// The source itself comes first. Only one without classes has samples at its top.
+	// The source itself comes first. It has samples of its own only if there are no classes.
 	self := folder{label: topLabel, now: top.now, kept: top.kept}
 	if len(classes) == 0 {
 		if top.problem != nil {
@@ -156,7 +157,8 @@ func isHidden(name string) bool { return strings.HasPrefix(name, ".") }
 // topLabel sorts the source itself before its folders.
 const topLabel = -1
 
-// checkFound refuses a listing without a file, and one with a class without a file. full says which classes have one.
+// checkFound returns an error for a listing without samples, or with a class without samples. full says which classes
+// have samples.
 func (o Options) checkFound(classes []string, full []bool, total int) error {
 	of := ofExts(o.Exts)
 	if total == 0 {

@@ -10,8 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Identity tells sources apart: two SRC of one identity are the same source, whatever they are called. A directory's is its device and
-// inode, as "device:inode"; that of other kinds is what the user wrote. It is valid on one machine, and while the directory exists.
+// Identity returns a text that is equal for two SRC of the same source, however they are written. For a directory it
+// is "device:inode"; for other kinds it is the user's text. It is valid on one machine, and while the directory
+// exists.
 func Identity(src string) (string, error) {
 	if strings.Contains(src, "://") || strings.HasPrefix(src, "tar:") {
 		return Canonical(src), nil
@@ -25,7 +26,7 @@ func Identity(src string) (string, error) {
 
 func identityOf(dev, ino uint64) string { return fmt.Sprintf("%d:%d", dev, ino) }
 
-// Same reports whether two SRC are the same source. One that can't be looked at is the same as one of its own name alone.
+// Same reports whether two SRC are the same source. If one can't be examined, only equal texts are the same.
 func Same(a, b string) bool {
 	if filepath.Clean(a) == filepath.Clean(b) {
 		return true
@@ -38,14 +39,14 @@ func Same(a, b string) bool {
 	return err == nil && first == second
 }
 
-// Counts says how many files of a listing have each extension: the name's end from its last dot on, in lower case. nil: not counted, or
-// too many kinds.
+// Counts has the number of files of a listing by extension: the end of the name from its last dot, in lower case.
+// nil: not counted, or too many extensions.
 type Counts map[string]int64
 
-// MostExtensions is how many extensions Counts has at most.
+// MostExtensions is the maximum number of extensions in Counts.
 const MostExtensions = 64
 
-// Extension is a file name's key in Counts; "" if it has no dot.
+// Extension returns the key of a file name in Counts; "" if it has no dot.
 func Extension(name string) string {
 	dot := strings.LastIndexByte(name, '.')
 	if dot < 0 || strings.IndexByte(name[dot:], '/') >= 0 {
@@ -54,8 +55,9 @@ func Extension(name string) string {
 	return lowerASCII(name[dot:])
 }
 
-// Difference says how the list that o makes of a source differs from the one that made with the same source gives, whose files were counted.
-// It is empty if both are the same: a filter that removes nothing is no difference. Jobs is none either.
+// Difference describes how the listing of a source with options o differs from an earlier listing with options made,
+// whose files were counted. It returns "" if both are the same. A filter that removes no file makes no difference,
+// and neither does Jobs.
 func (o Options) Difference(made Options, counts Counts) string {
 	var differ []string
 	if !removesNothing(o.Exts, made.Exts, counts) {
@@ -76,8 +78,8 @@ func (o Options) Difference(made Options, counts Counts) string {
 	return strings.Join(differ, "; ")
 }
 
-// removesNothing reports whether a filter leaves all the files that another filter left, and those alone: files that the other one removed
-// are not known, so it must not let in more.
+// removesNothing reports whether the filter exts selects exactly the files that the filter made selected. It must not
+// select more: files that made excluded are not in counts.
 func removesNothing(exts, made []string, counts Counts) bool {
 	mine, err1 := cleanExts(exts)
 	theirs, err2 := cleanExts(made)

@@ -9,24 +9,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openFile is a file of the source, open for reading. Where samples are small most of their cost is system calls, so it is a bare
-// descriptor, found by one openat2 if no link lies on the way. Where that fails, for whatever reason, the way is gone name by name,
-// which works on any kernel, under any seccomp profile, and for paths of any length.
+// openFile is a file of the source, open for reading. For small samples, most of the cost is system calls. So it is a
+// bare descriptor, opened by one openat2 if the path has no link. If that fails for any reason, the path is opened
+// name by name, which works on any kernel, under any seccomp profile, and for paths of any length.
 type openFile struct {
 	fd     int
 	linked bool     // the path has a link
-	slow   *os.File // owns fd; nil: fd is ours
+	slow   *os.File // owns fd; nil: the openFile owns fd
 }
 
-// What is opened never waits: O_NONBLOCK, because a fifo put in a sample's place must not make a read wait for a writer. O_DIRECTORY
-// refuses one before it is opened.
+// Opening never waits. O_NONBLOCK: if a fifo takes the place of a sample, a read must not wait for a writer.
+// O_DIRECTORY refuses a fifo before it is opened.
 const (
 	asSample = unix.O_RDONLY | unix.O_NONBLOCK | unix.O_CLOEXEC
 	asFolder = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC
 	asName   = unix.O_PATH | unix.O_CLOEXEC
 )
 
-// beneath is how openat2 stays in the source. Links that name an open file of a process, in /proc, count as leaving it.
+// beneath makes openat2 stay inside the source. Links in /proc to open files of a process count as leaving it.
 const beneath = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS
 
 func (d *dir) open(path string, flags int) (openFile, error) {
@@ -48,8 +48,8 @@ func (d *dir) open(path string, flags int) (openFile, error) {
 	return d.openByName(path, flags)
 }
 
-// openByName opens one name of the path after the other, and none of them through a link unless links may leave the source. Where they
-// may not, an os.Root has the last word about a path with a link in it.
+// openByName opens one name of the path after the other. It follows no link, unless links may leave the source. If
+// they may not, an os.Root decides about a path with a link.
 func (d *dir) openByName(path string, flags int) (openFile, error) {
 	if isOdd(path) {
 		return d.openBeneath(path, flags)
@@ -65,7 +65,7 @@ func (d *dir) openByName(path string, flags int) (openFile, error) {
 			how = flags
 		}
 		fd, err := openat(at, name, how|unix.O_NOFOLLOW)
-		if errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENOTDIR) { // a link, or the error of the second try
+		if errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENOTDIR) { // a link, or an error that the next attempt will report
 			if d.opts.NoFollowLinks {
 				d.leave(at)
 				return d.openBeneath(path, flags)
@@ -82,14 +82,14 @@ func (d *dir) openByName(path string, flags int) (openFile, error) {
 	return openFile{fd: at, linked: linked}, nil
 }
 
-// leave closes a folder on the way, which is not the source itself.
+// leave closes a folder on the path, unless it is the source itself.
 func (d *dir) leave(fd int) {
 	if fd != int(d.top.Fd()) {
 		unix.Close(fd)
 	}
 }
 
-// openBeneath opens a file whose path has a link, or can't be opened otherwise, only within the source.
+// openBeneath opens a file only inside the source, if its path has a link or can't be opened otherwise.
 func (d *dir) openBeneath(path string, flags int) (openFile, error) {
 	f, err := d.root.OpenFile(path, flags, 0)
 	if err != nil {
@@ -98,7 +98,7 @@ func (d *dir) openBeneath(path string, flags int) (openFile, error) {
 	return openFile{fd: int(f.Fd()), linked: true, slow: f}, nil
 }
 
-// isOdd finds names that no listing gives, and that could lead upward.
+// isOdd reports names that no listing contains, and that could lead upward.
 func isOdd(path string) bool {
 	if path == "." {
 		return false
@@ -119,7 +119,7 @@ func openat(at int, name string, flags int) (fd int, err error) {
 	}
 }
 
-// file gives the descriptor to an os.File.
+// file wraps the descriptor in an os.File.
 func (f openFile) file(path string) *os.File {
 	if f.slow != nil {
 		return f.slow
@@ -132,10 +132,10 @@ func (f openFile) close() {
 		f.slow.Close()
 		return
 	}
-	unix.Close(f.fd) // nothing was written: there is nothing that it could report
+	unix.Close(f.fd) // only read from, so there is no error to report
 }
 
-// readAt fills b, or says with io.EOF that the file ends before.
+// readAt fills b. It returns io.EOF if the file ends before.
 func (f openFile) readAt(b []byte, off int64) (n int, err error) {
 	for n < len(b) {
 		m, err := unix.Pread(f.fd, b[n:], off+int64(n))

@@ -5,17 +5,17 @@ import (
 	"unicode/utf8"
 )
 
-// comparePython orders names as Python orders the str that os.listdir makes of them: by code point, where each byte that is
-// not valid UTF-8 counts as U+DC00 + byte (PEP 383, surrogateescape). For valid names that is the order of their bytes; an
-// invalid byte sorts behind U+D7FF and before U+E000, which the byte itself would not.
+// comparePython compares names as Python compares the results of os.listdir: by code point, with each byte that is
+// not valid UTF-8 as U+DC00 + byte (PEP 383, surrogateescape). For valid names that is the order of their bytes. An
+// invalid byte sorts after U+D7FF and before U+E000; the byte itself would not.
 func comparePython(a, b string) int {
 	i := 0
 	for i < len(a) && i < len(b) && a[i] == b[i] {
 		i++
 	}
 	if i == len(a) || i == len(b) || a[i] < utf8.RuneSelf && b[i] < utf8.RuneSelf {
-		// An ASCII byte is always a code point of its own, whatever stands before it, so the first difference decides.
-		// One name being the beginning of the other does not: its last code points may be cut.
+		// An ASCII byte is always one code point, whatever stands before it, so a first difference at an ASCII byte
+		// decides. If one name is a prefix of the other, that is not enough: its last code point may be cut.
 		if i < len(a) && i < len(b) {
 			return cmp.Compare(a[i], b[i])
 		}
@@ -42,7 +42,7 @@ func decodePython(s string) (r rune, width int) {
 	return r, width
 }
 
-// hasExt says whether a name ends in one of these extensions, which are in lower case; none means all.
+// hasExt reports whether a name ends in one of the extensions, which are in lower case. No extensions means all.
 func hasExt(name string, exts []string) bool {
 	for _, e := range exts {
 		if len(name) >= len(e) && lowerASCII(name[len(name)-len(e):]) == e {

@@ -10,7 +10,7 @@ import (
 	"lcache/sample"
 )
 
-// The record of a listing, little-endian, for the next one:
+// The record of a listing, for the next listing. Little-endian:
 //
 //	 0  magic    "lcachels"
 //	 8  version  u32 = 2
@@ -19,7 +19,7 @@ import (
 //	32  rows     for each folder: device u64, inode u64, mtime i64, ctime i64, samples u32, outside u32, links u32, reach u32, length u32, path
 //	    sum      xxh3-64 of everything before it
 //
-// It belongs to one machine, and losing it costs one listing. So whatever is wrong with it is answered by listing everything.
+// It is valid on one machine. Losing it costs one full listing, so any error leads to a full listing.
 const (
 	recordMagic   = "lcachels"
 	recordVersion = 2
@@ -30,7 +30,7 @@ const (
 
 var errRecord = errors.New("not a record of this listing")
 
-// EncodeFolders encodes a record. of identifies the listing that it records.
+// EncodeFolders encodes a record. of identifies the recorded listing.
 func EncodeFolders(folders []Folder, of [16]byte) []byte {
 	le := binary.LittleEndian
 	b := append(make([]byte, 0, recordHead+len(folders)*(recordRow+32)), recordMagic...)
@@ -51,7 +51,8 @@ func EncodeFolders(folders []Folder, of [16]byte) []byte {
 	return le.AppendUint64(b, xxh3.Hash(b))
 }
 
-// DecodeFolders decodes the record of a listing of that many samples. After an error the caller lists all folders.
+// DecodeFolders decodes the record of a listing with this number of samples. After an error the caller lists all
+// folders.
 func DecodeFolders(b []byte, of [16]byte, samples int) ([]Folder, error) {
 	le := binary.LittleEndian
 	if len(b) < recordHead+recordSum || string(b[:8]) != recordMagic || le.Uint32(b[8:]) != recordVersion || [16]byte(b[16:32]) != of {

@@ -16,18 +16,18 @@ type Listing struct {
 	Classes []string
 	Entries []sample.Entry // of a directory; see Samples
 	Folders []Folder       // of a directory; nil for other sources
-	Outside int            // samples that are reached through a link that leaves the source
-	LeftOut int            // files that belong to no sample: next to the class folders, or in shards without an extension; Unknown: not counted
+	Outside int            // samples behind a link that leaves the source
+	LeftOut int            // files that belong to no sample: next to the class folders, or without an extension in shards; Unknown: not counted
 	Removed int            // files that only Options.Exts excludes, in folders that were listed
-	Same    bool           // nothing is known to differ from the listing before, so Classes and Entries are left out
+	Same    bool           // no difference to the listing before is known, so Classes and Entries are empty
 
-	listed sample.Listing // of another source
+	listed sample.Listing // of sources that are not directories
 }
 
-// Unknown is the LeftOut of a listing that did not look into the source's own folder, since it has not changed.
+// Unknown is the LeftOut of a listing that did not read the source's own folder, because it has not changed.
 const Unknown = -1
 
-// Samples are all samples in canonical order.
+// Samples returns all samples in canonical order.
 func (l *Listing) Samples() sample.Listing {
 	if l.listed != nil {
 		return l.listed
@@ -35,7 +35,7 @@ func (l *Listing) Samples() sample.Listing {
 	return sample.Entries(l.Entries)
 }
 
-// Inodes has the inode of each sample; NoInode where no file was looked at. nil: none was.
+// Inodes returns the inode of each sample; NoInode for a file that was not examined. It returns nil if no file was.
 func (l *Listing) Inodes() (list []uint64) {
 	for i, e := range l.Entries {
 		if e.Inode == sample.NoInode {
@@ -49,29 +49,29 @@ func (l *Listing) Inodes() (list []uint64) {
 	return list
 }
 
-// A Folder is one directory of a listing, in the order of its files among all samples. Its times and its inode change when a name in it
-// comes, goes or is given to another file. They don't when a file in it is written to.
+// A Folder is one directory of a listing, with its position in the order of all samples. Its times change when a name
+// in it is added, removed or given to another file. They do not change when a file in it is written to.
 type Folder struct {
 	Path              string // relative to the source, "" for the source itself
 	Device, Inode     uint64 // device 0: the source's own
-	Modified, Changed int64  // mtime and ctime in ns since 1970; 0: it was changed just when it was listed, so they prove nothing
+	Modified, Changed int64  // mtime and ctime in ns since 1970; 0: changed shortly before the listing, so the times prove nothing
 	Reach             Reach
-	Links             int // names in it that are links
+	Links             int // number of names that are links
 	Samples           int
-	Outside           int // of the samples
+	Outside           int // number of samples behind links that leave the source
 }
 
-// Before is an earlier listing with the same options but for the labels.
+// Before is an earlier listing with the same options, except labels.
 type Before struct {
 	Folders  []Folder
-	Entries  func() ([]sample.Entry, error) // all of them, asked for only if a part is needed
-	Labelled bool                           // its labels were a file's
+	Entries  func() ([]sample.Entry, error) // returns all of them; called only if some are needed
+	Labelled bool                           // its labels came from a file
 }
 
-// Relist lists a source that was listed before, and looks only into folders that changed since, and into those that have links: what a
-// link leads to can change while its folder does not. nil lists all. In the others no file is looked at, so one that was written to in
-// its place goes unnoticed until it is read. Sources that can't tell are
-// listed whole. progress is as List's.
+// Relist lists a source again. It reads only folders that have changed since the listing before, and folders with
+// links, because the target of a link can change while its folder does not. With nil, it lists everything. In
+// unchanged folders no file is examined, so a file that was written to in place is noticed only when it is read.
+// Sources without times are listed completely. progress is as in List.
 func Relist(ctx context.Context, s Source, before *Before, progress func(samples int)) (*Listing, error) {
 	if d, ok := s.(*dir); ok {
 		return d.relist(ctx, before, progress)
@@ -86,7 +86,8 @@ func Relist(ctx context.Context, s Source, before *Before, progress func(samples
 	return &Listing{Classes: classes, Entries: entries}, err
 }
 
-// settled is how old a folder's last change must be: a later one may bear the same time, by the file system's clock.
+// settled is the minimum age of a folder's last change. A later change may get the same time from the file system's
+// clock.
 var settled = 2 * time.Second
 
 // earlier is the listing before, by folder.
@@ -130,7 +131,7 @@ func (e *earlier) find(now Folder) (known, bool) {
 	return k, same && k.Links == 0
 }
 
-// match returns the earlier listing of a folder that is itself unchanged.
+// match returns the earlier listing of a folder that itself has not changed.
 func (e *earlier) match(now Folder) (known, bool) {
 	if e == nil || now.Modified == 0 {
 		return known{}, false
@@ -139,7 +140,7 @@ func (e *earlier) match(now Folder) (known, bool) {
 	return k, ok && k.Device == now.Device && k.Inode == now.Inode && k.Modified == now.Modified && k.Changed == now.Changed && k.Reach == now.Reach
 }
 
-// folderNow is the state of a folder that shows whether it has changed. start is when the listing began.
+// folderNow returns the state of a folder that shows whether it changes later. start is the beginning of the listing.
 func folderNow(path string, st *unix.Stat_t, start time.Time) Folder {
 	f := Folder{Path: path, Inode: st.Ino, Modified: st.Mtim.Nano(), Changed: st.Ctim.Nano()}
 	if latest := max(f.Modified, f.Changed); latest > start.Add(-settled).UnixNano() {
@@ -148,7 +149,7 @@ func folderNow(path string, st *unix.Stat_t, start time.Time) Folder {
 	return f
 }
 
-// complete gives the unchanged folders their samples of the listing before.
+// complete fills in the samples of unchanged folders from the listing before.
 func (e *earlier) complete(folders []folder) error {
 	var all []sample.Entry
 	for i := range folders {
@@ -167,12 +168,12 @@ func (e *earlier) complete(folders []folder) error {
 	return nil
 }
 
-// same reports whether every folder is one that was there before, with the samples that it had, and none of those is missing.
+// same reports whether the folders and their samples are exactly those of the listing before.
 func (e *earlier) same(folders []folder) (bool, error) {
 	if len(folders) != len(e.folders) {
 		return false, nil
 	}
-	var looked []folder // into, and samples found
+	var looked []folder // folders that were read, and their samples
 	for _, f := range folders {
 		if f.kept != nil {
 			continue

@@ -20,16 +20,16 @@ import (
 // S3 are the settings of a bucket.
 type S3 = s3.Settings
 
-// Remote has the settings of network sources. None of them is a secret. A cache keeps them.
+// Remote has the settings of network sources. None is a secret. The cache stores them.
 type Remote struct {
 	S3         S3   `json:"s3,omitzero"`
 	OtherHosts bool `json:"http_allow_other_hosts,omitempty"` // a list may name other servers than its own
-	NoHedge    bool `json:"no_hedge,omitempty"`               // nothing is asked for a second time because it takes long
+	NoHedge    bool `json:"no_hedge,omitempty"`               // slow requests are not repeated
 
-	Given Switches `json:"-"` // which of the switches were given now, on or off
+	Given Switches `json:"-"` // the switches that the user set now, to on or off
 }
 
-// Switches are settings that are on or off.
+// Switches are settings that are either on or off.
 type Switches uint8
 
 const (
@@ -54,7 +54,7 @@ func (r Remote) Completed(src string) (Remote, error) {
 	return r, err
 }
 
-// At fills in the settings that the source's cache has kept, which must be for the same location.
+// At fills in the settings that the cache of the source has stored. They must be for the same location.
 func (r Remote) At(src string, kept Remote) (Remote, error) {
 	if !IsRemote(src) && r != (Remote{}) {
 		return r, usage.Errorf("--s3-…, --http-allow-other-hosts and --source-hedge are for a source over a network, not for %s", src)
@@ -64,7 +64,7 @@ func (r Remote) At(src string, kept Remote) (Remote, error) {
 		return r, err
 	}
 	if set.Endpoint != "" && !set.IsAt(kept.S3.Endpoint) {
-		return r, usage.Errorf("--s3-endpoint-url: the cache is of %s at %s, not at %s", src, cmp.Or(kept.S3.Endpoint, "AWS"), set.Endpoint)
+		return r, usage.Errorf("--s3-endpoint-url: the cache belongs to %s at %s, not at %s", src, cmp.Or(kept.S3.Endpoint, "AWS"), set.Endpoint)
 	}
 	r.S3 = set
 	return r.Or(kept), nil
@@ -88,7 +88,7 @@ func (r Remote) Or(other Remote) Remote {
 	}, OtherHosts: pick(OtherHosts, r.OtherHosts, other.OtherHosts), NoHedge: pick(NoHedge, r.NoHedge, other.NoHedge)}
 }
 
-// IsRemote reports whether a source is asked over a network: s3:// or http(s)://, also behind tar:.
+// IsRemote reports whether a source is read over a network: s3:// or http(s)://, also after tar:.
 func IsRemote(src string) bool {
 	src = strings.TrimPrefix(src, TarScheme)
 	for _, scheme := range []string{"s3://", "http://", "https://"} {
@@ -99,7 +99,7 @@ func IsRemote(src string) bool {
 	return false
 }
 
-// Canonical is the one way to write a source: s3://bucket/prefix and s3://bucket/prefix/ are the same.
+// Canonical returns the standard form of a source's text: s3://bucket/prefix becomes s3://bucket/prefix/.
 func Canonical(src string) string {
 	if bucket, prefix, err := s3.Split(src); err == nil {
 		return "s3://" + bucket + "/" + prefix
@@ -110,7 +110,8 @@ func Canonical(src string) string {
 // Requests counts the requests of a remote source so far.
 type Requests = object.Counts
 
-// RequestsOf returns how many requests a source has sent, or the source that it is around. Those of a directory are not counted.
+// RequestsOf returns the number of requests that a source has sent, also if it is wrapped in another one. It returns
+// false for a directory.
 func RequestsOf(s Source) (Requests, bool) {
 	a, ok := s.(interface{ Requests() (Requests, bool) })
 	if !ok {
@@ -119,17 +120,19 @@ func RequestsOf(s Source) (Requests, bool) {
 	return a.Requests()
 }
 
-// EndsSilence reports whether a read of a source ends without help when no byte comes for long, and its error then says why. Reads over a network do. A read of a file that hangs does not.
+// EndsSilence reports whether a read of a source ends by itself if no byte arrives for long, with an error that says
+// so. That is so for reads over a network, but not for a read of a file that hangs.
 func EndsSilence(s Source) bool {
 	a, ok := s.(interface{ EndsSilence() bool })
 	return ok && a.EndsSilence()
 }
 
-// remote is a source over a network: objects of a store, each of which is a sample or a part of one. A sample's version is the hash of its ETag, or of what the
-// store tells in its place; 0: nothing. That of a sample with parts is a hash over theirs.
+// remote is a source over a network: objects of a store. Each object is a sample or a part of one. A sample's version
+// is the hash of its ETag, or of the store's substitute for it; 0: there is none. The version of a sample with parts
+// is a hash over their versions.
 type remote struct {
 	src    string
-	prefix string // of all keys, before the names
+	prefix string // of all keys; names do not include it
 	opts   Options
 	reader *object.Reader
 	list   func(ctx context.Context, progress func(int)) (*Listing, error)
@@ -165,7 +168,7 @@ func openS3(src string, opts Options) (Source, error) {
 
 func openWeb(src string, opts Options) (Source, error) {
 	if meant := meantShards(withoutSecrets(src)); meant != "" {
-		return nil, errcode.Errorf(errcode.SourceInvalid, "open source %s: it is no list: %s", clip(withoutSecrets(src)), meant)
+		return nil, errcode.Errorf(errcode.SourceInvalid, "open source %s: it is not a list: %s", clip(withoutSecrets(src)), meant)
 	}
 	store, err := web.Open(src, opts.OtherHosts)
 	if err != nil {
@@ -184,7 +187,8 @@ func newRemote(src, prefix string, opts Options, store object.Store) *remote {
 	return &remote{src: src, prefix: prefix, opts: opts, reader: object.NewReader(store, object.Options{NoHedge: opts.NoHedge, Patience: opts.Patience})}
 }
 
-// withoutSecrets cuts user, password, query and fragment out of an address, also of one that can't be parsed: a secret key of AWS may have slashes.
+// withoutSecrets removes user, password, query and fragment from an address, even if the address can't be parsed: a
+// secret key of AWS may have slashes.
 func withoutSecrets(src string) string {
 	scheme, rest, found := strings.Cut(src, "://")
 	if !found {
@@ -223,7 +227,7 @@ func (r *remote) List(ctx context.Context, progress func(samples int)) ([]string
 	return l.Classes, entriesOf(l.listed), nil
 }
 
-// listing is List. The listing of a bucket is in columns, so that many millions of keys take little memory.
+// listing is List. A bucket's listing is in columns, so that many millions of keys take little memory.
 func (r *remote) listing(ctx context.Context, progress func(samples int)) (*Listing, error) {
 	if progress == nil {
 		progress = func(int) {}
@@ -245,7 +249,7 @@ func (r *remote) listing(ctx context.Context, progress func(samples int)) (*List
 	return l, nil
 }
 
-// median is about that of the sizes of samples: of a thousand of them.
+// median estimates the median size of the samples, from a thousand of them.
 func median(list sample.Listing) int64 {
 	var sizes []uint32
 	for i := 0; i < list.Len(); i += 1 + list.Len()/1000 {
@@ -258,7 +262,7 @@ func median(list sample.Listing) int64 {
 	return int64(sizes[len(sizes)/2])
 }
 
-// Gets is how many requests it takes to read a sample of a remote source once.
+// Gets returns the number of requests to read a sample of a remote source once.
 func Gets(size uint32, parts []sample.Part) (n int64) {
 	if parts == nil {
 		return object.Ranges(int64(size))
@@ -297,15 +301,15 @@ func (r *remote) Read(ctx context.Context, e sample.Entry, dst []byte) error {
 		dst = dst[p.Size:]
 	}
 	if v.sum() != e.Version {
-		return &SampleError{e.Name, "read", fmt.Errorf("%w (one of its %d files is another version)", ErrChanged, len(e.Parts))}
+		return &SampleError{e.Name, "read", fmt.Errorf("%w (one of its %d files has another version)", ErrChanged, len(e.Parts))}
 	}
 	return nil
 }
 
-// readObject reads one object. An empty one is not asked for.
+// readObject reads one object. An empty object is not requested.
 func (r *remote) readObject(ctx context.Context, name, file string, dst []byte, want *uint64) (version uint64, err error) {
 	if file == "" || strings.HasSuffix(file, "/") {
-		return 0, &SampleError{name, "read", inPart(name, file, fmt.Errorf("%w: it is no object", ErrGone))}
+		return 0, &SampleError{name, "read", inPart(name, file, fmt.Errorf("%w: not found", ErrGone))}
 	}
 	version, err = r.reader.Read(ctx, object.Object{Key: r.prefix + file, Size: int64(len(dst)), Version: want}, dst)
 	if err == nil {

@@ -15,29 +15,29 @@ import (
 	"lcache/source/internal/object"
 )
 
-// Retry says how often and how fast reads are tried again. Zero fields mean the defaults.
+// Retry configures how often and how fast reads are retried. Zero fields mean the defaults.
 type Retry struct {
-	Tries  int           // of one read, the first among them; 0: 8
-	First  time.Duration // before the second try; it doubles from try to try, and half of it is drawn at random. 0: 50 ms
-	Most   time.Duration // that one wait grows to; 0: 5 s
-	Budget int           // retries of all reads together. Ten reads that succeed give one back. 0: 1000
-	// Sleep waits for d, or for the end of ctx, which is its error; nil: by the clock.
+	Tries  int           // attempts for one read, including the first; 0: 8
+	First  time.Duration // wait before the second attempt; it doubles each time, and half of it is random. 0: 50 ms
+	Most   time.Duration // maximum of one wait; 0: 5 s
+	Budget int           // retries of all reads together. Ten successful reads give one back. 0: 1000
+	// Sleep waits for d or until ctx ends, and returns ctx's error. nil: by the clock.
 	Sleep func(ctx context.Context, d time.Duration) error
 }
 
-// Retrying is a source whose reads are tried again after trouble that may pass ([Transient]), with capped exponential back-off and
-// jitter, inside the deadline of the read's context. All its reads draw on one budget: a source that is down altogether is asked
-// less and less, and fails at once in the end, instead of being kept down by its clients.
+// Retrying is a source that retries reads after temporary errors ([Transient]), with capped exponential back-off and
+// jitter, within the deadline of the read's context. All reads share one budget of retries. So a source that is down
+// gets fewer and fewer requests, and reads finally fail at once; its clients do not keep it down.
 type Retrying struct {
 	Source
 	opts    Retry
 	retries atomic.Int64
 
 	mu     sync.Mutex // guards tenths
-	tenths int        // of retries left in the budget
+	tenths int        // retries left in the budget, in tenths
 }
 
-// NewRetrying makes s try again. Close closes s.
+// NewRetrying returns s with retries. Close closes s.
 func NewRetrying(s Source, o Retry) *Retrying {
 	if o.Tries <= 0 {
 		o.Tries = 8
@@ -57,22 +57,22 @@ func NewRetrying(s Source, o Retry) *Retrying {
 	return &Retrying{Source: s, opts: o, tenths: 10 * o.Budget}
 }
 
-// EndsSilence is that of the source.
+// EndsSilence returns that of the source.
 func (r *Retrying) EndsSilence() bool { return EndsSilence(r.Source) }
 
-// Retries is how many reads were tried again so far, each time counted, and how many requests the source itself sent again.
+// Retries returns the number of repeated attempts so far, including requests that the source itself repeated.
 func (r *Retrying) Retries() int64 {
 	n, _ := RequestsOf(r.Source)
 	return r.retries.Load() + n.Retries
 }
 
-// Hedges is how many requests the source sent a second time, because the first took long.
+// Hedges returns the number of requests that the source sent twice because the first was slow.
 func (r *Retrying) Hedges() int64 {
 	n, _ := RequestsOf(r.Source)
 	return n.Hedges
 }
 
-// Read reads as the source does. The error is that of the last try.
+// Read reads as the source does. The error is that of the last attempt.
 func (r *Retrying) Read(ctx context.Context, e sample.Entry, dst []byte) error {
 	wait := r.opts.First
 	for try := 1; ; try++ {
@@ -92,7 +92,7 @@ func (r *Retrying) Read(ctx context.Context, e sample.Entry, dst []byte) error {
 		case try == r.opts.Tries:
 			return tried(err, try, "")
 		case !r.take():
-			return tried(err, try, "too many reads have failed lately to go on")
+			return tried(err, try, "too many reads failed lately")
 		case r.opts.Sleep(ctx, pause) != nil:
 			return tried(err, try, "")
 		}
@@ -101,7 +101,7 @@ func (r *Retrying) Read(ctx context.Context, e sample.Entry, dst []byte) error {
 	}
 }
 
-// tried adds to a sample's error how often the sample was read.
+// tried adds the number of attempts to a sample's error.
 func tried(err error, times int, why string) error {
 	if why != "" {
 		why = ": " + why
@@ -140,19 +140,19 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// transient are the errnos of devices and networks that are in trouble: the same read may succeed a little later.
+// transient are the errnos of devices and networks in trouble. The same read may succeed a little later.
 var transient = []error{syscall.EIO, syscall.EAGAIN, syscall.ESTALE, syscall.ETIMEDOUT, syscall.EINTR, syscall.EREMOTEIO,
 	syscall.ECONNRESET, syscall.ECONNREFUSED, syscall.ECONNABORTED, syscall.ENOTCONN, syscall.EPIPE, syscall.ENETDOWN,
 	syscall.ENETUNREACH, syscall.ENETRESET, syscall.EHOSTDOWN, syscall.EHOSTUNREACH, syscall.ENFILE, syscall.EMFILE, syscall.ENOMEM}
 
-// Transient reports whether trouble with a sample may pass: the device or the network is in trouble, not the sample. One that has
-// changed, is gone or must not be read stays so.
+// Transient reports whether the cause of an error may be temporary: a problem of the device or the network, not of
+// the sample. A sample that has changed, is gone or must not be read stays so.
 func Transient(err error) bool {
 	if errors.Is(err, ErrChanged) || errors.Is(err, ErrGone) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return false
 	}
 	if errors.As(err, new(*object.Error)) {
-		return false // package object has tried again, for as long as there was hope: one layer of retries is enough
+		return false // package object has already retried, and one layer of retries is enough
 	}
 	for _, t := range transient {
 		if errors.Is(err, t) {

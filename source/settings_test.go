@@ -27,11 +27,11 @@ func TestRemoteSettings(t *testing.T) {
 		"one off":          {bucket, source.Remote{Given: source.Unsigned}, signed, ""},
 		"a text":           {bucket, source.Remote{S3: source.S3{Region: "other"}}, region, ""},
 		"the same place":   {"tar:" + bucket + "x.tar", source.Remote{S3: source.S3{Endpoint: "http://here/"}}, kept, ""},
-		"another place":    {bucket, source.Remote{S3: source.S3{Endpoint: "http://there"}}, kept, "--s3-endpoint-url: the cache is of s3://b/ at http://here, not at http://there"},
+		"another place":    {bucket, source.Remote{S3: source.S3{Endpoint: "http://there"}}, kept, "--s3-endpoint-url: the cache belongs to s3://b/ at http://here, not at http://there"},
 		"a wrong endpoint": {bucket, source.Remote{S3: source.S3{Endpoint: "there"}}, kept, "--s3-endpoint-url: it must be like https://minio.example:9000"},
 		"a directory":      {"/data", source.Remote{Given: source.NoHedge}, kept, "--s3-…, --http-allow-other-hosts and --source-hedge are for a source over a network, not for /data"},
 		"the same port":    {bucket, source.Remote{S3: source.S3{Endpoint: "http://Here:80"}}, kept, ""},
-		"another port":     {bucket, source.Remote{S3: source.S3{Endpoint: "http://here:81"}}, kept, "--s3-endpoint-url: the cache is of s3://b/ at http://here, not at http://here:81"},
+		"another port":     {bucket, source.Remote{S3: source.S3{Endpoint: "http://here:81"}}, kept, "--s3-endpoint-url: the cache belongs to s3://b/ at http://here, not at http://here:81"},
 	} {
 		got, err := c.given.At(c.src, kept)
 		text := ""

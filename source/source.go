@@ -1,10 +1,12 @@
-// Package source is where samples come from: a [Source] is listed once, in canonical order, and then read sample by sample, many times.
+// Package source lists and reads the original samples. A [Source] is listed once, in canonical order, and then read
+// sample by sample, many times.
 //
-// [Open] chooses a source by the scheme of the user's text: a directory or a bucket, listed in the order of
-// torchvision's ImageFolder, tar shards, in which a sample is some adjacent members, or the list of a web server. A source is opened read-only and never changed. A read gives exactly the version of a sample
-// that was listed, or a [SampleError]; it does not cache, verify checksums or set deadlines: its caller does. [Retrying] is a source
-// around another one that tries reads again when the trouble may pass.
-// All methods of a Source may be called concurrently, except Close, which must come after all others.
+// [Open] chooses the kind of source by the user's text: a directory or a bucket, in the order of torchvision's
+// ImageFolder; tar shards, in which a sample is a group of adjacent members; or the list of a web server. A source is
+// opened read-only and never changed. A read returns exactly the listed version of a sample, or a [SampleError]. The
+// package does not cache, verify checksums or set deadlines: its caller does. [Retrying] wraps a source and retries
+// reads after temporary errors. All methods of a Source may be called concurrently, except Close, which must come
+// last.
 package source
 
 import (
@@ -23,56 +25,59 @@ import (
 
 // Source lists samples and reads them.
 type Source interface {
-	// String is the source as the user wrote it, cleaned.
+	// String returns the user's text, cleaned.
 	String() string
 
-	// Identity tells sources apart, as the function of that name does. It is that of the source that was opened, whatever has its name by now.
+	// Identity is the function Identity for the source that was opened, whatever has its name by now.
 	Identity() string
 
-	// List gives all samples in canonical order, and the names of their labels 0, 1, … (none if the source has no classes).
-	// progress, if not nil, is told from time to time how many samples were found so far; its calls do not overlap.
-	// A listing is complete or an error: a sample that can't be listed is never left out silently, since all indices behind it would shift.
+	// List returns all samples in canonical order, and the names of labels 0, 1, … (none if the source has no classes).
+	// If progress is not nil, it is called from time to time with the number of samples found so far, one call at a
+	// time. A listing is complete or an error: a sample that can't be listed is never left out silently, because all
+	// later indices would shift.
 	List(ctx context.Context, progress func(samples int)) (classes []string, entries []sample.Entry, err error)
 
-	// Read fills dst, which has e.Size bytes, with the sample. It compares the sample's identity with e before and after.
-	// Errors are a *[SampleError], or wrap the context's if that ended it; dst then holds anything.
+	// Read fills dst, which has e.Size bytes, with the sample. It compares the sample's version with e before and after.
+	// An error is a *[SampleError], or wraps the context's error if the context ended. After an error the contents of
+	// dst are undefined.
 	Read(ctx context.Context, e sample.Entry, dst []byte) error
 
-	// Close ends the source.
+	// Close closes the source.
 	Close() error
 }
 
 // Options of a source.
 type Options struct {
-	Exts   []string // keep only files that end so, in any case of ASCII letters ("jpg" and ".jpg" are the same); none: keep all
-	Flat   bool     // one sorted list with label 0, whatever folders there are
+	Exts   []string // keep only files with these endings, in any case of ASCII letters ("jpg" and ".jpg" are the same); none: keep all
+	Flat   bool     // one sorted list with label 0, whatever the folders are
 	Group  string   // GroupStem, or "": each file is a sample
-	Labels string   // listing: a CSV file of name,label, which takes the place of the folders' labels; "": none
-	Part   string   // of shards: the extension of the part that comes first; "": chosen by a rule
-	Stream bool     // listing: shards that are packed, and so have no random access, are allowed
-	Jobs   int      // listing: this many requests side by side; 0: DefaultJobs
-	Kept   string   // listing shards: a file that keeps their indexes, so that unchanged shards are not read again; "": none
+	Labels string   // listing: a CSV file of name,label instead of the folders' labels; "": none
+	Part   string   // shards: the extension of each sample's first part; "": chosen by a rule
+	Stream bool     // listing: allow packed shards, which have no random access
+	Jobs   int      // listing: number of parallel requests; 0: DefaultJobs
+	Kept   string   // listing shards: a file that stores their indexes, so that unchanged shards are not read again; "": none
 
-	Logger *slog.Logger // for oddities that are not errors; nil: none
+	Logger *slog.Logger // for unusual findings that are not errors; nil: none
 
-	NoRanges bool // the server of shards is known to give none
+	NoRanges bool // the server of the shards is known not to support ranges
 
-	AllowEmpty bool // listing: class folders without a file are classes, and no error
+	AllowEmpty bool // listing: accept class folders without a file
 
-	Apart []string // folders that a link may lead to and that hold no samples: the cache's own
+	Apart []string // folders that must not be listed, even through a link: the cache's own
 
 	Remote                 // of network sources
-	Patience time.Duration // of a read over a network, without a byte (object.Options); 0: 30 s
+	Patience time.Duration // network reads: longest time without a byte (object.Options); 0: 30 s
 
-	NoFollowLinks bool // nothing outside the source is read: a link that leaves it is an error
+	NoFollowLinks bool // links that leave the source are errors
 }
 
-// WithMoved returns a context whose reads of a source over a network, and of shards without random access, call moved when bytes come. moved must not block.
+// WithMoved returns a context whose reads call moved when bytes arrive, if they are over a network or of shards
+// without random access. moved must not block.
 func WithMoved(ctx context.Context, moved func()) context.Context {
 	return object.WithMoved(ctx, moved)
 }
 
-// DefaultJobs is how many requests a listing has under way.
+// DefaultJobs is the number of requests in flight during a listing.
 const DefaultJobs = 8
 
 var (
@@ -80,7 +85,7 @@ var (
 	ErrChanged = errcode.New(errcode.SourceChanged, "changed since ingest: run ingest again")
 	// ErrGone means that a listed sample no longer exists.
 	ErrGone = errcode.New(errcode.SourceGone, "gone from the source: put it back, or run ingest again")
-	// ErrEmpty says that a source holds no sample.
+	// ErrEmpty means that a source has no sample.
 	ErrEmpty = errcode.New(errcode.SourceEmpty, "no samples")
 )
 
@@ -96,7 +101,7 @@ func (e *SampleError) Error() string {
 }
 func (e *SampleError) Unwrap() error { return e.Err }
 
-// SampleName returns the name, for callers that know only that the error has one.
+// SampleName returns the name, for callers that use an interface with this method.
 func (e *SampleError) SampleName() string { return e.Name }
 
 // Open opens the source that the user wrote: a directory by its path, tar:PATTERN, s3://BUCKET/PREFIX/, or http(s)://HOST/PATH/LIST.
@@ -153,7 +158,8 @@ func cleanExts(exts []string) ([]string, error) {
 	return clean, nil
 }
 
-// lowerASCII: torchvision lowers names by Unicode's rules, which differ from this in letters that no extension has.
+// lowerASCII lowers ASCII letters. torchvision lowers names by Unicode's rules, which differ only in letters that no
+// extension has.
 func lowerASCII(s string) string {
 	b := []byte(s) // strings.Map would change bytes that are not UTF-8
 	for i, c := range b {
@@ -164,7 +170,7 @@ func lowerASCII(s string) string {
 	return string(b)
 }
 
-// clip quotes a name for an error message: on one line, and not all of a name of 64 KiB.
+// clip quotes a name for an error message, on one line, and shortens a long one.
 func clip(name string) string {
 	const most = 200
 	if len(name) > most {

@@ -17,27 +17,28 @@ import (
 	"lcache/source/internal/tarshard"
 )
 
-// TarScheme begins a source of tar shards: tar:PATTERN.
+// TarScheme is the prefix of a source of tar shards: tar:PATTERN.
 const TarScheme = "tar:"
 
-// shardStore is where shards lie.
+// shardStore is the location of shards.
 type shardStore interface {
-	// names gives the names of all shards of a pattern, in order.
+	// names returns the names of all shards of a pattern, in order.
 	names(pattern string) ([]string, error)
 
-	// survey requests the sizes of the shards, if that takes a request for each. It returns the first shard's error.
+	// survey requests the sizes of the shards, if each takes a request. The error is that of the first shard with one.
 	survey(ctx context.Context, names []string) error
 
-	// open opens a shard as it is now, after survey. Errors are advice without the shard's name.
+	// open opens a shard in its current version, after survey. An error is advice without the shard's name.
 	open(ctx context.Context, name string) (openShard, error)
 
-	// openListed opens a shard that must be the one that was listed. That may show only when it is read.
+	// openListed opens a shard in its listed version. A wrong version may be noticed only by a read.
 	openListed(ctx context.Context, listed sample.Shard) (openShard, error)
 
-	// is reports whether a shard is the one that was listed, after survey, and whether it was reached through a link that leaves the store.
+	// is reports whether a shard has its listed version, after survey, and whether it was reached through a link that
+	// leaves the store.
 	is(ctx context.Context, listed sample.Shard) (same, outside bool)
 
-	// check says whether a shard is still the one that was listed.
+	// check returns an error if a shard no longer has its listed version.
 	check(ctx context.Context, listed sample.Shard) error
 
 	Close() error
@@ -47,26 +48,27 @@ type shardStore interface {
 type openShard interface {
 	tarshard.Object
 	outside() bool  // it was reached through a link that leaves the store
-	streamed() bool // it has no random access: it is packed, or its server gives no ranges
+	streamed() bool // it has no random access: it is packed, or its server does not support ranges
 	close()
 
-	// stream reads the shard as it is stored, front to back. ctx ends that.
+	// stream reads the stored bytes of the shard from front to back, until ctx ends.
 	stream(ctx context.Context) io.ReadCloser
 }
 
-// shards is a source of tar files. Adjacent members of a file make up a sample. A sample's version is that of its shard.
+// shards is a source of tar files. A sample is a group of adjacent members of a file. A sample's version is that of
+// its shard.
 type shards struct {
-	src     string // as the user wrote it, cleaned
-	pattern string // below the store
+	src     string // the user's text, cleaned
+	pattern string // relative to the store
 	store   shardStore
 	remote  *object.Reader // of store; nil: it is on this machine
 	opts    Options
-	spans   sync.Pool // *[]byte, of reads of several samples
+	spans   sync.Pool // *[]byte, for reads of several samples
 	flows   *flows    // of shards without random access
 }
 
-// TarFolder is the fixed folder of a tar: source on this machine: what stands before the first name with a brace, a bracket, a star, a question mark or a
-// backslash. The names of shards are relative to it. rest is the pattern below it.
+// TarFolder returns the fixed folder of a tar: source on this machine: the part before the first name with a brace, a
+// bracket, a star, a question mark or a backslash. Names of shards are relative to it. rest is the pattern below it.
 func TarFolder(src string) (folder, rest string) {
 	pattern := filepath.Clean(strings.TrimPrefix(src, TarScheme))
 	fixed := pattern
@@ -119,7 +121,7 @@ func (s *shards) Close() error {
 	return s.store.Close()
 }
 
-// Requests counts those for shards over a network.
+// Requests returns the counts for shards over a network.
 func (s *shards) Requests() (Requests, bool) {
 	if s.remote == nil {
 		return Requests{}, false
@@ -162,10 +164,10 @@ func (s *shards) failed(ctx context.Context, e sample.Entry, err error) error {
 	return &SampleError{e.Name, "read", fmt.Errorf("shard %s: %w", clip(e.Shard.Name), err)}
 }
 
-// checkPlace holds a request against its entry, which may come from a file.
+// checkPlace checks the location in an entry before it is used, because the entry may come from a file.
 func checkPlace(e sample.Entry, dst []byte) error {
 	if e.Shard == nil || len(e.Offsets) != len(e.Parts) {
-		return errors.New("it lies in no shard: list the source again")
+		return errors.New("it is in no shard: list the source again")
 	}
 	if len(dst) != int(e.Size) {
 		return fmt.Errorf("room for %d bytes, the sample has %d", len(dst), e.Size)
@@ -173,30 +175,34 @@ func checkPlace(e sample.Entry, dst []byte) error {
 	return checkParts(e)
 }
 
-// A Sharded source has samples side by side, and can read several in one piece.
+// A Sharded source stores samples next to each other, and can read several in one piece.
 type Sharded interface {
 	Source
 
-	// Together says how many of the first entries one piece brings: they are of one shard, lie close together, and the piece is not large.
+	// Together returns how many of the first entries one piece contains: they are in one shard and close together, and
+	// the piece is not too large.
 	Together(entries []sample.Entry) int
 
-	// ReadTogether reads the samples that Together counts, each into its place in dst. After an error the caller reads them one by one, to find the sample that failed.
+	// ReadTogether reads the samples that Together counts, each into its part of dst. After an error the caller reads
+	// them one by one, to find the sample that failed.
 	ReadTogether(ctx context.Context, entries []sample.Entry, dst [][]byte) error
 
-	// Streamed reports whether a shard has no random access. To read some of it costs all that lies before; its samples, read one after the other, cost reading it once.
+	// Streamed reports whether a shard has no random access. A read at some position then costs everything before it.
+	// Reading all samples in order costs reading the shard once.
 	Streamed(shard sample.Shard) bool
 }
 
 const (
-	// MostTogether is how large a piece may be that several samples are read in.
+	// MostTogether is the maximum size of a piece with several samples.
 	MostTogether = 4 << 20
-	// mostNear is how large one may be of a file on this machine: it and the copies of its samples fit into a core's cache, and asking costs little.
+	// mostNear is the maximum size of a piece of a local file: the piece and the copies of its samples fit into a core's
+	// cache, and a system call costs little.
 	mostNear = 512 << 10
-	// mostGap is how many bytes of no sample may lie between two of a piece.
+	// mostGap is the maximum number of unused bytes between two samples of a piece.
 	mostGap = 256 << 10
 )
 
-// Together makes shards a [Sharded] source.
+// Together implements [Sharded].
 func (s *shards) Together(entries []sample.Entry) int {
 	if len(entries) == 0 || entries[0].Shard == nil {
 		return min(1, len(entries))
@@ -220,7 +226,7 @@ func (s *shards) Together(entries []sample.Entry) int {
 	return len(entries)
 }
 
-// span is the range of a sample's parts in its shard.
+// span returns the range of a sample's parts in its shard.
 func span(e sample.Entry) (from, to uint64) {
 	from = slices.Min(e.Offsets)
 	for i, off := range e.Offsets {
@@ -229,7 +235,7 @@ func span(e sample.Entry) (from, to uint64) {
 	return from, to
 }
 
-// ReadTogether makes shards a [Sharded] source.
+// ReadTogether implements [Sharded].
 func (s *shards) ReadTogether(ctx context.Context, entries []sample.Entry, dst [][]byte) error {
 	first, end := uint64(0), uint64(0)
 	for i, e := range entries {

@@ -219,18 +219,18 @@ func TestTarErrors(t *testing.T) {
 		pattern, want string
 	}{
 		"missing":       {map[string]string{"s-0.tar": "a.jpg"}, "s-{0..3}.tar", `shard "s-1.tar" is missing, and so 2 more: put it there, or correct the pattern`},
-		"no match":      {map[string]string{"s-0.tar": "a.jpg"}, "t*.tar", `no file is called like "t*.tar" in "DIR": check the pattern`},
-		"bad bracket":   {map[string]string{"s-0.tar": "a.jpg"}, "t[.tar", `"t[.tar" is no pattern of files: a [ needs a ]`},
+		"no match":      {map[string]string{"s-0.tar": "a.jpg"}, "t*.tar", `no file matches "t*.tar" in "DIR": check the pattern`},
+		"bad bracket":   {map[string]string{"s-0.tar": "a.jpg"}, "t[.tar", `"t[.tar" is not a valid pattern: a [ needs a ]`},
 		"braces":        {map[string]string{"s-0.tar": "a.jpg"}, "t{0..1.tar", `its braces don't match: each { needs a }, or write \{ for a brace in a name`},
 		"twice":         {map[string]string{"s-0.tar": "a.jpg"}, "s-{0,0}.tar", `shard "s-0.tar" is named twice: correct the pattern`},
 		"upward":        {map[string]string{"s-0.tar": "a.jpg"}, "{s-0,../x}.tar", `shard "../x.tar" leads out of "DIR": write the folder that all shards have in common before the first brace`},
 		"gzip":          {map[string]string{"s-0.tar.gz": "a.jpg"}, "*.gz", `shard "s-0.tar.gz" is compressed, and samples can't be read at random in it: unpack it (gunzip) and name the .tar, or give --stream to read it once, front to back`},
 		"no samples":    {map[string]string{"s-0.tar": "README"}, "s-0.tar", `no samples: its 1 shards hold no file`},
-		"mixed cls":     {map[string]string{"s-0.tar": "a.cls=1 b.jpg"}, "s-0.tar", `sample "s-0.tar/a" has a part cls, and "s-0.tar/b" has none: give all of them one, or a file of labels (--labels)`},
-		"wrong cls":     {map[string]string{"s-0.tar": "a.cls=cat"}, "s-0.tar", `list sample "s-0.tar/a": its part cls is "cat", which is no integer of 32 bits: correct it, or give a file of labels (--labels), or --flat`},
-		"large cls":     {map[string]string{"s-0.tar": "a.cls=2147483648"}, "s-0.tar", `list sample "s-0.tar/a": its part cls is "2147483648", which is no integer of 32 bits: correct it, or give a file of labels (--labels), or --flat`},
-		"long cls":      {map[string]string{"s-0.tar": "a.cls"}, "s-0.tar", `list sample "s-0.tar/a": its part cls is a text of more than 64 bytes, which is no integer of 32 bits: correct it, or give a file of labels (--labels), or --flat`},
-		"mixed folders": {map[string]string{"s-0.tar": "d/a.jpg b.jpg"}, "s-0.tar", `sample "s-0.tar/b" lies in no folder, and others do, so that their folders can't be the labels: give a file of labels (--labels), or --flat`},
+		"mixed cls":     {map[string]string{"s-0.tar": "a.cls=1 b.jpg"}, "s-0.tar", `sample "s-0.tar/a" has a part cls, and "s-0.tar/b" has none: add one to all samples, or give a file of labels (--labels)`},
+		"wrong cls":     {map[string]string{"s-0.tar": "a.cls=cat"}, "s-0.tar", `list sample "s-0.tar/a": its part cls is "cat", which is not an integer of 32 bits: correct it, or give a file of labels (--labels), or --flat`},
+		"large cls":     {map[string]string{"s-0.tar": "a.cls=2147483648"}, "s-0.tar", `list sample "s-0.tar/a": its part cls is "2147483648", which is not an integer of 32 bits: correct it, or give a file of labels (--labels), or --flat`},
+		"long cls":      {map[string]string{"s-0.tar": "a.cls"}, "s-0.tar", `list sample "s-0.tar/a": its part cls is a text of more than 64 bytes, which is not an integer of 32 bits: correct it, or give a file of labels (--labels), or --flat`},
+		"mixed folders": {map[string]string{"s-0.tar": "d/a.jpg b.jpg"}, "s-0.tar", `sample "s-0.tar/b" is in no folder, but others are, so folders can't be the labels: give a file of labels (--labels), or --flat`},
 		"apart":         {map[string]string{"s-0.tar": "a.jpg b.jpg a.txt"}, "s-0.tar", `shard "s-0.tar": the members of sample "a" don't lie side by side: write the shard with its names sorted`},
 		"a part twice":  {map[string]string{"s-0.tar": "a.jpg a.JPG"}, "s-0.tar", `shard "s-0.tar": sample "a" has the part "jpg" twice, as "a.jpg" and as "a.JPG": rename one of them`},
 	} {
@@ -247,7 +247,7 @@ func TestTarErrors(t *testing.T) {
 	}
 	for pattern, want := range map[string]string{
 		"s-0.tar": `shard "s-0.tar" is truncated: its member "b.jpg" ends at byte 3053, and the shard has 3000: copy or write it again`,
-		"d.tar":   `shard "d.tar": it is no regular file: check the pattern`,
+		"d.tar":   `shard "d.tar": it is not a regular file: check the pattern`,
 	} {
 		_, _, err := openTar(t, tr.dir+"/"+pattern, source.Options{}).List(t.Context(), nil)
 		if err == nil || !strings.HasSuffix(err.Error(), ": "+want) {

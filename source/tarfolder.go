@@ -17,7 +17,8 @@ import (
 	"lcache/source/internal/tarshard"
 )
 
-// shardFolder is a directory of this machine as a shardStore. A shard is opened, checked and read as a sample of a directory is.
+// shardFolder is a local directory as a shardStore. A shard is opened, checked and read in the same way as a sample
+// of a directory.
 type shardFolder struct{ *dir }
 
 func openFolder(at string, opts Options) (*shardFolder, error) {
@@ -45,7 +46,7 @@ func (f *shardFolder) names(pattern string) ([]string, error) {
 	return all, checkNames(all, clip(f.path), f.opts.Stream)
 }
 
-// checkNames refuses names that shards in a folder can't have.
+// checkNames returns an error for names that shards in a folder can't have.
 func checkNames(names []string, folder string, stream bool) error {
 	seen := make(map[string]bool, len(names))
 	for _, name := range names {
@@ -63,7 +64,8 @@ func checkNames(names []string, folder string, stream bool) error {
 	return nil
 }
 
-// glob gives the files that a name with stars stands for, sorted. A file that is really called so stands for itself.
+// glob returns the files that match a name with wildcards, sorted. If a file has exactly that name, it is the only
+// match.
 func (f *shardFolder) glob(name string) ([]string, error) {
 	if !strings.ContainsAny(name, "*?[") {
 		return []string{name}, nil
@@ -73,10 +75,10 @@ func (f *shardFolder) glob(name string) ([]string, error) {
 	}
 	found, err := filepath.Glob(filepath.Join(f.path, name))
 	if err != nil {
-		return nil, fmt.Errorf("%s is no pattern of files: a [ needs a ]", clip(name))
+		return nil, fmt.Errorf("%s is not a valid pattern: a [ needs a ]", clip(name))
 	}
 	if len(found) == 0 {
-		return nil, fmt.Errorf("no file is called like %s in %s: check the pattern", clip(name), clip(f.path))
+		return nil, fmt.Errorf("no file matches %s in %s: check the pattern", clip(name), clip(f.path))
 	}
 	for i := range found {
 		if found[i], err = filepath.Rel(f.path, found[i]); err != nil {
@@ -97,7 +99,7 @@ func (f *shardFolder) open(_ context.Context, name string) (openShard, error) {
 	s := &shardFile{dir: f.dir, file: file, name: name}
 	st, err := file.stat()
 	if err == nil && st.Mode&unix.S_IFMT != unix.S_IFREG {
-		err = errors.New("it is no regular file: check the pattern")
+		err = errors.New("it is not a regular file: check the pattern")
 	}
 	if err == nil {
 		s.size = st.Size
@@ -110,7 +112,7 @@ func (f *shardFolder) open(_ context.Context, name string) (openShard, error) {
 	return s, nil
 }
 
-// openListed opens a shard, if it is the one that was listed.
+// openListed opens a shard if it still has its listed version.
 func (f *shardFolder) openListed(ctx context.Context, listed sample.Shard) (openShard, error) {
 	s, err := f.open(ctx, listed.Name)
 	if err != nil {

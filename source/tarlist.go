@@ -13,8 +13,9 @@ import (
 	"lcache/source/internal/tarshard"
 )
 
-// List lists all shards of the pattern, in order, and the samples of each in the order of their first members. The label of a sample is its part cls, or its folder's place
-// among all folders, or 0; a file of labels takes the place of all that. The first part is the first in the shard that is no label, json or txt.
+// List lists all shards of the pattern, in order, and the samples of each in the order of their first members. A
+// sample's label is its part cls, or the position of its folder among all folders, or 0. A file of labels replaces
+// all of these. The first part is the first one in the shard that is not a label, json or txt.
 func (s *shards) List(ctx context.Context, progress func(samples int)) ([]string, []sample.Entry, error) {
 	l, err := s.list(ctx, progress)
 	if err != nil {
@@ -42,8 +43,8 @@ func (s *shards) list(ctx context.Context, progress func(int)) (l *Listing, err 
 	return l, nil
 }
 
-// SameShards reports whether a source is exactly these shards, which were listed before: then its samples need not be listed again. outside says which of them are reached through a link that
-// leaves the source.
+// SameShards reports whether a source consists of exactly these listed shards. Then its samples need not be listed
+// again. outside says which shards are reached through a link that leaves the source.
 func SameShards(ctx context.Context, src Source, before []sample.Shard) (outside []bool, same bool, err error) {
 	s, ok := src.(*shards)
 	if !ok || len(before) == 0 {
@@ -69,7 +70,7 @@ func SameShards(ctx context.Context, src Source, before []sample.Shard) (outside
 	return outside, true, nil
 }
 
-// join makes one list of the shards' samples, and labels them.
+// join concatenates the samples of the shards, and labels them.
 func (s *shards) join(names []string, all []*members) (l *Listing, err error) {
 	rows := newShardRows(all)
 	l = &Listing{listed: rows}
@@ -94,7 +95,7 @@ func (s *shards) join(names []string, all []*members) (l *Listing, err error) {
 	return l, err
 }
 
-// indexAll lists shards side by side. The error is that of the first shard that has one.
+// indexAll lists shards in parallel. The error is that of the first shard with one.
 func (s *shards) indexAll(ctx context.Context, names []string, progress func(int)) (all []*members, err error) {
 	var kept *tarshard.Kept
 	if s.opts.Kept != "" {
@@ -123,7 +124,7 @@ func (s *shards) indexAll(ctx context.Context, names []string, progress func(int
 				all[i], errs[i] = s.index(ctx, names[i], kept, turns)
 				mu.Lock()
 				found += all[i].len()
-				failed = failed || errs[i] != nil && !errors.Is(errs[i], ErrGone) // missing ones are counted
+				failed = failed || errs[i] != nil && !errors.Is(errs[i], ErrGone) // missing shards are counted, so listing continues
 				if progress != nil {
 					progress(found)
 				}
@@ -141,7 +142,7 @@ func (s *shards) indexAll(ctx context.Context, names []string, progress func(int
 	return all, nil
 }
 
-// firstOf is the error of a listing with these errors of shards.
+// firstOf returns the error of a listing, given the errors of its shards.
 func firstOf(names []string, errs []error) error {
 	missing := 0
 	for _, err := range errs {
@@ -160,8 +161,8 @@ func firstOf(names []string, errs []error) error {
 	return nil
 }
 
-// index lists one shard, from the kept index if the shard has not changed. Reading a shard is waiting; making samples of its members takes a CPU and several times the memory of these, so it
-// takes turns.
+// index lists one shard, or uses its stored index if the shard has not changed. Reading a shard is mostly waiting.
+// Making samples from its members takes a CPU and several times the members' memory, so it needs a turn.
 func (s *shards) index(ctx context.Context, name string, kept *tarshard.Kept, turns chan struct{}) (*members, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -222,7 +223,7 @@ func indexOf(ctx context.Context, name string, o openShard) ([]tarshard.Member, 
 	return tarshard.IndexStream(ctx, name, raw, o.Size())
 }
 
-// firstPart is the part that a sample is about: the first that only describes nothing.
+// firstPart returns the main part of a sample: the first one that is not only a description.
 func firstPart(parts []tarshard.Part) int {
 	for _, lesser := range [][]string{{"cls", "json", "txt"}, {"cls"}} {
 		if i := slices.IndexFunc(parts, func(p tarshard.Part) bool { return !slices.Contains(lesser, p.Ext) }); i >= 0 {

@@ -21,21 +21,22 @@ import (
 	"lcache/source/internal/web"
 )
 
-// shardObjects is a folder of a bucket or of a web server as a shardStore. A shard is asked for its size and version when it is listed. Every answer to a
-// later read is held against these.
+// shardObjects is a folder of a bucket or of a web server as a shardStore. A listing requests the size and version of
+// each shard. Every later answer is compared with these.
 type shardObjects struct {
-	prefix string // of all keys, before the names
+	prefix string // of all keys; names do not include it
 	reader *object.Reader
 
 	streams  bool        // packed shards are allowed
-	noRanges atomic.Bool // the server gives none
+	noRanges atomic.Bool // the server does not support ranges
 
 	mu    sync.Mutex             // guards the fields that follow
-	asked map[string]object.Info // by survey, and not opened yet
+	asked map[string]object.Info // by survey; removed by open
 	found map[string]object.Info // packed shards that were opened
 }
 
-// openShardObjects opens the folder of a pattern such as s3://bucket/folder/train-{000..146}.tar, and returns the pattern below it.
+// openShardObjects opens the folder of a pattern such as s3://bucket/folder/train-{000..146}.tar, and returns the
+// pattern relative to it.
 func openShardObjects(pattern string, opts *Options) (o *shardObjects, rest string, err error) {
 	scheme, path, _ := strings.Cut(pattern, "://")
 	fixed := path
@@ -44,7 +45,7 @@ func openShardObjects(pattern string, opts *Options) (o *shardObjects, rest stri
 	}
 	slash := strings.LastIndexByte(fixed, '/')
 	if slash < 1 {
-		return nil, "", errors.New("what stands before its first brace names no folder: give a pattern such as tar:s3://BUCKET/train-{000..146}.tar or tar:https://HOST/train-{000..146}.tar")
+		return nil, "", errors.New("the part before its first brace has no folder: give a pattern such as tar:s3://BUCKET/train-{000..146}.tar or tar:https://HOST/train-{000..146}.tar")
 	}
 	folder, rest := scheme+"://"+path[:slash+1], path[slash+1:]
 	if strings.ContainsAny(rest, "?#") {
@@ -65,7 +66,7 @@ func openShardObjects(pattern string, opts *Options) (o *shardObjects, rest stri
 			return nil, "", err
 		}
 	} else {
-		o.prefix = "./" // else a name with a colon would be a URL
+		o.prefix = "./" // otherwise a name with a colon would be a URL
 		if store, err = web.Open(folder, opts.OtherHosts); err != nil {
 			return nil, "", err
 		}
@@ -84,7 +85,7 @@ func (o *shardObjects) names(pattern string) ([]string, error) {
 	}
 	for i, name := range list {
 		if strings.ContainsAny(name, "*?[#") {
-			return nil, fmt.Errorf("shard %s has one of the characters *?[# in its name: only braces name shards over a network", clip(name))
+			return nil, fmt.Errorf("shard %s has one of the characters *?[# in its name: over a network, only braces can name several shards", clip(name))
 		}
 		list[i] = path.Clean(name)
 	}
@@ -100,7 +101,8 @@ func GivesNoRanges(s Source) bool {
 	return false
 }
 
-// survey asks for the size and version of all shards. What was asked for and not opened yet is not asked for again.
+// survey requests the size and version of all shards, except of those that survey has already and open has not yet
+// used.
 func (o *shardObjects) survey(ctx context.Context, names []string) error {
 	if o.knows(names) {
 		return nil
@@ -113,7 +115,7 @@ func (o *shardObjects) survey(ctx context.Context, names []string) error {
 		group.Go(func() error {
 			infos[i], errs[i] = o.stat(inner, name)
 			if errors.Is(errs[i], ErrGone) {
-				return nil // missing ones are counted
+				return nil // missing shards are counted
 			}
 			return errs[i]
 		})
@@ -126,7 +128,7 @@ func (o *shardObjects) survey(ctx context.Context, names []string) error {
 	if err := firstOf(names, errs); err != nil {
 		return err
 	}
-	if first := infos[0]; first.Size > 1 { // a store without ranges shows now
+	if first := infos[0]; first.Size > 1 { // a server without ranges is noticed here
 		s := o.at(sample.Shard{Name: names[0], Size: uint64(first.Size), Version: object.Version(first.Tag)})
 		if err := s.ReadAt(ctx, make([]byte, 1), first.Size-1); errors.Is(err, object.ErrNoRanges) {
 			o.noRanges.Store(true)
@@ -153,12 +155,12 @@ func (o *shardObjects) knows(names []string) bool {
 type Survey struct {
 	Shards int
 	Bytes  int64
-	Index  int64 // GETs that a listing takes, about: none for a shard whose index is kept
-	Gets   int64 // GETs that it takes to read the samples of a share, about
+	Index  int64 // estimated GETs of a listing; none for a shard with a stored index
+	Gets   int64 // estimated GETs to read the samples of a share
 }
 
-// SurveyOf asks for the sizes of a source's shards, of which a share is to be read. nil: it has none, or they lie on this machine. A listing that
-// follows does not ask again.
+// SurveyOf requests the sizes of a source's shards, of which a share will be read. It returns nil if the source has
+// none, or if they are on this machine. A later listing does not repeat the requests.
 func SurveyOf(ctx context.Context, s Source, share, shares int) (*Survey, error) {
 	sharded, ok := s.(*shards)
 	if !ok || sharded.remote == nil {
@@ -195,7 +197,7 @@ func (s *shards) survey(ctx context.Context, share, shares int) (v *Survey, err 
 	for i, name := range names {
 		info := o.asked[name]
 		if info.Size > math.MaxInt64-v.Bytes {
-			return nil, fmt.Errorf("shard %s: its server says that it has %d bytes, and all shards have at most %d together: check the address", clip(name), info.Size, int64(math.MaxInt64))
+			return nil, fmt.Errorf("shard %s: its server reports %d bytes, but all shards together have at most %d: check the address", clip(name), info.Size, int64(math.MaxInt64))
 		}
 		v.Bytes += info.Size
 		pieces := info.Size / MostTogether
@@ -215,7 +217,7 @@ func (s *shards) survey(ctx context.Context, share, shares int) (v *Survey, err 
 	return v, nil
 }
 
-// stat asks for a shard. Its errors name it.
+// stat requests the size and version of a shard. Its errors name the shard.
 func (o *shardObjects) stat(ctx context.Context, name string) (object.Info, error) {
 	info, err := o.reader.Stat(ctx, o.prefix+name)
 	switch {
@@ -224,7 +226,7 @@ func (o *shardObjects) stat(ctx context.Context, name string) (object.Info, erro
 	case info.Page && info.Tag == "":
 		err = errors.New("it is a web page, not a shard: check the address, and whether a proxy or a login stands between")
 	case info.Size < 0:
-		err = errors.New("the server does not tell its size")
+		err = errors.New("the server does not report its size")
 	case info.Tag == "":
 		err = errors.New("the server tells neither a strong ETag nor the time of its last change (Last-Modified), so a shard that is replaced would be read by the index of the one before: let the server tell one of them, or download the shards and name the copies")
 	}
@@ -234,19 +236,20 @@ func (o *shardObjects) stat(ctx context.Context, name string) (object.Info, erro
 	return info, nil
 }
 
-// open takes what survey has found once.
+// open uses each result of survey once.
 func (o *shardObjects) open(_ context.Context, name string) (openShard, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	info, ok := o.asked[name]
 	if !ok {
-		return nil, errors.New("it was not asked for")
+		return nil, errors.New("it was not surveyed")
 	}
 	delete(o.asked, name)
 	return o.at(sample.Shard{Name: name, Size: uint64(info.Size), Version: object.Version(info.Tag)}), nil
 }
 
-// openListed asks nothing: the answers to its reads tell whether the shard has changed. Of a packed shard the list has not the size that it is stored with, so that is asked for once.
+// openListed sends no request: the answers to the reads show whether the shard has changed. The list does not have
+// the stored size of a packed shard, so that is requested once.
 func (o *shardObjects) openListed(ctx context.Context, listed sample.Shard) (openShard, error) {
 	if tarshard.Packing(listed.Name) == "" {
 		return o.at(listed), nil
@@ -275,7 +278,7 @@ func (o *shardObjects) is(_ context.Context, listed sample.Shard) (same, outside
 	return known && uint64(info.Size) == listed.Size && object.Version(info.Tag) == listed.Version, false
 }
 
-// check asks whether a shard is still the one that was listed.
+// check requests whether a shard still has its listed version.
 func (o *shardObjects) check(ctx context.Context, listed sample.Shard) error {
 	info, err := o.reader.Stat(ctx, o.prefix+listed.Name)
 	if err != nil {
@@ -299,12 +302,12 @@ func (o *shardObjects) check(ctx context.Context, listed sample.Shard) error {
 	return nil
 }
 
-// isPacked reports whether a packed object is the shard that was listed.
+// isPacked reports whether a packed object is the listed shard.
 func isPacked(listed sample.Shard, info object.Info) bool {
 	return packedVersion(listed.Name, info.Size, object.Version(info.Tag)) == listed.Version
 }
 
-// at is a shard as it is stored.
+// at returns the stored object of a shard.
 func (o *shardObjects) at(shard sample.Shard) *shardObject {
 	return &shardObject{of: o, name: shard.Name, object: object.Object{Key: o.prefix + shard.Name, Size: int64(shard.Size), Version: &shard.Version}}
 }

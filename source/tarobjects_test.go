@@ -188,7 +188,7 @@ func TestTarWebErrors(t *testing.T) {
 		"n-0.tar.gz":    `shard "n-0.tar.gz": ` + noVersion,
 		"t-0.tar":       `shard "t-0.tar" is truncated: its member "x.jpg" ends at byte 1517, and the shard has 1100: copy or write it again`,
 		"d-0.tar":       `shard "d-0.tar": HOST answers 403: only what it gives to everybody can be read`,
-		"s-*.tar":       `shard "s-*.tar" has one of the characters *?[# in its name: only braces name shards over a network`,
+		"s-*.tar":       `shard "s-*.tar" has one of the characters *?[# in its name: over a network, only braces can name several shards`,
 		"{s-0,../x}":    `shard "../x" leads out of its folder: write the folder that all shards have in common before the first brace`,
 		"{a,b}.tar.gz":  `shard "a.tar.gz" is compressed, and samples can't be read at random in it: unpack it (gunzip) and name the .tar, or give --stream to read it once, front to back`,
 	} {
@@ -200,7 +200,7 @@ func TestTarWebErrors(t *testing.T) {
 	}
 	for src, want := range map[string]string{
 		"tar:s3://b/":                     `open source "tar:s3://b/": it names no shard: give a pattern such as tar:/data/train-{000..146}.tar`,
-		"tar:s3://{b,c}/x.tar":            `open source "tar:s3://{b,c}/x.tar": what stands before its first brace names no folder: give a pattern such as tar:s3://BUCKET/train-{000..146}.tar or tar:https://HOST/train-{000..146}.tar`,
+		"tar:s3://{b,c}/x.tar":            `open source "tar:s3://{b,c}/x.tar": the part before its first brace has no folder: give a pattern such as tar:s3://BUCKET/train-{000..146}.tar or tar:https://HOST/train-{000..146}.tar`,
 		"tar:https://host/{a,b}.tar?hush": `open source "tar:https://host/{a,b}.tar": it has a query or a fragment: give an address without one`,
 		"tar:https://me:hush@host/a.tar":  `open source "tar:https://host/a.tar": it has a user or a password: only servers that ask for none can be read`,
 		"tar:https://me:hush@host/":       `open source "tar:https://host/": it names no shard: give a pattern such as tar:/data/train-{000..146}.tar`,

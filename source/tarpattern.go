@@ -8,9 +8,10 @@ import (
 	"lcache/source/internal/tarshard"
 )
 
-// TarPattern returns the source that takes the samples out of n files, if most of these are tar shards: people who have shards and name their folder mean
-// that. A README or an index beside each shard makes no difference. "" if most are other files, if shards lie at several depths, or if they lie in a bucket and no braces name just
-// them. name returns the name of a file.
+// TarPattern returns the tar: source for n files if most of them are tar shards, because a user who names a folder of
+// shards means that. A README or an index in addition makes no difference. It returns "" if most are other files, if
+// shards are at several depths, or if they are in a bucket and no braces name exactly them. name returns the name of
+// a file.
 func TarPattern(src string, n int, name func(i int) (string, error)) (string, error) {
 	bucket := strings.HasPrefix(src, "s3://")
 	if n == 0 || strings.HasPrefix(src, TarScheme) || IsRemote(src) && !bucket || strings.ContainsAny(src, `{[*?\`) {
@@ -27,7 +28,7 @@ func TarPattern(src string, n int, name func(i int) (string, error)) (string, er
 		its := tarshard.NameEnd(file)
 		switch {
 		case its == "":
-			if others := i + 1 - shards; others > max(shards, mostBeside) { // so that a listing of millions is not gone through
+			if others := i + 1 - shards; others > max(shards, mostBeside) { // so that TarPattern does not go through a listing of millions
 				return "", nil
 			}
 			continue
@@ -54,10 +55,11 @@ func TarPattern(src string, n int, name func(i int) (string, error)) (string, er
 	return TarScheme + strings.TrimSuffix(src, "/") + "/" + braces, nil
 }
 
-// mostBeside is how many other files may come first in a folder of shards.
+// mostBeside is the maximum number of other files that may come first in a folder of shards.
 const mostBeside = 100
 
-// inBraces writes names that differ in one number, such as train-000.tar to train-146.tar without a gap, as train-{000..146}.tar. "": they are others.
+// inBraces combines names that differ in one number without a gap, such as train-000.tar to train-146.tar, into
+// train-{000..146}.tar. It returns "" for other names.
 func inBraces(names []string) string {
 	first, last := names[0], names[len(names)-1]
 	if strings.ContainsAny(first, `{}\*?[#`) {

@@ -12,29 +12,30 @@ import (
 	"lcache/source/internal/tarshard"
 )
 
-// members are the samples of one shard in columns: a sample takes 12 bytes and its key, and each of its parts 16 bytes, where an Entry takes some 200.
+// members has the samples of one shard in columns. A sample takes 12 bytes and its key, and each part 16 bytes; an
+// Entry takes about 200.
 type members struct {
 	shard   *sample.Shard
 	outside bool
 	leftOut int // members that belong to no sample
-	removed int // members that Options.Exts leaves out of samples
+	removed int // members that Options.Exts excludes
 
-	keys   string   // one behind the other
-	ends   []uint32 // of keys
-	parts  []uint32 // where the parts of a sample end
+	keys   string   // concatenated
+	ends   []uint32 // ends of the keys
+	parts  []uint32 // end of each sample's parts
 	labels []int32
 	kinds  []uint32 // by part: its extension
 	sizes  []uint32
 	offs   []uint64
 	exts   []string
 
-	bare   int // the first sample without a part cls; -1: none
-	marked int // the first one with it; -1: none
-	wrong  int // the first one whose part cls is not a label; -1: none
+	bare   int // first sample without a part cls; -1: none
+	marked int // first sample with a part cls; -1: none
+	wrong  int // first sample whose part cls is not a label; -1: none
 	text   string
 }
 
-// len is the number of samples. A shard that could not be listed has none.
+// len returns the number of samples. A shard that could not be listed has none.
 func (m *members) len() int {
 	if m == nil {
 		return 0
@@ -42,7 +43,7 @@ func (m *members) len() int {
 	return len(m.ends)
 }
 
-// take puts the samples of the shard into columns, of each its first part first: the chosen one, if one is.
+// take stores the samples of the shard in columns. The chosen part of each comes first, if one was chosen.
 func (m *members) take(samples []tarshard.Sample, chosen string) error {
 	keys, parts := 0, 0
 	for i := range samples {
@@ -106,7 +107,7 @@ func (m *members) add(s *tarshard.Sample, chosen string, kinds map[string]uint32
 	return nil
 }
 
-// labelOf returns the label in the part cls of the i-th sample, and notes the first sample of each kind.
+// labelOf returns the label in the part cls of sample i, and notes the first sample of each kind.
 func (m *members) labelOf(i int, s *tarshard.Sample) int32 {
 	k := slices.IndexFunc(s.Parts, func(p tarshard.Part) bool { return p.Ext == "cls" })
 	if k < 0 {
@@ -128,7 +129,7 @@ func (m *members) labelOf(i int, s *tarshard.Sample) int32 {
 	return int32(n)
 }
 
-// key is that of the i-th sample.
+// key returns the key of sample i.
 func (m *members) key(i int) string {
 	from := uint32(0)
 	if i > 0 {
@@ -153,10 +154,10 @@ func (m *members) entry(i int) sample.Entry {
 	return e
 }
 
-// shardRows are the samples of all shards. It is a sample.Listing.
+// shardRows has the samples of all shards. It is a sample.Listing.
 type shardRows struct {
 	all    []*members
-	starts []int // of each shard, and the end of the last one
+	starts []int // first sample of each shard, and the end of the last one
 }
 
 func newShardRows(all []*members) *shardRows {
@@ -185,14 +186,14 @@ func (r *shardRows) firstOf(noted func(*members) int) (in *members, at int) {
 	return nil, -1
 }
 
-// unlabel gives every sample the label 0, whatever its part cls says.
+// unlabel sets all labels to 0, whatever the parts cls say.
 func (r *shardRows) unlabel() {
 	for _, m := range r.all {
 		clear(m.labels)
 	}
 }
 
-// label chooses the labels: from the parts cls if there are some, else from the folders.
+// label chooses the labels: from the parts cls if there are any, otherwise from the folders.
 func (r *shardRows) label() (classes []string, err error) {
 	with, i := r.firstOf(func(m *members) int { return m.marked })
 	without, k := r.firstOf(func(m *members) int { return m.bare })
@@ -200,10 +201,10 @@ func (r *shardRows) label() (classes []string, err error) {
 		return r.labelFolders()
 	}
 	if without != nil {
-		return nil, fmt.Errorf("sample %s has a part cls, and %s has none: give all of them one, or a file of labels (--labels)", clip(with.name(i)), clip(without.name(k)))
+		return nil, fmt.Errorf("sample %s has a part cls, and %s has none: add one to all samples, or give a file of labels (--labels)", clip(with.name(i)), clip(without.name(k)))
 	}
 	if m, i := r.firstOf(func(m *members) int { return m.wrong }); m != nil {
-		return nil, &SampleError{m.name(i), "list", fmt.Errorf("its part cls is %s, which is no integer of 32 bits: correct it, or give a file of labels (--labels), or --flat", m.text)}
+		return nil, &SampleError{m.name(i), "list", fmt.Errorf("its part cls is %s, which is not an integer of 32 bits: correct it, or give a file of labels (--labels), or --flat", m.text)}
 	}
 	return nil, nil
 }
@@ -226,7 +227,7 @@ func (r *shardRows) labelFolders() (classes []string, err error) {
 		return nil, nil
 	}
 	if bare != "" {
-		return nil, fmt.Errorf("sample %s lies in no folder, and others do, so that their folders can't be the labels: give a file of labels (--labels), or --flat", clip(bare))
+		return nil, fmt.Errorf("sample %s is in no folder, but others are, so folders can't be the labels: give a file of labels (--labels), or --flat", clip(bare))
 	}
 	slices.SortFunc(classes, comparePython)
 	for i, f := range classes {

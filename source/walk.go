@@ -20,12 +20,13 @@ import (
 	"lcache/sample"
 )
 
-// walk finds the folders of a directory and their files, several at a time. A goroutine that finds work hands it to another
-// if one of the jobs is free and does it itself if not, so nothing waits in a queue and nothing waits for a job.
+// walk finds the folders of a directory and their files, with several goroutines (jobs). A goroutine that finds work
+// gives it to another one if a job is free, and otherwise does it itself. So nothing is queued, and no goroutine
+// waits for a job.
 type walk struct {
 	dir    *dir
 	group  *errgroup.Group
-	before *earlier      // nil: nothing was listed before
+	before *earlier      // nil: there was no listing before
 	apart  []unix.Stat_t // folders that must not be listed
 	start  time.Time
 
@@ -37,42 +38,42 @@ type walk struct {
 	progress func(int)
 }
 
-// folder is one directory's samples, sorted.
+// folder has the samples of one directory, sorted.
 type folder struct {
 	label int32
-	path  string // relative to the root, "" for the root itself
+	path  string // relative to the root; "" for the root itself
 	files []sample.Entry
 	now   Folder
-	kept  *known // it is as it was: files are to be taken from there
+	kept  *known // unchanged: its files come from the listing before
 
-	removed int // files that Options.Exts leaves out
+	removed int // files that Options.Exts excludes
 }
 
 // scanned is the content of one folder.
 type scanned struct {
 	self    *place
 	now     Folder
-	kept    *known         // of the listing before: files are not given
+	kept    *known         // unchanged since the listing before, so files is empty
 	files   []sample.Entry // sorted
 	subs    []sub
 	problem error           // of a file that can't be a sample
-	links   int             // how many names are links
-	removed int             // files that Options.Exts leaves out
-	outside int             // files that lie outside the source; where they are grouped:
-	stems   map[string]bool // the stems of those files
+	links   int             // number of names that are links
+	removed int             // files that Options.Exts excludes
+	outside int             // files outside the source; if files are grouped:
+	stems   map[string]bool // their stems
 }
 
-// sub is a folder in another one.
+// sub is a subfolder.
 type sub struct {
 	path  string
 	reach Reach
-	link  bool // by a link, here
+	link  bool // this name is a link
 }
 
-// batchSize names are looked at one after the other; a larger folder is shared among the jobs.
+// batchSize is the number of names that one job examines. A larger folder is divided among the jobs.
 const batchSize = 1024
 
-// newWalk also gives the walk's context, which ends with its first error.
+// newWalk also returns the walk's context, which ends with its first error.
 func newWalk(ctx context.Context, d *dir, before *earlier, progress func(int)) (*walk, context.Context) {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(d.opts.Jobs)
@@ -93,8 +94,8 @@ func (w *walk) isApart(st *unix.Stat_t) bool {
 	return slices.ContainsFunc(w.apart, func(a unix.Stat_t) bool { return a.Dev == st.Dev && a.Ino == st.Ino })
 }
 
-// all walks through these folders and everything below, and waits for the end. It runs as a job itself, so that the first error
-// anywhere is the one that is returned, and ends the others.
+// all walks through these folders and everything below them, and waits for the end. It runs as a job itself, so that
+// the first error anywhere is returned and ends the others.
 func (w *walk) all(ctx context.Context, parent *place, subs []sub, label func(path string) int32) error {
 	w.group.Go(func() error {
 		return w.each(subs, func(s sub) error { return w.walk(ctx, s, parent, label(s.path)) })
@@ -206,7 +207,7 @@ func (w *walk) order(s *scanned, prefix string) (err error) {
 	return err
 }
 
-// batches reads the names of an open folder and looks at them, batch by batch, in as many jobs as are free.
+// batches reads the names of an open folder and examines them in batches, in as many jobs as are free.
 func (w *walk) batches(ctx context.Context, f *os.File, prefix string, s *scanned) error {
 	var (
 		mu     sync.Mutex // guards s and failed
@@ -255,10 +256,10 @@ func (w *walk) batches(ctx context.Context, f *os.File, prefix string, s *scanne
 	if err != io.EOF {
 		return fmt.Errorf("read folder %s: %w", clip(f.Name()), adviseList(err))
 	}
-	return ctx.Err() // an empty folder too ends a walk that was cancelled
+	return ctx.Err() // so that a cancelled walk also ends at an empty folder
 }
 
-// look finds out what these names in an open folder are, which itself is reached so.
+// look examines names in an open folder. reach is how the folder is reached.
 func (w *walk) look(ctx context.Context, f *os.File, prefix string, reach Reach, names []string) (scanned, error) {
 	var s scanned
 	s.files = make([]sample.Entry, 0, len(names))
@@ -280,7 +281,7 @@ func (w *walk) look(ctx context.Context, f *os.File, prefix string, reach Reach,
 				w.dangling.add(prefix + name)
 			}
 		case errors.Is(err, errOutside):
-			// Whether it is a folder, which would be a class, can't be known.
+			// It may be a folder, and so a class, but that can't be known.
 			return s, &SampleError{prefix + name, "list", err}
 		case err != nil:
 			if kept && s.problem == nil {
@@ -299,7 +300,8 @@ func (w *walk) look(ctx context.Context, f *os.File, prefix string, reach Reach,
 	return s, nil
 }
 
-// joinNames puts the folder's path before its files' names: one allocation for all of them, since a listing has many millions.
+// joinNames adds the folder's path to the names of its files, with one allocation for all, because a listing may have
+// many millions.
 func joinNames(prefix string, files []sample.Entry) {
 	size := 0
 	for i := range files {
@@ -325,7 +327,7 @@ type kind struct {
 	inode   uint64
 }
 
-// lookAt opens no file: it may be a fifo or a device.
+// lookAt finds the kind of a file without opening it, because it may be a fifo or a device.
 func (w *walk) lookAt(f *os.File, prefix, name string, folder Reach) (kind, error) {
 	if len(prefix)+len(name) > sample.MaxName {
 		return kind{}, fmt.Errorf("its path has %d bytes, at most %d: shorten it", len(prefix)+len(name), sample.MaxName)
@@ -348,7 +350,7 @@ func (w *walk) lookAt(f *os.File, prefix, name string, folder Reach) (kind, erro
 		k.folder = true
 		return k, nil
 	case st.Mode&unix.S_IFMT != unix.S_IFREG:
-		return k, errors.New("it is no regular file: remove it, or keep only some extensions")
+		return k, errors.New("it is not a regular file: remove it, or keep only some extensions")
 	case st.Size > math.MaxUint32:
 		return k, fmt.Errorf("it has %d bytes, and a sample must have less than 4 GiB: split it", st.Size)
 	}
