@@ -317,9 +317,9 @@ func TestStreamErrors(t *testing.T) {
 	}{
 		"cut":     {"s.tar.gz", packed(t, "gz", data)[:500], `shard "s.tar.gz" is truncated: its gzip ends too early: copy or write it again`},
 		"no end":  {"s.tar.gz", packed(t, "gz", data[:len(data)-5000]), ``},
-		"no gzip": {"s.tar.gz", data, `shard "s.tar.gz" is not what its name says: it is no gzip: check the pattern`},
-		"no zstd": {"s.tar.zst", data, `shard "s.tar.zst" is not what its name says: it is no zstd: check the pattern`},
-		"no tar":  {"s.tar.gz", packed(t, "gz", bytes.Repeat([]byte("not a tar"), 1000)), `shard "s.tar.gz" is no tar file: check the pattern`},
+		"no gzip": {"s.tar.gz", data, `shard "s.tar.gz" is not what its name says: it is not gzip: check the pattern`},
+		"no zstd": {"s.tar.zst", data, `shard "s.tar.zst" is not what its name says: it is not zstd: check the pattern`},
+		"no tar":  {"s.tar.gz", packed(t, "gz", bytes.Repeat([]byte("not a tar"), 1000)), `shard "s.tar.gz" is not a tar file: check the pattern`},
 		"twice":   {"s.tar.gz", packed(t, "gz", packed(t, "gz", bytes.Repeat(sourcetest.Content(1, 5000), 1))), `shard "s.tar.gz" is compressed, and samples can't be read at random in it: unpack it (gunzip) and name the .tar, or give --stream to read it once, front to back`},
 		"small":   {"s.tar.gz", packed(t, "gz", []byte("x")), `shard "s.tar.gz" is truncated: it has 1 bytes, and a tar has at least 512: copy or write it again`},
 		"xz":      {"s.tar.xz", data, `shard "s.tar.xz" is compressed, and samples can't be read at random in it: unpack it (unxz), and name the .tar`},
@@ -328,7 +328,7 @@ func TestStreamErrors(t *testing.T) {
 		s := openTar(t, tr.dir+"/"+c.file, source.Options{Stream: true})
 		_, _, err := s.List(t.Context(), nil)
 		if c.want == "" {
-			c.want = `shard "s.tar.gz" is truncated: it ends behind its member "a.jpg": copy or write it again`
+			c.want = `shard "s.tar.gz" is truncated: it ends after its member "a.jpg": copy or write it again`
 		}
 		want := fmt.Sprintf("list source %q: %s", "tar:"+tr.dir+"/"+c.file, c.want)
 		if err == nil || err.Error() != want {

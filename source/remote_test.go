@@ -252,7 +252,7 @@ func TestRemoteNames(t *testing.T) {
 	for src, want := range map[string]string{
 		"s3://me:hush@b/p":               `open source "s3://b/p": its bucket has a character that no bucket's name has: give s3://BUCKET/PREFIX/, and credentials by AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or --s3-profile`,
 		"s3://b/p?sig=hush":              `open source "s3://b/p": it has a query: give s3://BUCKET/PREFIX/`,
-		"https://me:hush@host/list":      `open source "https://host/list": it has a user or a password: only servers that ask for none can be read`,
+		"https://me:hush@host/list":      `open source "https://host/list": it has a user or a password: only servers that need none can be read`,
 		"https://host/list?t=hush":       `open source "https://host/list": it has a query: give an address without one`,
 		"ftp://me:hush@host/list?t=hush": `open source "ftp://host/list": scheme ftp:// is unknown: give a directory, tar:PATTERN, s3://BUCKET/PREFIX/ or https://HOST/PATH/LIST`,
 	} {

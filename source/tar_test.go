@@ -231,7 +231,7 @@ func TestTarErrors(t *testing.T) {
 		"large cls":     {map[string]string{"s-0.tar": "a.cls=2147483648"}, "s-0.tar", `list sample "s-0.tar/a": its part cls is "2147483648", which is not an integer of 32 bits: correct it, or give a file of labels (--labels), or --flat`},
 		"long cls":      {map[string]string{"s-0.tar": "a.cls"}, "s-0.tar", `list sample "s-0.tar/a": its part cls is a text of more than 64 bytes, which is not an integer of 32 bits: correct it, or give a file of labels (--labels), or --flat`},
 		"mixed folders": {map[string]string{"s-0.tar": "d/a.jpg b.jpg"}, "s-0.tar", `sample "s-0.tar/b" is in no folder, but others are, so folders can't be the labels: give a file of labels (--labels), or --flat`},
-		"apart":         {map[string]string{"s-0.tar": "a.jpg b.jpg a.txt"}, "s-0.tar", `shard "s-0.tar": the members of sample "a" don't lie side by side: write the shard with its names sorted`},
+		"apart":         {map[string]string{"s-0.tar": "a.jpg b.jpg a.txt"}, "s-0.tar", `shard "s-0.tar": the members of sample "a" are not adjacent: write the shard with its names sorted`},
 		"a part twice":  {map[string]string{"s-0.tar": "a.jpg a.JPG"}, "s-0.tar", `shard "s-0.tar": sample "a" has the part "jpg" twice, as "a.jpg" and as "a.JPG": rename one of them`},
 	} {
 		tr := shards(t, c.files)
@@ -320,7 +320,7 @@ func TestTarKept(t *testing.T) {
 	if err := spoil("a.tar", info.ModTime().Add(1)); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := openTar(t, tr.dir+"/{a,b}.tar", opts).List(t.Context(), nil); err == nil || !strings.Contains(err.Error(), `shard "a.tar" is no tar file`) {
+	if _, _, err := openTar(t, tr.dir+"/{a,b}.tar", opts).List(t.Context(), nil); err == nil || !strings.Contains(err.Error(), `shard "a.tar" is not a tar file`) {
 		t.Errorf("changed: %v", err)
 	}
 }

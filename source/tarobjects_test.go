@@ -125,7 +125,7 @@ func TestTarWebChanged(t *testing.T) {
 	}
 	web.Write("a.tar", shard(t, "x.cls=1", "x.jpg=two"))
 	e := entries[0]
-	wantText := fmt.Sprintf("read sample %q: shard %q: changed since ingest: run ingest again (it is another version)", e.Name, "a.tar")
+	wantText := fmt.Sprintf("read sample %q: shard %q: changed since ingest: run ingest again (it has another version)", e.Name, "a.tar")
 	if err := s.Read(t.Context(), e, make([]byte, e.Size)); !errors.Is(err, source.ErrChanged) || err.Error() != wantText {
 		t.Errorf("changed: %v\nwant %s", err, wantText)
 	}
@@ -182,7 +182,7 @@ func TestTarWebErrors(t *testing.T) {
 	for pattern, want := range map[string]string{
 		"{m,s,q}-0.tar": `shard "m-0.tar" is missing, and so 1 more: put it there, or correct the pattern`,
 		"s-0.tar":       `shard "s-0.tar" is truncated: its member "x.jpg" ends at byte 1517, and the shard has 1100: copy or write it again`,
-		"z-0.tar.gz":    `shard "z-0.tar.gz" is not what its name says: it is no gzip: check the pattern`,
+		"z-0.tar.gz":    `shard "z-0.tar.gz" is not what its name says: it is not gzip: check the pattern`,
 		"n-0.tar":       `shard "n-0.tar": ` + noVersion,
 		"w-0.tar":       `shard "w-0.tar": ` + noVersion,
 		"n-0.tar.gz":    `shard "n-0.tar.gz": ` + noVersion,
@@ -202,7 +202,7 @@ func TestTarWebErrors(t *testing.T) {
 		"tar:s3://b/":                     `open source "tar:s3://b/": it names no shard: give a pattern such as tar:/data/train-{000..146}.tar`,
 		"tar:s3://{b,c}/x.tar":            `open source "tar:s3://{b,c}/x.tar": the part before its first brace has no folder: give a pattern such as tar:s3://BUCKET/train-{000..146}.tar or tar:https://HOST/train-{000..146}.tar`,
 		"tar:https://host/{a,b}.tar?hush": `open source "tar:https://host/{a,b}.tar": it has a query or a fragment: give an address without one`,
-		"tar:https://me:hush@host/a.tar":  `open source "tar:https://host/a.tar": it has a user or a password: only servers that ask for none can be read`,
+		"tar:https://me:hush@host/a.tar":  `open source "tar:https://host/a.tar": it has a user or a password: only servers that need none can be read`,
 		"tar:https://me:hush@host/":       `open source "tar:https://host/": it names no shard: give a pattern such as tar:/data/train-{000..146}.tar`,
 	} {
 		if _, err := source.Open(src, source.Options{}); err == nil || err.Error() != want {

@@ -7,8 +7,9 @@ import (
 	"lcache/sample"
 )
 
-// A Placement decides which samples the log on this machine's disks keeps. All code uses Keeps: reading by ingest, layouts, sizing of space and memory, completeness of a cache, and reads from the source. A Placement does not change.
-// needed, when a cache is complete, and which samples are read from the source. A Placement does not change.
+// A Placement decides which samples the log on this machine's disks keeps. It determines what ingest reads, the layouts,
+// the space and memory of a cache, when a cache is complete, and which samples come from the source. A Placement never
+// changes.
 type Placement struct {
 	manifest  *sample.Manifest
 	align     int

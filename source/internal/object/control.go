@@ -2,28 +2,29 @@ package object
 
 import "time"
 
-// Limits of the requests in flight. The first number of requests is such that startBytes are under way.
+// Limits of requests in flight. The first limit is such that startBytes are in flight.
 const (
 	fewest, most              = 8, 256
 	startLow, startHigh       = 16, 64
 	startBytes                = 50 << 20
 	inFlight                  = 64 << 20
-	window                    = time.Second // how long a rate is measured
-	growth                    = 8           // a step is the growth-th part
-	worthwhile                = 1.03        // a rate must rise by this factor for the next step
+	window                    = time.Second // time over which a rate is measured
+	growth                    = 8           // a step grows the limit by 1/growth
+	worthwhile                = 1.03        // minimum factor by which the rate must rise to justify another step
 	halvingPause              = time.Second
-	rangeBytes          int64 = 8 << 20 // of one request
+	rangeBytes          int64 = 8 << 20 // bytes of one request
 )
 
-// control chooses how many requests are under way. It grows while more of them bring more bytes, and halves when the store is slow or
-// asks for fewer. It is a value: the next one follows from what was seen.
+// control chooses the limit of requests in flight. The limit grows while more requests bring more bytes, and halves
+// if the store is slow or asks for fewer requests. A control is a value: the next one is computed from what was
+// measured.
 type control struct {
 	limit  int
-	rate   float64       // bytes a second, of the last window; 0: not known
-	halved time.Duration // when the limit was last halved, since the reader began; below 0: never
+	rate   float64       // bytes per second in the last window; 0: unknown
+	halved time.Duration // when the limit was last halved, since the start of the reader; negative: never
 }
 
-// startControl is the first control of a source whose objects have this median size, in bytes; 0: not known.
+// startControl returns the first control for a source whose objects have this median size in bytes; 0: unknown.
 func startControl(median int64) control {
 	n := int64(startHigh)
 	if median > 0 {
@@ -32,8 +33,8 @@ func startControl(median int64) control {
 	return control{limit: int(min(max(n, startLow), startHigh)), halved: -1}
 }
 
-// after is the control after a window in which this many bytes came. full: all requests that the limit allows were under way at some time.
-// Where they were not, more of them would have changed nothing.
+// after returns the control after a window in which bytes arrived. full says that the limit was reached at some time.
+// If it was not, a higher limit would have changed nothing.
 func (c control) after(took time.Duration, bytes int64, full bool) control {
 	rate := float64(bytes) / took.Seconds()
 	if full && rate >= worthwhile*c.rate {
@@ -43,11 +44,11 @@ func (c control) after(took time.Duration, bytes int64, full bool) control {
 	return c
 }
 
-// slowed is the control after the store was slow at a time. Many requests fail together, and count as one.
+// slowed returns the control after the store was slow. Many requests fail together, and count as one.
 func (c control) slowed(now time.Duration) control {
 	if c.halved >= 0 && now-c.halved < halvingPause {
 		return c
 	}
-	// The rate to come is compared with nothing: after trouble it may rise slowly.
+	// The next rate is not compared with the last one, because it may rise slowly after a problem.
 	return control{limit: max(c.limit/2, fewest), halved: now}
 }

@@ -7,17 +7,17 @@ import (
 	"time"
 )
 
-// gate lets requests begin, first come, first served, while the control allows more of them and their bytes have room.
+// gate starts requests in order of arrival, as far as the control's limit and the room for their bytes allow.
 type gate struct {
 	began time.Time
 
 	mu       sync.Mutex // guards the fields that follow
 	control  control
-	requests int // under way
+	requests int // in flight
 	bytes    int64
-	most     int64     // that bytes ever was
+	most     int64     // maximum of bytes so far
 	waiting  list.List // of *turn
-	// The window that is measured:
+	// The current measurement window:
 	since time.Duration
 	came  int64
 	full  bool
@@ -25,12 +25,12 @@ type gate struct {
 
 type turn struct {
 	bytes int64
-	ready chan struct{} // closed when the request may begin
+	ready chan struct{} // closed when the request may start
 }
 
 func newGate(c control) *gate { return &gate{began: time.Now(), control: c} }
 
-// expect is the control's start for objects of a median size, as long as nothing was measured.
+// expect sets the first control by the median size of objects. It has no effect after the first measurement.
 func (g *gate) expect(median int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -40,14 +40,14 @@ func (g *gate) expect(median int64) {
 	}
 }
 
-// mostBytes is how many bytes were under way at the most.
+// mostBytes returns the maximum number of bytes in flight so far.
 func (g *gate) mostBytes() int64 {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.most
 }
 
-// fits says whether a request may begin. One alone always may, however large it is.
+// fits reports whether a request may start. A single request always may, however large it is.
 func (g *gate) fits(bytes int64) bool {
 	return g.requests == 0 || g.requests < g.control.limit && g.bytes+bytes <= inFlight
 }
@@ -61,7 +61,7 @@ func (g *gate) begin(bytes int64) {
 	}
 }
 
-// enter waits until a request of this many bytes may begin. leave must follow.
+// enter waits until a request for bytes may start. The caller must call leave afterwards.
 func (g *gate) enter(ctx context.Context, bytes int64) error {
 	g.mu.Lock()
 	if g.waiting.Len() == 0 && g.fits(bytes) {
@@ -80,7 +80,7 @@ func (g *gate) enter(ctx context.Context, bytes int64) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	select {
-	case <-t.ready: // in the same moment
+	case <-t.ready: // it became ready at the same moment
 		g.end(bytes)
 	default:
 		g.waiting.Remove(at)
@@ -89,7 +89,7 @@ func (g *gate) enter(ctx context.Context, bytes int64) error {
 	return ctx.Err()
 }
 
-// try is enter without a wait.
+// try is enter without waiting.
 func (g *gate) try(bytes int64) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -116,7 +116,8 @@ func (g *gate) admit() {
 	}
 }
 
-// leave ends a request that entered with some bytes, and counts the ones that arrived. slow says that the store was slow, or demanded fewer requests.
+// leave ends a request that entered with bytes; came bytes have arrived. slow says that the store was slow, or asked
+// for fewer requests.
 func (g *gate) leave(bytes, came int64, slow bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

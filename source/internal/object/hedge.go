@@ -9,14 +9,14 @@ import (
 )
 
 const (
-	hedgeFactor = 3                      // medians of recent requests, after which a second one is sent
-	hedgeLeast  = 200 * time.Millisecond // but not before
-	hedgeShare  = 20                     // at most 1/hedgeShare of the requests are second ones
+	hedgeFactor = 3                      // a second request is sent after this many medians of recent requests
+	hedgeLeast  = 200 * time.Millisecond // but not earlier than this
+	hedgeShare  = 20                     // at most 1/hedgeShare of all requests are second ones
 	recentMany  = 64
-	recentLeast = 8 // fewer say nothing
+	recentLeast = 8 // with fewer, there is no median
 )
 
-// recent has how long recent requests took.
+// recent has the durations of recent requests.
 type recent struct {
 	mu     sync.Mutex // guards the fields that follow
 	took   [recentMany]time.Duration
@@ -36,7 +36,7 @@ func (r *recent) add(d time.Duration) {
 	}
 }
 
-// patience is how long a request may take before a second one is sent; 0: none is.
+// patience returns the time after which a second request is sent; 0: never.
 func (r *recent) patience() time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -46,13 +46,13 @@ func (r *recent) patience() time.Duration {
 	return max(hedgeFactor*r.median, hedgeLeast)
 }
 
-// ask sends a request, and a second one if the first takes long. It moves t on by what came.
+// ask sends a request, and a second one if the first is slow. It advances t by the bytes that arrive.
 func (r *Reader) ask(ctx context.Context, t *target, q Request) error {
 	if err := r.gate.enter(ctx, q.Len); err != nil {
 		return err
 	}
 	if t.tries == 0 && t.have == 0 {
-		t.moved = time.Now() // a wait for other requests does not count as silence of the store
+		t.moved = time.Now() // a wait for other requests is not the store's silence
 	}
 	dst := t.dst[t.have : t.have+int(q.Len)]
 	after := r.recent.patience()
@@ -82,7 +82,8 @@ func (r *Reader) ask(ctx context.Context, t *target, q Request) error {
 	return err
 }
 
-// hedge is a second request for the same bytes. It fills a buffer of its own, so that it never writes to memory that its reader has given on.
+// hedge is a second request for the same bytes. It fills a separate buffer, because the reader may have given its
+// memory back when the answer arrives.
 type hedge struct {
 	timer  *time.Timer
 	cancel context.CancelFunc
@@ -92,7 +93,7 @@ type hedge struct {
 	won    bool
 }
 
-// hedge sends the second request after a time, if few are under way. If its answer is first it calls won.
+// hedge sends the second request after a delay, if few are in flight. If its answer comes first, it calls won.
 func (r *Reader) hedge(ctx context.Context, t *target, q Request, after time.Duration, won func()) *hedge {
 	mine, cancel := context.WithCancel(ctx)
 	h := &hedge{cancel: cancel, done: make(chan struct{})}
@@ -114,7 +115,8 @@ func (r *Reader) hedge(ctx context.Context, t *target, q Request, after time.Dur
 	return h
 }
 
-// end ends the second request, at once if the first one's answer is final, and says whether its bytes are to be taken.
+// end ends the second request, immediately if the first answer is final. It reports whether the second answer should
+// be used.
 func (h *hedge) end(final bool) bool {
 	defer h.cancel()
 	if h.timer.Stop() {

@@ -1,9 +1,11 @@
-// Package object reads the objects of remote stores, such as a bucket or a web server, through one scheduler above every kind of store.
+// Package object reads the objects of remote stores, such as a bucket or a web server, through one scheduler for
+// every kind of store.
 //
-// A [Store] sends one request at a time. A [Reader] is above a store and decides how many requests are under way, cuts large objects into
-// ranges, asks again after trouble that may pass, asks a second time where an answer takes unusually long, and holds every answer against
-// the version of the object that was listed. An [Error] says which kind of trouble a request met. Neither keeps any bytes, and neither
-// compares checksums: the caller does. All methods may be called concurrently, except Close, which must come after all others.
+// A [Store] sends one request at a time. A [Reader] uses a store. It decides how many requests are in flight, splits
+// large objects into ranges, retries after temporary errors, sends a second request if an answer is unusually slow,
+// and compares every answer with the listed version of the object. An [Error] has the class of the problem. Neither
+// caches bytes or compares checksums: the caller does. All methods may be called concurrently, except Close, which
+// must come last.
 package object
 
 import (
@@ -18,40 +20,41 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// A Store sends requests for objects. It tries nothing again and sets no deadlines.
+// A Store sends requests for objects. It does not retry and sets no deadlines.
 type Store interface {
-	// Get asks for bytes of an object. The caller closes the answer's body. A body that ends early is the caller's concern.
+	// Get requests bytes of an object. The caller closes the answer's body, and handles a body that ends early.
 	Get(ctx context.Context, r Request) (*Answer, error)
-	// Stat asks what an object is, without its bytes.
+	// Stat requests the size and tag of an object.
 	Stat(ctx context.Context, key string) (Info, error)
 	Close() error
 }
 
-// A Request asks for Len bytes of an object from the offset From on.
+// A Request asks for Len bytes of an object, from offset From.
 type Request struct {
 	Key       string
 	From, Len int64
-	Whole     bool   // it is all of the object, and no range is named
-	Tag       string // of an earlier answer: another version is an error of the class Changed, or is answered with another tag. "": any
-	Apart     bool   // on another connection than the requests without it
+	Whole     bool   // all of the object is requested, without a range
+	Tag       string // from an earlier answer. For another version the store returns an error of class Changed, or an answer with another tag. "": any version
+	Apart     bool   // use another connection than requests without Apart
 }
 
-// An Answer is what a store answers to a Request. From and Size are the store's word, and so may differ from what was asked for.
+// An Answer is a store's answer to a Request. From and Size are what the store reports, which may differ from the
+// request.
 type Answer struct {
 	Body io.ReadCloser
-	From int64  // the offset of the body's first byte
-	Size int64  // of the whole object; -1: not told
-	Tag  string // names the version of the object: opaque; "": not told
+	From int64  // offset of the body's first byte
+	Size int64  // of the whole object; -1: not reported
+	Tag  string // opaque name of the object's version; "": not reported
 }
 
 // Info describes an object.
 type Info struct {
-	Size int64  // -1: not told
+	Size int64  // -1: not reported
 	Tag  string // as in an Answer
-	Page bool   // the server says that it is a web page
+	Page bool   // the server reports a web page
 }
 
-// Version is the hash of a tag that a manifest keeps; 0: there is no tag, so the version is not known.
+// Version returns the hash of a tag, for the manifest. 0: there is no tag, so the version is unknown.
 func Version(tag string) uint64 {
 	if tag == "" {
 		return 0
@@ -59,10 +62,10 @@ func Version(tag string) uint64 {
 	return xxh3.HashString(tag)
 }
 
-// mostTag is how many bytes a tag may have.
+// mostTag is the maximum length of a tag in bytes.
 const mostTag = 1 << 10
 
-// CheckTag refuses a tag that is too long: one is kept for each object of a listing.
+// CheckTag returns an error for a tag that is too long: one is stored for each object of a listing.
 func CheckTag(tag string) error {
 	if len(tag) > mostTag {
 		return &Error{Trouble: Final, Err: fmt.Errorf("its version (ETag) has %d bytes, at most %d", len(tag), mostTag)}
@@ -70,7 +73,7 @@ func CheckTag(tag string) error {
 	return nil
 }
 
-// Ranges is how many requests an object of this size takes, if each has its answer.
+// Ranges returns the number of requests for an object of this size, if each is answered.
 func Ranges(size int64) int64 {
 	n := size / rangeBytes
 	if size%rangeBytes != 0 {
@@ -83,18 +86,18 @@ func Ranges(size int64) int64 {
 type Trouble int
 
 const (
-	Passing Trouble = iota // the same request may succeed a little later
-	Slow                   // it may, if there are fewer of them
-	Final                  // it will not
-	Gone                   // the object is not there
-	Changed                // the object has another version or size than was asked for
+	Transient Trouble = iota // the same request may succeed a little later
+	Slow                     // it may succeed if there are fewer requests
+	Final                    // it will not succeed
+	Gone                     // the object does not exist
+	Changed                  // the object has another version or size than requested
 )
 
-// An Error is an error of a request. Its text is one line, and has no address with credentials or a query in it.
+// An Error is an error of a request. Its text is one line, without addresses that have credentials or a query.
 type Error struct {
 	Trouble Trouble
 	Err     error
-	After   time.Duration // the store asks to wait this long; 0: it does not say
+	After   time.Duration // the store asks to wait this long; 0: it does not
 }
 
 // Code returns the code of the error.
@@ -103,7 +106,7 @@ func (*Error) Code() errcode.Code { return errcode.SourceUnreachable }
 func (e *Error) Error() string { return e.Err.Error() }
 func (e *Error) Unwrap() error { return e.Err }
 
-// ContentRange reads the header of an answer to a range, "bytes 0-9/100". What can't be read is -1.
+// ContentRange parses the header of an answer to a range, "bytes 0-9/100". A number that can't be parsed is -1.
 func ContentRange(text string) (from, size int64) {
 	rest, _ := strings.CutPrefix(text, "bytes ")
 	span, all, _ := strings.Cut(rest, "/")

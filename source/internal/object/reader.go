@@ -10,30 +10,30 @@ import (
 	"time"
 )
 
-// Options of a Reader. Zero fields mean the defaults.
+// Options configure a Reader. Zero fields mean the defaults.
 type Options struct {
-	Median   int64         // size of objects, for the first number of requests; 0: not known
-	Patience time.Duration // a read without a further byte for this long has failed, however often it was tried; 0: 30 s
-	Idle     time.Duration // a request without an answer, or without a further byte, for this long has failed, and is sent again; 0: a third of Patience
-	NoHedge  bool          // never ask a second time for what takes long
+	Median   int64         // median size of objects, for the first limit of requests; 0: unknown
+	Patience time.Duration // a read without another byte for this long fails, however often it was retried; 0: 30 s
+	Idle     time.Duration // a request without an answer or another byte for this long fails, and is repeated; 0: a third of Patience
+	NoHedge  bool          // never send a second request for a slow one
 }
 
-// Counts are of all requests so far. They only grow.
+// Counts has the counts of all requests so far. They never decrease.
 type Counts struct {
 	Requests, Retries, Hedges int64
 
-	MostBytes int64 `json:"-"` // that were under way at one time
+	MostBytes int64 `json:"-"` // maximum in flight at one time
 }
 
-// A Reader reads objects of a store: see the package's comment.
+// A Reader reads objects of a store; see the package comment.
 type Reader struct {
 	store  Store
 	o      Options
 	gate   *gate
 	budget *budget
 	recent recent
-	whole  atomic.Bool // the store gives no ranges
-	known  atomic.Bool // it has answered
+	whole  atomic.Bool // the store does not support ranges
+	known  atomic.Bool // the store has answered
 
 	requests, retries, hedges atomic.Int64
 }
@@ -54,7 +54,7 @@ func (r *Reader) Expect(median int64) { r.gate.expect(median) }
 
 func (r *Reader) Close() error { return r.store.Close() }
 
-// Counts returns how many requests there were, and how many of them were retries and hedges.
+// Counts returns the number of requests, and how many of them were retries and hedges.
 func (r *Reader) Counts() Counts {
 	return Counts{Requests: r.requests.Load(), Retries: r.retries.Load(), Hedges: r.hedges.Load(), MostBytes: r.gate.mostBytes()}
 }
@@ -63,7 +63,7 @@ func (r *Reader) Counts() Counts {
 type Object struct {
 	Key     string
 	Size    int64
-	Version *uint64 // as [Version]; nil: any, but one and the same for all bytes
+	Version *uint64 // as [Version]; nil: any version, but the same for all bytes
 }
 
 // Read fills dst, which has the object's size, and returns its version.
@@ -74,8 +74,8 @@ func (r *Reader) Read(ctx context.Context, o Object, dst []byte) (version uint64
 	return r.ReadAt(ctx, o, 0, dst)
 }
 
-// ReadAt fills dst with the bytes of an object from off on, and returns the object's version. It returns when dst is no longer written to. Errors are an *[Error],
-// or the context's.
+// ReadAt fills dst with the bytes of an object from off on, and returns the object's version. Nothing writes to dst
+// after it has returned. An error is an *[Error], or the context's.
 func (r *Reader) ReadAt(ctx context.Context, o Object, off int64, dst []byte) (version uint64, err error) {
 	if off < 0 || off+int64(len(dst)) > o.Size {
 		return 0, &Error{Trouble: Final, Err: fmt.Errorf("bytes %d to %d of an object of %d", off, off+int64(len(dst)), o.Size)}
@@ -86,7 +86,7 @@ func (r *Reader) ReadAt(ctx context.Context, o Object, off int64, dst []byte) (v
 	}
 	for len(dst) > 0 && t.have < len(dst) {
 		if r.whole.Load() && t.all() {
-			t.have = 0 // the last answer was whole, or ended early
+			t.have = 0 // the last answer was the whole object, or ended early
 		}
 		if err := r.next(ctx, t); err != nil {
 			return 0, err
@@ -95,24 +95,24 @@ func (r *Reader) ReadAt(ctx context.Context, o Object, off int64, dst []byte) (v
 	return t.version, nil
 }
 
-// target is one read on its way.
+// target is a read in progress.
 type target struct {
 	Object
 	off     int64
 	dst     []byte
-	have    int       // bytes of dst that are there
-	best    int       // the most that ever were
+	have    int       // bytes of dst that have arrived
+	best    int       // maximum of have so far
 	tag     string    // of the first answer
 	version uint64    // of tag
-	moved   time.Time // when the last byte came that was not there before
-	tries   int       // since then
-	asked   bool      // for the last time that the budget does not give, since then
+	moved   time.Time // when a new byte last arrived
+	tries   int       // attempts since moved
+	asked   bool      // the last attempt beyond the budget was used since moved
 }
 
-// all says whether the whole object is read.
+// all reports whether the whole object is read.
 func (t *target) all() bool { return t.off == 0 && int64(len(t.dst)) == t.Size }
 
-// request is the next range to read.
+// request returns the next range to read.
 func (r *Reader) request(t *target) Request {
 	q := Request{Key: t.Key, From: t.off + int64(t.have), Tag: t.tag}
 	q.Len = min(rangeBytes, int64(len(t.dst)-t.have))
@@ -139,28 +139,28 @@ func (r *Reader) next(ctx context.Context, t *target) error {
 		return ctx.Err()
 	}
 	trouble := new(Error)
-	if !errors.As(err, &trouble) || trouble.Trouble != Passing && trouble.Trouble != Slow {
+	if !errors.As(err, &trouble) || trouble.Trouble != Transient && trouble.Trouble != Slow {
 		return err
 	}
 	if moved {
 		r.budget.retry()
 		r.retries.Add(1)
-		return nil // it went on: no wait, and the rest is asked for
+		return nil // there was progress: request the rest without a wait
 	}
 	t.tries++
 	return r.pause(ctx, t, trouble)
 }
 
-// pause waits before a retry; full jitter. Its error says that there will be none.
+// pause waits before a retry, with full jitter. An error means that there will be no retry.
 func (r *Reader) pause(ctx context.Context, t *target, trouble *Error) error {
 	const first, longest = 100 * time.Millisecond, 5 * time.Second
 	patience := r.o.Patience
 	if t.dst == nil && !r.known.Load() {
-		patience /= 3 // the first question: its address may be wrong, and somebody waits
+		patience /= 3 // the first request: its address may be wrong, and the user waits
 	}
 	left := patience - time.Since(t.moved)
 	wait := rand.N(min(first<<min(t.tries-1, 10), longest))
-	if left > 0 { // a store that asks for a longer wait than is left is asked once more all the same, late in that time
+	if left > 0 { // a store may ask for a longer wait than is left; it gets one more request, late in the remaining time
 		wait = max(wait, min(trouble.After, left/2+rand.N(left*2/5+1)))
 	}
 	over := &Error{Trouble: Final, Err: fmt.Errorf("%w (tried %d times, no byte in %v)", trouble.Err, t.tries, patience)}
@@ -186,7 +186,7 @@ func (r *Reader) pause(ctx context.Context, t *target, trouble *Error) error {
 	return nil
 }
 
-// Stat asks what an object is.
+// Stat requests the size and tag of an object.
 func (r *Reader) Stat(ctx context.Context, key string) (info Info, err error) {
 	err = r.Do(ctx, func(ctx context.Context) error {
 		if info, err = r.store.Stat(ctx, key); err == nil {
@@ -197,8 +197,8 @@ func (r *Reader) Stat(ctx context.Context, key string) (info Info, err error) {
 	return info, err
 }
 
-// Do sends another kind of request by the rules for all of them: a listing's page. send has no effect if it fails. Its context ends when the
-// request has no answer for too long.
+// Do sends another kind of request, such as for a page of a listing, by the same rules. send must have no effect if
+// it fails. Its context ends if there is no answer for too long.
 func (r *Reader) Do(ctx context.Context, send func(ctx context.Context) error) error {
 	return r.send(ctx, func(w *watch) error { return send(w.ctx) })
 }
@@ -214,7 +214,7 @@ func (r *Reader) send(ctx context.Context, send func(w *watch) error) error {
 		mine, end := r.watched(ctx)
 		err := end(send(mine))
 		trouble := new(Error)
-		passes := errors.As(err, &trouble) && (trouble.Trouble == Passing || trouble.Trouble == Slow)
+		passes := errors.As(err, &trouble) && (trouble.Trouble == Transient || trouble.Trouble == Slow)
 		r.gate.leave(0, 0, passes && trouble.Trouble == Slow)
 		if err == nil {
 			r.known.Store(true)
@@ -234,7 +234,8 @@ func (r *Reader) send(ctx context.Context, send func(w *watch) error) error {
 	}
 }
 
-// ReadAll reads an object whose size need not be known, of at most limit bytes, by one request at a time for the whole of it.
+// ReadAll reads a whole object of unknown size, of at most limit bytes, with one request at a time for the whole of
+// it.
 func (r *Reader) ReadAll(ctx context.Context, key string, limit int64) (data []byte, err error) {
 	err = r.send(ctx, func(w *watch) error {
 		data = data[:0]
@@ -255,7 +256,7 @@ func (r *Reader) ReadAll(ctx context.Context, key string, limit int64) (data []b
 			case err == io.EOF && (a.Size < 0 || int64(len(data)) == a.Size):
 				return nil
 			case err != nil:
-				return &Error{Trouble: Passing, Err: fmt.Errorf("the answer ended after %d bytes", len(data))}
+				return &Error{Trouble: Transient, Err: fmt.Errorf("the answer ended after %d bytes", len(data))}
 			}
 		}
 	})
@@ -268,19 +269,19 @@ func tooLong(limit int64) error {
 
 type movedKey struct{}
 
-// WithMoved returns a context whose reads call moved when bytes come. moved must not block.
+// WithMoved returns a context whose reads call moved when bytes arrive. moved must not block.
 func WithMoved(ctx context.Context, moved func()) context.Context {
 	return context.WithValue(ctx, movedKey{}, moved)
 }
 
-// Moved says that bytes came to a read with this context.
+// Moved reports that bytes arrived for a read with this context.
 func Moved(ctx context.Context) {
 	if moved, ok := ctx.Value(movedKey{}).(func()); ok {
 		moved()
 	}
 }
 
-// errIdle is the cause that ends a request without an answer.
+// errIdle is the cause of a request's end if there was no answer.
 var errIdle = errors.New("no answer")
 
 // watch ends a request that has no answer, or no further byte, for too long.
@@ -292,7 +293,7 @@ type watch struct {
 
 func (w *watch) moved() { w.timer.Reset(w.idle) }
 
-// watched returns a watch, and a function that ends it and makes the error of the request that it watched.
+// watched returns a watch, and a function that ends it and returns the request's error.
 func (r *Reader) watched(ctx context.Context) (*watch, func(error) error) {
 	mine, cancel := context.WithCancelCause(ctx)
 	timer := time.AfterFunc(r.o.Idle, func() { cancel(errIdle) })
@@ -306,7 +307,8 @@ func (r *Reader) watched(ctx context.Context) (*watch, func(error) error) {
 	}
 }
 
-// get sends one request and fills dst with as much of its answer as arrives. It returns when dst is no longer written to.
+// get sends one request and fills dst with as much of its answer as arrives. Nothing writes to dst after it has
+// returned.
 func (r *Reader) get(ctx context.Context, t *target, q Request, dst []byte) (n int, tag string, err error) {
 	r.budget.request()
 	r.requests.Add(1)
@@ -330,7 +332,7 @@ func (r *Reader) get(ctx context.Context, t *target, q Request, dst []byte) (n i
 			if err == io.EOF {
 				err = fmt.Errorf("the answer ended after %d of %d bytes", n, len(dst))
 			}
-			return n, a.Tag, &Error{Trouble: Passing, Err: err}
+			return n, a.Tag, &Error{Trouble: Transient, Err: err}
 		}
 	}
 	if a.Size < 0 && q.From+q.Len == t.Size && goesOn(a.Body) {
@@ -339,7 +341,7 @@ func (r *Reader) get(ctx context.Context, t *target, q Request, dst []byte) (n i
 	return n, a.Tag, nil
 }
 
-// goesOn reports whether a body has a further byte.
+// goesOn reports whether a body has another byte.
 func goesOn(body io.Reader) bool {
 	n, _ := io.ReadFull(body, make([]byte, 1))
 	return n > 0
@@ -355,15 +357,16 @@ func (r *Reader) check(t *target, q Request, a *Answer) error {
 	case a.Size >= 0 && a.Size != t.Size:
 		return &Error{Trouble: Changed, Err: fmt.Errorf("it has %d bytes, had %d", a.Size, t.Size)}
 	case t.Version != nil && v != *t.Version, q.Tag != "" && a.Tag != q.Tag:
-		return &Error{Trouble: Changed, Err: errors.New("it is another version")}
+		return &Error{Trouble: Changed, Err: errors.New("it has another version")}
 	case a.From == q.From:
 		return nil
 	case a.From == 0 && t.all():
-		// The store gives no ranges. What is there came from a whole answer that ended early, or from a range that the store gave.
+		// The store does not support ranges. The bytes that are there came from a whole answer that ended early, or from a
+		// range that the store did return.
 		r.whole.Store(true)
-		return &Error{Trouble: Passing, Err: errors.New("the answer to a range is the whole object")}
+		return &Error{Trouble: Transient, Err: errors.New("the answer to a range is the whole object")}
 	case a.From == 0:
 		return &Error{Trouble: Final, Err: ErrNoRanges}
 	}
-	return &Error{Trouble: Passing, Err: fmt.Errorf("the answer begins at byte %d, not %d", a.From, q.From)}
+	return &Error{Trouble: Transient, Err: fmt.Errorf("the answer begins at byte %d, not %d", a.From, q.From)}
 }

@@ -78,7 +78,7 @@ func content(n int) []byte {
 	return b
 }
 
-func passing(text string) error { return &Error{Trouble: Passing, Err: errors.New(text)} }
+func passing(text string) error { return &Error{Trouble: Transient, Err: errors.New(text)} }
 
 // read reads all of the script's object by its listed version, in a bubble.
 func (s *script) read(t *testing.T, o Options, check func(r *Reader, got []byte, err error)) {

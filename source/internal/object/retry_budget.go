@@ -9,34 +9,36 @@ import (
 )
 
 const (
-	budgetSlots = 60              // of a second each
-	budgetLeast = 10              // retries a minute that are always allowed
-	budgetShare = 10              // else 1/budgetShare of the requests
-	budgetPause = 5 * time.Second // after which one more is allowed, which sees whether the store is back
+	budgetSlots = 60              // of one second each
+	budgetLeast = 10              // retries per minute that are always allowed
+	budgetShare = 10              // otherwise at most 1/budgetShare of the requests are retries
+	budgetPause = 5 * time.Second // then one more is allowed, to see whether the store works again
 )
 
-// budget delays retries, so that those of many readers are no storm on a store that is down. Over a minute there are at most a tenth
-// as many retries as requests, and at least ten. Four kinds of retries go beyond that. They count, so that all others wait for them:
+// budget delays retries, so that many readers do not overload a store that is down. In a minute it allows a tenth as
+// many retries as requests, and at least ten. Four kinds of retries are allowed in addition. They are counted, so all
+// other retries wait for them:
 //
-//   - A request that succeeds lets two go on, also such as come a little later: when the store is back, the delayed ones need not wait for the minute's end, and a
-//     store that fails now and then is asked again as often as it fails.
-//   - One every five seconds sees whether the store is back.
-//   - A reader that was delayed for most of its time asks once more before it gives up.
-//   - An answer that breaks off is continued at once where it ended.
+//   - A request that succeeds allows two retries, now or a little later. So when the store works again, delayed
+//     retries need not wait for the end of the minute, and a store that fails now and then gets as many retries as
+//     it has failures.
+//   - One retry every five seconds, to see whether the store works again.
+//   - A last attempt of a reader that was delayed for most of its time, before it gives up.
+//   - The continuation of an answer that broke off, at once.
 type budget struct {
 	mu       sync.Mutex // guards the fields that follow
 	began    time.Time
-	second   int // of slots' newest
+	second   int // of the newest slot
 	requests [budgetSlots]int
 	retries  [budgetSlots]int
-	last     time.Time // a retry was taken
+	last     time.Time // when a retry was last taken
 	waiting  []chan struct{}
-	spare    int // unused retries that successes since the last failure allow
+	spare    int // retries that successes since the last failure allow, not yet used
 }
 
 func newBudget() *budget { return &budget{began: time.Now()} }
 
-// turn makes the slot of now the newest.
+// turn makes the slot of the current second the newest.
 func (b *budget) turn() int {
 	now := int(time.Since(b.began) / time.Second)
 	for n := 0; b.second < now && n < budgetSlots; n++ {
@@ -47,14 +49,14 @@ func (b *budget) turn() int {
 	return now % budgetSlots
 }
 
-// request counts one that is sent.
+// request counts a request that is sent.
 func (b *budget) request() {
 	b.mu.Lock()
 	b.requests[b.turn()]++
 	b.mu.Unlock()
 }
 
-// succeeded lets two that wait go on.
+// succeeded releases two waiting retries.
 func (b *budget) succeeded() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -67,14 +69,14 @@ func (b *budget) succeeded() {
 	b.spare = min(b.spare+2-n, budgetLeast)
 }
 
-// retry counts one that is sent without the budget's leave.
+// retry counts a retry that is sent beyond the budget.
 func (b *budget) retry() {
 	b.mu.Lock()
 	b.retries[b.turn()]++
 	b.mu.Unlock()
 }
 
-// take takes a retry if the minute has one.
+// take takes a retry if the budget of the minute has one.
 func (b *budget) take() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -95,8 +97,9 @@ func (b *budget) take() bool {
 	return true
 }
 
-// wait waits until a retry may be sent, or until the time that is left has passed: then there is none. A reader that has its last try gets it at some moment of that
-// time's second half, so that not all readers ask at once, and some ask late.
+// wait waits until a retry may be sent, or until the remaining time is over; then there is no retry. With hasLast,
+// the reader gets its last attempt at a random moment in the second half of the time, so that readers do not all ask
+// at once, and some ask late.
 func (b *budget) wait(ctx context.Context, left time.Duration, hasLast bool) leave {
 	end := left
 	if hasLast {
@@ -132,16 +135,16 @@ func (b *budget) wait(ctx context.Context, left time.Duration, hasLast bool) lea
 	return given
 }
 
-// leave is how a wait for a retry ended.
+// leave is the result of a wait for a retry.
 type leave int
 
 const (
-	none    leave = iota // the time, or the context, is over
-	given                // by the budget
-	lastTry              // beyond it
+	none    leave = iota // the time or the context is over
+	given                // within the budget
+	lastTry              // beyond the budget
 )
 
-// forget ends a wait, and reports whether a success has let it go on.
+// forget ends a wait, and reports whether a success has released it.
 func (b *budget) forget(w chan struct{}) (let bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -8,27 +8,30 @@ import (
 	"time"
 )
 
-// ErrNoRanges says that a store gives no ranges: its objects can only be read from their beginning on, as [Reader.Stream] does.
+// ErrNoRanges means that a store does not support ranges: its objects can only be read from the beginning, as
+// [Reader.Stream] does.
 var ErrNoRanges = errors.New("the server gives no ranges, and only a part of the object is needed")
 
-// mostRestarts is how many answers in a row may bring no new byte.
+// mostRestarts is the maximum number of answers in a row without a new byte.
 const mostRestarts = 10
 
-// A Stream reads one version of an object from its first byte on, from a store that gives no ranges. After trouble that may pass it asks for the object again, and leaves
-// out what it had. It holds the control's permission only until an answer begins, since what reads it may pause. It is for one goroutine.
+// A Stream reads one version of an object from its first byte on, from a store without ranges. After a temporary
+// error it requests the object again, and skips the bytes that it had. It occupies a place in the limit of requests
+// only until an answer begins, because its reader may pause. Only one goroutine may use it.
 type Stream struct {
 	r      *Reader
 	ctx    context.Context // of all its requests
 	target target          // have and best count bytes of the object
 	at     int64           // the next byte of the answer
-	body   io.ReadCloser   // nil: the object must be asked for
+	body   io.ReadCloser   // nil: the object must be requested
 	watch  *watch          // of body
 	end    func(error) error
-	left   []byte // room for skipped bytes
-	again  int    // answers since the last new byte that brought only known bytes
+	left   []byte // buffer for skipped bytes
+	again  int    // answers since the last new byte
 }
 
-// Stream opens an object for reading it front to back. It asks nothing. ctx ends its requests. Close must follow.
+// Stream opens an object for reading from front to back. It sends no request. ctx ends its requests. The caller must
+// close it.
 func (r *Reader) Stream(ctx context.Context, o Object) *Stream {
 	return &Stream{r: r, ctx: ctx, target: target{Object: o, dst: []byte{}, moved: time.Now()}}
 }
@@ -36,7 +39,8 @@ func (r *Reader) Stream(ctx context.Context, o Object) *Stream {
 // Close ends the request.
 func (s *Stream) Close() error { return s.drop(nil) }
 
-// Read reads on. At the object's end it returns io.EOF. Other errors are an [*Error], or the context's.
+// Read returns the next bytes. At the end of the object it returns io.EOF. Other errors are an [*Error], or the
+// context's.
 func (s *Stream) Read(p []byte) (int, error) {
 	t := &s.target
 	for {
@@ -59,11 +63,11 @@ func (s *Stream) Read(p []byte) (int, error) {
 			return 0, s.ctx.Err()
 		}
 		trouble := new(Error)
-		if !errors.As(err, &trouble) || trouble.Trouble != Passing && trouble.Trouble != Slow {
+		if !errors.As(err, &trouble) || trouble.Trouble != Transient && trouble.Trouble != Slow {
 			return 0, err
 		}
 		if t.tries++; s.at > 0 {
-			s.again++ // while an answer gives anything, the patience does not end
+			s.again++ // patience does not end while an answer brings any bytes
 		}
 		if s.at = 0; s.again > mostRestarts {
 			return 0, &Error{Trouble: Final, Err: fmt.Errorf("%w (read %d times from the beginning, and never beyond byte %d)", trouble.Err, s.again, t.have)}
@@ -74,7 +78,7 @@ func (s *Stream) Read(p []byte) (int, error) {
 	}
 }
 
-// some reads the next bytes of an answer if they are wanted, or skips known ones.
+// some reads the next bytes of an answer if they are new, and skips known ones.
 func (s *Stream) some(p []byte) (int, error) {
 	if s.body == nil {
 		if err := s.ask(); err != nil {
@@ -94,19 +98,19 @@ func (s *Stream) some(p []byte) (int, error) {
 	s.at += int64(n)
 	switch {
 	case n > 0 && skip > 0:
-		s.target.moved = time.Now() // it is slow, but it moves
+		s.target.moved = time.Now() // it is slow, but there is progress
 		return 0, nil
 	case n > 0:
 		return n, nil
 	case err == io.EOF || err == io.ErrUnexpectedEOF:
-		return 0, &Error{Trouble: Passing, Err: fmt.Errorf("the answer ended after %d of %d bytes", s.at, s.target.Size)}
+		return 0, &Error{Trouble: Transient, Err: fmt.Errorf("the answer ended after %d of %d bytes", s.at, s.target.Size)}
 	case err != nil:
-		return 0, &Error{Trouble: Passing, Err: err}
+		return 0, &Error{Trouble: Transient, Err: err}
 	}
 	return 0, nil
 }
 
-// ask asks for the object from its beginning.
+// ask requests the object from its beginning.
 func (s *Stream) ask() error {
 	r := s.r
 	if err := r.gate.enter(s.ctx, 0); err != nil {
@@ -137,7 +141,7 @@ func (s *Stream) ask() error {
 	return nil
 }
 
-// drop ends the request under way. It returns the error that the request ended with.
+// drop ends the request in flight. It returns the request's error.
 func (s *Stream) drop(err error) error {
 	if s.body == nil {
 		return err

@@ -14,28 +14,30 @@ import (
 	smithyhttp "github.com/aws/smithy-go/transport/http"
 )
 
-// Bounds of a service's answers. The SDK has none: it reads all of an error and of a listing's page into memory.
+// Limits of a service's answers. The SDK has none: it reads a whole error, and a whole page of a listing, into
+// memory.
 const (
 	mostErrorBody   = 4 << 10  // bytes of an error; real ones have some hundred
-	mostPage        = 16 << 20 // bytes of a listing's page
-	mostPageKeys    = 1000     // keys and folders of a page
+	mostPage        = 16 << 20 // bytes of a page of a listing
+	mostPageKeys    = 1000     // keys and folders in a page
 	mostPageTags    = 64 * mostPageKeys
 	mostKey         = 1 << 10 // bytes of a key
-	mostToken       = 8 << 10 // bytes of a continuation token, which may have a key in it that is encoded twice
-	mostEmptyPages  = 500     // pages in a row without a key: services give a few where many objects were removed
+	mostToken       = 8 << 10 // bytes of a continuation token, which may contain a key that is encoded twice
+	mostEmptyPages  = 500     // pages in a row without a key: services return a few if many objects were removed
 	mostKeys        = math.MaxUint32 - 1
 	mostCredentials = 1 << 20 // bytes of an answer with credentials
 )
 
-// A boundError is an answer that is longer than its bound.
+// A boundError means that an answer is longer than its limit.
 type boundError struct {
 	text string
-	code string // of S3, if it is an error that begins with one
+	code string // of S3, if the answer is an error that begins with a code
 }
 
 func (e *boundError) Error() string { return e.text }
 
-// bounded is a transport below the SDK that bounds the bodies of errors and of listings. The readers of objects bound theirs.
+// bounded is a transport below the SDK that limits the bodies of errors and of listings. Readers of objects limit
+// those themselves.
 type bounded struct{ http.RoundTripper }
 
 func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -50,7 +52,8 @@ func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 	return answer, err
 }
 
-// boundCredentials bounds the answers of the services that give credentials: STS, SSO, and the metadata of an instance or a container.
+// boundCredentials limits the answers of services that issue credentials: STS, SSO, and the metadata of an instance
+// or a container.
 func boundCredentials(stack *middleware.Stack) error {
 	return stack.Deserialize.Add(middleware.DeserializeMiddlewareFunc("BoundedAnswer", func(ctx context.Context, in middleware.DeserializeInput, next middleware.DeserializeHandler) (out middleware.DeserializeOutput, m middleware.Metadata, err error) {
 		out, m, err = next.HandleDeserialize(ctx, in)
@@ -61,10 +64,11 @@ func boundCredentials(stack *middleware.Stack) error {
 	}), middleware.After)
 }
 
-// errOver says that a body has more bytes than are left of its bound.
+// errOver means that a body is longer than its limit.
 var errOver = errors.New("the answer is too long")
 
-// A boundedBody gives an error in place of the first byte beyond its bound. Closed there, its connection is closed with it, since the rest was not read.
+// A boundedBody returns an error instead of the first byte beyond its limit. Closing it then also closes the
+// connection, because the rest was not read.
 type boundedBody struct {
 	io.ReadCloser
 	left int
@@ -96,10 +100,11 @@ func (b *boundedCredentials) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// boundedPage is a listing's page. What the SDK makes of a key is much larger than a tag, and so tags are counted before it reads them.
+// boundedPage is a page of a listing. The SDK makes much more memory of a key than its tag takes, so boundedPage
+// counts tags before the SDK reads them.
 type boundedPage struct {
 	boundedBody
-	tags int // that are left
+	tags int // number of tags still allowed
 }
 
 func (b *boundedPage) Read(p []byte) (int, error) {
@@ -130,7 +135,7 @@ func (b *boundedError) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// codeIn returns the code in the beginning of an error of S3, or "".
+// codeIn returns the code at the beginning of an error of S3, or "".
 func codeIn(head []byte) (code string) {
 	d := xml.NewDecoder(bytes.NewReader(head))
 	for depth := 0; ; {

@@ -8,18 +8,18 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 )
 
-// renewable are credentials that are looked for again after a store has refused them as expired. Files of the AWS tools may have others by then. The
-// environment of a process has not.
+// renewable looks for new credentials after a store has refused the old ones as expired. Files of the AWS tools may
+// have new ones by then; the environment of a process has not.
 type renewable struct {
 	load func(ctx context.Context) (aws.CredentialsProvider, error)
 
 	mu       sync.Mutex // guards the fields that follow
 	provider aws.CredentialsProvider
-	version  int       // of provider: how often others were found
-	looked   time.Time // when they were looked for last
+	version  int       // incremented when new credentials are found
+	looked   time.Time // when they were last looked for
 }
 
-// lookAgain is the least time between two looks at the files. Many requests are refused at once.
+// lookAgain is the minimum time between two reads of the files, because many requests are refused at once.
 const lookAgain = time.Second
 
 func (r *renewable) now() (aws.CredentialsProvider, int) {
@@ -28,13 +28,13 @@ func (r *renewable) now() (aws.CredentialsProvider, int) {
 	return r.provider, r.version
 }
 
-// Retrieve returns credentials to sign a request with.
+// Retrieve returns the credentials to sign a request.
 func (r *renewable) Retrieve(ctx context.Context) (aws.Credentials, error) {
 	provider, _ := r.now()
 	return provider.Retrieve(ctx)
 }
 
-// renew looks for credentials newer than a version, and reports whether it found some.
+// renew looks for credentials newer than version, and reports whether it found some.
 func (r *renewable) renew(ctx context.Context, version int) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -85,10 +85,10 @@ func TestRenewedCredentials(t *testing.T) {
 		if err == nil {
 			break
 		}
-		if !errors.As(err, &e) || e.Trouble != object.Passing && !isExpired(err) || time.Now().After(end) {
+		if !errors.As(err, &e) || e.Trouble != object.Transient && !isExpired(err) || time.Now().After(end) {
 			t.Fatal(err)
 		}
-		passed = passed || e.Trouble == object.Passing
+		passed = passed || e.Trouble == object.Transient
 	}
 	if !passed {
 		t.Error("no request was told to try again: it would have failed")

@@ -9,13 +9,14 @@ import (
 	transport "github.com/aws/smithy-go/endpoints"
 )
 
-// oneEndpoint finds the endpoint of a bucket's objects once. The SDK finds it twice for each request, which takes a sixth of all its time.
+// oneEndpoint resolves the endpoint of a bucket's objects once. The SDK resolves it twice for each request, which
+// takes a sixth of all its time.
 type oneEndpoint struct {
 	rules s3.EndpointResolverV2
 	known atomic.Pointer[knownEndpoint]
 }
 
-// knownEndpoint is copied for each use, because the SDK writes into the value that it gets.
+// knownEndpoint is copied for each use, because the SDK changes its value.
 type knownEndpoint struct {
 	transport.Endpoint
 	options []*auth.Option
@@ -23,7 +24,8 @@ type knownEndpoint struct {
 
 func newOneEndpoint() *oneEndpoint { return &oneEndpoint{rules: s3.NewDefaultEndpointResolverV2()} }
 
-// ResolveEndpoint is that of the SDK. A client has one bucket and one set of options, so all requests for an object have one answer.
+// ResolveEndpoint is the SDK's. A client has one bucket and one set of options, so the result is the same for all
+// requests for an object.
 func (o *oneEndpoint) ResolveEndpoint(ctx context.Context, p s3.EndpointParameters) (transport.Endpoint, error) {
 	if p.Key == nil {
 		return o.rules.ResolveEndpoint(ctx, p)

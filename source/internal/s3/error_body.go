@@ -13,8 +13,9 @@ import (
 	"lcache/source/internal/object"
 )
 
-// errorBody returns the error that an answer with the status 200 has in the place of an object; nil: it is the object. Some services begin an answer before they know whether they can give
-// it. An object has an ETag, and such an answer has none. What was read of an object stands in the body again.
+// errorBody returns the error if an answer with status 200 contains an error instead of an object; nil: it is the
+// object. Some services begin to answer before they know whether they can deliver the object. An object has an ETag;
+// such an error has none. Bytes that errorBody has read of an object are put back into the body.
 func (s *Store) errorBody(out *s3.GetObjectOutput) error {
 	raw, ok := awsmiddleware.GetRawResponse(out.ResultMetadata).(*smithyhttp.Response)
 	if !ok || out.ETag != nil || !strings.Contains(strings.ToLower(raw.Header.Get("Content-Type")), "xml") {
@@ -22,7 +23,7 @@ func (s *Store) errorBody(out *s3.GetObjectOutput) error {
 	}
 	head, err := io.ReadAll(io.LimitReader(out.Body, mostErrorBody))
 	if err != nil {
-		return busy(object.Passing, raw.Header, "the answer of %s can't be read: %s", s.set.where(), innermost(err))
+		return busy(object.Transient, raw.Header, "the answer of %s can't be read: %s", s.set.where(), innermost(err))
 	}
 	var said struct {
 		XMLName xml.Name `xml:"Error"`
@@ -32,7 +33,7 @@ func (s *Store) errorBody(out *s3.GetObjectOutput) error {
 		out.Body = readCloser{io.MultiReader(bytes.NewReader(head), out.Body), out.Body}
 		return nil
 	}
-	trouble := object.Passing
+	trouble := object.Transient
 	if strings.Contains(said.Code, "SlowDown") {
 		trouble = object.Slow
 	}

@@ -60,7 +60,7 @@ func TestErrorWith200(t *testing.T) {
 	defer server.Close()
 	s := open(t, server.URL, "b", s3.Settings{})
 	for key, want := range map[string]object.Error{
-		"k":    {Trouble: object.Passing, Err: errors.New(server.URL + " answers 200 with an error (InternalError)")},
+		"k":    {Trouble: object.Transient, Err: errors.New(server.URL + " answers 200 with an error (InternalError)")},
 		"slow": {Trouble: object.Slow, Err: errors.New(server.URL + " answers 200 with an error (SlowDown)")},
 	} {
 		_, err := s.Get(t.Context(), object.Request{Key: key, Len: size, Whole: true})

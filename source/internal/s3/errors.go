@@ -22,7 +22,7 @@ func final(format string, args ...any) *object.Error {
 	return &object.Error{Trouble: object.Final, Err: fmt.Errorf(format, args...)}
 }
 
-// signable returns the version of the credentials that a request is signed with, or an error if there are none.
+// signable returns the version of the credentials to sign a request with, or an error if there are none.
 func (s *Store) signable(ctx context.Context) (version int, err error) {
 	if s.creds == nil {
 		return 0, nil
@@ -35,8 +35,8 @@ func (s *Store) signable(ctx context.Context) (version int, err error) {
 		return version, nil
 	case ctx.Err() != nil:
 		return 0, ctx.Err()
-	case s.had.Load(): // they are renewed, which may fail for a moment
-		return 0, &object.Error{Trouble: object.Passing, Err: errors.New("the credentials have expired and can't be renewed: get new ones (such as by aws sso login)")}
+	case s.had.Load(): // they are being renewed, which may fail for a moment
+		return 0, &object.Error{Trouble: object.Transient, Err: errors.New("the credentials have expired and can't be renewed: get new ones (such as by aws sso login)")}
 	}
 	if long := new(boundError); errors.As(err, &long) {
 		return 0, final("the credentials can't be read: %s: check the address of the service that gives them, and whether a proxy stands between", long)
@@ -47,8 +47,8 @@ func (s *Store) signable(ctx context.Context) (version int, err error) {
 	return 0, final("no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, give --s3-profile NAME, or --s3-unsigned if the bucket is public")
 }
 
-// explain makes an error of the SDK one of ours: one line that says what to do. needs is the permission that the request needs, signed
-// the version of the credentials that it was signed with.
+// explain turns an error of the SDK into one of lcache: one line that says what to do. needs is the permission for
+// the request; signed is the version of the credentials that it was signed with.
 func (s *Store) explain(ctx context.Context, err error, needs string, signed int) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -69,7 +69,7 @@ func (s *Store) explain(ctx context.Context, err error, needs string, signed int
 	return e
 }
 
-// codeOf is the code of an error of S3, or "".
+// codeOf returns the code of an error of S3, or "".
 func codeOf(err error) string {
 	var api smithy.APIError
 	if errors.As(err, &api) {
@@ -78,7 +78,7 @@ func codeOf(err error) string {
 	return ""
 }
 
-// judge is explain for an answer and its code.
+// judge is explain for an answer with a code.
 func (s *Store) judge(ctx context.Context, err error, answer *smithyhttp.ResponseError, code, needs string, signed int) *object.Error {
 	status, header := answer.HTTPStatusCode(), answer.Response.Header
 	known := status < 300 || code != "" && code != "UnknownError" && code != http.StatusText(status)
@@ -94,7 +94,7 @@ func (s *Store) judge(ctx context.Context, err error, answer *smithyhttp.Respons
 		return final("this machine's clock is wrong, and %s refuses what is signed with it: set the clock (such as by chronyc makestep)", s.set.where())
 	case "ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired":
 		if s.creds != nil && s.creds.renew(ctx, signed) {
-			return &object.Error{Trouble: object.Passing, Err: errors.New("the session token has expired: there is another one")}
+			return &object.Error{Trouble: object.Transient, Err: errors.New("the session token has expired; a new one was found")}
 		}
 		return final("the session token has expired: get new credentials (such as by aws sso login), and start again; a server that still runs keeps the environment it was started in: end it by lcache stop")
 	case "InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "InvalidClientTokenId":
@@ -121,9 +121,9 @@ func (s *Store) judge(ctx context.Context, err error, answer *smithyhttp.Respons
 	case status == http.StatusTooManyRequests, status == http.StatusServiceUnavailable:
 		return busy(object.Slow, header, "%s answers %d", s.set.where(), status)
 	case status >= 500, status == http.StatusRequestTimeout, code == "RequestTimeout", code == "InternalError":
-		return busy(object.Passing, header, "%s answers %d", s.set.where(), status)
+		return busy(object.Transient, header, "%s answers %d", s.set.where(), status)
 	case status < 300:
-		return busy(object.Passing, header, "the answer of %s can't be read: %s", s.set.where(), innermost(err))
+		return busy(object.Transient, header, "the answer of %s can't be read: %s", s.set.where(), innermost(err))
 	}
 	return final("%s answers %d (%s)", s.set.where(), status, clean(code))
 }
@@ -143,10 +143,10 @@ func busy(t object.Trouble, header http.Header, format string, args ...any) *obj
 	return e
 }
 
-// elsewhere is the error of a bucket in another region.
+// elsewhere returns the error for a bucket in another region.
 func (s *Store) elsewhere(header http.Header, err error) *object.Error {
 	region := header.Get("X-Amz-Bucket-Region")
-	if region == "" { // AuthorizationHeaderMalformed says it in its text
+	if region == "" { // AuthorizationHeaderMalformed has it in its text
 		if _, after, found := strings.Cut(err.Error(), "expecting '"); found {
 			region, _, _ = strings.Cut(after, "'")
 		}
@@ -157,7 +157,7 @@ func (s *Store) elsewhere(header http.Header, err error) *object.Error {
 	return final("the bucket %s is in the region %s, not %s: give --s3-region %s", s.bucket, clean(region), s.region, clean(region))
 }
 
-// page is the error of an answer that a proxy, or another server, makes.
+// page returns the error for an answer from a proxy or another server.
 func (s *Store) page() *object.Error {
 	return final("%s answers with a web page, not as S3 does: check --s3-endpoint-url, and whether a proxy (HTTPS_PROXY) stands between", s.set.where())
 }
@@ -166,16 +166,16 @@ func isHTML(header http.Header) bool {
 	return strings.HasPrefix(strings.ToLower(header.Get("Content-Type")), "text/html")
 }
 
-// isPage reports whether an answer that was understood is a web page all the same.
+// isPage reports whether an answer that was parsed is nevertheless a web page.
 func isPage(m middleware.Metadata) bool {
 	raw, ok := awsmiddleware.GetRawResponse(m).(*smithyhttp.Response)
 	return ok && isHTML(raw.Header)
 }
 
-// unreachable is the error of a request that had no answer.
+// unreachable returns the error of a request without an answer.
 func (s *Store) unreachable(err error) error {
 	if dns := new(net.DNSError); errors.As(err, &dns) && dns.IsNotFound {
-		return final("%s can't be reached: there is no host %s: check --s3-endpoint-url and --s3-region", s.set.where(), clean(dns.Name))
+		return final("%s can't be reached: host %s does not exist: check --s3-endpoint-url and --s3-region", s.set.where(), clean(dns.Name))
 	}
 	if text := err.Error(); strings.Contains(text, "certificate") || strings.Contains(text, "HTTP response to HTTPS client") {
 		return final("%s can't be trusted: %s: check --s3-endpoint-url, or give its certificate by AWS_CA_BUNDLE", s.set.where(), innermost(err))
@@ -183,15 +183,15 @@ func (s *Store) unreachable(err error) error {
 	if op := new(net.OpError); !errors.As(err, &op) && isRequest(err) {
 		return final("%s: the request can't be made: %s", s.set.where(), innermost(err))
 	}
-	return &object.Error{Trouble: object.Passing, Err: fmt.Errorf("%s can't be reached: %s", s.set.where(), innermost(err))}
+	return &object.Error{Trouble: object.Transient, Err: fmt.Errorf("%s can't be reached: %s", s.set.where(), innermost(err))}
 }
 
-// isRequest reports whether an error came up before anything was sent.
+// isRequest reports whether an error occurred before anything was sent.
 func isRequest(err error) bool {
 	return errors.As(err, new(*smithy.SerializationError)) || errors.As(err, new(*smithy.InvalidParamsError))
 }
 
-// innermost is the text of the last error in a chain: those around it name addresses and headers.
+// innermost returns the text of the last error in a chain. Outer errors contain addresses and headers.
 func innermost(err error) string {
 	for next := errors.Unwrap(err); next != nil; next = errors.Unwrap(err) {
 		err = next
@@ -199,7 +199,7 @@ func innermost(err error) string {
 	return clean(err.Error())
 }
 
-// clean makes a text that a server sent one line, and not long.
+// clean turns a text from a server into one short line.
 func clean(text string) string {
 	text = oneLine(text[:min(len(text), 1000)]) // it may be very long
 	if len(text) > 200 {

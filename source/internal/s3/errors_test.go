@@ -62,8 +62,8 @@ func TestErrors(t *testing.T) {
 		"page with 403": {page(403), "%s answers with a web page, not as S3 does: check --s3-endpoint-url, and whether a proxy (HTTPS_PROXY) stands between", "", object.Final, 0},
 		"slow down":     {apiError(503, "SlowDown", "slow"), "%s asks for fewer requests (SlowDown)", "", object.Slow, 0},
 		"429":           {apiError(429, "", "", "Retry-After", "7"), "%s asks for fewer requests (TooManyRequests)", "", object.Slow, 7 * time.Second},
-		"500":           {apiError(500, "InternalError", "no"), "%s answers 500", "", object.Passing, 0},
-		"502 page":      {page(502), "%s answers 502", "", object.Passing, 0},
+		"500":           {apiError(500, "InternalError", "no"), "%s answers 500", "", object.Transient, 0},
+		"502 page":      {page(502), "%s answers 502", "", object.Transient, 0},
 		"412":           {apiError(412, "PreconditionFailed", "no"), "%s answers 412", "", object.Changed, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -127,7 +127,7 @@ func TestUnreachable(t *testing.T) {
 	url := server.URL
 	server.Close()
 	_, err := open(t, url, "b", s3.Settings{}).Stat(t.Context(), "k")
-	if e := new(object.Error); !errors.As(err, &e) || e.Trouble != object.Passing || e.Error() != url+" can't be reached: connection refused" {
+	if e := new(object.Error); !errors.As(err, &e) || e.Trouble != object.Transient || e.Error() != url+" can't be reached: connection refused" {
 		t.Errorf("nobody listens: %v", err)
 	}
 }

@@ -23,10 +23,10 @@ type Item struct {
 	Tag  string
 }
 
-// mostSpans is how many spans of keys a listing is cut into.
+// mostSpans is the maximum number of spans of keys in a listing.
 const mostSpans = 64
 
-// lister is one listing on its way.
+// lister is a listing in progress.
 type lister struct {
 	store  *Store
 	prefix string
@@ -34,15 +34,16 @@ type lister struct {
 
 	mu    sync.Mutex // held while take runs
 	take  func([]Item) error
-	given int // keys
+	given int // number of keys passed to take
 }
 
-// span is a part of all keys: those behind after, up to and with until. "": no end.
+// span is a part of all keys: greater than after, up to and including until. "": no limit.
 type span struct{ after, until string }
 
-// List gives take all keys below a prefix, a page after the other, in any order; its calls do not overlap. do sends a request, with retries.
-// What does not fit one page is listed by several requests side by side: first the folders at the top are asked for, whose names cut the keys
-// into spans. Where there are no folders, the next letters of the names do.
+// List calls take with all keys below a prefix, page by page in any order; calls do not overlap. do sends a request,
+// with retries. A listing of more than one page uses several requests in parallel: it first requests the folders at
+// the top, and splits the keys into spans at their names. Without folders, it splits by the next letters of the
+// names.
 func (s *Store) List(ctx context.Context, prefix string, jobs int, do func(ctx context.Context, send func(ctx context.Context) error) error, take func([]Item) error) error {
 	l := &lister{store: s, prefix: prefix, do: do, take: take}
 	first, more, err := l.page(ctx, "", 1000)
@@ -68,7 +69,7 @@ func (s *Store) List(ctx context.Context, prefix string, jobs int, do func(ctx c
 	return group.Wait()
 }
 
-// spans cuts the keys behind last at some of the points, which are sorted.
+// spans splits the keys after last at some of the points, which are sorted.
 func spans(last string, points []string) (list []span) {
 	for len(points) > 0 && points[0] <= last {
 		points = points[1:]
@@ -81,13 +82,13 @@ func spans(last string, points []string) (list []span) {
 	return append(list, span{after: last})
 }
 
-// points finds names that the keys may be cut at.
+// points returns names at which the keys can be split.
 func (l *lister) points(ctx context.Context, first []Item) (points []string, err error) {
 	folders, err := l.folders(ctx)
 	if err != nil || len(folders) > 1 {
 		return folders, err
 	}
-	// What is common to the keys of the first page is common to all, or else some of its end is not.
+	// A prefix common to the keys of the first page is common to all keys, or a shorter one is.
 	common := first[0].Key
 	for last := first[len(first)-1].Key; !strings.HasPrefix(last, common); {
 		common = common[:len(common)-1]
@@ -139,7 +140,8 @@ func (l *lister) span(ctx context.Context, sp span) error {
 	return ctx.Err()
 }
 
-// grow returns an error if the keys of a page don't grow, from the key on that they must follow. Such a listing has keys twice, lacks others, or never ends.
+// grow returns an error unless the keys of a page ascend and follow after. Otherwise the listing would have keys
+// twice, miss others, or never end.
 func (l *lister) grow(after string, items []Item) error {
 	for _, item := range items {
 		if item.Key <= after {
@@ -160,8 +162,8 @@ func (l *lister) give(items []Item) error {
 	return l.take(items)
 }
 
-// page asks for one page of keys behind a key. A store may answer with a page without keys though others follow, such as where many were removed: then the next one is
-// asked for.
+// page requests one page of keys after a key. A store may return a page without keys although others follow, for
+// example if many were removed. Then page requests the next one.
 func (l *lister) page(ctx context.Context, after string, most int32) (items []Item, more bool, err error) {
 	in := l.input(most)
 	if after != "" {
@@ -190,7 +192,7 @@ func (l *lister) page(ctx context.Context, after string, most int32) (items []It
 	return items, aws.ToBool(out.IsTruncated), nil
 }
 
-// item takes a key of a page.
+// item converts a key of a page.
 func (l *lister) item(o types.Object, encoding types.EncodingType) (item Item, err error) {
 	if item.Key, err = l.decode(aws.ToString(o.Key), encoding); err != nil {
 		return item, err
@@ -205,10 +207,10 @@ func (l *lister) item(o types.Object, encoding types.EncodingType) (item Item, e
 	return item, nil
 }
 
-// tokens are the continuation tokens of a listing so far.
+// tokens has the continuation tokens of a listing so far.
 type tokens map[string]bool
 
-// next makes a request the one for the page behind an answer.
+// next changes a request into the one for the page after an answer.
 func (l *lister) next(in *s3.ListObjectsV2Input, out *s3.ListObjectsV2Output, given tokens) error {
 	token := aws.ToString(out.NextContinuationToken)
 	switch {
@@ -224,10 +226,11 @@ func (l *lister) next(in *s3.ListObjectsV2Input, out *s3.ListObjectsV2Output, gi
 	return nil
 }
 
-// mostFolderPages is how many pages of folders are asked for: where each sample has a folder of its own, the folders are as long a list as the keys.
+// mostFolderPages is the maximum number of pages of folders that are requested. If each sample has its own folder,
+// there are as many folders as keys.
 const mostFolderPages = 32
 
-// folders asks for the folders at the top, or for the first of very many.
+// folders requests the folders at the top, or the first ones if there are very many.
 func (l *lister) folders(ctx context.Context) (names []string, err error) {
 	in := l.input(1000)
 	in.Delimiter = aws.String("/")
@@ -244,11 +247,11 @@ func (l *lister) folders(ctx context.Context) (names []string, err error) {
 			}
 			names = append(names, name)
 		}
-		if len(out.CommonPrefixes) == 0 || !aws.ToBool(out.IsTruncated) || l.next(in, out, given) != nil { // they only say where to cut
+		if len(out.CommonPrefixes) == 0 || !aws.ToBool(out.IsTruncated) || l.next(in, out, given) != nil { // the folders only say where to split
 			break
 		}
 	}
-	slices.Sort(names) // as S3 does
+	slices.Sort(names) // the order of S3
 	return names, nil
 }
 
@@ -288,7 +291,7 @@ func isGone(err error) bool {
 	return ok && e.Trouble == object.Gone
 }
 
-// decode undoes the encoding of a key: it may have characters that XML has not.
+// decode decodes a key, which may have characters that XML does not allow.
 func (l *lister) decode(key string, encoding types.EncodingType) (string, error) {
 	decoded := strings.Clone(key)
 	if encoding == types.EncodingTypeUrl {

@@ -1,8 +1,9 @@
-// Package s3 is buckets of S3, and of other services that speak its language, as an [object.Store].
+// Package s3 is an [object.Store] for buckets of S3 and of compatible services.
 //
-// [Open] makes a [Store] of one bucket. The SDK of AWS finds the credentials and signs requests. Its own retries are off: an [object.Reader]
-// above the store decides about those. Every error of a Store is an [object.Error] whose text says what to do, and has no secret in it.
-// [Store.List] lists keys, many requests side by side. All methods may be called concurrently, except Close.
+// [Open] returns a [Store] for one bucket. The SDK of AWS finds the credentials and signs requests. Its retries are
+// off: the [object.Reader] that uses the store decides about retries. Every error of a Store is an [object.Error]
+// whose text says what to do and contains no secret. [Store.List] lists keys with many parallel requests. All methods
+// may be called concurrently, except Close.
 package s3
 
 import (
@@ -33,7 +34,7 @@ type Store struct {
 	bucket string
 	set    Settings
 	client *s3.Client
-	apart  *s3.Client  // with connections of its own
+	apart  *s3.Client  // with separate connections
 	creds  *renewable  // nil: requests are not signed
 	had    atomic.Bool // credentials were found
 	close  func()
@@ -41,7 +42,7 @@ type Store struct {
 	region string
 }
 
-// Open makes a store of a bucket. It asks the bucket nothing.
+// Open returns a store for a bucket. It sends no request to the bucket.
 func Open(ctx context.Context, bucket string, set Settings) (*Store, error) {
 	load := []func(*config.LoadOptions) error{
 		config.WithRetryer(func() aws.Retryer { return aws.NopRetryer{} }),
@@ -58,7 +59,7 @@ func Open(ctx context.Context, bucket string, set Settings) (*Store, error) {
 	if set.Unsigned {
 		load = append(load, config.WithCredentialsProvider(aws.AnonymousCredentials{}))
 	}
-	// Newer defaults break several services that are not AWS.
+	// The defaults of newer SDKs break several services that are not AWS.
 	if os.Getenv("AWS_RESPONSE_CHECKSUM_VALIDATION") == "" {
 		load = append(load, config.WithResponseChecksumValidation(aws.ResponseChecksumValidationWhenRequired))
 	}
@@ -69,7 +70,7 @@ func Open(ctx context.Context, bucket string, set Settings) (*Store, error) {
 	if err != nil {
 		return nil, &object.Error{Trouble: object.Final, Err: fmt.Errorf("the AWS configuration can't be used: %s: check --s3-profile, ~/.aws/config and ~/.aws/credentials", oneLine(err.Error()))}
 	}
-	cfg.APIOptions = nil // what finds credentials has them; objects are larger
+	cfg.APIOptions = nil // the options for finding credentials limit answers; objects are larger
 	if cfg.Region == "" {
 		cfg.Region = "us-east-1"
 	}
@@ -92,7 +93,7 @@ func Open(ctx context.Context, bucket string, set Settings) (*Store, error) {
 		}
 		transports = append(transports, transport)
 		return s3.NewFromConfig(cfg, func(o *s3.Options) {
-			// A redirect is an answer: a request that is signed for one host must not be sent to another one.
+			// Redirects are not followed, because a request that is signed for one host must not be sent to another.
 			o.HTTPClient = &http.Client{Transport: bounded{transport}, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 			o.EndpointResolverV2 = newOneEndpoint()
 			o.UsePathStyle = set.PathStyle || set.Endpoint != ""
@@ -111,14 +112,14 @@ func Open(ctx context.Context, bucket string, set Settings) (*Store, error) {
 	return s, nil
 }
 
-// tune makes a transport one for many small answers from one host.
+// tune sets a transport up for many small answers from one host.
 func tune(t *http.Transport) {
 	t.MaxIdleConns, t.MaxIdleConnsPerHost, t.MaxConnsPerHost = 512, 512, 0
 	t.IdleConnTimeout = 30 * time.Second
-	t.ForceAttemptHTTP2 = false // many connections bring more than one
+	t.ForceAttemptHTTP2 = false // many connections are faster than one
 	t.DisableCompression = true
 	t.MaxResponseHeaderBytes = 64 << 10
-	t.ReadBufferSize = 16 << 10 // headers and a small object; of a larger one the rest goes to its place without another copy
+	t.ReadBufferSize = 16 << 10 // fits headers and a small object; the rest of a larger one is read to its place without another copy
 }
 
 // Close closes idle connections.
@@ -127,7 +128,7 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// Get asks for bytes of an object.
+// Get requests bytes of an object.
 func (s *Store) Get(ctx context.Context, r object.Request) (*object.Answer, error) {
 	signed, err := s.signable(ctx)
 	if err != nil {
@@ -165,7 +166,7 @@ func (s *Store) Get(ctx context.Context, r object.Request) (*object.Answer, erro
 	return a, nil
 }
 
-// Stat asks what an object is.
+// Stat requests the size and tag of an object.
 func (s *Store) Stat(ctx context.Context, key string) (object.Info, error) {
 	signed, err := s.signable(ctx)
 	if err != nil {
@@ -185,7 +186,8 @@ func (s *Store) Stat(ctx context.Context, key string) (object.Info, error) {
 	return info, nil
 }
 
-// inFull is the error of a HEAD, or that of a GET in its place. The answer to a HEAD has no text that says why a request is refused.
+// inFull replaces the error of a HEAD by the error of a GET. The answer to a HEAD has no body that says why a request
+// is refused.
 func (s *Store) inFull(ctx context.Context, key string, err error) error {
 	answer := new(smithyhttp.ResponseError)
 	if !errors.As(err, &answer) || !slices.Contains([]int{http.StatusBadRequest, http.StatusForbidden, http.StatusNotFound}, answer.HTTPStatusCode()) {
@@ -199,7 +201,7 @@ func (s *Store) inFull(ctx context.Context, key string, err error) error {
 	return err
 }
 
-// tag is an ETag without its quotes. It is opaque: for some objects it is not a hash of their bytes.
+// tag returns an ETag without its quotes. It is opaque: for some objects it is not a hash of their bytes.
 func tag(etag *string) string {
 	if etag == nil {
 		return ""

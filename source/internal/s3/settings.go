@@ -9,18 +9,18 @@ import (
 	"lcache/internal/usage"
 )
 
-// Settings say where and how a bucket is asked. None of them is a secret: credentials come from where the AWS tools find them. A cache keeps
-// its settings. Zero fields mean the defaults of the AWS tools.
+// Settings describe where and how a bucket is accessed. None is a secret: credentials come from the places where the
+// AWS tools look. A cache stores its settings. Zero fields mean the defaults of the AWS tools.
 type Settings struct {
-	Endpoint      string `json:"endpoint_url,omitempty"` // of another service than AWS, with its scheme; its buckets are asked by path
+	Endpoint      string `json:"endpoint_url,omitempty"` // of a service other than AWS, with its scheme; its buckets are addressed by path
 	Region        string `json:"region,omitempty"`
-	PathStyle     bool   `json:"path_style,omitempty"` // the bucket stands in the path, not in the host's name
+	PathStyle     bool   `json:"path_style,omitempty"` // the bucket is in the path, not in the host name
 	Unsigned      bool   `json:"unsigned,omitempty"`   // requests without credentials, for public buckets
 	Profile       string `json:"profile,omitempty"`    // of the AWS configuration
 	RequesterPays bool   `json:"requester_pays,omitempty"`
 }
 
-// Completed adds the endpoint of the environment, where none was given, and checks the endpoint.
+// Completed adds the endpoint from the environment if none was given, and checks the endpoint.
 func (s Settings) Completed(environ func(string) string) (Settings, error) {
 	from := "--s3-endpoint-url"
 	for _, name := range []string{"AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"} {
@@ -42,7 +42,8 @@ func (s Settings) Completed(environ func(string) string) (Settings, error) {
 	return s, nil
 }
 
-// IsAt reports whether an endpoint that was kept is that of the settings. It may be written in another way: older programs kept it as it was given.
+// IsAt reports whether a stored endpoint is that of the settings. It may be written differently, because older
+// programs stored the user's text.
 func (s Settings) IsAt(kept string) bool {
 	if u, err := url.Parse(kept); err == nil && u.Host != "" {
 		kept = plainEndpoint(u)
@@ -50,7 +51,7 @@ func (s Settings) IsAt(kept string) bool {
 	return s.Endpoint == kept
 }
 
-// plainEndpoint is the one way to write an endpoint: its host in lower case, without the port that its scheme has anyway, and without a slash at its end.
+// plainEndpoint returns the standard form of an endpoint: host in lower case, no default port, and no trailing slash.
 func plainEndpoint(u *url.URL) string {
 	host := strings.ToLower(u.Host)
 	if port := u.Port(); port == "" || port == map[string]string{"http": "80", "https": "443"}[u.Scheme] {
@@ -59,7 +60,7 @@ func plainEndpoint(u *url.URL) string {
 	return u.Scheme + "://" + host + strings.TrimRight(u.EscapedPath(), "/")
 }
 
-// where says where the bucket is, for people.
+// where describes the bucket's location for people.
 func (s Settings) where() string {
 	if s.Endpoint != "" {
 		return s.Endpoint
@@ -67,13 +68,13 @@ func (s Settings) where() string {
 	return "AWS"
 }
 
-// Split takes a source apart: s3://bucket/prefix, with or without a slash at the end. A prefix is "", or ends in a slash.
+// Split splits a source s3://bucket/prefix, with or without a trailing slash. A prefix is "", or ends in a slash.
 func Split(src string) (bucket, prefix string, err error) {
 	rest, ok := strings.CutPrefix(src, "s3://")
 	bucket, prefix, _ = strings.Cut(rest, "/")
 	switch {
 	case !ok, bucket == "":
-		return "", "", fmt.Errorf("it names no bucket: give s3://BUCKET/PREFIX/")
+		return "", "", fmt.Errorf("it has no bucket: give s3://BUCKET/PREFIX/")
 	case strings.ContainsAny(bucket, "@:?#% "):
 		return "", "", fmt.Errorf("its bucket has a character that no bucket's name has: give s3://BUCKET/PREFIX/, and credentials by AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or --s3-profile")
 	case strings.ContainsRune(prefix, '?'):

@@ -8,14 +8,15 @@ import (
 	"strings"
 )
 
-// MaxShards is how many names a pattern may have.
+// MaxShards is the maximum number of names that a pattern may have.
 const MaxShards = 1 << 20
 
-// ErrBraces says that the braces of a pattern don't match.
+// ErrBraces means that the braces of a pattern don't match.
 var ErrBraces = errors.New("its braces don't match: each { needs a }, or write \\{ for a brace in a name")
 
-// Expand makes all names of a pattern with braces, in order, by the rules of Python's braceexpand, which are those of bash but for details:
-// {000..146} has leading zeros, {0..9..3} a step, {a,b} is a list, and braces may lie in braces. A backslash takes the meaning from what follows it.
+// Expand returns all names of a pattern with braces, in order. The rules are those of Python's braceexpand, which are
+// those of bash except for details: {000..146} has leading zeros, {0..9..3} a step, {a,b} is a list, and braces may
+// be nested. A backslash escapes the character after it.
 func Expand(pattern string) ([]string, error) {
 	list, err := expand(pattern)
 	if err != nil {
@@ -27,7 +28,7 @@ func Expand(pattern string) ([]string, error) {
 	return list, nil
 }
 
-// expand leaves the backslashes where they are.
+// expand is Expand, but keeps the backslashes.
 func expand(pattern string) ([]string, error) {
 	list, start, depth := []string{""}, 0, 0
 	for pos := 0; pos < len(pattern); pos++ {
@@ -79,7 +80,7 @@ var (
 	letters = regexp.MustCompile(`^([A-Za-z])\.\.([A-Za-z])(?:\.\.-?(\d+))?$`)
 )
 
-// expression makes what stands between two braces.
+// expression expands the text between two braces.
 func expression(text string) ([]string, error) {
 	if m := numbers.FindStringSubmatch(text); m != nil {
 		return numberRange(m[1], m[2], m[3])
@@ -88,7 +89,7 @@ func expression(text string) ([]string, error) {
 		return letterRange(m[1][0], m[2][0], m[3])
 	}
 	items := split(text)
-	if len(items) < 2 { // no list: the braces stand for themselves
+	if len(items) < 2 { // not a list: the braces are literal
 		within, err := expand(text)
 		if err != nil {
 			return nil, err
@@ -108,7 +109,7 @@ func expression(text string) ([]string, error) {
 	return all, nil
 }
 
-// split cuts a list at its commas outside inner braces.
+// split splits a list at its commas outside inner braces.
 func split(text string) (items []string) {
 	start, depth := 0, 0
 	for pos := 0; pos < len(text); pos++ {
@@ -169,7 +170,7 @@ func stepOf(by string) (int64, error) {
 	return max(step, 1), err
 }
 
-// alphabet is the order of letters in ranges: braceexpand has the large ones first, and nothing between Z and a.
+// alphabet is the order of letters in ranges: braceexpand has the capitals first, and nothing between Z and a.
 const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 func letterRange(from, to byte, by string) ([]string, error) {
@@ -189,7 +190,7 @@ func letterRange(from, to byte, by string) ([]string, error) {
 	return all, nil
 }
 
-// unescape removes backslashes that take the meaning from what follows.
+// unescape removes the escaping backslashes.
 func unescape(s string) string {
 	if strings.IndexByte(s, '\\') < 0 {
 		return s

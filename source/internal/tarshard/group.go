@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// A Sample is some members that lie side by side and share folder and name up to the first dot.
+// A Sample is a group of adjacent members with the same folder, and the same name up to the first dot.
 type Sample struct {
 	Key   string // the folder, and the name up to its first dot
 	Parts []Part // in the shard's order
@@ -14,12 +14,12 @@ type Sample struct {
 
 // A Part is one member of a sample.
 type Part struct {
-	Ext string // what follows the first dot, in lower case
+	Ext string // the name after the first dot, in lower case
 	Member
 }
 
-// Split cuts a member's name into its sample's key and its extension, as webdataset does. ok is false if the member belongs to no sample: its name has no dot, or it
-// lies in a folder such as __meta__, or is called so.
+// Split splits a member's name into its sample's key and its extension, as webdataset does. ok is false if the member
+// belongs to no sample: its name has no dot, or it is named like __meta__, or is in a folder named so.
 func Split(name string) (key, ext string, ok bool) {
 	if isMeta(name) {
 		return "", "", false
@@ -33,14 +33,14 @@ func Split(name string) (key, ext string, ok bool) {
 	return name[:folder+dot], lowerASCII(name[folder+dot+1:]), true
 }
 
-// isMeta reports whether a member is about the shard itself: it lies in a folder such as __meta__, or is called so.
+// isMeta reports whether a member describes the shard itself: it is named like __meta__, or is in a folder named so.
 func isMeta(name string) bool {
 	first, _, _ := strings.Cut(strings.TrimPrefix(name, "./"), "/")
 	return len(first) >= 4 && strings.HasPrefix(first, "__") && strings.HasSuffix(first, "__")
 }
 
-// hasWord reports whether the last folder of a path that ends in a slash has no dot: then webdataset takes the path itself for the key of a member whose
-// name begins with a dot.
+// hasWord reports whether the last folder of a path that ends in a slash has no dot. Then webdataset uses the path
+// itself as the key of a member whose name begins with a dot.
 func hasWord(path string) bool {
 	if path == "" {
 		return false
@@ -49,18 +49,20 @@ func hasWord(path string) bool {
 	return !strings.Contains(path[strings.LastIndexByte(path, '/')+1:], ".")
 }
 
-// Folder is the folder of a key, "" if it has none.
+// Folder returns the folder of a key; "" if it has none.
 func Folder(key string) string { return key[:max(0, strings.LastIndexByte(key, '/'))] }
 
-// fewParts are compared one by one. More of them are found by a set, so that a sample of very many parts takes no longer for each.
+// fewParts is the number of parts up to which they are compared one by one. More parts use a map, so that the time
+// per part does not grow.
 const fewParts = 16
 
-// Group makes samples of a shard's members, in the order of their first members. keep chooses members by name. Members that belong to no sample are left out. Of members with one name the last counts, as when the shard is
-// extracted; it takes the place of the first. again has the names of these.
+// Group makes samples of a shard's members, in the order of their first members. keep selects members by name.
+// Members that belong to no sample are left out. If several members have one name, the last one counts, as when the
+// shard is extracted; it takes the place of the first. again has the names of these.
 func Group(shard string, members []Member, keep func(name string) bool) (samples []Sample, again []string, err error) {
-	seen := make(map[string]int)           // keys: which sample has it
-	wide := make(map[int]map[string]int)   // samples of more than fewParts: where the part of an extension is
-	parts := make([]Part, 0, len(members)) // of all samples, one behind the other
+	seen := make(map[string]int)           // the sample of each key
+	wide := make(map[int]map[string]int)   // samples with more than fewParts: the position of the part with an extension
+	parts := make([]Part, 0, len(members)) // of all samples, concatenated
 	find := func(at int, ext string) int {
 		if set := wide[at]; set != nil {
 			if k, has := set[ext]; has {
@@ -92,7 +94,7 @@ func Group(shard string, members []Member, keep func(name string) bool) (samples
 			again = append(again, m.Name)
 			continue
 		case at != len(samples)-1:
-			return nil, nil, fmt.Errorf("shard %s: the members of sample %s don't lie side by side: write the shard with its names sorted", clip(shard), clip(key))
+			return nil, nil, fmt.Errorf("shard %s: the members of sample %s are not adjacent: write the shard with its names sorted", clip(shard), clip(key))
 		case k >= 0:
 			return nil, nil, fmt.Errorf("shard %s: sample %s has the part %s twice, as %s and as %s: rename one of them", clip(shard), clip(key), clip(ext), clip(s.Parts[k].Name), clip(m.Name))
 		}
@@ -111,7 +113,7 @@ func Group(shard string, members []Member, keep func(name string) bool) (samples
 	return samples, again, nil
 }
 
-// refuse names a member whose bytes the shard does not have as they are.
+// refuse returns an error for a member whose bytes are not in the shard as they are.
 func refuse(shard string, m Member) error {
 	var what string
 	switch m.Kind {
@@ -127,7 +129,7 @@ func refuse(shard string, m Member) error {
 	return fmt.Errorf("shard %s: its member %s is %s", clip(shard), clip(m.Name), what)
 }
 
-// lowerASCII leaves all other bytes as they are.
+// lowerASCII lowers ASCII letters, and leaves all other bytes unchanged.
 func lowerASCII(s string) string {
 	for i := range len(s) {
 		if 'A' <= s[i] && s[i] <= 'Z' {

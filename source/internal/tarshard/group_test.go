@@ -46,7 +46,7 @@ func TestGroup(t *testing.T) {
 		t.Errorf("some members: %s, %v", shape(got), err)
 	}
 	for names, want := range map[string]string{
-		"a.jpg b.jpg a.cls": `shard "x.tar": the members of sample "a" don't lie side by side: write the shard with its names sorted`,
+		"a.jpg b.jpg a.cls": `shard "x.tar": the members of sample "a" are not adjacent: write the shard with its names sorted`,
 		"a.jpg a.JPG":       `shard "x.tar": sample "a" has the part "jpg" twice, as "a.jpg" and as "a.JPG": rename one of them`,
 		"a.jpg ./a.jpg":     `shard "x.tar": sample "a" has the part "jpg" twice, as "a.jpg" and as "./a.jpg": rename one of them`,
 	} {

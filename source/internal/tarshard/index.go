@@ -10,8 +10,9 @@ import (
 	"strings"
 )
 
-// Index lists the members of a shard that can be part of a sample, in their order: files, and links to files. It looks at every header, and at no member's bytes but
-// those of labels. name is the shard's, for errors. A shard that ends before its last member does is an error.
+// Index lists the members of a shard that can be part of a sample, in their order: files, and links to files. It
+// reads every header, but only the bytes of labels. name is the shard's, for errors. If a shard ends before the end
+// of its last member, Index returns an error.
 func Index(ctx context.Context, name string, o Object) ([]Member, error) {
 	w := &window{ctx: ctx, object: o}
 	size := o.Size()
@@ -27,14 +28,14 @@ func Index(ctx context.Context, name string, o Object) ([]Member, error) {
 	return list(ctx, name, w, size)
 }
 
-// A track is the bytes of a tar, from its beginning on.
+// A track is the byte stream of a tar, from its beginning.
 type track interface {
 	io.Reader
 	offset() int64
-	trouble() error // of where the bytes come from; nil: none
+	trouble() error // error of the source of the bytes; nil: none
 }
 
-// list lists the members on a track. size is the tar's, -1 if it is not known.
+// list lists the members on a track. size is the tar's; -1: unknown.
 func list(ctx context.Context, name string, w track, size int64) ([]Member, error) {
 	r := tar.NewReader(w)
 	var members []Member
@@ -44,7 +45,7 @@ func list(ctx context.Context, name string, w track, size int64) ([]Member, erro
 		if errors.Is(err, io.EOF) {
 			return members, nil
 		}
-		if err != nil && !errors.Is(err, tar.ErrInsecurePath) { // names are keys here, and lead nowhere
+		if err != nil && !errors.Is(err, tar.ErrInsecurePath) { // names are only keys here, so they can't lead outside
 			return nil, wrong(ctx, name, last, w, err)
 		}
 		off := w.offset()
@@ -81,15 +82,15 @@ func list(ctx context.Context, name string, w track, size int64) ([]Member, erro
 	}
 }
 
-// mostName is how many bytes a member's name may have, as a sample's.
+// mostName is the maximum length of a member's name in bytes, as for a sample.
 const mostName = 64 << 10
 
-// labelExt is the extension of a member that is its sample's label.
+// labelExt is the extension of the member with its sample's label.
 const labelExt = "cls"
 
 // carries reports whether a member has bytes in the shard.
 func carries(h *tar.Header) bool {
-	return (h.Typeflag == tar.TypeReg || h.Typeflag == tar.TypeCont) && !isSparse(h) // the size of a sparse one counts its holes
+	return (h.Typeflag == tar.TypeReg || h.Typeflag == tar.TypeCont) && !isSparse(h) // the size of a sparse file includes its holes
 }
 
 func isSparse(h *tar.Header) bool {
@@ -104,12 +105,12 @@ func isSparse(h *tar.Header) bool {
 	return false
 }
 
-// magics are how compressed files begin, and how they are unpacked.
+// magics are the first bytes of compressed files, with the command to unpack each.
 var magics = []struct{ begins, unpack string }{
 	{"\x1f\x8b", "gunzip"}, {"\x28\xb5\x2f\xfd", "zstd -d"}, {"BZh", "bunzip2"}, {"\xfd7zXZ\x00", "unxz"}, {"\x04\x22\x4d\x18", "lz4 -d"},
 }
 
-// CheckName refuses a shard whose name says that it is compressed. stream allows those that [Unpack] can read.
+// CheckName returns an error for a shard that is compressed by its name. stream allows those that [Unpack] can read.
 func CheckName(name string, stream bool) error {
 	if stream && Packing(name) != "" {
 		return nil
@@ -133,7 +134,7 @@ func tooSmall(name string, size int64) error {
 	return fmt.Errorf("shard %s is truncated: it has %d bytes, and a tar has at least %d: copy or write it again", clip(name), size, blockSize)
 }
 
-// checkStart refuses what begins as a compressed file. It may be shorter than a tar.
+// checkStart returns an error if a file begins like a compressed one. It may be shorter than a tar.
 func checkStart(name string, r io.Reader) error {
 	var b [8]byte
 	n, err := io.ReadFull(r, b[:])
@@ -154,11 +155,11 @@ func truncated(name, member string, end uint64, size int64) error {
 	return fmt.Errorf("shard %s is truncated: its member %s ends at byte %d, and the shard has %d: copy or write it again", clip(name), clip(member), end, size)
 }
 
-// wrong returns the error of a shard that is damaged after its member last.
+// wrong returns the error of a shard that is damaged after member last.
 func wrong(ctx context.Context, name, last string, w track, err error) error {
 	where := "at its beginning"
 	if last != "" {
-		where = "behind its member " + clip(last)
+		where = "after its member " + clip(last)
 	}
 	switch {
 	case ctx.Err() != nil:
@@ -168,17 +169,18 @@ func wrong(ctx context.Context, name, last string, w track, err error) error {
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return fmt.Errorf("shard %s is truncated: it ends %s: copy or write it again", clip(name), where)
 	case errors.Is(err, tar.ErrHeader) && last == "":
-		return fmt.Errorf("shard %s is no tar file: check the pattern", clip(name))
+		return fmt.Errorf("shard %s is not a tar file: check the pattern", clip(name))
 	}
 	return fmt.Errorf("shard %s is damaged %s: %w: copy or write it again", clip(name), where, err)
 }
 
-// A window is an object as an io.ReadSeeker, read in large pieces: a tar's reader asks for 512 bytes at a time.
+// A window is an object as an io.ReadSeeker that reads large pieces, because a tar reader asks for 512 bytes at a
+// time.
 type window struct {
 	ctx    context.Context // of one Index
 	object Object
 	pos    int64
-	buf    []byte // from at on
+	buf    []byte // from offset at on
 	at     int64
 	err    error // of the object
 }
@@ -186,7 +188,7 @@ type window struct {
 func (w *window) offset() int64  { return w.pos }
 func (w *window) trouble() error { return w.err }
 
-const hopPiece = 32 << 10 // behind a member that is larger than a piece
+const hopPiece = 32 << 10 // piece to read after a member that is larger than a piece
 
 func (w *window) Read(p []byte) (int, error) {
 	left := w.object.Size() - w.pos

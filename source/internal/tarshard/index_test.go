@@ -125,14 +125,14 @@ func TestIndexErrors(t *testing.T) {
 		want string
 	}{
 		"in a member":       {whole[:4000], `shard "x.tar" is truncated: its member "b.jpg" ends at byte 7048, and the shard has 4000: copy or write it again`},
-		"in a header":       {whole[:1700], `shard "x.tar" is truncated: it ends behind its member "a.jpg": copy or write it again`},
+		"in a header":       {whole[:1700], `shard "x.tar" is truncated: it ends after its member "a.jpg": copy or write it again`},
 		"empty":             {nil, `shard "x.tar" is truncated: it has 0 bytes, and a tar has at least 512: copy or write it again`},
 		"gzip":              {append([]byte("\x1f\x8b"), make([]byte, 1000)...), `shard "x.tar" is compressed, and samples can't be read at random in it: unpack it (gunzip), and name the .tar`},
 		"a small gzip":      {append([]byte("\x1f\x8b"), make([]byte, 90)...), `shard "x.tar" is compressed, and samples can't be read at random in it: unpack it (gunzip), and name the .tar`},
 		"a very small gzip": {[]byte("\x1f\x8b"), `shard "x.tar" is compressed, and samples can't be read at random in it: unpack it (gunzip), and name the .tar`},
 		"a small file":      {[]byte("text"), `shard "x.tar" is truncated: it has 4 bytes, and a tar has at least 512: copy or write it again`},
-		"no tar":            {bytes.Repeat([]byte("text"), 1000), `shard "x.tar" is no tar file: check the pattern`},
-		"a damaged header":  {append(whole[:1536:1536], bytes.Repeat([]byte("text"), 1000)...), `shard "x.tar" is damaged behind its member "a.jpg": archive/tar: invalid tar header: copy or write it again`},
+		"no tar":            {bytes.Repeat([]byte("text"), 1000), `shard "x.tar" is not a tar file: check the pattern`},
+		"a damaged header":  {append(whole[:1536:1536], bytes.Repeat([]byte("text"), 1000)...), `shard "x.tar" is damaged after its member "a.jpg": archive/tar: invalid tar header: copy or write it again`},
 	} {
 		if _, err := Index(t.Context(), "x.tar", &memory{b: c.b}); err == nil || err.Error() != c.want {
 			t.Errorf("%s: %v\nwant %s", name, err, c.want)

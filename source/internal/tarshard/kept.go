@@ -14,7 +14,7 @@ import (
 	"lcache/internal/trust"
 )
 
-// The file of a Kept is a row of records, little-endian, one for each shard, in the order in which they were indexed:
+// The file of a Kept is a sequence of records, little-endian, one for each shard, in the order of indexing:
 //
 //	 0  magic    u64
 //	 8  length   u64, of the whole record
@@ -26,7 +26,8 @@ import (
 //	    rows     for each member: offset u64, size u64, kind u8, length of the text u8, 0 u16, length of the name u32, name, text
 //	    sum      xxh3-64 of everything before it
 //
-// A later record of a shard replaces an earlier one. What follows the last good record is cut off. The file may be lost at any time: that costs reading the headers again.
+// A later record of a shard replaces an earlier one. Bytes after the last valid record are cut off. The file may be
+// lost at any time: then the headers are read again.
 const (
 	recordMagic = 0x31_78_64_6e_69_72_61_74 // "tarindx1"
 	recordHead  = 40
@@ -34,25 +35,25 @@ const (
 	recordSum   = 8
 )
 
-// A Kept has the members of shards in a file.
+// A Kept stores the members of shards in a file.
 type Kept struct {
 	path string
 
 	mu      sync.Mutex // guards the fields that follow
 	file    *os.File
-	end     int64 // of the last good record
+	end     int64 // of the last valid record
 	records map[string]record
-	used    map[string]bool // records that were asked for or added since the file was opened
+	used    map[string]bool // records that were requested or added since the file was opened
 	dead    int64           // bytes of replaced records
 }
 
-// record is where the members of a shard are.
+// record is the location of a shard's members.
 type record struct {
 	off, length   int64
 	size, version uint64
 }
 
-// OpenKept opens the file at path, or makes it.
+// OpenKept opens the file at path, or creates it.
 func OpenKept(path string) (*Kept, error) {
 	f, err := trust.Open(path, os.O_RDWR|os.O_CREATE)
 	if err != nil {
@@ -123,7 +124,7 @@ func (k *Kept) Get(name string, size int64, version uint64) (members []Member, o
 	return members, err == nil && of == name
 }
 
-// Has reports whether the members of a shard of this size and version are kept.
+// Has reports whether the members of a shard of this size and version are stored.
 func (k *Kept) Has(name string, size int64, version uint64) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -131,7 +132,7 @@ func (k *Kept) Has(name string, size int64, version uint64) bool {
 	return known && r.size == uint64(size) && r.version == version
 }
 
-// Add keeps the members of a shard.
+// Add stores the members of a shard.
 func (k *Kept) Add(name string, size int64, version uint64, members []Member) error {
 	b := encode(name, size, version, members)
 	k.mu.Lock()
@@ -145,7 +146,8 @@ func (k *Kept) Add(name string, size int64, version uint64, members []Member) er
 	return nil
 }
 
-// Forget drops the shards that were neither asked for nor added, and replaced records, if these take more than half of the file.
+// Forget drops the shards that were neither requested nor added, and replaced records, if these are more than half of
+// the file.
 func (k *Kept) Forget() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -214,7 +216,7 @@ func encode(name string, size int64, version uint64, members []Member) []byte {
 
 var errRecord = errors.New("not a record of a shard")
 
-// decode reads a whole record. The names of the members share its memory.
+// decode decodes a whole record. The names of the members share its memory.
 func decode(b []byte) (name string, members []Member, err error) {
 	le := binary.LittleEndian
 	if len(b) < recordHead+recordSum || le.Uint64(b) != recordMagic || le.Uint64(b[8:]) != uint64(len(b)) {

@@ -9,13 +9,14 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// mostWindow is how much memory a stream of zstd may ask for: that of zstd's own default.
+// mostWindow is the maximum memory for a stream of zstd: that of zstd's own default.
 const mostWindow = 128 << 20
 
-// packings are the endings of compressed shards that can be read as a stream.
+// packings are the extensions of compressed shards that can be read as a stream.
 var packings = []struct{ ends, packing string }{{".gz", "gzip"}, {".tgz", "gzip"}, {".zst", "zstd"}, {".tzst", "zstd"}}
 
-// Packing is how a shard is compressed, by its name: "gzip" or "zstd". "": it is not, or not in a way that [Unpack] knows.
+// Packing returns the compression of a shard, by its name: "gzip" or "zstd"; "": none, or one that [Unpack] does not
+// know.
 func Packing(name string) string {
 	name = strings.ToLower(name)
 	for _, p := range packings {
@@ -26,7 +27,8 @@ func Packing(name string) string {
 	return ""
 }
 
-// NameEnd is how the name of a shard ends: in ".tar", or as that of a compressed one that [Unpack] knows, such as ".tar.gz" and ".tgz". "": it is not the name of a shard.
+// NameEnd returns the end of a shard's name: ".tar", or that of a compressed shard that [Unpack] knows, such as
+// ".tar.gz" or ".tgz"; "": it is not the name of a shard.
 func NameEnd(name string) string {
 	if strings.HasSuffix(name, ".tar") {
 		return ".tar"
@@ -41,7 +43,8 @@ func NameEnd(name string) string {
 	return ""
 }
 
-// Unpack reads the tar in a compressed shard. Close frees its memory; it does not close r. Concatenated streams count as one, as for the programs gzip and zstd.
+// Unpack returns a reader of the tar in a compressed shard. Its Close frees memory; it does not close r. Concatenated
+// streams count as one, as for the programs gzip and zstd.
 func Unpack(packing string, r io.Reader) (io.ReadCloser, error) {
 	switch packing {
 	case "gzip":

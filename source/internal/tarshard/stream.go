@@ -12,8 +12,9 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// IndexStream is [Index] for a shard that can only be read front to back. raw is the shard as it is stored, packed if the shard's name says so; name is the shard's, for
-// errors. size is how many bytes raw has. It reads raw to its end, so that a packed shard whose end is missing or damaged is an error now.
+// IndexStream is [Index] for a shard that can only be read from front to back. raw has the stored bytes of the shard,
+// size in number, which are packed if the shard's name says so. name is the shard's, for errors. IndexStream reads
+// raw to its end, so that a packed shard with a missing or damaged end causes an error now.
 func IndexStream(ctx context.Context, name string, raw io.Reader, size int64) ([]Member, error) {
 	s := &stream{ctx: ctx, raw: raw}
 	known := size
@@ -46,20 +47,20 @@ func IndexStream(ctx context.Context, name string, raw io.Reader, size int64) ([
 		}
 		return nil, err
 	}
-	if _, err := io.Copy(io.Discard, s); err != nil { // it ends with a checksum
+	if _, err := io.Copy(io.Discard, s); err != nil { // the end has a checksum
 		return nil, s.broken(name, err)
 	}
 	return members, nil
 }
 
-// A stream is a track that can't hop.
+// A stream is a track that can't seek.
 type stream struct {
 	ctx    context.Context // of one IndexStream
 	raw    io.Reader
 	from   *bufio.Reader // the tar
-	pos    int64         // in the tar
+	pos    int64         // position in the tar
 	err    error         // of raw
-	damage error         // of what unpacks it
+	damage error         // of the decompressor
 }
 
 func (s *stream) offset() int64  { return s.pos }
@@ -74,7 +75,7 @@ func (s *stream) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// noted keeps the error of a stream's raw bytes, which is not that of their form.
+// noted keeps the error of a stream's raw bytes, as opposed to one of their format.
 type noted struct{ s *stream }
 
 func (n noted) Read(p []byte) (int, error) {
@@ -98,12 +99,12 @@ func (s *stream) broken(name string, err error) error {
 	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF):
 		return fmt.Errorf("shard %s is truncated: its %s ends too early: copy or write it again", clip(name), Packing(name))
 	case errors.Is(err, gzip.ErrHeader), errors.Is(err, zstd.ErrMagicMismatch):
-		return fmt.Errorf("shard %s is not what its name says: it is no %s: check the pattern", clip(name), Packing(name))
+		return fmt.Errorf("shard %s is not what its name says: it is not %s: check the pattern", clip(name), Packing(name))
 	}
 	return fmt.Errorf("shard %s is damaged: its %s can't be unpacked (%w): copy or write it again", clip(name), Packing(name), err)
 }
 
-// End is where the last member of a tar ends that has bytes in it.
+// End returns the end of the last member of a tar that has bytes in it.
 func End(members []Member) (end uint64) {
 	for _, m := range members {
 		if m.Kind == File {

@@ -1,8 +1,9 @@
 // Package tarshard reads the structure of WebDataset shards: tar files in which adjacent members make up a sample.
 //
-// [Expand] makes the names of shards from a pattern with braces. [Index] lists the members of one shard, which lies behind an [Object]: a local
-// file, or whatever else can be read by ranges. [Group] makes samples of members, as the webdataset package does. [Kept] keeps the lists of members in a file,
-// so that a shard that has not changed is not read again. The package reads no sample's bytes, opens no shard, and knows nothing of labels.
+// [Expand] returns the names of shards for a pattern with braces. [Index] lists the members of one shard, given as an
+// [Object]: a local file, or anything else that can be read by ranges. [Group] makes samples of members, as the
+// webdataset package does. [Kept] stores the lists of members in a file, so that an unchanged shard is not read
+// again. The package reads no sample's bytes, opens no shard, and does not interpret labels.
 //
 // All functions, and the methods of Kept, may be called concurrently.
 package tarshard
@@ -12,18 +13,19 @@ import (
 	"fmt"
 )
 
-// An Object is one shard where it lies, opened in one version. Its methods may be called concurrently.
+// An Object is one shard at its location, opened in one version. Its methods may be called concurrently.
 type Object interface {
-	// Size is its length in bytes.
+	// Size returns its length in bytes.
 	Size() int64
 
-	// Version is its identity, together with its size: another one means other bytes.
+	// Version identifies its content, together with its size: another version means other bytes.
 	Version() uint64
 
-	// Piece is how many bytes to read at once if the following bytes are needed, too.
+	// Piece returns the number of bytes to read at once if the following bytes are needed too.
 	Piece() int
 
-	// ReadAt fills dst from offset off. It fails if the object ends earlier, or has changed since it was opened.
+	// ReadAt fills dst from offset off. It returns an error if the object ends earlier, or has changed since it was
+	// opened.
 	ReadAt(ctx context.Context, dst []byte, off int64) error
 }
 
@@ -37,19 +39,19 @@ const (
 	Sparse
 )
 
-// A Member is one file of a shard, or a link, whose bytes the shard does not have.
+// A Member is one file of a shard, or a link, whose bytes are not in the shard.
 type Member struct {
-	Name string // as the tar has it
+	Name string // as in the tar
 	Kind Kind
 	Off  int64 // of its first byte in the shard
 	Size int64
 	Text string // the content of a member with the extension cls, unless it is longer than MaxText
 }
 
-// MaxText is how long the text of a member with the extension cls may be.
+// MaxText is the maximum length of a label in a member with the extension cls.
 const MaxText = 64
 
-// clip quotes a name for an error message: on one line, and not all of a name of 64 KiB.
+// clip quotes a name for an error message, on one line, and shortens a long one.
 func clip(name string) string {
 	const most = 200
 	if len(name) > most {

@@ -11,28 +11,29 @@ import (
 )
 
 const (
-	// MostList is how many bytes a list may have.
+	// MostList is the maximum size of a list in bytes.
 	MostList = 1 << 30
-	mostKey  = 64 << 10 // of an address
+	mostKey  = 64 << 10 // bytes of an address
 )
 
-// A Line of a list names one resource: its address, relative to the list's, and behind tabs, if they are known, size, label and ETag.
+// A Line of a list names one resource: its address, relative to the list's, and after tabs, if they are known, size,
+// label and ETag.
 type Line struct {
 	Key   string
 	Size  int64  // -1: not given
 	Label string // "": not given
 	Tag   string // with its quotes; "": not given
-	Num   int    // of the line, from 1
+	Num   int    // of the line in the list, from 1
 }
 
-// Parse reads a list. Empty lines and what follows a # at a line's beginning are left out.
+// Parse parses a list. It skips empty lines and lines that begin with #.
 func Parse(list []byte) (lines []Line, err error) {
 	begin := bytes.ToLower(bytes.TrimSpace(list[:min(len(list), 512)]))
 	if bytes.HasPrefix(begin, []byte("<!doctype")) || bytes.HasPrefix(begin, []byte("<html")) {
 		return nil, fmt.Errorf("it is a web page, not a list: check the address, and whether a proxy or a login stands between")
 	}
 	if bytes.IndexByte(begin, 0) >= 0 {
-		return nil, fmt.Errorf("it is no list but binary data: give the address of a text with one address a line")
+		return nil, fmt.Errorf("it is binary data, not a list: give the address of a text with one address a line")
 	}
 	text := string(bytes.TrimPrefix(list, []byte("\ufeff"))) // all names share this memory
 	for n := 1; text != ""; n++ {
@@ -53,8 +54,8 @@ func Parse(list []byte) (lines []Line, err error) {
 }
 
 func parseLine(line string) (l Line, err error) {
-	if n := 1 + strings.Count(line, "\t"); n > 4 { // before they are split: there may be very many
-		return l, fmt.Errorf("%d fields: want an address and, behind tabs, SIZE, LABEL and ETAG", n)
+	if n := 1 + strings.Count(line, "\t"); n > 4 { // checked before the line is split, because there may be very many
+		return l, fmt.Errorf("%d fields: want an address and, after tabs, SIZE, LABEL and ETAG", n)
 	}
 	fields := strings.Split(line, "\t")
 	l.Key, l.Size = fields[0], -1
@@ -66,7 +67,7 @@ func parseLine(line string) (l Line, err error) {
 	}
 	if len(fields) > 1 && fields[1] != "" {
 		if l.Size, err = strconv.ParseInt(fields[1], 10, 64); err != nil || l.Size < 0 || l.Size > math.MaxInt64/2 {
-			return l, fmt.Errorf("its size is no number: want an address and, behind tabs, SIZE, LABEL and ETAG")
+			return l, fmt.Errorf("its size is not a number: want an address and, after tabs, SIZE, LABEL and ETAG")
 		}
 	}
 	if len(fields) > 2 {

@@ -12,10 +12,11 @@ import (
 	"time"
 )
 
-// errRedirect is the class of redirects that are not followed.
+// errRedirect is the class of errors about redirects that are not followed.
 var errRedirect = errors.New("it redirects")
 
-// checkRedirect follows one redirect to the same scheme. The next request names no page that it comes from and has no user or password: another host gets neither.
+// checkRedirect follows one redirect to the same scheme. The next request has no Referer, user or password, because
+// another host must get none of them.
 func checkRedirect(r *http.Request, via []*http.Request) error {
 	if len(via) > 1 {
 		return fmt.Errorf("%w more than once", errRedirect)
@@ -28,9 +29,10 @@ func checkRedirect(r *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// hosts sends requests to the list's origin through own, and to other hosts, where a redirect leads, through others, which connects to public addresses only.
+// hosts sends requests to the list's origin through own, and redirected requests to other hosts through others, which
+// connects only to public addresses.
 type hosts struct {
-	origin      string // of the list
+	origin      string // origin of the list
 	own, others *http.Transport
 	dialer      *net.Dialer // of others
 }
@@ -39,11 +41,12 @@ func newHosts(list *url.URL, own *http.Transport) *hosts {
 	h := &hosts{origin: origin(list), own: own, others: own.Clone()}
 	h.dialer = &net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second, Control: checkDialled}
 	h.others.DialContext = h.dialer.DialContext
-	h.others.Proxy = nil // what goes through a proxy goes through own
+	h.others.Proxy = nil // requests through a proxy go through own
 	return h
 }
 
-// RoundTrip makes hosts an http.RoundTripper. A proxy resolves names itself, so the address that it will connect to is not known here: the name is resolved before it is asked.
+// RoundTrip implements http.RoundTripper. A proxy resolves names itself, so the address that it will connect to is
+// not known here. So RoundTrip resolves the name before it sends the request.
 func (h *hosts) RoundTrip(r *http.Request) (*http.Response, error) {
 	if origin(r.URL) == h.origin {
 		return h.own.RoundTrip(r)
@@ -69,7 +72,7 @@ func (h *hosts) toOther(r *http.Request) (*http.Response, error) {
 	return h.own.RoundTrip(r)
 }
 
-// checkName refuses a host one of whose addresses is not public.
+// checkName returns an error for a host with an address that is not public.
 func (h *hosts) checkName(ctx context.Context, name string) error {
 	resolver := h.dialer.Resolver
 	if resolver == nil {
@@ -90,7 +93,8 @@ func (h *hosts) checkName(ctx context.Context, name string) error {
 	return nil
 }
 
-// checkDialled is a net.Dialer's Control: it sees the address after the name was resolved, so DNS can't give another one afterwards.
+// checkDialled is a net.Dialer's Control. It sees the address after the name was resolved, so DNS can't return
+// another one afterwards.
 func checkDialled(_, address string, _ syscall.RawConn) error {
 	at, err := netip.ParseAddrPort(address)
 	if err != nil {
@@ -100,17 +104,18 @@ func checkDialled(_, address string, _ syscall.RawConn) error {
 }
 
 var (
-	nat64  = netip.MustParsePrefix("64:ff9b::/96") // its last four bytes are an address of IPv4
+	nat64  = netip.MustParsePrefix("64:ff9b::/96") // its last four bytes are an IPv4 address
 	notAny = []netip.Prefix{
 		netip.MustParsePrefix("0.0.0.0/8"),      // this network
 		netip.MustParsePrefix("100.64.0.0/10"),  // shared by the customers of a carrier
 		netip.MustParsePrefix("64:ff9b:1::/48"), // NAT64 of a local network
-		netip.MustParsePrefix("2002::/16"),      // 6to4 and
-		netip.MustParsePrefix("::/96"),          // IPv4-compatible addresses hold any address of IPv4
+		netip.MustParsePrefix("2002::/16"),      // 6to4, like
+		netip.MustParsePrefix("::/96"),          // IPv4-compatible addresses, contains any IPv4 address
 	}
 )
 
-// checkAddress refuses addresses that are not public: loopback, link-local, private, unspecified and multicast addresses.
+// checkAddress returns an error for addresses that are not public: loopback, link-local, private, unspecified and
+// multicast addresses.
 func checkAddress(a netip.Addr) error {
 	a = a.Unmap().WithZone("")
 	if nat64.Contains(a) {
@@ -127,12 +132,12 @@ func checkAddress(a netip.Addr) error {
 	return nil
 }
 
-// privateError refuses a redirect to a host that is not public, or may not be.
+// privateError means that a redirect leads to a host that is not public, or may not be.
 type privateError struct{ host, why string }
 
 func (e *privateError) Error() string { return e.host + ", " + e.why }
 
-// CloseIdleConnections is called by that of the http.Client.
+// CloseIdleConnections is called by http.Client.CloseIdleConnections.
 func (h *hosts) CloseIdleConnections() {
 	h.own.CloseIdleConnections()
 	h.others.CloseIdleConnections()

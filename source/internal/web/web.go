@@ -1,8 +1,9 @@
-// Package web is the resources of a web server, as an [object.Store], and the lists that name them.
+// Package web is an [object.Store] for the resources of a web server, and parses the lists that name them.
 //
-// [Open] makes a [Store] from the address of a list. A key is a line's address, relative to the list's; "" is the list itself. [Parse] reads a list.
-// A resource's version is its strong ETag, else the time of its last change, else nothing. Every error of a Store is an [object.Error], whose text has no
-// query and no credentials. All methods may be called concurrently, except Close.
+// [Open] returns a [Store] for the address of a list. A key is a line's address, relative to the list's; "" is the
+// list itself. [Parse] parses a list. A resource's version is its strong ETag, otherwise the time of its last change,
+// otherwise nothing. Every error of a Store is an [object.Error], whose text has no query and no credentials. All
+// methods may be called concurrently, except Close.
 package web
 
 import (
@@ -19,19 +20,20 @@ import (
 	"lcache/source/internal/object"
 )
 
-// Store is the server of a list, and others if they are allowed.
+// Store is the server of a list, and other servers if they are allowed.
 type Store struct {
 	list       *url.URL
 	otherHosts bool
 	client     *http.Client
-	apart      *http.Client // with connections of its own
+	apart      *http.Client // with separate connections
 }
 
-// Open makes a store of the list at an address. It asks the server nothing. otherHosts: lines may name other servers than the list's.
+// Open returns a store for the list at an address. It sends no request. otherHosts says that lines may name other
+// servers than the list's.
 func Open(address string, otherHosts bool) (*Store, error) {
 	u, err := url.Parse(address)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return nil, errors.New("it is no address of a list: give https://HOST/PATH/LIST")
+		return nil, errors.New("it is not the address of a list: give https://HOST/PATH/LIST")
 	}
 	if err := bare(u); err != nil {
 		return nil, err
@@ -42,7 +44,7 @@ func Open(address string, otherHosts bool) (*Store, error) {
 		t.IdleConnTimeout = 30 * time.Second
 		t.DisableCompression = true
 		t.MaxResponseHeaderBytes = 64 << 10
-		t.ReadBufferSize = 16 << 10 // as of the package s3
+		t.ReadBufferSize = 16 << 10 // as in package s3
 		if otherHosts {
 			return &http.Client{Transport: t, CheckRedirect: checkRedirect}
 		}
@@ -51,11 +53,11 @@ func Open(address string, otherHosts bool) (*Store, error) {
 	return &Store{list: u, otherHosts: otherHosts, client: client(), apart: client()}, nil
 }
 
-// bare refuses what may hold a secret: an address is kept and printed.
+// bare returns an error for a part that may be a secret, because addresses are stored and printed.
 func bare(u *url.URL) error {
 	switch {
 	case u.User != nil:
-		return errors.New("it has a user or a password: only servers that ask for none can be read")
+		return errors.New("it has a user or a password: only servers that need none can be read")
 	case u.RawQuery != "" || u.ForceQuery:
 		return errors.New("it has a query: give an address without one")
 	case u.Fragment != "":
@@ -71,19 +73,19 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// address is the address of a key.
+// address returns the address of a key.
 func (s *Store) address(key string) (*url.URL, error) {
 	if key == "" {
 		return s.list, nil
 	}
 	ref, err := url.Parse(key)
 	if err != nil {
-		return nil, final("it is no address: write special letters as %%XX")
+		return nil, final("it is not an address: write special letters as %%XX")
 	}
 	u := s.list.ResolveReference(ref)
 	switch {
 	case u.Scheme != "http" && u.Scheme != "https", u.Host == "":
-		return nil, final("it is no address of a web server")
+		return nil, final("it is not the address of a web server")
 	case s.list.Scheme == "https" && u.Scheme == "http":
 		return nil, final("its address is http, that of the list https")
 	case origin(u) != origin(s.list) && !s.otherHosts:
@@ -108,7 +110,7 @@ func origin(u *url.URL) string {
 	return u.Scheme + "://" + net.JoinHostPort(strings.ToLower(u.Hostname()), port)
 }
 
-// Check says whether a key can be asked for.
+// Check returns an error if a key can't be requested.
 func (s *Store) Check(key string) error {
 	_, err := s.address(key)
 	return err
@@ -121,14 +123,14 @@ func (s *Store) do(ctx context.Context, method string, r object.Request) (*http.
 	}
 	req, err := http.NewRequestWithContext(ctx, method, u.String(), nil)
 	if err != nil {
-		return nil, final("it is no address: write special letters as %%XX")
+		return nil, final("it is not an address: write special letters as %%XX")
 	}
 	req.Header.Set("Accept-Encoding", "identity")
 	req.Header.Set("User-Agent", "lcache")
 	if method == http.MethodGet && !r.Whole {
 		req.Header.Set("Range", fmt.Sprintf("bytes=%d-%d", r.From, r.From+r.Len-1))
 		if r.Tag != "" {
-			req.Header.Set("If-Range", r.Tag) // with another version the answer is the whole, and has another tag
+			req.Header.Set("If-Range", r.Tag) // for another version, the answer is the whole resource, with another tag
 		}
 	}
 	client := s.client
@@ -146,7 +148,7 @@ func (s *Store) do(ctx context.Context, method string, r object.Request) (*http.
 	return answer, nil
 }
 
-// Get asks for bytes of a resource.
+// Get requests bytes of a resource.
 func (s *Store) Get(ctx context.Context, r object.Request) (*object.Answer, error) {
 	answer, err := s.do(ctx, http.MethodGet, r)
 	if err != nil {
@@ -170,7 +172,7 @@ func (s *Store) Stat(ctx context.Context, key string) (object.Info, error) {
 	return object.Info{Size: answer.ContentLength, Tag: tag(answer.Header), Page: page}, nil
 }
 
-// tag is the strong ETag of an answer, else the time of the last change.
+// tag returns the strong ETag of an answer, otherwise the time of the last change.
 func tag(h http.Header) string {
 	if etag := h.Get("ETag"); strings.HasPrefix(etag, `"`) {
 		return etag
@@ -182,7 +184,7 @@ func final(format string, args ...any) error {
 	return &object.Error{Trouble: object.Final, Err: fmt.Errorf(format, args...)}
 }
 
-// judge makes an error of an answer that has no bytes of the resource.
+// judge returns an error for an answer without bytes of the resource.
 func judge(u *url.URL, a *http.Response) error {
 	switch code := a.StatusCode; {
 	case code == http.StatusOK || code == http.StatusPartialContent:
@@ -201,20 +203,21 @@ func judge(u *url.URL, a *http.Response) error {
 		}
 		return e
 	case code >= 500 || code == http.StatusRequestTimeout:
-		return &object.Error{Trouble: object.Passing, Err: fmt.Errorf("%s answers %d", u.Host, code)}
+		return &object.Error{Trouble: object.Transient, Err: fmt.Errorf("%s answers %d", u.Host, code)}
 	case code == http.StatusUnauthorized || code == http.StatusForbidden:
 		return final("%s answers %d: only what it gives to everybody can be read", u.Host, code)
 	}
 	return final("%s answers %d", u.Host, a.StatusCode)
 }
 
-// explain makes an error of a request without an answer. The errors around the innermost one have the whole address in their text.
+// explain returns the error of a request without an answer. Errors around the innermost one have the whole address in
+// their text.
 func explain(ctx context.Context, u *url.URL, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
 	if dns := new(net.DNSError); errors.As(err, &dns) && dns.IsNotFound {
-		return final("%s can't be reached: there is no host of that name", u.Host)
+		return final("%s can't be reached: the host does not exist", u.Host)
 	}
 	if private := new(privateError); errors.As(err, &private) {
 		return final("%s redirects to %s: give --http-allow-other-hosts if that is meant", u.Host, private)
@@ -232,5 +235,5 @@ func explain(ctx context.Context, u *url.URL, err error) error {
 	if text := err.Error(); strings.Contains(text, "certificate") || strings.Contains(text, "HTTP response to HTTPS client") {
 		return final("%s can't be trusted: %s", u.Host, text)
 	}
-	return &object.Error{Trouble: object.Passing, Err: fmt.Errorf("%s can't be reached: %s", u.Host, err)}
+	return &object.Error{Trouble: object.Transient, Err: fmt.Errorf("%s can't be reached: %s", u.Host, err)}
 }

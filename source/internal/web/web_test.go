@@ -109,7 +109,7 @@ func TestErrors(t *testing.T) {
 		"denied":            {status(403), "%s answers 403: only what it gives to everybody can be read", object.Final},
 		"slow":              {status(503, "Retry-After", "3"), "%s answers 503", object.Slow},
 		"many":              {status(429), "%s answers 429", object.Slow},
-		"error":             {status(500), "%s answers 500", object.Passing},
+		"error":             {status(500), "%s answers 500", object.Transient},
 		"changed":           {status(412), "%s answers 412", object.Changed},
 		"compressed":        {status(200, "Content-Encoding", "gzip"), `%s answers in the encoding "gzip", which was not asked for`, object.Final},
 		"redirect to https": {status(302, "Location", secure.URL+"/?token=hush"), "%s: it redirects from http to https, which is not followed", object.Final},
@@ -155,9 +155,9 @@ func TestOneRedirectIsFollowed(t *testing.T) {
 
 func TestAddresses(t *testing.T) {
 	for address, want := range map[string]string{
-		"https://me:hush@host/list":   "it has a user or a password: only servers that ask for none can be read",
+		"https://me:hush@host/list":   "it has a user or a password: only servers that need none can be read",
 		"https://host/list?sig=hush":  "it has a query: give an address without one",
-		"https:///list":               "it is no address of a list: give https://HOST/PATH/LIST",
+		"https:///list":               "it is not the address of a list: give https://HOST/PATH/LIST",
 		"https://host/list#part":      "it has a fragment (#): write it as %23 if it belongs to the name",
 		"https://host/a%20b/list.txt": "",
 	} {
@@ -217,15 +217,15 @@ func TestParse(t *testing.T) {
 		t.Errorf("%v\n%v, want\n%v", err, got, want)
 	}
 	for text, want := range map[string]string{
-		"a\nb\tx\n":                            "line 2: its size is no number: want an address and, behind tabs, SIZE, LABEL and ETAG",
+		"a\nb\tx\n":                            "line 2: its size is not a number: want an address and, after tabs, SIZE, LABEL and ETAG",
 		"\t5":                                  "line 1: it has no address",
-		"a\t-1":                                "line 1: its size is no number: want an address and, behind tabs, SIZE, LABEL and ETAG",
-		"a\t1\t2\t3\t4":                        "line 1: 5 fields: want an address and, behind tabs, SIZE, LABEL and ETAG",
+		"a\t-1":                                "line 1: its size is not a number: want an address and, after tabs, SIZE, LABEL and ETAG",
+		"a\t1\t2\t3\t4":                        "line 1: 5 fields: want an address and, after tabs, SIZE, LABEL and ETAG",
 		"a\t1\t\t" + strings.Repeat("e", 1023): "line 1: its version (ETag) has 1025 bytes, at most 1024",
 		strings.Repeat("k", 65537):             "line 1: its address has 65537 bytes, at most 65536: shorten it",
-		"a" + strings.Repeat("\t", 10_000_000): "line 1: 10000001 fields: want an address and, behind tabs, SIZE, LABEL and ETAG",
+		"a" + strings.Repeat("\t", 10_000_000): "line 1: 10000001 fields: want an address and, after tabs, SIZE, LABEL and ETAG",
 		" \n<!DOCTYPE html><body>log in":       "it is a web page, not a list: check the address, and whether a proxy or a login stands between",
-		"PK\x03\x04\x00":                       "it is no list but binary data: give the address of a text with one address a line",
+		"PK\x03\x04\x00":                       "it is binary data, not a list: give the address of a text with one address a line",
 	} {
 		if _, err := web.Parse([]byte(text)); err == nil || err.Error() != want {
 			t.Errorf("%q: %v, want %s", text, err, want)
