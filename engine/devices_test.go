@@ -110,7 +110,16 @@ func TestDeviceIsPutAside(t *testing.T) {
 	a.mu.Lock()
 	a.from, a.to = 0, forever
 	a.mu.Unlock()
-	d.readOne(t, e, c, j, 1, 0, 0)
+	var atAside int64 // operations of the device until it was put aside
+	_, err := d.readPaced(e, c, 1, 0, 0, func(int) {
+		if atAside == 0 && e.Status().Cache.Devices[1].State == logfile.DeviceAside {
+			atAside = a.ops.Load()
+			a.end() // it would answer, if it were asked
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 	d.readOne(t, e, c, j, 2, 0, 0)
 	s = e.Status()
 	if got := s.Cache.Devices[1]; got.State != logfile.DeviceAside || got.Errors < 3 || !strings.Contains(got.LastError, "input/output error") {
@@ -125,8 +134,8 @@ func TestDeviceIsPutAside(t *testing.T) {
 	d.readOne(t, e, c, j, 3, 0, 0) // what was under way when the device was put aside has ended by then
 	asked := a.ops.Load()
 	d.readOne(t, e, c, j, 4, 0, 0)
-	if n := a.ops.Load() - asked; n != 0 {
-		t.Errorf("the device was asked %d times while it is aside", n)
+	if n := a.ops.Load() - asked; n != 0 || atAside == 0 {
+		t.Errorf("the device was asked %d times while it is aside, and %d times before that", n, atAside)
 	}
 }
 
