@@ -6,11 +6,11 @@ import (
 	"math"
 )
 
-// Constants of the choice between layouts.
-const (
-	worthReordering = 1.05 // keep static if its epoch is at most this many times the log's, because static writes nothing
-	mostLeftOut     = 0.05 // largest share of samples that an epoch may leave out with a log
-)
+// worthReordering: static is kept if its epoch is at most this many times the log's, because static writes nothing.
+const worthReordering = 1.05
+
+// MostLeftOut is the largest share of samples that an epoch may leave out with a log. Beyond it, moving all samples costs more than it saves.
+const MostLeftOut = 0.05
 
 // Advice is the layout that a cache should have, and the reason.
 type Advice struct {
@@ -85,7 +85,7 @@ func (m *Model) byJob(a Advice) (Policy, string) {
 	switch {
 	case m.f.Nodes > 1 && m.f.WithoutPeers:
 		return Static, "only some of the job's ranks read here, and without peers a log would read and write all samples to deliver some"
-	case m.f.LeftOut > mostLeftOut:
+	case m.f.LeftOut > MostLeftOut:
 		return Static, fmt.Sprintf("an epoch leaves out %.0f %% of the samples, and a log would read and write them too", 100*m.f.LeftOut)
 	case m.f.Epochs == 1:
 		return Log, "there is only one epoch: it is read in order, and nothing is written for a next one"

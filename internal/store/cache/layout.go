@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"lcache/internal/plan"
 	"lcache/internal/usage"
 	"lcache/sample"
 )
@@ -24,9 +25,6 @@ func CheckLayout(layout string) error {
 	return usage.Errorf("layout %q is not one: give auto, log or static", layout)
 }
 
-// leftOut is the largest share of samples that an epoch may leave out of a reordered log. Beyond it, moving all samples costs more than it saves.
-const leftOut = 0.05
-
 // ChooseLayout returns the layout, with the reason in one sentence. The first that applies decides: asked, the layout given to ingest, the job, a server's measurement, the disk.
 func (c *Cache) ChooseLayout(asked string, disk Disk) (layout, reason string) {
 	switch {
@@ -41,7 +39,7 @@ func (c *Cache) ChooseLayout(asked string, disk Disk) (layout, reason string) {
 			len(s.Local()), world)
 	}
 	if s.Replays() {
-		if n, used, err := c.usedByEpoch(); err == nil && float64(n-used) > leftOut*float64(n) {
+		if n, used, err := c.usedByEpoch(); err == nil && float64(n-used) > plan.MostLeftOut*float64(n) {
 			return LayoutStatic, fmt.Sprintf("an epoch leaves out %.0f %% of the samples: moving all of them on every time would cost more than it saves",
 				100*float64(n-used)/float64(n))
 		}
