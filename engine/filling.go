@@ -44,20 +44,6 @@ func (e *Engine) acceptMisses(tgt *reorder.EpochLog) {
 	e.filling.Store(&filling{log: tgt.Log, segment: tgt.Layout.Segment, router: tgt.Router, busy: map[sample.Index]struct{}{}})
 }
 
-// hasRoom reports whether the arena has more room than the scan needs for samples on their way from one log to the next.
-func (e *Engine) hasRoom() bool {
-	held := e.cache.Sizing.Slack
-	for _, l := range e.cache.Store.Logfiles() {
-		if l != nil {
-			held += l.Held()
-		}
-	}
-	if p := e.cache.Store.Packages(); p != nil {
-		held += p.Log().Held()
-	}
-	return held < e.cache.Sizing.Arena
-}
-
 // fillAgain begins to append misses to the log again, when the owner no longer puts samples into packages. Only the mover calls it. e.mu is held.
 func (e *Engine) fillAgain() {
 	switch {
@@ -116,7 +102,8 @@ func (e *Engine) storeMiss(_ sample.Origin, index sample.Index, data []byte) {
 	if f == nil || f.segment[index] == chunker.None || e.cache.Locations.Get(index) != 0 || !f.enter(index, e.now()) {
 		return
 	}
-	if f.router != nil && !(e.hasRoom() && f.router.Claim(index)) {
+	reserve := int64(e.cache.Sizing.Slack) // for samples on their way from one log to the next
+	if f.router != nil && !(e.cache.Store.HasRoom(reserve+int64(len(data))) && f.router.Claim(index)) {
 		f.leave(e.now(), index, nil)
 		return
 	}
