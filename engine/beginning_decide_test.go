@@ -8,6 +8,7 @@ import (
 	"github.com/cockroachdb/datadriven"
 
 	"lcache/internal/plan"
+	"lcache/reorder"
 )
 
 // TestDecideBeginning reads testdata/beginning.txt as stories: a paragraph is what was measured since an epoch began over a log in another order, and what is done about it.
@@ -16,6 +17,8 @@ import (
 //	read=E/L of=E/L chose=CHOICE batches=N left=MB held=MB waited=S delivered=SHARE place=MB/S source=MB/S miss=MB inorder=MB/S [flags]
 //	----
 //	what is done, and why
+//
+// With choice instead of decide, the answer is the choice that was made before, as far as it is for the epoch and the log that are read.
 //
 // read is the epoch and the log that are read; of are those that were measured, by default the same. Rates are in MB a second. What is not said is 0: nothing is measured.
 func TestDecideBeginning(t *testing.T) {
@@ -66,6 +69,9 @@ func TestDecideBeginning(t *testing.T) {
 			default:
 				field.unknown()
 			}
+		}
+		if d.Cmd == "choice" {
+			return fmt.Sprintf("%s\n", v.last.choiceFor(v.epoch, &reorder.EpochLog{ID: v.log}))
 		}
 		v.facts = func() plan.Beginning { return f }
 		a := decideBeginning(v)

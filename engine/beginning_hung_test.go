@@ -65,19 +65,17 @@ func (d *dataset) goesOn(t *testing.T, e *Engine, rank int, order [][]sample.Ind
 
 // TestHungSourceBesideALog: ranks whose chunks need no source go on at once while it hangs, and the others when it answers.
 func TestHungSourceBesideALog(t *testing.T) {
-	held := make(chan struct{})
+	held, asked := make(chan struct{}), make(chan string, 1)
 	release := sync.OnceFunc(func() { close(held) })
 	defer release()
 	d, e, orders := apart(t, func(o *Options) {
 		o.SourceTimeout = time.Hour
-		o.Source = func(s source.Source) source.Source { return &gatedSource{Source: s, held: held} }
+		o.Source = func(s source.Source) source.Source { return &gatedSource{Source: s, held: held, asked: asked} }
 	})
 	defer closeEngine(t, e)
 	defer release()
 	answer := asks(t, e, 1)
-	becomes(t, e, "the source is asked", func() bool {
-		return slices.ContainsFunc(orders[1][0], e.isReadingAhead)
-	})
+	soon(t, "the source is asked", func() { <-asked })
 	d.goesOn(t, e, 0, orders[0], release)
 	release()
 	if err := <-answer; err != nil {
@@ -99,16 +97,19 @@ func TestHungDiskBesideASource(t *testing.T) {
 	})
 	defer closeEngine(t, e)
 	defer release()
+	asked := make(chan struct{}, 1)
 	blockio.Inject(e.cache.IO, func(_ int64, op *blockio.Op) blockio.Fault {
 		if op.Buf != nil && !op.Write {
+			select {
+			case asked <- struct{}{}:
+			default:
+			}
 			return blockio.Fault{Hold: held}
 		}
 		return blockio.Fault{}
 	})
 	answer := asks(t, e, 0)
-	becomes(t, e, "the disk is asked", func() bool {
-		return slices.ContainsFunc(orders[0][0], e.isReadingAhead)
-	})
+	soon(t, "the disk is asked", func() { <-asked })
 	d.goesOn(t, e, 1, orders[1], release)
 	blockio.Inject(e.cache.IO, nil)
 	release()

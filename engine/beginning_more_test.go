@@ -28,7 +28,7 @@ func inAMiddle(t *testing.T, d *dataset, o Options, orders [][][]sample.Index) (
 	}()
 	d.push(t, e, 0, 0, 2, orders)
 	d.readSome(t, e, attach(t, e), 0, 0, 0, 2*fewBatches, orders[0])
-	becomes(t, e, "a sort is in its middle", func() bool { return e.isSorting() && g.holds() })
+	logsBecome(t, e, "a sort is in its middle", func(l logfiles) bool { return l.sorting && g.holds() })
 	return e, g
 }
 
@@ -91,9 +91,9 @@ func TestOrderChangesWhileSorting(t *testing.T) {
 	}
 	g.open()
 	last := shuffled(5, len(d.bytes), 2, 1, 0)
-	becomes(t, e, "the sort that nobody wants any longer is over", func() bool { return e.tgt == nil || e.cur.Epoch == 0 })
+	logsBecome(t, e, "the sort that nobody wants any longer is over", func(l logfiles) bool { return !l.hasTarget || l.read == 0 })
 	d.readSome(t, e, c, 0, 0, 2*fewBatches, 4*fewBatches, last[0]) // so that it is decided once more
-	becomes(t, e, "the log is sorted into the last order", func() bool { return e.cur.Epoch == 0 })
+	logsBecome(t, e, "the log is sorted into the last order", isAt(0))
 	d.isAllThere(t, e, 4*fewBatches, last, 0)
 }
 
@@ -108,7 +108,7 @@ func TestClientGoneWhileSorting(t *testing.T) {
 	first := attach(t, e)
 	d.push(t, e, 0, 0, 2, orders)
 	d.readSome(t, e, first, 0, 0, 0, 2*fewBatches, orders[0])
-	becomes(t, e, "a sort is in its middle", func() bool { return e.isSorting() && g.holds() })
+	logsBecome(t, e, "a sort is in its middle", func(l logfiles) bool { return l.sorting && g.holds() })
 	b, err := first.Chunk(t.Context(), 0, 0, 2*fewBatches)
 	if err != nil || len(b.Indices) == 0 {
 		t.Fatal(err)
@@ -230,7 +230,7 @@ func TestBeginsTooLate(t *testing.T) {
 	start := len(orders[0]) * 9 / 10
 	c := attach(t, e)
 	d.readSome(t, e, c, 0, 0, start, start+2, orders[0])
-	becomes(t, e, "the log is laid out for the next epoch", func() bool { return e.tgt != nil || e.cur.Epoch == 1 }) // what is left takes less time than a choice
+	logsBecome(t, e, "the log is laid out for the next epoch", func(l logfiles) bool { return l.hasTarget || l.read == 1 }) // what is left takes less time than a choice
 	c.Disconnected()
 	d.isAllThere(t, e, start+2, orders, 0)
 	if s := noSource(t, e); s.SortBytes != 0 {
@@ -251,7 +251,7 @@ func TestBeginsLastEpoch(t *testing.T) {
 				case batch == 1:
 					e.looksAtBeginning(t)
 				case batch == 2*fewBatches && choice == plan.Sort && testenv.Timed(): // on a busy machine the epoch may be over before the sort begins
-					becomes(t, e, "the log is sorted into the last epoch", func() bool { return e.cur.Epoch == 2 })
+					logsBecome(t, e, "the log is sorted into the last epoch", isAt(2))
 				}
 			})
 			s := noSource(t, e)
@@ -279,7 +279,7 @@ func TestBeginsWithoutARank(t *testing.T) {
 	c, other := attach(t, e), attach(t, e)
 	d.readOrder(t, e, c, 0, 0, 0, orders[0][0], func(batch int) {
 		if batch == 2*fewBatches {
-			becomes(t, e, "the log is sorted for the rank that has pushed", func() bool { return e.cur.Epoch == 0 })
+			logsBecome(t, e, "the log is sorted for the rank that has pushed", isAt(0))
 		}
 	})
 	for _, indices := range orders[1][0] {

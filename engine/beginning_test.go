@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"lcache/chunker"
 	"lcache/internal/disk/blockio"
 	"lcache/internal/plan"
 	"lcache/internal/serve/deliver"
@@ -195,8 +194,6 @@ func becomes(t *testing.T, e *Engine, what string, is func() bool) {
 	}
 }
 
-func (e *Engine) isSorting() bool { return e.tgt != nil && e.beginning.sorting }
-
 // chosen makes a test say what becomes of a log in another order.
 func (o Options) chosen(choice plan.Choice) Options {
 	o.Begin = func(plan.Beginning) plan.Choice { return choice }
@@ -226,7 +223,7 @@ func TestBeginsAndSorts(t *testing.T) {
 				t.Errorf("%d bytes were written before anything was decided", got)
 			}
 		case 2 * fewBatches:
-			becomes(t, e, "the log is sorted into the epoch that is read", func() bool { return e.cur.Epoch == 0 && e.anyInWindow() })
+			logsBecome(t, e, "the log is sorted into the epoch that is read", func(l logfiles) bool { return l.read == 0 && l.inWindow > 0 })
 			ahead = e.byPlace()
 		}
 	})
@@ -290,7 +287,7 @@ func TestBeginsAndWaits(t *testing.T) {
 			t.Errorf("%d samples read by index, %d bytes written, %d read by place, want 0, 0 and the epoch", s.RandomReads, s.LogWriteBytes, e.byPlace())
 		}
 	})
-	becomes(t, e, "the next epoch's log is begun", func() bool { return e.cur.Epoch == 1 || e.tgt != nil && e.tgt.Epoch == 1 })
+	logsBecome(t, e, "the next epoch's log is begun", goesTo(1))
 	d.readOrder(t, e, c, 1, 0, 0, orders[1], nil)
 	noSource(t, e)
 }
@@ -321,10 +318,10 @@ func TestLookWritesNothing(t *testing.T) {
 			}
 		}
 		if batch > 0 && batch < len(orders[0])-20 { // the consumer takes longer than the disk
-			becomes(t, e, "a batch is ready", func() bool { return e.anyInWindow() || e.prefetcher.Ready(chunker.JobRank{}) > 0 })
+			logsBecome(t, e, "a batch is ready", func(l logfiles) bool { return l.inWindow > 0 || e.Status().Jobs[0].ReadyBatches > 0 })
 		}
 		if batch == quarter+fewBatches {
-			becomes(t, e, "the next epoch is laid out", func() bool { return e.tgt != nil || e.cur.Epoch >= 0 })
+			logsBecome(t, e, "the next epoch is laid out", func(l logfiles) bool { return l.hasTarget || l.read >= 0 })
 		}
 	})
 	if s := noSource(t, e); s.LogWriteBytes == 0 || s.SortBytes != 0 && !late {

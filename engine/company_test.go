@@ -5,7 +5,6 @@ import (
 	"maps"
 	"math/rand/v2"
 	"os"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -61,7 +60,7 @@ func TestJobsFollow(t *testing.T) {
 				}
 			}
 			if epoch == 0 { // it began over a log in another order
-				becomes(t, e, "the log is in the order of epoch 1", func() bool { return e.cur != nil && e.cur.Epoch == 1 }) // else a busy machine begins it by place, each job for itself
+				logsBecome(t, e, "the log is in the order of epoch 1", isAt(1)) // else a busy machine begins it by place, each job for itself
 				before = e.cache.Store.Stats().ReadBytes
 			}
 		}
@@ -119,26 +118,10 @@ func (s *seat) rank(t *testing.T) status.Rank {
 	return statusOfJob(t, s.e, s.token).Ranks[0]
 }
 
-// logEpochs returns the epoch of the Logfile that is read, and of the one that is filled; -1: none.
-func (e *Engine) logEpochs() (cur, tgt int) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	cur, tgt = -1, -1
-	if e.cur != nil {
-		cur = e.cur.Epoch
-	}
-	if e.tgt != nil {
-		tgt = e.tgt.Epoch
-	}
-	return cur, tgt
-}
-
-// areServed waits until the window serves companions in epoch 0.
-func areServed(t *testing.T, e *Engine, companions ...*seat) {
+// areServed waits until the window serves the owner and all companions in epoch 0.
+func areServed(t *testing.T, e *Engine, seats []*seat) {
 	t.Helper()
-	becomes(t, e, "the window serves the companions", func() bool {
-		return !slices.ContainsFunc(companions, func(s *seat) bool { return e.jobs[s.number].ranks[0].broughtTo != 0 })
-	})
+	logsBecome(t, e, "the window serves the companions", func(l logfiles) bool { return l.read == 0 && l.served == len(seats) })
 }
 
 // Jobs with one order that begin one after the other read the disk as one job does in later epochs.
@@ -206,7 +189,7 @@ func TestStoppedCompanionIsLeft(t *testing.T) {
 	owner.batch(t, 0, 0)
 	stops.batch(t, 0, 0)
 	waitFor(t, "the log is read", func() bool { return e.Status().Jobs[0].Layout == cache.LayoutLog })
-	areServed(t, e, stops)
+	areServed(t, e, seats)
 	if err := owner.read(0, 1); err != nil {
 		t.Fatal(err)
 	}
@@ -232,7 +215,7 @@ func TestCompanionWithProgressIsWaitedFor(t *testing.T) {
 	owner, slow := seats[0], seats[1]
 	owner.batch(t, 0, 0)
 	slow.batch(t, 0, 0)
-	areServed(t, e, slow)
+	areServed(t, e, seats)
 	const begins = 6
 	for batch := 1; batch < begins; batch++ { // they take 45 s
 		later.Add(int64(9 * time.Second))
@@ -298,6 +281,13 @@ func TestGrace(t *testing.T) {
 	}
 }
 
+// hasGrace reports whether the window would wait for a companion.
+func (e *Engine) hasGrace(wait time.Duration) bool {
+	e.mu.Lock() // the status document shows no grace, and a companion that shows it would need seconds for each case
+	defer e.mu.Unlock()
+	return e.grace.has(e.now(), wait)
+}
+
 // However long the owner pauses in an epoch or before it, the window waits for companions as if it had not.
 func TestPauseGivesNoGrace(t *testing.T) {
 	d, o := secondRun(t, ingest.Options{})
@@ -306,17 +296,12 @@ func TestPauseGivesNoGrace(t *testing.T) {
 	o.sortAtOnce = true
 	e, seats := companions(t, o, d, 2, "owner")
 	owner := seats[0]
-	waits := func() bool {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		return e.grace.has(e.now(), time.Minute)
-	}
 	for epoch := range 2 {
 		for batch := range owner.orders[epoch] {
 			if batch == 1 {
 				later.Add(int64(time.Hour))
 			}
-			if owner.batch(t, epoch, batch); waits() {
+			if owner.batch(t, epoch, batch); e.hasGrace(time.Minute) {
 				t.Fatalf("epoch %d, batch %d: the window would wait for a minute, because the owner has paused for an hour", epoch, batch)
 			}
 		}
@@ -333,27 +318,20 @@ func TestNewOwnerGivesItsOwnGrace(t *testing.T) {
 	o.sortAtOnce = true
 	e, seats := companions(t, o, d, 1, "before", "next")
 	before, next := seats[0], seats[1]
-	waits := func() bool {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		return e.grace.has(e.now(), 5*time.Second)
-	}
 	for batch := range 12 {
 		before.batch(t, 0, batch)
 		later.Add(int64(9 * time.Second))
 	}
-	if !waits() {
+	if !e.hasGrace(5 * time.Second) {
 		t.Fatal("the owner gives no grace, so nothing is shown")
 	}
 	before.leave()
 	next.batch(t, 0, 0)
 	waitFor(t, "another job owns the log", func() bool {
 		e.nudge()
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		return e.owner.number == next.number
+		return statusOfJob(t, e, "next").Owner
 	})
-	if waits() {
+	if e.hasGrace(5 * time.Second) {
 		t.Error("the window would wait as long as the owner before would have")
 	}
 }
@@ -366,7 +344,7 @@ func TestLateCompanionStaysLate(t *testing.T) {
 	owner, slow := seats[0], seats[1]
 	owner.batch(t, 0, 0)
 	slow.batch(t, 0, 0)
-	areServed(t, e, slow)
+	areServed(t, e, seats)
 	for batch := 1; batch < len(owner.orders[0])-1; batch++ {
 		owner.batch(t, 0, batch)
 	}
@@ -397,7 +375,7 @@ func TestCompanionWithoutNextOrder(t *testing.T) {
 	}
 	owner.batch(t, 0, 0)
 	stops.batch(t, 0, 0)
-	areServed(t, e, stops)
+	areServed(t, e, seats)
 	n := len(owner.orders[0])
 	for batch := 1; batch < n; batch++ {
 		owner.batch(t, 0, batch)
@@ -410,9 +388,9 @@ func TestCompanionWithoutNextOrder(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	at, _ := e.logEpochs()
-	if late := stops.rank(t).Late; !late || at != last {
-		t.Errorf("the owner has read epoch %d, the log is in the order of epoch %d, and the companion is late: %v", last, at, late)
+	logsBecome(t, e, "the log is in the order of the epoch that the owner has read", isAt(last))
+	if !stops.rank(t).Late {
+		t.Error("the companion that has stopped is not late")
 	}
 	noSource(t, e)
 }
@@ -426,7 +404,7 @@ func TestNothingIsReadAfterTheLastEpoch(t *testing.T) {
 	e, seats := companions(t, o, d, 1, "alone")
 	e.lookUp(seats[0].number).schedule.SetEpochs(1)
 	seats[0].batch(t, 0, 0)
-	becomes(t, e, "the log is in the order of epoch 0", func() bool { return e.cur != nil && e.cur.Epoch == 0 })
+	logsBecome(t, e, "the log is in the order of epoch 0", isAt(0))
 	if err := seats[0].read(0, 1); err != nil {
 		t.Fatal(err)
 	}
@@ -483,7 +461,7 @@ func TestCompanionLeavesTheOwnerInTime(t *testing.T) {
 	for _, s := range seats {
 		s.batch(t, 0, 0)
 	}
-	areServed(t, e, faster, mate)
+	areServed(t, e, seats)
 	if err := faster.read(0, 1); err != nil {
 		t.Fatal(err)
 	}

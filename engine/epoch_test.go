@@ -197,6 +197,7 @@ func closeLearnt(e *Engine) error { return errors.Join(e.cache.Sums.Close(), e.c
 
 func open(t testing.TB, o Options) *Engine {
 	t.Helper()
+	o.Logger = slog.New(newWitness(o.Logger))
 	e, err := Open(context.Background(), o)
 	if err != nil {
 		t.Fatalf("open: %v", err)

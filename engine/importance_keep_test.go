@@ -71,9 +71,7 @@ func TestKeepsWhatIsDrawn(t *testing.T) {
 			c = attach(t, e)
 			defer c.Disconnected()
 			observing(t, e, c, 9, 10, 11)
-			becomes(t, e, "the log that is read is recognised", func() bool {
-				return e.cur != nil && e.cur.Layout != nil && e.cur.Layout.Chosen && e.cache.WasRecovered(e.cur.Log.Half())
-			})
+			logsBecome(t, e, "the log that is read is recognised", func(l logfiles) bool { return l.recovered && l.read >= 9 })
 			l.steady(t, c, 10)
 		})
 	}

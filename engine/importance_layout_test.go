@@ -70,7 +70,7 @@ func TestRestStaysInPlace(t *testing.T) {
 				if epoch >= 5 {
 					all += written
 				}
-				becomes(t, e, fmt.Sprintf("there is the log of epoch %d", epoch+1), func() bool { return epoch < 2 || e.cur.Epoch == epoch+1 }) // else a busy machine begins the next epoch by place
+				logsBecome(t, e, fmt.Sprintf("there is the log of epoch %d", epoch+1), func(l logfiles) bool { return epoch < 2 || l.read == epoch+1 }) // else a busy machine begins the next epoch by place
 			}
 			if stayed = e.pass.Stats.Carried.Load() - stayed; all/3 > job.most || stayed == 0 {
 				t.Errorf("the last 3 epochs: written %.2f of each byte, want at most %.2f; %d segments stay", all/3, job.most, stayed)

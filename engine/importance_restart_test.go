@@ -95,16 +95,12 @@ func TestDrawnLogIsRecognised(t *testing.T) {
 				losing{d: d, e: restarted, world: 1}.ask(t, 0, text)
 				c := attach(t, restarted)
 				got := observing(t, restarted, c, at.epoch, at.batch, at.batch+1)
-				recognised := func() bool {
-					restarted.mu.Lock()
-					defer restarted.mu.Unlock()
-					cur := restarted.cur
-					return cur.Layout != nil && (cur.Epoch == at.epoch || cur.Epoch == at.epoch+1) && restarted.cache.WasRecovered(cur.Log.Half())
-				}
+				recognised := func(l logfiles) bool { return l.recovered && (l.read == at.epoch || l.read == at.epoch+1) }
 				if lines == "whole" {
-					waitFor(t, "the log that is read is recognised", recognised)
+					logsBecome(t, restarted, "the log that is read is recognised", recognised)
 				}
-				found := recognised()
+				now, _, _ := restarted.nowLogfiles()
+				found := recognised(now)
 				got = append(got, observing(t, restarted, c, at.epoch, at.batch+1, 1000)...)
 				s := restarted.Status().Jobs[0]
 				place, _ := restarted.prefetcher.Work(prefetch.AllJobs)

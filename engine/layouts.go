@@ -35,7 +35,9 @@ func (e *Engine) layOut(epoch int) {
 			e.setBroken(fmt.Errorf("lay out epoch %d: %w", epoch, err))
 		}
 		e.mu.Unlock()
-		if err != nil && e.ctx.Err() == nil {
+		if err == nil {
+			e.cache.Logger.Debug("an epoch is laid out", "epoch", epoch, "ranks", order.Ranks)
+		} else if e.ctx.Err() == nil {
 			e.cache.Logger.Error("cannot lay out the next epoch; samples stay where they are", "epoch", epoch, "error", err)
 		}
 		e.nudge()

@@ -13,12 +13,15 @@ const maxLoading = 2
 func (e *Engine) move() {
 	tick := time.NewTicker(e.opts.LateEpoch / 10)
 	defer tick.Stop()
+	var logged *logfiles
 	for e.ctx.Err() == nil {
 		changed := e.staging.Changed()
 		e.settleOwner()
 		e.compareOrders()
 		e.freeSlot()
-		if e.apply(e.look()) {
+		took := e.apply(e.look())
+		logged = e.logTransition(logged)
+		if took {
 			continue
 		}
 		select {

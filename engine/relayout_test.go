@@ -28,6 +28,7 @@ type changes struct {
 	mu      sync.Mutex // guards the fields that follow
 	read    []string
 	written []uint64
+	said    string // the layout that was said last
 }
 
 func (c *changes) say(e **Engine, layouts ...string) func(plan.Served) string {
@@ -35,8 +36,16 @@ func (c *changes) say(e **Engine, layouts ...string) func(plan.Served) string {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.read, c.written = append(c.read, string(s.Layout)), append(c.written, (*e).cache.Store.Stats().WriteBytes)
-		return layouts[min(len(c.read), len(layouts))-1]
+		c.said = layouts[min(len(c.read), len(layouts))-1]
+		return c.said
 	}
+}
+
+// last returns the layout that was said last.
+func (c *changes) last() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.said
 }
 
 func (c *changes) seen() int {
@@ -94,14 +103,11 @@ func testLayoutChanges(t *testing.T, disk cache.Disk, said []string, read string
 	isWritten := func() bool { return c.seen() >= len(want) && e.cache.Store.Stats().WriteBytes > c.written[len(want)-1] }
 	for ; !isWritten() && epoch.Load() < 59; epoch.Add(1) {
 		d.readEpochs(t, e, j, int(epoch.Load()), int(epoch.Load())+1)
-		e.mu.Lock()
-		inPlace := e.relayout.inPlace
-		e.mu.Unlock()
-		if s := e.Status().Jobs[0]; (s.Layout == cache.LayoutStatic) != inPlace || inPlace && c.seen() > 0 && !strings.HasSuffix(s.LayoutReason, "as long as a test says") {
+		if s := e.Status().Jobs[0]; c.seen() > 0 && (s.Layout != c.last() || !strings.HasSuffix(s.LayoutReason, "as long as a test says")) {
 			t.Errorf("epoch %d: status says %s: %s", epoch.Load(), s.Layout, s.LayoutReason)
 		}
 	}
-	becomes(t, e, "samples are put in order again", isWritten)
+	waitFor(t, "samples are put in order again", func() bool { e.nudge(); return isWritten() })
 	noSource(t, e)
 	if was := strings.Join(c.read[:len(want)], " "); was != read {
 		t.Fatalf("%d epochs were read in the layouts %s", epoch.Load(), was)
@@ -140,13 +146,11 @@ func testLayoutChanges(t *testing.T, disk cache.Disk, said []string, read string
 		if again.cache.Layout != cache.LayoutStatic {
 			t.Errorf("killed in epoch %d: layout %s", at, again.cache.Layout)
 		}
-		isInOrder := func() bool { return !again.relayout.lent && again.cur.Epoch >= int(at) }
 		is, epochs := false, int64(0) // what the log lacks is read from the source in each of them
 		for ; epochs < 20 && !is; epochs++ {
 			d.readEpochs(t, again, j, int(at+epochs), int(at+epochs)+1)
-			again.mu.Lock()
-			is = isInOrder()
-			again.mu.Unlock()
+			l, ok, _ := again.nowLogfiles()
+			is = ok && l.read >= int(at)
 		}
 		s := again.Status().Jobs[0]
 		t.Logf("killed in epoch %d: %d samples come from the source until the log is in order, in %d epochs", at, s.SourceReads, epochs)
@@ -166,7 +170,10 @@ func TestLayoutIsKept(t *testing.T) {
 	o.Relayout = (&changes{}).say(&e, "log")
 	e = open(t, o)
 	d.readEpochs(t, e, j, 0, 2)
-	becomes(t, e, "the layout is noted", func() bool { return !e.relayout.inPlace && !e.relayout.unrecorded && !e.relayout.recording })
+	waitFor(t, "the layout is recorded for the next start", func() bool {
+		r, err := cache.ReadRecord(o.Dirs[0])
+		return err == nil && r.Chosen != nil && r.Chosen.Layout == cache.LayoutLog
+	})
 	killed := o
 	killed.Dirs = []string{t.TempDir()}
 	copyCache(t, o.Dirs[0], killed.Dirs[0])
@@ -178,7 +185,7 @@ func TestLayoutIsKept(t *testing.T) {
 			t.Errorf("the next server begins in the layout %s", e.cache.Layout)
 		}
 		d.readEpochs(t, e, j, 2, 6)
-		becomes(t, e, "samples stay in place", func() bool { return e.relayout.inPlace })
+		waitFor(t, "samples stay in place", func() bool { return e.Status().Jobs[0].Layout == cache.LayoutStatic })
 		closeEngine(t, e)
 		o.Relayout = nil
 		e = open(t, o)
@@ -230,9 +237,7 @@ func TestLayoutChangesBesideAHoarder(t *testing.T) {
 			d.readEpochs(t, e, j, epoch, epoch+1)
 			check()
 		}
-		e.mu.Lock()
-		inPlace, back := e.relayout.inPlace, e.staging.SlotsBack()
-		e.mu.Unlock()
+		inPlace, back := e.Status().Jobs[0].Layout == cache.LayoutStatic, e.staging.SlotsBack()
 		t.Logf("%d of %d slots are back while %d batches are kept", back, e.cache.Sizing.Slots, len(kept))
 		if inPlace || back == int(e.cache.Sizing.Slots) {
 			t.Errorf("%d batches are kept, the layout is in place: %v, %d of %d slots are back", len(kept), inPlace, back, e.cache.Sizing.Slots)

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -53,8 +54,14 @@ func (d *dataset) readPushed(t *testing.T, e *Engine, c *deliver.Client, epoch, 
 	t.Helper()
 	before := e.Status().Jobs[0].RandomReads
 	got, err := d.readPaced(e, c, epoch, rank, 0, func(batch int) {
-		for until := time.Now().Add(2 * time.Second); batch == len(orders[epoch])-1; time.Sleep(time.Millisecond) {
-			if ahead = e.laysOut(epoch + 1); ahead || time.Now().After(until) {
+		for until := time.After(2 * time.Second); batch == len(orders[epoch])-1; {
+			_, changed := e.logged("Logfiles")
+			if ahead = e.laysOut(epoch + 1); ahead {
+				return
+			}
+			select {
+			case <-changed:
+			case <-until:
 				return
 			}
 		}
@@ -70,21 +77,8 @@ func (d *dataset) readPushed(t *testing.T, e *Engine, c *deliver.Client, epoch, 
 
 // laysOut reports whether the log is in an epoch's order or on the way there, or will not be: its order is not known, or nothing is moved.
 func (e *Engine) laysOut(epoch int) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.cache.IsStatic() || !e.cache.Schedule.IsComplete(epoch, time.Hour) || e.cur.Epoch == epoch || e.tgt != nil && e.tgt.Epoch == epoch
-}
-
-// reaches gives the mover turns, for 20 s, until something is so, and reports whether it is. is is called with e.mu held.
-func (e *Engine) reaches(is func() bool) bool {
-	for deadline := time.Now().Add(20 * time.Second); ; e.nudge() {
-		e.mu.Lock()
-		so := is()
-		e.mu.Unlock()
-		if so || time.Now().After(deadline) {
-			return so
-		}
-	}
+	l, ok, _ := e.nowLogfiles()
+	return e.cache.IsStatic() || !e.cache.Schedule.IsComplete(epoch, time.Hour) || ok && goesTo(epoch)(l)
 }
 
 // TestPushedAgain: a client that begins anew, with orders of its own for epochs that another has read or announced (a loader that was made
@@ -143,10 +137,14 @@ func TestRankPushesLater(t *testing.T) {
 	d, o := unordered(t, cache.LayoutLog, 4000) // half of it is more than the window: epoch 2 is not begun while epoch 0 is read
 	e := open(t, o)
 	defer closeEngine(t, e)
-	laidOut := func(ranks ...int) {
+	laidOut := func(times int, ranks ...int) {
 		t.Helper()
-		if !e.reaches(func() bool { l := e.layouts[2]; return l != nil && slices.Equal(l.order.Ranks, ranks) }) {
-			t.Fatalf("epoch 2 is not laid out for ranks %v", ranks)
+		logsBecome(t, e, fmt.Sprintf("epoch 2 is laid out for ranks %v", ranks), func(logfiles) bool {
+			n, last := e.laidOut(2)
+			return n >= times && last == fmt.Sprint(ranks)
+		})
+		if n, _ := e.laidOut(2); n != times {
+			t.Errorf("epoch 2 was laid out %d times, want %d", n, times)
 		}
 	}
 	orders := [][][][]sample.Index{shuffled(1, len(d.bytes), 3, 2, 0), shuffled(1, len(d.bytes), 3, 2, 1)}
@@ -159,11 +157,11 @@ func TestRankPushesLater(t *testing.T) {
 		}
 		c.Release(b.Lease)
 	}
-	laidOut(0)
+	laidOut(1, 0)
 	d.push(t, e, 0, 0, 3, orders[0]) // the same again changes nothing
-	laidOut(0)
+	laidOut(1, 0)
 	d.push(t, e, 1, 0, 3, orders[1])
-	laidOut(0, 1)
+	laidOut(2, 0, 1)
 	d.readPushed(t, e, c, 0, 0, orders[0])
 	d.readPushed(t, e, c, 0, 1, orders[1])
 	noSource(t, e)

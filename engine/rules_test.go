@@ -288,15 +288,15 @@ func TestBackAndOn(t *testing.T) {
 	e := open(t, o)
 	defer closeEngine(t, e)
 	c := attach(t, e)
-	await := func(what string, is func() bool) {
-		if !e.reaches(is) {
+	await := func(what string, is func(l logfiles) bool) {
+		if !e.comesTo(is) {
 			t.Errorf("waited in vain for %s", what)
 		}
 	}
 	for epoch := range 2 {
 		d.readOne(t, e, c, j, epoch, 0, 0)
 	}
-	await("some of epoch 2 to be read ahead", func() bool { return e.cur.Epoch == 2 && e.firstUnloaded(e.hindmost()) > 0 })
+	await("some of epoch 2 to be read ahead", func(l logfiles) bool { return l.read == 2 && e.Status().Jobs[0].ReadyBatches > 0 })
 	disk.mu.Lock()
 	disk.from, disk.to = 0, forever
 	disk.mu.Unlock()
@@ -307,10 +307,10 @@ func TestBackAndOn(t *testing.T) {
 		}
 		c.Release(b.Lease)
 	}
-	await("epoch 1 to be laid out again", func() bool { return e.tgt != nil && e.tgt.Epoch == 1 })
+	await("epoch 1 to be laid out again", func(l logfiles) bool { return l.target == 1 })
 	before := e.Status().Jobs[0].RandomReads
 	go func() {
-		await("a request of epoch 1", func() bool { return e.owner.ranks[0].epoch == 1 })
+		await("a request of epoch 1", func(logfiles) bool { return e.Status().Jobs[0].Ranks[0].Epoch == 1 })
 		disk.end()
 		close(hold)
 	}()

@@ -334,7 +334,9 @@ func TestOwnsAfterRestart(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	becomes(t, e, "the log is in the order of the next epoch", func() bool { return e.owner.token == "train" && e.cur.Epoch == 2 || e.tgt != nil && e.tgt.Epoch == 2 })
+	logsBecome(t, e, "the log is in the order of the next epoch", func(l logfiles) bool {
+		return statusOfJob(t, e, "train").Owner && l.read == 2 || l.target == 2
+	})
 	train.leave()
 	search.leave()
 	closeEngine(t, e)
@@ -366,7 +368,7 @@ func TestOwnsAfterRestart(t *testing.T) {
 		late.c.Release(b.Lease)
 	}
 	waitFor(t, "the job whose order the log is in owns it", func() bool { return statusOfJob(t, e, "train").Owner })
-	becomes(t, e, "the log is in the order of epoch 2", func() bool { return e.cur.Epoch == 2 })
+	logsBecome(t, e, "the log is in the order of epoch 2", isAt(2))
 	if err := late.read(2, 1); err != nil {
 		t.Fatal(err)
 	}

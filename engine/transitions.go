@@ -1,0 +1,49 @@
+package engine
+
+// logfiles is the state of both Logfiles, and how many ranks the window serves. It is logged, so that a log of messages shows how an epoch came to be
+// read as it was.
+type logfiles struct {
+	read, target       int // epochs; -1: no Logfile, or one in an unknown order
+	hasTarget, sorting bool
+	recovered          bool // the log that is read was found at the start, and its order is known
+	served             int  // ranks that the window has served in the epoch of the log that is read
+	inWindow           int  // ranks that the window serves now, or serves as soon as their log is read
+}
+
+// logTransition logs the state of both Logfiles if it differs from the last one that was logged, and returns it. Only the mover calls it.
+func (e *Engine) logTransition(last *logfiles) *logfiles {
+	e.mu.Lock()
+	now := e.logfiles()
+	e.mu.Unlock()
+	if last == nil || now != *last {
+		e.cache.Logger.Debug("Logfiles", "read", now.read, "target", now.target, "has target", now.hasTarget, "sorting", now.sorting,
+			"recovered", now.recovered, "served", now.served, "in window", now.inWindow)
+	}
+	return &now
+}
+
+// logfiles returns the state of both Logfiles now. e.mu is held.
+func (e *Engine) logfiles() logfiles {
+	now := logfiles{read: -1, target: -1, hasTarget: e.tgt != nil, sorting: e.tgt != nil && e.beginning.sorting}
+	if e.tgt != nil {
+		now.target = e.tgt.Epoch
+	}
+	if e.cur == nil {
+		return now
+	}
+	now.read, now.recovered = e.cur.Epoch, e.cur.Layout != nil && e.cache.WasRecovered(e.cur.Log.Half())
+	for _, j := range e.jobs {
+		for _, r := range j.ranks {
+			if r.asked.IsZero() {
+				continue
+			}
+			if r.inWindow {
+				now.inWindow++
+			}
+			if r.broughtTo == e.cur.Epoch && e.cur.Epoch >= 0 {
+				now.served++
+			}
+		}
+	}
+	return now
+}
