@@ -3,11 +3,13 @@ package server
 import (
 	"context"
 	"encoding/binary"
+	"runtime"
 	"sync"
 	"testing"
 	"time"
 
 	"lcache/engine"
+	"lcache/internal/memquota"
 )
 
 const (
@@ -55,6 +57,16 @@ func sendAll(t *testing.T, s *Server, n int, b []byte) (end func() (written int)
 	}
 }
 
+// waitForRoom waits until somebody waits for memory of a share: then the server has read, or answered, all that it may at once.
+func waitForRoom(t *testing.T, s *memquota.Share) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); s.Take(1); runtime.Gosched() { // it passes nobody who waits
+		if s.Give(1); time.Now().After(end) {
+			t.Fatalf("%d of %d bytes are taken, and nobody waits for more", s.Taken(), s.Limit())
+		}
+	}
+}
+
 // goesOn asks for batches, names and the status, and releases batches, as a training does.
 func goesOn(t *testing.T, c *client) {
 	t.Helper()
@@ -80,7 +92,7 @@ func TestHalfFramesHaveALimit(t *testing.T) {
 	before := keptBytes()
 	end := sendAll(t, s, attackers, halfFrame())
 	goesOn(t, honest)
-	time.Sleep(500 * time.Millisecond) // what the server reads, it has read
+	waitForRoom(t, s.received)
 	if kept := keptBytes() - before; kept > leastFrames+16<<20 {
 		t.Errorf("%d half frames keep %d bytes, want at most %d", attackers, kept, leastFrames)
 	}
@@ -104,7 +116,7 @@ func TestUnreadAnswersHaveALimit(t *testing.T) {
 	before := keptBytes()
 	end := sendAll(t, s, attackers, finish(ask, 0))
 	goesOn(t, honest)
-	time.Sleep(500 * time.Millisecond)
+	waitForRoom(t, s.answers)
 	if kept := keptBytes() - before; kept > 2*leastFrames+16<<20 { // requests and answers, and as much on its way from one to the other
 		t.Errorf("%d unread answers keep %d bytes", attackers, kept)
 	}
