@@ -174,24 +174,14 @@ func (e *Engine) looksAtBeginning(t *testing.T) {
 	})
 }
 
-// becomes waits until something is so. is is called with e.mu held.
+// becomes waits until something is so that the mover does not log. is is called with e.mu held.
 func becomes(t *testing.T, e *Engine, what string, is func() bool) {
 	t.Helper()
-	for until := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+	logsBecome(t, e, what, func(logfiles) bool {
 		e.mu.Lock()
-		so := is()
-		e.mu.Unlock()
-		if so {
-			return
-		}
-		if time.Now().After(until) {
-			e.mu.Lock()
-			v := e.view()
-			e.mu.Unlock()
-			t.Fatalf("it never came that %s: %v of %+v; %+v", what, decide(v), v, e.Status().Jobs[0])
-		}
-		e.nudge()
-	}
+		defer e.mu.Unlock()
+		return is()
+	})
 }
 
 // chosen makes a test say what becomes of a log in another order.
@@ -257,7 +247,7 @@ func TestBeginsByPlace(t *testing.T) {
 	c := attach(t, e)
 	d.readOrder(t, e, c, 0, 0, 0, orders[0], func(batch int) {
 		if batch == len(orders[0])-1 {
-			becomes(t, e, "the next epoch's log is ready", func() bool { return e.cur.Epoch == 1 || e.tgt != nil && e.tgt.Epoch == 1 && e.firstUnscanned() < 0 })
+			logsBecome(t, e, "the next epoch's log is ready", func(l logfiles) bool { return l.read == 1 || l.target == 1 && l.scanned })
 		}
 	})
 	first := e.byPlace()

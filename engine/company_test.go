@@ -408,7 +408,7 @@ func TestNothingIsReadAfterTheLastEpoch(t *testing.T) {
 	if err := seats[0].read(0, 1); err != nil {
 		t.Fatal(err)
 	}
-	becomes(t, e, "the mover waits", func() bool { return e.loading == 0 && decide(e.view()).kind == actWait })
+	logsBecome(t, e, "the mover waits", func(l logfiles) bool { return l.waits })
 	before := e.cache.Store.Stats().ReadBytes
 	looked := looks.Load()
 	waitFor(t, "the mover takes turns", func() bool {

@@ -38,15 +38,7 @@ func TestGoneBack(t *testing.T) {
 	if segments := e.Status().Totals.Segments; segments <= e.cache.Sizing.Slots {
 		t.Fatalf("%d slots are enough for %d segments: nothing is tested", e.cache.Sizing.Slots, segments)
 	}
-	becomes(t, e, "slots are full", func() bool {
-		loaded := 0
-		for _, s := range e.segs {
-			if s == segDone {
-				loaded++
-			}
-		}
-		return loaded >= e.cache.Sizing.Slots-1
-	})
+	logsBecome(t, e, "slots are full", func(l logfiles) bool { return l.loaded >= e.cache.Sizing.Slots-1 })
 	for batch := range batches {
 		read(batch)
 	}

@@ -61,7 +61,7 @@ func TestDrawnLogIsRecognised(t *testing.T) {
 	const middle = 22
 	root := t.TempDir()
 	copied := func(name string) string {
-		becomes(t, e, "the pass comes to rest", func() bool { return e.cur != nil && e.cur.Epoch == 5 && e.loading == 0 })
+		logsBecome(t, e, "the pass comes to rest", func(l logfiles) bool { return l.read == 5 && l.waits })
 		if err := e.cur.Log.Seal(t.Context()); err != nil { // so do its writes
 			t.Fatal(err)
 		}

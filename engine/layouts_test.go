@@ -2,7 +2,12 @@ package engine
 
 import (
 	"errors"
+	"fmt"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -11,38 +16,54 @@ import (
 	"lcache/internal/disk/offheap"
 	"lcache/internal/store/cache"
 	"lcache/internal/store/ingest"
-	"lcache/metaindex"
 )
 
-// A layout whose Logfile can't be begun is given back: it is made again later.
+// A layout whose Logfile can't be begun is given back, and the status says so: it is made again later.
 func TestLayoutThatFails(t *testing.T) {
-	_, o := small(t, samplerJob(3, 16, 1, false))
+	d, o := small(t, samplerJob(3, 16, 1, false))
+	var later atomic.Int64 // nanoseconds that the clock is ahead
+	o.Now = func() time.Time { return time.Now().Add(time.Duration(later.Load())) }
+	o.Logger = nil // it is to fail
 	e := open(t, o)
 	defer closeEngine(t, e)
-	e.builders.Wait() // of the next epoch's layout; nothing is begun before the first request
-	before := offheap.Mapped()
-	for range 3 {
-		order, err := e.cache.Schedule.Order(t.Context(), 2)
-		if err != nil {
+	c := attach(t, e)
+	defer c.Disconnected()
+	var obstacles []string
+	for half := range 2 {
+		obstacles = append(obstacles, filepath.Join(o.Dirs[0], fmt.Sprintf("journal-%d.new", half))) // as which the journal of a Logfile is written
+		if err := os.MkdirAll(filepath.Join(obstacles[half], "full"), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		layout, err := e.cache.NewEpochLayout(order, nil)
-		if err != nil {
+	}
+	before := int64(0)
+	for attempt := range 3 {
+		d.readChunk(t, e, c, 0, 0, attempt)
+		logsBecome(t, e, "a Logfile can't be begun", func(l logfiles) bool {
+			failures, _ := e.logged("cannot begin the next epoch's log; samples stay where they are")
+			return len(failures) > attempt && l.waits
+		})
+		if state := e.Status().Cache.State; !strings.HasPrefix(state, "degraded: cannot begin the next epoch's log: ") {
+			t.Errorf("attempt %d: the cache is %s", attempt, state)
+		}
+		if attempt == 0 {
+			before = offheap.Mapped()
+		} else if n := offheap.Mapped() - before; n != 0 {
+			t.Errorf("attempt %d: %d bytes of layouts are left", attempt, n)
+		}
+		if attempt < 2 {
+			later.Add(int64(layOutAgain + time.Second))
+		}
+	}
+	for _, obstacle := range obstacles {
+		if err := os.RemoveAll(obstacle); err != nil {
 			t.Fatal(err)
 		}
-		layout.Starts = make([]uint64, metaindex.MaxSegments+2)
-		e.mu.Lock()
-		e.layouts[2] = &laterLayout{epoch: 2, order: order, layout: layout}
-		e.mu.Unlock()
-		e.beginTarget(2)
 	}
-	if n := offheap.Mapped() - before; n != 0 {
-		t.Errorf("%d bytes of layouts are left", n)
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.broken == nil || e.tgt != nil {
-		t.Errorf("the layout was begun: %v", e.broken)
+	later.Add(int64(layOutAgain + time.Second))
+	d.readChunk(t, e, c, 0, 0, 3)
+	logsBecome(t, e, "the next epoch's log is begun", goesTo(1))
+	if state := e.Status().Cache.State; state != "normal" {
+		t.Errorf("the cache is %s", state)
 	}
 }
 

@@ -20,7 +20,7 @@ func (e *Engine) move() {
 		e.compareOrders()
 		e.freeSlot()
 		took := e.apply(e.look())
-		logged = e.logTransition(logged)
+		logged = e.logTransition(logged, took)
 		if took {
 			continue
 		}

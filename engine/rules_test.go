@@ -490,7 +490,7 @@ func (d *dataset) readerOfAnEpochKeepsItsWindow(t *testing.T, layout string) {
 					}
 					c.Release(batch.Lease)
 				}
-				if b%20 == 5 { // a step that takes long: the pass goes as far as it may
+				if b%20 == 5 { // a step that takes long: the pass and the prefetcher, which logs nothing, go as far as they may
 					time.Sleep(20 * time.Millisecond)
 				}
 			}

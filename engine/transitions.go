@@ -1,30 +1,39 @@
 package engine
 
-// logfiles is the state of both Logfiles, and how many ranks the window serves. It is logged, so that a log of messages shows how an epoch came to be
+import "log/slog"
+
+// logfiles is the state of both Logfiles, and what the window and the mover do. It is logged, so that a log of messages shows how an epoch came to be
 // read as it was.
 type logfiles struct {
 	read, target       int // epochs; -1: no Logfile, or one in an unknown order
 	hasTarget, sorting bool
 	recovered          bool // the log that is read was found at the start, and its order is known
+	loaded             int  // segments of the log that is read that are in slots
+	scanned            bool // all segments of the log that is read are scanned
 	served             int  // ranks that the window has served in the epoch of the log that is read
 	inWindow           int  // ranks that the window serves now, or serves as soon as their log is read
+	waits              bool // the mover waits, and nothing is being loaded
 }
 
-// logTransition logs the state of both Logfiles if it differs from the last one that was logged, and returns it. Only the mover calls it.
-func (e *Engine) logTransition(last *logfiles) *logfiles {
+// logTransition logs the state of the Logfiles if it differs from the last one that was logged, and returns it. moved says that the mover has taken a
+// step. Only the mover calls it.
+func (e *Engine) logTransition(last *logfiles, moved bool) *logfiles {
+	if !e.cache.Logger.Enabled(e.ctx, slog.LevelDebug) {
+		return nil
+	}
 	e.mu.Lock()
-	now := e.logfiles()
+	now := e.logfiles(moved)
 	e.mu.Unlock()
 	if last == nil || now != *last {
-		e.cache.Logger.Debug("Logfiles", "read", now.read, "target", now.target, "has target", now.hasTarget, "sorting", now.sorting,
-			"recovered", now.recovered, "served", now.served, "in window", now.inWindow)
+		e.cache.Logger.Debug("Logfiles", "read", now.read, "target", now.target, "has target", now.hasTarget, "sorting", now.sorting, "recovered", now.recovered,
+			"loaded", now.loaded, "scanned", now.scanned, "served", now.served, "in window", now.inWindow, "waits", now.waits)
 	}
 	return &now
 }
 
-// logfiles returns the state of both Logfiles now. e.mu is held.
-func (e *Engine) logfiles() logfiles {
-	now := logfiles{read: -1, target: -1, hasTarget: e.tgt != nil, sorting: e.tgt != nil && e.beginning.sorting}
+// logfiles returns the state of the Logfiles now. e.mu is held.
+func (e *Engine) logfiles(moved bool) logfiles {
+	now := logfiles{read: -1, target: -1, hasTarget: e.tgt != nil, sorting: e.tgt != nil && e.beginning.sorting, waits: !moved && e.loading == 0}
 	if e.tgt != nil {
 		now.target = e.tgt.Epoch
 	}
@@ -32,6 +41,12 @@ func (e *Engine) logfiles() logfiles {
 		return now
 	}
 	now.read, now.recovered = e.cur.Epoch, e.cur.Layout != nil && e.cache.WasRecovered(e.cur.Log.Half())
+	now.scanned = e.firstUnscanned() < 0
+	for _, s := range e.segs {
+		if s == segDone {
+			now.loaded++
+		}
+	}
 	for _, j := range e.jobs {
 		for _, r := range j.ranks {
 			if r.asked.IsZero() {

@@ -77,7 +77,8 @@ func (e *Engine) nowLogfiles() (l logfiles, ok bool, changed <-chan struct{}) {
 	last := all[len(all)-1]
 	number := func(key string) int { return int(last[key].Int64()) }
 	return logfiles{read: number("read"), target: number("target"), hasTarget: last["has target"].Bool(), sorting: last["sorting"].Bool(),
-		recovered: last["recovered"].Bool(), served: number("served"), inWindow: number("in window")}, true, changed
+		recovered: last["recovered"].Bool(), loaded: number("loaded"), scanned: last["scanned"].Bool(), served: number("served"), inWindow: number("in window"),
+		waits: last["waits"].Bool()}, true, changed
 }
 
 // comesTo waits, for 20 s, until the Logfiles are in some state, and gives the mover turns meanwhile. It reports whether they are.
