@@ -1,8 +1,10 @@
 // Package jsonbytes is encoding/json for text that need not be UTF-8, such as names of files.
 //
-// [Marshal] writes a byte that is not UTF-8 as the escape \udcXX, a lone surrogate, where encoding/json would write U+FFFD for each such byte and so make two names one. [Unmarshal] reads
-// such escapes back as bytes. Python's json reads them as the text that os.fsdecode gives for the same bytes (PEP 383, surrogateescape), and writes that text so. All other text is written
-// and read as by encoding/json, byte for byte. Fields, map keys and elements are covered, but not what a type's own MarshalJSON or MarshalText writes.
+// [Marshal] writes a byte that is not UTF-8 as the escape \udcXX, a lone surrogate. encoding/json would write U+FFFD
+// for each such byte, so that two names could become one. [Unmarshal] reads such escapes as bytes. Python's json
+// reads them as the text that os.fsdecode returns for the same bytes (PEP 383, surrogateescape), and writes that text
+// in the same way. All other text is written and read as by encoding/json, byte for byte. Fields, map keys and
+// elements are covered, but not the output of a type's own MarshalJSON or MarshalText.
 //
 // The functions keep no state and may be called concurrently.
 package jsonbytes
@@ -18,10 +20,11 @@ import (
 	"unicode/utf8"
 )
 
-// encoding/json sees a byte that is not UTF-8 as mark and two hex digits, and a mark of the text itself as two marks. mark is a rune that no text should have, so that this is rare.
+// mark followed by two hex digits replaces a byte that is not UTF-8 in the text that encoding/json gets. Two marks
+// replace a mark of the text. mark is a rune that no text should have, so that is rare.
 const mark = "\U0010ffff"
 
-// lost is what encoding/json writes for a byte that is not UTF-8. It writes U+FFFD itself as it is.
+// lost is the output of encoding/json for a byte that is not UTF-8. It writes U+FFFD itself unchanged.
 var lost = []byte(`\ufffd`)
 
 // Marshal returns the JSON of v.
@@ -39,7 +42,7 @@ func Marshal(v any) ([]byte, error) {
 	return escape(b), nil
 }
 
-// MarshalIndent is Marshal with line breaks, as json.MarshalIndent makes them.
+// MarshalIndent is Marshal with line breaks, as in json.MarshalIndent.
 func MarshalIndent(v any, prefix, indent string) ([]byte, error) {
 	b, err := Marshal(v)
 	if err != nil {
@@ -50,7 +53,7 @@ func MarshalIndent(v any, prefix, indent string) ([]byte, error) {
 	return lines.Bytes(), err
 }
 
-// Unmarshal reads JSON into what v points to.
+// Unmarshal parses JSON into the value that v points to.
 func Unmarshal(b []byte, v any) error {
 	if !bytes.Contains(b, []byte(`\ud`)) && !bytes.Contains(b, []byte(`\uD`)) {
 		return json.Unmarshal(b, v)
@@ -100,7 +103,7 @@ func escape(b []byte) []byte {
 	})
 }
 
-// eachMark has put append each hidden byte, and copies the rest.
+// eachMark calls put to append each hidden byte, and copies the rest.
 func eachMark(b []byte, put func(to []byte, hidden byte) []byte) []byte {
 	var to []byte
 	for {
@@ -119,7 +122,8 @@ func eachMark(b []byte, put func(to []byte, hidden byte) []byte) []byte {
 	}
 }
 
-// hideEscapes replaces the escapes \udc80 to \udcff of JSON that are no half of a pair, and marks. What is no JSON stays none.
+// hideEscapes replaces marks, and the escapes \udc80 to \udcff that are not half of a pair. Invalid JSON stays
+// invalid.
 func hideEscapes(b []byte) []byte {
 	to := make([]byte, 0, len(b))
 	for len(b) > 0 {
@@ -147,7 +151,7 @@ func hideEscapes(b []byte) []byte {
 	return to
 }
 
-// unit is the number of the escape \uXXXX that b begins with; -1: of none.
+// unit returns the number of the escape \uXXXX at the start of b, or -1.
 func unit(b []byte) rune {
 	if len(b) < 6 || b[0] != '\\' || b[1] != 'u' {
 		return -1

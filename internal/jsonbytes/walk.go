@@ -6,11 +6,11 @@ import (
 	"reflect"
 )
 
-// walk changes all text that encoding/json finds in a value.
+// walk changes all text that encoding/json sees in a value.
 type walk struct {
 	text   func(string) string
 	raw    func([]byte) []byte // of a json.RawMessage
-	copies bool                // what pointers, slices and maps lead to is another's, and copied before it is changed
+	copies bool                // copy the targets of pointers, slices and maps before a change, because they belong to the caller
 }
 
 var (
@@ -37,7 +37,7 @@ func (w walk) value(v reflect.Value) {
 	case reflect.Struct:
 		for i := range v.NumField() {
 			if t.Field(i).Tag.Get("json") != "-" {
-				w.value(v.Field(i)) // of an embedded struct without a capital letter, too: its fields may have one
+				w.value(v.Field(i)) // also of an embedded struct with a lower-case name, because its fields may be exported
 			}
 		}
 	case reflect.Array:
@@ -67,7 +67,7 @@ func (w walk) slice(v reflect.Value) {
 	}
 }
 
-// keys changes the keys and values of a map, which is replaced: neither can be set in its place.
+// keys changes the keys and values of a map. It replaces the map, because neither can be changed in place.
 func (w walk) keys(v reflect.Value) {
 	if v.IsNil() || !v.CanSet() {
 		return
@@ -82,7 +82,7 @@ func (w walk) keys(v reflect.Value) {
 	v.Set(own)
 }
 
-// behind changes what a pointer or an interface leads to.
+// behind changes the value that a pointer or an interface refers to.
 func (w walk) behind(v reflect.Value) {
 	switch {
 	case v.IsNil() || !v.CanSet():
@@ -100,7 +100,7 @@ func (w walk) behind(v reflect.Value) {
 	}
 }
 
-// settable is a copy that can be set.
+// settable returns a copy that can be set.
 func settable(v reflect.Value) reflect.Value {
 	c := reflect.New(v.Type()).Elem()
 	c.Set(v)

@@ -1,8 +1,11 @@
-// Package testenv is what tests of many packages need of their environment: a check that nothing is left behind, folders for sources ([SourceDir]), and which tests and cases run
-// where ([Long], [WithoutRace], [AnyIO], [Some]). It is for tests alone.
+// Package testenv has the environment of tests in many packages: a check for leaks, folders for sources
+// ([SourceDir]), and rules for the tests and cases to run ([Long], [WithoutRace], [AnyIO], [Some]). It is only for
+// tests.
 //
-// Tests fail that leave something: a goroutine, a file descriptor, or something that a [Count] counts, such as bytes mapped outside Go's heap. [Run] checks after all tests of a package
-// and is called by its TestMain; [Check] checks after one test, and so names it. Both wait a few seconds for what ends by itself. The functions may be called concurrently.
+// A test fails if it leaks a goroutine, a file descriptor, or something that a [Count] counts, such as bytes mapped
+// outside Go's heap. A package's TestMain calls [Run], which checks after all of its tests. [Check] checks after one
+// test, and so names the test. Both wait a few seconds for resources that are still being released. The functions may
+// be called concurrently.
 package testenv
 
 import (
@@ -21,13 +24,13 @@ import (
 	"go.uber.org/goleak"
 )
 
-// A Count is a number of things that tests must give back.
+// A Count is the number of some resource that tests must release.
 type Count struct {
 	What string // the unit, as in "bytes outside the heap"
 	Now  func() int64
 }
 
-// patience bounds the wait for what ends by itself, such as a file that a goroutine closes later.
+// patience limits the wait for resources that are still being released, such as a file that a goroutine closes later.
 var patience = 5 * time.Second
 
 // allowed are the folders of Allow.
@@ -36,7 +39,8 @@ var allowed struct {
 	folders []string
 }
 
-// Allow excepts files below a folder from the check of descriptors. It is for tests of things that hang, which are left open until the process ends.
+// Allow excludes files below a folder from the check of descriptors. It is for tests of hung files, which stay open
+// until the process ends.
 func Allow(folder string) {
 	allowed.Lock()
 	defer allowed.Unlock()
@@ -49,10 +53,10 @@ func isAllowed(target string) bool {
 	return slices.ContainsFunc(allowed.folders, func(folder string) bool { return strings.HasPrefix(target, folder) })
 }
 
-// Run runs the tests of a package and returns the exit code. Where all of them pass and something is left, it says so on stderr and returns 1. The
-// counts must end at zero. The umask is 022 from then on.
+// Run runs the tests of a package and returns the exit code. If all tests pass but leak something, it reports that on
+// stderr and returns 1. The counts must end at zero. Run also sets the umask to 022.
 func Run(m interface{ Run() int }, counts ...Count) int {
-	syscall.Umask(0o022) // t.TempDir would make directories that the group can write, which caches refuse
+	syscall.Umask(0o022) // otherwise t.TempDir would make directories that the group can write to, which caches refuse
 	before, err := descriptors()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "testenv:", err)
@@ -67,12 +71,12 @@ func Run(m interface{ Run() int }, counts ...Count) int {
 	if left == nil {
 		return 0
 	}
-	fmt.Fprintf(os.Stderr, "testenv: the tests pass and leave something behind:\n%v\n", left)
+	fmt.Fprintf(os.Stderr, "testenv: the tests pass, but leak:\n%v\n", left)
 	return 1
 }
 
-// Check fails t if the counts are higher at its end than they are now. Call it before anything that t cleans up is made. It is not for tests that run at
-// the same time as others.
+// Check fails t if the counts are higher at its end than now. Call it before t registers any cleanup. It is not for
+// tests that run in parallel with others.
 func Check(t testing.TB, counts ...Count) {
 	t.Helper()
 	before := make([]int64, len(counts))
@@ -81,7 +85,7 @@ func Check(t testing.TB, counts ...Count) {
 	}
 	t.Cleanup(func() {
 		if t.Failed() {
-			return // it may have left out its own cleaning up
+			return // a failed test may not have cleaned up
 		}
 		if err := wait(func() error { return more(counts, before) }); err != nil {
 			t.Errorf("left behind: %v", err)
@@ -89,7 +93,7 @@ func Check(t testing.TB, counts ...Count) {
 	})
 }
 
-// wait calls find until it finds nothing or patience is over, and returns what it found last.
+// wait calls find until it returns nil or patience is over. It returns the last result.
 func wait(find func() error) error {
 	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
 		if err := find(); err == nil || time.Now().After(end) {
@@ -98,7 +102,7 @@ func wait(find func() error) error {
 	}
 }
 
-// more returns an error for each count that is above its value before.
+// more returns an error for each count that is greater than before.
 func more(counts []Count, before []int64) error {
 	var errs []error
 	for i, c := range counts {
@@ -109,9 +113,9 @@ func more(counts []Count, before []int64) error {
 	return errors.Join(errs...)
 }
 
-// descriptors maps each open file descriptor to what it refers to.
+// descriptors maps each open file descriptor to its target.
 func descriptors() (map[string]string, error) {
-	// The runtime's poller keeps descriptors of its own, which it opens with the first pipe or socket.
+	// The runtime's poller keeps descriptors that it opens with the first pipe or socket.
 	r, w, err := os.Pipe()
 	if err != nil {
 		return nil, err
@@ -126,7 +130,7 @@ func descriptors() (map[string]string, error) {
 	}
 	open := map[string]string{}
 	for _, e := range entries {
-		if target, err := os.Readlink(filepath.Join(dir, e.Name())); err == nil { // else it was that of the directory itself
+		if target, err := os.Readlink(filepath.Join(dir, e.Name())); err == nil { // otherwise it was the descriptor of the directory itself
 			open[e.Name()] = target
 		}
 	}

@@ -2,5 +2,5 @@
 
 package testenv
 
-// Race says whether the race detector is in.
+// Race says whether the race detector is on.
 const Race = true

@@ -5,11 +5,12 @@ import (
 	"testing"
 )
 
-// Short reports whether tests run few of their cases: with -short, and under the race detector, which makes everything five to ten times as slow. The detector
-// looks for goroutines that work at the same time, and these are the same in each case of a test.
+// Short reports whether tests run only a few of their cases: with -short, and under the race detector, which slows
+// everything down five to ten times. The detector looks for concurrent goroutines, and these are the same in each
+// case of a test.
 func Short() bool { return Race || testing.Short() }
 
-// Pick returns short where tests run few of their cases, else full.
+// Pick returns short if tests run only a few of their cases; otherwise full.
 func Pick[T any](full, short T) T {
 	if Short() {
 		return short
@@ -17,7 +18,7 @@ func Pick[T any](full, short T) T {
 	return full
 }
 
-// Some returns n of the cases, spread evenly, where tests run few of their cases, else all.
+// Some returns n of the cases, evenly spaced, if tests run only a few of their cases; otherwise all.
 func Some[T any](cases []T, n int) []T {
 	if !Short() || len(cases) <= n {
 		return cases
@@ -29,7 +30,8 @@ func Some[T any](cases []T, n int) []T {
 	return list
 }
 
-// One returns one of the cases, the k-th in turn, where tests run few of their cases, else all. A loop over k combines each of its own cases with one of these.
+// One returns only case k (modulo their number) if tests run only a few of their cases; otherwise all. A loop over k
+// so combines each of its cases with one of these.
 func One[T any](cases []T, k int) []T {
 	if !Short() {
 		return cases
@@ -37,8 +39,8 @@ func One[T any](cases []T, k int) []T {
 	return cases[k%len(cases):][:1]
 }
 
-// Timed reports whether tests also assert what depends on the speed of the machine. make test-faults PARTS=times sets LCACHE_IDLE for that. make test does not, because its tests keep the
-// CPUs busy.
+// Timed reports whether tests also assert times, which depend on the speed of the machine. make test-faults
+// PARTS=times sets LCACHE_IDLE for that. make test does not, because its tests keep the CPUs busy.
 func Timed() bool { return os.Getenv("LCACHE_IDLE") != "" }
 
 // Long skips t under go test -short. It is for tests that take more than a second.

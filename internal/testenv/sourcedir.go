@@ -8,11 +8,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// memory is a file system in memory, and least the room that it must have: all tests that run at the same time take from it.
+// memory is a file system in memory, and least the free bytes that it must have. All tests that run at the same time
+// use it.
 var memory, least = "/dev/shm", int64(2 << 30)
 
-// SourceDir returns an empty folder for a source, files that lcache only reads, and removes it after the test. It is in memory, where there is room: ext4 takes long to make files after
-// others were deleted, and tests do both all the time. No cache belongs there, as it would miss O_DIRECT, and no source of a test that is about disks.
+// SourceDir returns an empty folder for a source, that is for files that lcache only reads, and removes it after the
+// test. The folder is in memory, if there is room: ext4 is slow to create files after others were deleted, and tests
+// always do both. Do not put a cache there, because it would not use O_DIRECT, nor the source of a test about disks.
 func SourceDir(t testing.TB) string {
 	t.Helper()
 	dir, remove, err := MakeSourceDir()
@@ -27,7 +29,7 @@ func SourceDir(t testing.TB) string {
 	return dir
 }
 
-// MakeSourceDir makes an empty folder for more than one test. The caller removes it.
+// MakeSourceDir creates an empty folder for more than one test. The caller removes it.
 func MakeSourceDir() (dir string, remove func() error, err error) {
 	for _, in := range places() {
 		var top string
@@ -39,7 +41,7 @@ func MakeSourceDir() (dir string, remove func() error, err error) {
 	return "", nil, err
 }
 
-// places are where a folder may be, the best one first.
+// places lists the directories for the folder, in order of preference.
 func places() []string {
 	var st unix.Statfs_t
 	if unix.Statfs(memory, &st) != nil || int64(st.Bavail)*st.Bsize < least {

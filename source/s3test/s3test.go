@@ -1,6 +1,7 @@
-// Package s3test starts real servers for tests: a gateway that speaks S3 over a folder and checks signatures, and a proxy that makes a bad network.
-// Both listen on loopback. Their programs are built once, into a folder outside of the source tree; a test that can't have them is skipped, or
-// fails if LCACHE_TEST_TOOLS=need is set, as make test does.
+// Package s3test starts real servers for tests: a gateway that serves a folder by S3 and checks signatures, and a
+// proxy that simulates a bad network. Both listen on loopback. Their programs are built once, into a folder outside
+// the source tree. If a program can't be built, the test is skipped; with LCACHE_TEST_TOOLS=need, which make test
+// sets, it fails.
 package s3test
 
 import (
@@ -25,7 +26,7 @@ import (
 	"lcache/internal/testenv"
 )
 
-// What the gateway was started with. The region is not the default one.
+// Settings of the gateway. The region is not the default one.
 const (
 	Access = "LCACHETESTACCESSKEY"
 	Secret = "lcache-test-secret-key-that-nothing-prints"
@@ -36,13 +37,13 @@ const (
 // Token is a session token for servers that are not the gateway, which refuses all of them.
 const Token = "lcache-test-session-token-that-nothing-prints"
 
-// tools are the programs, and the modules that they are built from.
+// tools has the programs, with the module that each is built from.
 var tools = map[string]string{
 	"versitygw":        "github.com/versity/versitygw/cmd/versitygw@v1.8.0",
 	"toxiproxy-server": "github.com/Shopify/toxiproxy/v2/cmd/server@v2.5.0",
 }
 
-// Tools is the folder of the programs.
+// Tools returns the folder of the programs.
 func Tools() string {
 	root, err := os.UserCacheDir()
 	if err != nil {
@@ -51,7 +52,8 @@ func Tools() string {
 	return filepath.Join(root, "lcache-test-tools")
 }
 
-// Build builds a program if it is not there, and returns its path. Processes that want the same one wait for each other.
+// Build builds a program if it does not exist, and returns its path. Processes that need the same program wait for
+// each other.
 func Build(name string) (path string, err error) {
 	version := tools[name][strings.LastIndexByte(tools[name], '@')+1:]
 	path = filepath.Join(Tools(), name+"-"+version)
@@ -78,7 +80,7 @@ func Build(name string) (path string, err error) {
 	}
 	defer os.RemoveAll(into)
 	cmd := exec.Command("go", "install", tools[name])
-	cmd.Dir, cmd.Env = into, append(os.Environ(), "GOBIN="+into, "GOFLAGS=-trimpath", "CGO_ENABLED=0") // as make compiles the rest
+	cmd.Dir, cmd.Env = into, append(os.Environ(), "GOBIN="+into, "GOFLAGS=-trimpath", "CGO_ENABLED=0") // as in the Makefile
 	if out, err := cmd.CombinedOutput(); err != nil {
 		lines := strings.Split(strings.TrimSpace(string(out)), "\n")
 		return "", fmt.Errorf("go install %s: %w: %s", tools[name], err, lines[len(lines)-1])
@@ -95,18 +97,19 @@ func program(t testing.TB, name string) string {
 	t.Helper()
 	path, err := Build(name)
 	if err != nil && os.Getenv("LCACHE_TEST_TOOLS") == "need" {
-		t.Fatalf("%s can't be had: %v", name, err)
+		t.Fatalf("cannot build %s: %v", name, err)
 	}
 	if err != nil {
-		t.Skipf("%s can't be had: %v", name, err)
+		t.Skipf("cannot build %s: %v", name, err)
 	}
 	return path
 }
 
-// Secrets are texts that must not be in any file, name, message or answer.
+// Secrets are texts that must not appear in any file, name, message or answer.
 var Secrets = []string{Access, Secret, Token}
 
-// Environment gives the test's process the gateway's credentials, and nothing else of AWS. Nothing leaves this machine.
+// Environment sets the gateway's credentials in the test's environment, and removes all other AWS settings. Nothing
+// leaves this machine.
 func Environment(t testing.TB) {
 	for _, entry := range os.Environ() {
 		if name, _, _ := strings.Cut(entry, "="); strings.HasPrefix(name, "AWS_") {
@@ -121,7 +124,8 @@ func Environment(t testing.TB) {
 	}
 }
 
-// Gateway is a running gateway with one bucket. Write objects through Client, because files that are put into Dir have no version.
+// Gateway is a running gateway with one bucket. Write objects through Client, because files that are written to Dir
+// have no version.
 type Gateway struct {
 	URL    string
 	Client *s3.Client
@@ -132,13 +136,13 @@ type Gateway struct {
 	stop    func()
 }
 
-// Start starts a gateway, which ends with the test.
+// Start starts a gateway that stops at the end of the test.
 func Start(t testing.TB) *Gateway {
 	t.Helper()
 	path := program(t, "versitygw")
 	Environment(t)
 	g := &Gateway{Dir: testenv.SourceDir(t)}
-	sidecar := testenv.SourceDir(t) // the gateway's metadata of objects, which not every file system can store with them
+	sidecar := testenv.SourceDir(t) // for the gateway's metadata of objects, which not every file system can store with the files
 	g.command = func(address string) *exec.Cmd {
 		cmd := exec.Command(path, "posix", g.Dir)
 		cmd.Env = append(os.Environ(), "ROOT_ACCESS_KEY="+Access, "ROOT_SECRET_KEY="+Secret, "VGW_REGION="+Region, "VGW_PORT="+address, "VGW_KEEP_ALIVE=true",
@@ -167,7 +171,7 @@ func (g *Gateway) Remove(key string) error {
 	return err
 }
 
-// Fill writes many objects, several at once.
+// Fill writes many objects in parallel.
 func (g *Gateway) Fill(t testing.TB, files map[string][]byte) {
 	t.Helper()
 	var wg sync.WaitGroup
@@ -186,11 +190,11 @@ func (g *Gateway) Fill(t testing.TB, files map[string][]byte) {
 
 // Proxy is a running toxiproxy between a test and a server.
 type Proxy struct {
-	URL  string // by which the server is reached through the proxy
+	URL  string // URL of the server through the proxy
 	base string
 }
 
-// StartProxy starts a proxy before a server, which ends with the test.
+// StartProxy starts a proxy in front of a server. It stops at the end of the test.
 func StartProxy(t testing.TB, server string) *Proxy {
 	t.Helper()
 	path := program(t, "toxiproxy-server")
@@ -208,13 +212,13 @@ func StartProxy(t testing.TB, server string) *Proxy {
 	return p
 }
 
-// Add makes the network worse, by a toxic of a type with attributes, for a share of the connections.
+// Add makes the network worse, with a toxic of a type and its attributes, for a share of the connections.
 func (p *Proxy) Add(t testing.TB, toxic string, share float64, attributes map[string]any) {
 	t.Helper()
 	p.post(t, "/proxies/server/toxics", map[string]any{"type": toxic, "toxicity": share, "attributes": attributes}, nil)
 }
 
-// Enable opens or closes the way to the server.
+// Enable opens or blocks the path to the server.
 func (p *Proxy) Enable(t testing.TB, open bool) {
 	t.Helper()
 	p.post(t, "/proxies/server", map[string]any{"enabled": open}, nil)

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// Serve starts a server at a free address of loopback and returns that when it answers. Another process may take the address in between: then another
-// one is tried. The server ends with the test.
+// Serve starts a server on a free loopback address and returns the address when the server answers. If another
+// process takes the address first, Serve tries another one. The server stops at the end of the test.
 func Serve(t testing.TB, command func(address string) *exec.Cmd) string {
 	t.Helper()
 	address, stop := serve(t, command)
@@ -38,7 +38,7 @@ func serve(t testing.TB, command func(address string) *exec.Cmd) (address string
 	return "", nil
 }
 
-// begin starts a server that listens at an address. stop kills it, and may be called again.
+// begin starts a server on an address. stop kills it, and may be called again.
 func begin(cmd *exec.Cmd, address string) (stop func(), err error) {
 	var said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &said, &said
@@ -56,10 +56,10 @@ func begin(cmd *exec.Cmd, address string) (stop func(), err error) {
 	return stop, nil
 }
 
-// Kill ends the gateway at once, as kill -9 does.
+// Kill ends the gateway at once, like kill -9.
 func (g *Gateway) Kill() { g.stop() }
 
-// Restart starts a gateway that was killed, at its address and with its objects.
+// Restart starts a killed gateway again, on its address and with its objects.
 func (g *Gateway) Restart() error {
 	for range 100 { // a connection of another process may have the port for a moment
 		stop, err := begin(g.command(g.address), g.address)
@@ -72,13 +72,13 @@ func (g *Gateway) Restart() error {
 	return errors.New("the gateway does not start again")
 }
 
-// answers waits until a server accepts connections: false if it ends before, or after a minute.
+// answers waits until a server accepts connections. It returns false if the server ends before, or after a minute.
 func answers(address string, ended <-chan struct{}) bool {
 	for range 6000 {
 		if c, err := net.Dial("tcp", address); err == nil {
 			c.Close()
 			select {
-			case <-ended: // it was another process's
+			case <-ended: // the port belonged to another process
 				return false
 			default:
 				return true

@@ -10,8 +10,8 @@ import (
 // Expand returns the shards of a pattern.
 func Expand(pattern string) ([]string, error) { return tarshard.Expand(pattern) }
 
-// IsGzip reports whether a shard of this name is packed by gzip.
+// IsGzip reports whether a shard of this name is compressed with gzip.
 func IsGzip(path string) bool { return tarshard.Packing(path) == "gzip" }
 
-// Moved tells the caller of a source's read that bytes have come, as a source over a network does.
+// Moved reports to the caller of a read that bytes have arrived, as a network source does.
 func Moved(ctx context.Context) { object.Moved(ctx) }

@@ -11,8 +11,8 @@ import (
 	"lcache/source"
 )
 
-// RunParts holds a kind of source whose samples have parts to its contract: it groups by stem, as [source.GroupStem] says. newSource
-// is as Run's.
+// RunParts tests a kind of source whose samples have parts: it must group files by stem, as [source.GroupStem] says.
+// newSource is as in Run.
 func RunParts(t *testing.T, newSource func(t *testing.T, files map[string][]byte) (source.Source, Mutator)) {
 	t.Run("Parts", func(t *testing.T) { testParts(t, holding("Parts", newSource)) })
 	t.Run("PartsNames", func(t *testing.T) { testPartsNames(t, holding("PartsNames", newSource)) })
@@ -20,7 +20,7 @@ func RunParts(t *testing.T, newSource func(t *testing.T, files map[string][]byte
 	t.Run("PartsProgress", func(t *testing.T) { testPartsProgress(t, holding("PartsProgress", newSource)) })
 }
 
-// shape writes a listing down: name, label, and each part with its size.
+// shape formats a listing: name, label, and each part with its size.
 func shape(entries []sample.Entry) string {
 	var b strings.Builder
 	for _, e := range entries {
@@ -33,7 +33,7 @@ func shape(entries []sample.Entry) string {
 	return b.String()
 }
 
-// checkBytes reads every sample and holds it against its files, one behind the other.
+// checkBytes reads every sample and compares it with its concatenated files.
 func checkBytes(t *testing.T, s source.Source, entries []sample.Entry, files map[string][]byte) {
 	t.Helper()
 	left := len(files)
@@ -60,7 +60,8 @@ func checkBytes(t *testing.T, s source.Source, entries []sample.Entry, files map
 }
 
 func testParts(t *testing.T, f fixture) {
-	// The order is that of the first parts' files: "-" comes before ".", so a-b lies before a; and a file without a dot before both.
+	// The order is that of the first parts' files: "-" sorts before ".", so a-b comes before a. A file without a dot
+	// comes before both.
 	want := `"a/0"=0 "":1
 "a/a-b"=0 "jpg":2
 "a/a"=0 "jpg":3 "json":4 "seg.png":0 "txt":5

@@ -1,4 +1,4 @@
-// Package sourcetest tests what every [source.Source] must do: a source's own test calls [Run].
+// Package sourcetest tests the contract of [source.Source]. The tests of each kind of source call [Run].
 package sourcetest
 
 import (
@@ -18,18 +18,18 @@ import (
 	"lcache/source"
 )
 
-// Mutator changes the data of a source. Each call gives the sample another identity.
+// Mutator changes the data of a source. Each call changes the sample's version.
 type Mutator interface {
 	Write(name string, data []byte) error   // changes the sample in place
 	Replace(name string, data []byte) error // puts another object in its place
 	Remove(name string) error
 }
 
-// Limits are the operations that a kind of source can't do. A Mutator may have a method Limits.
+// Limits are things that a kind of source can't do. A Mutator may have a method Limits.
 type Limits struct {
-	OwnOrder bool                     // its order and its classes are not ImageFolder's
-	Together bool                     // samples are in shards: none changes alone, and a removed one counts as changed
-	Name     func(file string) string // the sample that a file becomes; "": none. nil: all, under their own names
+	OwnOrder bool                     // its order and classes are not those of ImageFolder
+	Together bool                     // samples are in shards: none changes without the others, and a removed one counts as changed
+	Name     func(file string) string // returns the sample of a file; "": none. nil: each file is a sample of the same name
 }
 
 func limits(m Mutator) Limits {
@@ -43,19 +43,20 @@ func limits(m Mutator) Limits {
 	return l
 }
 
-// Lacking is a Mutator of a kind of source that can't do all of what directories do: it names the tests that do not hold for it.
+// Lacking is a Mutator of a kind of source that can't do everything that directories can. It names the tests that do
+// not apply.
 type Lacking interface{ Lacks() []string }
 
-// ReplacedAlike names the tests of an object that is replaced by another one with the same bytes.
+// ReplacedAlike is the name of the tests in which an object is replaced by another one with the same bytes.
 const ReplacedAlike = "replaced alike"
 
-// lacks reports whether a kind of source can't do what a test needs.
+// lacks reports whether a test does not apply to a kind of source.
 func lacks(m Mutator, test string) bool {
 	l, ok := m.(Lacking)
 	return ok && slices.Contains(l.Lacks(), test)
 }
 
-// holding returns a fixture, or ends the test if its kind of source can't do what the test needs.
+// holding returns the fixture, or skips the test if it does not apply to the kind of source.
 func holding(test string, f fixture) fixture {
 	return func(t *testing.T, files map[string][]byte) (source.Source, Mutator) {
 		s, m := f(t, files)
@@ -66,8 +67,8 @@ func holding(test string, f fixture) fixture {
 	}
 }
 
-// Run holds a kind of source to its contract. newSource makes one that holds these files (keys with "/" between their elements)
-// and closes it when the test ends.
+// Run tests a kind of source. newSource makes one with the given files (keys with "/" between their elements) and
+// closes it at the end of the test.
 func Run(t *testing.T, newSource func(t *testing.T, files map[string][]byte) (source.Source, Mutator)) {
 	tests := []struct {
 		name string
@@ -136,7 +137,7 @@ func find(t *testing.T, entries []sample.Entry, name string) sample.Entry {
 	return sample.Entry{}
 }
 
-// wantSampleError checks that err names the sample, and has this cause if it is not nil.
+// wantSampleError checks that err names the sample, and has the given cause unless that is nil.
 func wantSampleError(t *testing.T, err error, name string, cause error) {
 	t.Helper()
 	var se *source.SampleError
@@ -148,7 +149,7 @@ func wantSampleError(t *testing.T, err error, name string, cause error) {
 }
 
 func testOrder(t *testing.T, f fixture) {
-	// Folders sort by their whole path: "-" comes before "/", so b/a-b lies between b/a and b/a/z.
+	// Folders sort by their whole path: "-" sorts before "/", so b/a-b is between b/a and b/a/z.
 	want := []string{"B/1", "a/0", "a/10", "a/2", "b/x", "b/a/1", "b/a-b/1", "b/a/z/1", "b/ab/1", "é/1"}
 	files := make(map[string][]byte)
 	for i, name := range want {
@@ -210,7 +211,7 @@ func testBytes(t *testing.T, f fixture) {
 		t.Fatalf("%d samples, want %d", len(entries), len(files))
 	}
 	for _, e := range entries {
-		// What lies around the room must stay as it is.
+		// Bytes around the buffer must not change.
 		room := bytes.Repeat([]byte{0xA5}, int(e.Size)+16)
 		if err := s.Read(t.Context(), e, room[8:8+e.Size]); err != nil {
 			t.Errorf("Read %q: %v", e.Name, err)
@@ -224,7 +225,7 @@ func testBytes(t *testing.T, f fixture) {
 	}
 }
 
-// OddNames are keys that a source must hand through as they are.
+// OddNames are names that a source must pass through unchanged.
 var OddNames = []string{
 	"new\nline", "tab\t", " lead", "trail ", "-rf", "...", "..a", "back\\slash", "100%", "q?&=#", "quote'\"", "ümläut", "u\u0308", "日本", "🙂", "\x01\x7f", "*", "a:b", "NUL",
 }
@@ -270,7 +271,7 @@ func testProgress(t *testing.T, f fixture) {
 	}
 }
 
-// named has the files that become samples under the samples' names.
+// named returns the files that become samples, by the names of the samples.
 func named(m Mutator, files map[string][]byte) map[string][]byte {
 	can, all := limits(m), map[string][]byte{}
 	for file, data := range files {

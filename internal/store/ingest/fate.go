@@ -51,9 +51,9 @@ func decideCache(f found) (fate, string) {
 	case f.manifest == manifestLost && f.sums:
 		return keep, "its checksums are of this listing: the manifest is written again"
 	case f.manifest == manifestLost:
-		return remake, "which samples it holds is not known"
+		return remake, "its samples are unknown"
 	case f.packed:
-		return remake, "what a compressed log holds can be found only by the lengths of the manifest that it was made for"
+		return remake, "a compressed log can be read only with the lengths of its own manifest"
 	}
 	return adapt, "the source has changed"
 }
@@ -79,11 +79,11 @@ func decideLog(f foundLog) (fate, string) {
 	fits := f.fits && !(f.first && f.two) // samples that an interrupted sort has left take the room of new samples
 	switch {
 	case !f.holds:
-		return begin, "no Logfile holds anything"
+		return begin, "no Logfile has samples"
 	case f.static && f.all && !f.older:
-		return keep, "all of it is there, and no order matters: reads across two blocks cost less than moving everything"
+		return keep, "all samples are there, and the static layout needs no order: reads across two blocks cost less than moving all samples"
 	case f.resort:
-		return fill, "it was sorted for this"
+		return fill, "it was just sorted into this order"
 	case fits && !f.first && f.nothing:
 		return keep, "the job has run on: its log is in use"
 	case fits:
@@ -91,9 +91,9 @@ func decideLog(f foundLog) (fate, string) {
 	case !f.recipe && !f.static && !f.older && f.nothing:
 		return keep, "a client will push the order: it may be the one that the log is in"
 	case f.two && f.ofOld():
-		return finish, "the order of what the job before was sorting is known now, and not later"
+		return finish, "the order of the previous job's sort is known only now"
 	case f.first:
-		return sortLog, "a sort was cut off"
+		return sortLog, "a sort was interrupted"
 	}
 	return sortLog, "it is in another order"
 }

@@ -18,10 +18,10 @@ type faultCase struct {
 	write bool
 	fault blockio.Fault
 	err   error
-	wrong []int64 // blocks that then have other bytes
+	wrong []int64 // blocks that have other bytes afterwards
 }
 
-// released holds nothing: a Fault with it only runs the code that holds.
+// released is a closed channel, so a Fault with it does not wait. It only runs the code for waiting.
 var released = func() chan struct{} {
 	c := make(chan struct{})
 	close(c)

@@ -18,8 +18,8 @@ import (
 
 const page, sector = 4096, 512
 
-// Disk is a model of stable storage: for each file the bytes that are certainly durable, and the later changes, each of which may have been
-// written completely, partly or not.
+// Disk is a model of stable storage. For each file it has the bytes that are certainly durable, and the later
+// changes. Each of these may be on the disk completely, partly or not at all.
 type Disk struct {
 	Step func() // called before each change while the Disk is locked; nil: nothing is called. Set it before the first change
 

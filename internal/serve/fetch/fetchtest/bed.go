@@ -1,9 +1,9 @@
 // Package fetchtest is a small cache in a temporary directory, for the tests of fetch and of packages above it: a directory
 // as the source, its manifest and sums, a store with real files, shared memory and a Fetcher over all of them.
 //
-// A Bed is made by New from the sizes of the samples; Fill puts samples into a Logfile. What a sample's bytes must be follows from
-// its index. At the end of the test everything is closed, and memory that is still held is an error. Its Source counts reads and can
-// be told to hang or fail; the caller supplies the I/O engine, and its faults.
+// New makes a Bed for samples of given sizes. Fill puts samples into a Logfile. The right bytes of a sample follow
+// from its index. At the end of the test everything is closed, and memory that is still held is an error. The Source
+// of a Bed counts reads, and can be made to hang or fail. The caller provides the I/O engine, with its faults.
 package fetchtest
 
 import (
@@ -36,19 +36,19 @@ import (
 // Align is the alignment of samples in segments and slots.
 const Align = 64
 
-// Options of New. Sizes and Log.IO must be given.
+// Options configure New. Sizes and Log.IO are required.
 type Options struct {
 	Sizes      []uint32
 	Log        logfile.Options // IO is the caller's; Sizes, Fingerprint and Lost are filled in
 	Block      int             // 0: 4096
-	Packed     bool            // two of three samples are compressible, and the log holds them so
+	Packed     bool            // two of three samples are compressible, and are compressed in the log
 	MostPacked uint32          // with Packed: larger samples are stored as they are; 0: no limit
-	Places     int             // of the arena; 0: twice what the samples take, and 64
-	Staging    staging.Options // Samples and Align are filled in; no slots: one of a block
+	Places     int             // of the arena; 0: twice the number of blocks of all samples, plus 64
+	Staging    staging.Options // Samples and Align are filled in; no slots: one slot of a block
 	Fetch      fetch.Options   // Jobs and timeouts
 }
 
-// A Bed: see the package's comment.
+// Bed is described in the package comment.
 type Bed struct {
 	Sizes     []uint32
 	Dir       string // of the source
@@ -66,7 +66,7 @@ type Bed struct {
 
 	t      testing.TB
 	packed bool
-	known  sync.Map // the content of each sample that Is was asked about
+	known  sync.Map // the right content of each sample that Is has checked
 
 	mu        sync.Mutex // guards the fields that follow
 	recovered [3]bool    // packages last
@@ -171,7 +171,7 @@ func (b *Bed) openStore(o Options) {
 	}
 }
 
-// close checks that nothing is held, and closes in reverse order.
+// close checks that nothing is held, and closes everything in reverse order.
 func (b *Bed) close(o staging.Options) {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
@@ -183,7 +183,7 @@ func (b *Bed) close(o staging.Options) {
 		b.t.Error(err)
 	}
 	if err := b.Store.Close(); err != nil {
-		b.t.Logf("close the store: %v", err) // after faults that a test asked for
+		b.t.Logf("close the store: %v", err) // after faults of the test
 	}
 	b.Staging.Close()
 	b.Locations.Free()
@@ -203,7 +203,7 @@ func (b *Bed) close(o staging.Options) {
 	}
 }
 
-// CheckIdle fails a test that ends while a slot or a piece of memory is held. Every test calls it at its end.
+// CheckIdle fails a test that ends while a slot or other memory is held. Every test calls it at its end.
 func (b *Bed) CheckIdle(o staging.Options) {
 	b.t.Helper()
 	for b.Staging.Reclaim(func(staging.Segment) bool { return true }, func(_ staging.Segment, f func(sample.Index)) {
@@ -231,10 +231,10 @@ func (b *Bed) CheckIdle(o staging.Options) {
 	}
 }
 
-// Name of a sample at the source: sorted as its index.
+// Name returns the name of a sample in the source. Names sort like indices.
 func (b *Bed) Name(i sample.Index) string { return fmt.Sprintf("sample-%06d", i) }
 
-// Content is the bytes of a sample.
+// Content returns the right bytes of a sample.
 func (b *Bed) Content(i sample.Index) []byte { return Content(i, b.Sizes[i], b.packed && i%3 != 0) }
 
 // Content is the bytes of a sample of some size, which may be compressible. Nobody else knows them before it returns: the race detector need not look at each.
@@ -253,7 +253,7 @@ func Content(i sample.Index, size uint32, words bool) []byte {
 	return buf[:size]
 }
 
-// Is reports whether data is what sample i must be, and fails the test if not.
+// Is reports whether data is the right content of sample i, and fails the test if not.
 func (b *Bed) Is(i sample.Index, data []byte) bool {
 	b.t.Helper()
 	known, ok := b.known.Load(i)
@@ -267,7 +267,7 @@ func (b *Bed) Is(i sample.Index, data []byte) bool {
 	return true
 }
 
-// Know makes the sums of all samples known, as after an ingest.
+// Know records the checksums of all samples, as an ingest does.
 func (b *Bed) Know() {
 	for i := range b.Sizes {
 		b.Sums.Set(sample.Index(i), sample.Sum(b.Content(sample.Index(i))))
@@ -285,7 +285,7 @@ func (b *Bed) Begin(slot int, starts []uint64, segmentBlocks int) *logfile.Logfi
 	return l
 }
 
-// Fill appends samples to a segment, and publishes their places and sums.
+// Fill appends samples to a segment, and publishes their locations and checksums.
 func (b *Bed) Fill(l *logfile.Logfile, seg int, indices ...sample.Index) {
 	b.t.Helper()
 	for _, i := range indices {
@@ -300,7 +300,8 @@ func (b *Bed) Fill(l *logfile.Logfile, seg int, indices ...sample.Index) {
 	}
 }
 
-// Pack puts samples into a package, and publishes their places and sums. It returns the numbers of their packages.
+// Pack puts samples into a package, and publishes their locations and checksums. It returns the numbers of their
+// packages.
 func (b *Bed) Pack(p *logfile.Packages, lane int, indices ...sample.Index) (numbers []int) {
 	b.t.Helper()
 	for _, i := range indices {
@@ -317,7 +318,7 @@ func (b *Bed) Pack(p *logfile.Packages, lane int, indices ...sample.Index) (numb
 	return numbers
 }
 
-// stored lends f what the log holds of a sample.
+// stored calls f with the stored bytes of a sample.
 func (b *Bed) stored(i sample.Index, f func(data []byte) error) {
 	b.t.Helper()
 	var err error
@@ -331,7 +332,7 @@ func (b *Bed) stored(i sample.Index, f func(data []byte) error) {
 	}
 }
 
-// Scramble inverts the bytes of a sample wherever they lie on disk, and reports how often that was.
+// Scramble inverts the bytes of a sample at all of its locations on disk, and returns their number.
 func (b *Bed) Scramble(i sample.Index) (places int) {
 	b.t.Helper()
 	path := filepath.Join(b.CacheDir, "arena")
@@ -361,7 +362,7 @@ func (b *Bed) Scramble(i sample.Index) (places int) {
 	return places
 }
 
-// SetRecovered says whether the Logfile of a slot was written by an earlier process.
+// SetRecovered sets whether an earlier process wrote the Logfile of a slot.
 func (b *Bed) SetRecovered(slot int, yes bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -374,7 +375,7 @@ func (b *Bed) isRecovered(slot int) bool {
 	return b.recovered[slot]
 }
 
-// Lost is how often the store reported each sample as lost.
+// Lost returns how often the store reported each sample as lost.
 func (b *Bed) Lost() map[sample.Index]int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -385,7 +386,7 @@ func (b *Bed) Lost() map[sample.Index]int {
 	return lost
 }
 
-// noteLost makes misses of what a block took with it.
+// noteLost makes the samples of a lost block misses.
 func (b *Bed) noteLost(l *logfile.Logfile, seg int, indices []sample.Index, offsets []uint64) {
 	for k, i := range indices {
 		b.Locations.Clear(i, b.Locations.At(l.Half(), seg, offsets[k]))
@@ -395,7 +396,7 @@ func (b *Bed) noteLost(l *logfile.Logfile, seg int, indices []sample.Index, offs
 	}
 }
 
-// OpenIO opens the engine that LCACHE_IO and LCACHE_DIRECT name, so that the suite can be run in each mode.
+// OpenIO opens the engine of LCACHE_IO and LCACHE_DIRECT, so that the suite can run in each mode.
 func OpenIO(t testing.TB) *blockio.IO {
 	t.Helper()
 	direct := os.Getenv("LCACHE_DIRECT")
@@ -407,7 +408,7 @@ func OpenIO(t testing.TB) *blockio.IO {
 	return io
 }
 
-// HoldReads makes reads of the disk hang until release is called.
+// HoldReads makes disk reads hang until release is called.
 func HoldReads(t testing.TB, io *blockio.IO, match func(n int64) bool) (release func()) {
 	t.Helper()
 	c := make(chan struct{})

@@ -8,7 +8,7 @@ import (
 	"lcache/source"
 )
 
-// Source is a directory that counts its reads, and may be told to be slow or to fail.
+// Source is a directory source that counts its reads, and can be made slow or made to fail.
 type Source struct {
 	source.Source
 
@@ -18,14 +18,15 @@ type Source struct {
 	order  []string
 }
 
-// Before is called ahead of each read, concurrently; an error of it ends the read. A nil f ends that.
+// Before sets a function that is called before each read, concurrently. If it returns an error, the read ends with
+// it. A nil f removes it.
 func (s *Source) Before(f func(ctx context.Context, e sample.Entry, dst []byte) error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.before = f
 }
 
-// Reads is how often each sample was read, by name.
+// Reads returns how often each sample was read, by name.
 func (s *Source) Reads() map[string]int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -36,17 +37,17 @@ func (s *Source) Reads() map[string]int {
 	return reads
 }
 
-// Order is the names of the samples that were read, as their reads began.
+// Order returns the names of the samples in the order in which their reads began.
 func (s *Source) Order() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return append([]string(nil), s.order...)
 }
 
-// EndsSilence is that of the source.
+// EndsSilence returns that of the directory source.
 func (s *Source) EndsSilence() bool { return source.EndsSilence(s.Source) }
 
-// Read counts, does what Before says, and reads.
+// Read counts the read, calls the function of Before, and reads.
 func (s *Source) Read(ctx context.Context, e sample.Entry, dst []byte) error {
 	s.mu.Lock()
 	s.reads[e.Name]++
