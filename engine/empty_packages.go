@@ -64,7 +64,7 @@ func (e *Engine) emptyPackage(number int) bool {
 	e.emptying[number] = true
 	e.loading++
 	e.mu.Unlock()
-	e.pass.Load(slot, from, number, tgt, reorder.Drain, func() {
+	e.scan.Load(slot, from, number, tgt, reorder.Drain, func() {
 		e.mu.Lock()
 		e.loading--
 		e.mu.Unlock()

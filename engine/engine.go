@@ -91,7 +91,7 @@ type Engine struct {
 	mover      *mover.Mover
 	staging    *staging.Staging // used by the mover
 	fetcher    *fetch.Fetcher   // used by the mover
-	pass       *reorder.Pass    // used by the mover
+	scan       *reorder.Scan    // used by the mover
 	prefetcher *prefetch.Prefetcher
 	window     *window
 	deliver    *deliver.Deliver
@@ -212,7 +212,7 @@ func (e *Engine) assemble() (err error) {
 	if err != nil {
 		return err
 	}
-	e.staging, e.fetcher, e.pass = e.mover.Staging, e.mover.Fetcher, e.mover.Pass
+	e.staging, e.fetcher, e.scan = e.mover.Staging, e.mover.Fetcher, e.mover.Scan
 	defer func() {
 		if err != nil {
 			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second) // nothing is under way

@@ -59,7 +59,7 @@ func TestRestStaysInPlace(t *testing.T) {
 			var all float64 // written for each byte, in the epochs from 5
 			for epoch := range 8 {
 				if epoch == 5 {
-					stayed = e.pass.Stats.Carried.Load()
+					stayed = e.scan.Stats.Carried.Load()
 				}
 				before := e.Status().Jobs[0]
 				samples, bytes := l.steady(t, c, epoch)
@@ -72,7 +72,7 @@ func TestRestStaysInPlace(t *testing.T) {
 				}
 				logsBecome(t, e, fmt.Sprintf("there is the log of epoch %d", epoch+1), func(l logfiles) bool { return epoch < 2 || l.read == epoch+1 }) // else a busy machine begins the next epoch by place
 			}
-			if stayed = e.pass.Stats.Carried.Load() - stayed; all/3 > job.most || stayed == 0 {
+			if stayed = e.scan.Stats.Carried.Load() - stayed; all/3 > job.most || stayed == 0 {
 				t.Errorf("the last 3 epochs: written %.2f of each byte, want at most %.2f; %d segments stay", all/3, job.most, stayed)
 			}
 			noSource(t, e)
@@ -114,7 +114,7 @@ func testKilledWithARest(t *testing.T, lag string) {
 			}
 		})
 	}
-	if n := e.pass.Stats.Carried.Load(); n < 10 || len(killed) != 9 {
+	if n := e.scan.Stats.Carried.Load(); n < 10 || len(killed) != 9 {
 		t.Fatalf("%d segments were handed over, %d copies were made", n, len(killed))
 	}
 	o.IO = plain

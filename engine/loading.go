@@ -16,7 +16,7 @@ func (e *Engine) load(act action) bool {
 		e.leaveWindow()
 	}
 	e.mu.Unlock()
-	if tgt != nil && act.use != reorder.Deliver && e.pass.Carry(cur, act.seg, tgt) {
+	if tgt != nil && act.use != reorder.Deliver && e.scan.Carry(cur, act.seg, tgt) {
 		e.mu.Lock()
 		e.segs[act.seg] = segDone
 		e.mu.Unlock()
@@ -43,7 +43,7 @@ func (e *Engine) load(act action) bool {
 	}
 	e.loading++
 	e.mu.Unlock()
-	e.pass.Load(slot, cur, act.seg, tgt, act.use, func() { e.loaded(owner, cur, false) })
+	e.scan.Load(slot, cur, act.seg, tgt, act.use, func() { e.loaded(owner, cur, false) })
 	return true
 }
 
@@ -81,7 +81,7 @@ func (e *Engine) reload(cur *reorder.EpochLog, before uint64) {
 	for _, seg := range held {
 		from, to := staging.Segment{Log: before, Segment: seg}, cur.Owner(seg)
 		slot, ready := e.staging.Holding(from)
-		if !ready || !e.pass.IsLoaded(slot, cur, seg) || !e.staging.Reload(slot, from, to) {
+		if !ready || !e.scan.IsLoaded(slot, cur, seg) || !e.staging.Reload(slot, from, to) {
 			continue
 		}
 		e.mu.Lock()
@@ -89,7 +89,7 @@ func (e *Engine) reload(cur *reorder.EpochLog, before uint64) {
 		e.loading++
 		e.reloading++
 		e.mu.Unlock()
-		e.pass.Reload(slot, cur, seg, tgt, func() { e.loaded(to, cur, true) })
+		e.scan.Reload(slot, cur, seg, tgt, func() { e.loaded(to, cur, true) })
 	}
 }
 

@@ -178,7 +178,7 @@ func (e *Engine) fillTotals(t *status.Totals) {
 	t.SourceHedges = e.cache.Source.Hedges()
 	t.LogReadBytes, t.LogReadOps, t.LogWriteBytes, t.LogWriteOps = int64(store.BlockReadBytes), int64(store.BlockReads), int64(store.WriteBytes), int64(store.Writes)
 	t.SortBytes = e.sortBytes + e.beginning.unfinished(store.WriteBytes)
-	t.RandomReads, t.ReorderDropped, t.LateBlocks = f.Reads[sample.FromLog].Reads.Load(), e.pass.Stats.Dropped.Load(), e.pass.Stats.LateBlocks.Load()
+	t.RandomReads, t.ReorderDropped, t.LateBlocks = f.Reads[sample.FromLog].Reads.Load(), e.scan.Stats.Dropped.Load(), e.scan.Stats.LateBlocks.Load()
 	t.CorruptSamples, t.StaleSamples = f.CorruptSamples.Load(), f.StaleReads.Load()
 	t.WriteErrors, t.ReadErrors, t.SyncErrors = int64(store.WriteErrors), int64(store.ReadErrors), int64(store.SyncErrors)
 	t.EvictedSegments, t.ConsumerWait, t.Draining = e.evicted, e.idleFor().Seconds(), e.drained && e.tgt != nil

@@ -47,7 +47,7 @@ func TestEpochAfterStop(t *testing.T) {
 	c := attach(t, e)
 	d.readOne(t, e, c, j, 0, 0, 0)
 	c.Disconnected()
-	waitFor(t, "the pass begins with epoch 1", func() bool { return e.pass.Stats.Verified.Load() > int64(len(d.bytes)*21/20) })
+	waitFor(t, "the pass begins with epoch 1", func() bool { return e.scan.Stats.Verified.Load() > int64(len(d.bytes)*21/20) })
 	closeEngine(t, e)
 
 	e = open(t, o)
@@ -69,8 +69,8 @@ func TestEpochAfterStop(t *testing.T) {
 	d.readOne(t, e, c, j, 1, 0, half)
 	d.readOne(t, e, c, j, 2, 0, 0)
 	s := noSource(t, e)
-	if s.RandomReads != 0 || e.pass.Stats.Supplied.Load() == 0 {
-		t.Errorf("in an epoch: %d samples were read one by one, %d supplied", s.RandomReads, e.pass.Stats.Supplied.Load())
+	if s.RandomReads != 0 || e.scan.Stats.Supplied.Load() == 0 {
+		t.Errorf("in an epoch: %d samples were read one by one, %d supplied", s.RandomReads, e.scan.Stats.Supplied.Load())
 	}
 	if most := s.LogReadBytes / int64(e.cache.Format.Block) * 3 / 2; s.LogReadOps > most+20 {
 		t.Errorf("%d reads for %d bytes, want at most %d", s.LogReadOps, s.LogReadBytes, most)

@@ -22,7 +22,7 @@ type room struct {
 }
 
 // reserve returns the most bytes that the tasks in progress have in both Logfiles: a block each, and the largest sample of each of two loads.
-func (p *Pass) reserve() int64 {
+func (p *Scan) reserve() int64 {
 	largest := uint32(0)
 	for _, size := range p.o.Sizes {
 		largest = max(largest, size)

@@ -40,7 +40,7 @@ type bed struct {
 	*fetchtest.Bed
 	t     *testing.T
 	io    *blockio.IO
-	pass  *reorder.Pass
+	scan  *reorder.Scan
 	lines uint64
 	lossy bool    // samples of lost blocks may find no room in their slot
 	under []begun // loads that the test has still to look at, oldest first
@@ -60,7 +60,7 @@ type spec struct {
 	scratch int    // with packed: blocks more than the largest sample needs
 	most    uint32 // with packed: larger samples are stored as they are; 0: none
 	room    int    // bytes of a slot beyond a segment and a block
-	pass    reorder.Options
+	scan    reorder.Options
 	fetch   fetch.Options
 }
 
@@ -78,7 +78,7 @@ func newBed(t *testing.T, s spec) *bed {
 	b := &bed{t: t, io: io, Bed: fetchtest.New(t, fetchtest.Options{Sizes: s.sizes, Block: block, Places: s.blocks() + slack, Packed: s.packed, MostPacked: s.most, Fetch: s.fetch,
 		Log:     logfile.Options{IO: io, Spare: spare, AsideErrors: 1 << 30, Deadline: time.Hour},
 		Staging: staging.Options{Slots: s.slots, SlotBytes: capacity + block + s.room, SideBytes: 1 << 20}})}
-	o := s.pass
+	o := s.scan
 	o.Store, o.Staging, o.Fetcher, o.Locations, o.Sums, o.Sizes, o.Logger = b.Store, b.Staging, b.Fetcher, b.Locations, b.Sums, s.sizes, b.Logger
 	o.Align, o.Block, o.Workers = fetchtest.Align, block, s.workers
 	if s.packed {
@@ -88,7 +88,7 @@ func newBed(t *testing.T, s spec) *bed {
 		}
 		t.Cleanup(func() { blockio.Free(o.Scratch) })
 	}
-	b.pass = reorder.New(o)
+	b.scan = reorder.New(o)
 	t.Cleanup(func() {
 		blockio.Inject(io, nil)
 		b.closePass()
@@ -141,7 +141,7 @@ func (c waiting) Done() <-chan struct{} {
 func (b *bed) closePassWaiting(waits func()) {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
-	if err := b.pass.Close(waiting{ctx, waits}); err != nil {
+	if err := b.scan.Close(waiting{ctx, waits}); err != nil {
 		b.t.Errorf("close the pass: %v", err)
 	}
 }
@@ -238,7 +238,7 @@ func (b *bed) load(l *reorder.EpochLog, seg int, target *reorder.EpochLog, use r
 		changed := b.Staging.Changed()
 		if slot, ok := b.Staging.Acquire(l.Owner(seg)); ok {
 			done = make(chan struct{})
-			b.pass.Load(slot, l, seg, target, use, func() { close(done) })
+			b.scan.Load(slot, l, seg, target, use, func() { close(done) })
 			return slot, done
 		}
 		b.reclaim(l)

@@ -12,7 +12,7 @@ const carryTime = time.Second
 
 // Carry moves a segment to the next Logfile as a whole, if one segment of the next epoch layout has exactly its samples. It reports
 // whether it did. Otherwise the segment must be loaded, which moves its samples one by one. Nothing may load the segment during Carry.
-func (p *Pass) Carry(from *EpochLog, seg int, to *EpochLog) bool {
+func (p *Scan) Carry(from *EpochLog, seg int, to *EpochLog) bool {
 	if from.Layout == nil || to.Layout == nil || to.Layout.Before != from.Layout {
 		return false
 	}
@@ -32,7 +32,7 @@ func (p *Pass) Carry(from *EpochLog, seg int, to *EpochLog) bool {
 }
 
 // isAsLaidOut reports whether a segment holds exactly the samples of its layout, and the next Logfile holds none of them.
-func (p *Pass) isAsLaidOut(from *EpochLog, seg int, to *EpochLog) bool {
+func (p *Scan) isAsLaidOut(from *EpochLog, seg int, to *EpochLog) bool {
 	left, ok := len(from.Layout.Members(seg)), true
 	from.Log.Arrivals(seg, func(_ int, index uint32, off uint64) bool {
 		left--
@@ -43,7 +43,7 @@ func (p *Pass) isAsLaidOut(from *EpochLog, seg int, to *EpochLog) bool {
 }
 
 // move publishes the new locations of a segment's samples.
-func (p *Pass) move(from *logfile.Logfile, seg int, to *EpochLog, next int) {
+func (p *Scan) move(from *logfile.Logfile, seg int, to *EpochLog, next int) {
 	from.Arrivals(seg, func(_ int, index uint32, off uint64) bool {
 		if p.o.Locations.Move(index, p.o.Locations.At(from.Half(), seg, off), p.o.Locations.At(to.Log.Half(), next, off)) {
 			to.Router.Claim(index)

@@ -12,7 +12,7 @@ const closeGrace = time.Second
 
 // Close ends all loads at the next sample, and joins the workers. Samples in progress are appended, if that does not take long. If the
 // disk never answers for a block, Close waits until ctx ends.
-func (p *Pass) Close(ctx context.Context) error {
+func (p *Scan) Close(ctx context.Context) error {
 	p.endSamples(ctx)
 	p.cancel()
 	p.places.close()
@@ -32,7 +32,7 @@ func (p *Pass) Close(ctx context.Context) error {
 }
 
 // endSamples prevents new samples from beginning, and waits a while for those in progress.
-func (p *Pass) endSamples(ctx context.Context) {
+func (p *Scan) endSamples(ctx context.Context) {
 	p.entering.Lock()
 	p.end()
 	p.entering.Unlock()
@@ -55,7 +55,7 @@ func (p *Pass) endSamples(ctx context.Context) {
 }
 
 // enter reports whether samples of a load may begin. If so, the caller calls underWay.Done after them.
-func (p *Pass) enter(l *load) bool {
+func (p *Scan) enter(l *load) bool {
 	p.entering.Lock()
 	defer p.entering.Unlock()
 	if p.open.Err() != nil {

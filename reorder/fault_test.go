@@ -77,7 +77,7 @@ func TestDamagedBlock(t *testing.T) {
 func TestLateBlock(t *testing.T) {
 	const n = 40
 	for nth := range int64(8) {
-		b := newBed(t, spec{sizes: randomSizes(n, 24), workers: 2, slots: 1, pass: reorder.Options{BlockTimeout: soon}})
+		b := newBed(t, spec{sizes: randomSizes(n, 24), workers: 2, slots: 1, scan: reorder.Options{BlockTimeout: soon}})
 		l, _, target := b.twoLines(24)
 		held, release := gate(t)
 		var offset, length atomic.Int64 // of the late block in staging
@@ -101,7 +101,7 @@ func TestLateBlock(t *testing.T) {
 				here = append(here, i)
 			}
 		}
-		if b.pass.Stats.LateBlocks.Load() == 1 && len(here) < len(members)/2 { // on a busy machine others may be late too
+		if b.scan.Stats.LateBlocks.Load() == 1 && len(here) < len(members)/2 { // on a busy machine others may be late too
 			t.Errorf("block %d: %d of %d samples were published", nth, len(here), len(members))
 		}
 		out := b.holds(here)
@@ -111,8 +111,8 @@ func TestLateBlock(t *testing.T) {
 				t.Errorf("block %d: sample %d lies where the late block may still land", nth, here[k])
 			}
 		}
-		if b.pass.Stats.LateBlocks.Load() == 0 || b.reclaim(l) != 0 {
-			t.Errorf("block %d: %d late blocks, and slot %d was taken back before they came", nth, b.pass.Stats.LateBlocks.Load(), slot)
+		if b.scan.Stats.LateBlocks.Load() == 0 || b.reclaim(l) != 0 {
+			t.Errorf("block %d: %d late blocks, and slot %d was taken back before they came", nth, b.scan.Stats.LateBlocks.Load(), slot)
 		}
 		release()
 		for {
@@ -131,7 +131,7 @@ func TestLateBlock(t *testing.T) {
 func TestLateSegmentDoesNotAskTheDiskAgain(t *testing.T) {
 	const n = 30
 	for _, inFlight := range []int{16, 1} { // all blocks hang, or one, and the others are not begun
-		b := newBed(t, spec{sizes: slices.Repeat([]uint32{2000}, n), workers: 1, slots: 1, pass: reorder.Options{BlockTimeout: soon, InFlight: inFlight}, fetch: fetch.Options{LogTimeout: time.Hour}})
+		b := newBed(t, spec{sizes: slices.Repeat([]uint32{2000}, n), workers: 1, slots: 1, scan: reorder.Options{BlockTimeout: soon, InFlight: inFlight}, fetch: fetch.Options{LogTimeout: time.Hour}})
 		l, _, target := b.twoLines(26)
 		held, release := gate(t)
 		var begun atomic.Int64
@@ -153,7 +153,7 @@ func TestLateSegmentDoesNotAskTheDiskAgain(t *testing.T) {
 // Segments that are loaded at once have a bounded number of blocks in flight, the first one's first.
 func TestBlocksInFlight(t *testing.T) {
 	const most = 2
-	b := newBed(t, spec{sizes: slices.Repeat([]uint32{2000}, 60), workers: 2, pass: reorder.Options{InFlight: most}})
+	b := newBed(t, spec{sizes: slices.Repeat([]uint32{2000}, 60), workers: 2, scan: reorder.Options{InFlight: most}})
 	l, _, target := b.twoLines(26)
 	first := b.Staging.OffsetOf(b.Staging.Slot(0)[:1])
 	var inFlight, worst, late atomic.Int64
@@ -229,7 +229,7 @@ func TestWritesFail(t *testing.T) {
 // becomes a miss.
 func TestWritesHang(t *testing.T) {
 	const n = 60
-	b := newBed(t, spec{sizes: slices.Repeat([]uint32{3000}, n), workers: 4, slots: 1, pass: reorder.Options{WriteTimeout: time.Millisecond}})
+	b := newBed(t, spec{sizes: slices.Repeat([]uint32{3000}, n), workers: 4, slots: 1, scan: reorder.Options{WriteTimeout: time.Millisecond}})
 	l, next, target := b.twoLines(31)
 	held, release := gate(t)
 	b.inject(true, func(int64, *blockio.Op) blockio.Fault { return blockio.Fault{Hold: held} })
@@ -243,8 +243,8 @@ func TestWritesHang(t *testing.T) {
 			}
 		}
 	}
-	if dropped == 0 || b.pass.Stats.Dropped.Load() != dropped {
-		t.Errorf("%d samples have no place, %d counted as dropped; want the same, and some", dropped, b.pass.Stats.Dropped.Load())
+	if dropped == 0 || b.scan.Stats.Dropped.Load() != dropped {
+		t.Errorf("%d samples have no place, %d counted as dropped; want the same, and some", dropped, b.scan.Stats.Dropped.Load())
 	}
 	release()
 	if err := next.Log.Flush(t.Context()); err != nil {

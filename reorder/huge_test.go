@@ -93,7 +93,7 @@ func TestHugeSampleLate(t *testing.T) {
 	inSlot := 0
 	for nth := range int64(8) {
 		s := hugeSpec(n, 61)
-		s.slots, s.scratch, s.pass.BlockTimeout = 1, 4, soon
+		s.slots, s.scratch, s.scan.BlockTimeout = 1, 4, soon
 		b := newBed(t, s)
 		l, next, target := b.twoLines(61)
 		held, release := gate(t)
@@ -174,7 +174,7 @@ func TestHugeSampleReadFails(t *testing.T) {
 func TestHugeSampleDiskHangs(t *testing.T) {
 	const n = 60
 	s := hugeSpec(n, 63)
-	s.slots, s.pass.BlockTimeout = 1, soon
+	s.slots, s.scan.BlockTimeout = 1, soon
 	b := newBed(t, s)
 	l, next, target := b.twoLines(63)
 	answer := b.hangDisk(t)

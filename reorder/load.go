@@ -33,7 +33,7 @@ const (
 
 // load is the load of one segment into one slot.
 type load struct {
-	p      *Pass
+	p      *Scan
 	from   *EpochLog
 	seg    int
 	slot   int
@@ -47,7 +47,7 @@ type load struct {
 
 	arrivals []arrival
 	inPlace  []uint64    // with compression and huge samples: where in the slot each block is read to, or scratchOnly
-	cut      atomic.Bool // a sample was left out because the Pass is being closed: its block must stay
+	cut      atomic.Bool // a sample was left out because the Scan is being closed: its block must stay
 
 	mu       sync.Mutex // guards the fields that follow
 	blocks   []blockState
@@ -77,7 +77,7 @@ const (
 
 // Load reads segment seg of from into slot, which the caller has acquired for it, and appends its samples to target (nil: they stay where
 // they are). It calls done when all samples are appended, and published if use requires that. The slot is then ready.
-func (p *Pass) Load(slot int, from *EpochLog, seg int, target *EpochLog, use Use, done func()) {
+func (p *Scan) Load(slot int, from *EpochLog, seg int, target *EpochLog, use Use, done func()) {
 	l := p.newLoad(slot, from, seg)
 	l.target, l.use, l.done = target, use, done
 	l.begin()
@@ -85,14 +85,14 @@ func (p *Pass) Load(slot int, from *EpochLog, seg int, target *EpochLog, use Use
 
 // Reload is Load, for Deliver, of a segment that was loaded into the slot while there was no target. Its samples are appended from the
 // slot, and nothing is read. IsLoaded must have returned true, and nothing may have used the slot for another segment since.
-func (p *Pass) Reload(slot int, from *EpochLog, seg int, target *EpochLog, done func()) {
+func (p *Scan) Reload(slot int, from *EpochLog, seg int, target *EpochLog, done func()) {
 	l := p.newLoad(slot, from, seg)
 	l.target, l.use, l.done, l.inSlot = target, Deliver, done, true
 	l.begin()
 }
 
 // IsLoaded reports whether a slot has all samples of a segment, each at the position to which its block was read.
-func (p *Pass) IsLoaded(slot int, from *EpochLog, seg int) bool {
+func (p *Scan) IsLoaded(slot int, from *EpochLog, seg int) bool {
 	if p.o.Form != nil || from.Layout == nil { // compressed blocks are not kept
 		return false
 	}
@@ -110,7 +110,7 @@ func (p *Pass) IsLoaded(slot int, from *EpochLog, seg int) bool {
 }
 
 // newLoad lists the samples of a segment, and assigns their positions in the slot.
-func (p *Pass) newLoad(slot int, from *EpochLog, seg int) *load {
+func (p *Scan) newLoad(slot int, from *EpochLog, seg int) *load {
 	l := &load{p: p, from: from, seg: seg, slot: slot, base: uint64(slot * p.o.Staging.SlotBytes()), mem: p.o.Staging.Slot(slot),
 		open: 1, turn: make(chan struct{}, p.o.Fetcher.Jobs())}
 	from.Log.Arrivals(seg, func(_ int, index uint32, off uint64) bool {
@@ -242,7 +242,7 @@ func (l *load) reserve(size uint64) (uint64, bool) {
 }
 
 // padded returns the bytes that a sample of n bytes takes in a slot.
-func (p *Pass) padded(n uint64) uint64 {
+func (p *Scan) padded(n uint64) uint64 {
 	a := uint64(p.o.Align)
 	return (n + a - 1) / a * a
 }
@@ -310,7 +310,7 @@ func (l *load) finished(t *task) {
 	l.close()
 }
 
-// isWhole reports whether all finished samples were appended, so that their blocks may be freed. Appends in progress while the Pass is
+// isWhole reports whether all finished samples were appended, so that their blocks may be freed. Appends in progress while the Scan is
 // being closed may wait for these arena blocks.
 func (l *load) isWhole() bool { return !l.cut.Load() && l.p.ctx.Err() == nil }
 

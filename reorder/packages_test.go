@@ -71,7 +71,7 @@ func TestPackagedSamplesStayInPackages(t *testing.T) {
 		if !l.Log.Empty() || !packages.Log.Empty() {
 			t.Errorf("use %d: blocks are left: %d bytes of the old Logfile, %d of packages", use, l.Log.Held(), packages.Log.Held())
 		}
-		if st := &b.pass.Stats; len(b.Source.Reads()) != 0 || st.Dropped.Load() != 0 {
+		if st := &b.scan.Stats; len(b.Source.Reads()) != 0 || st.Dropped.Load() != 0 {
 			t.Errorf("use %d: source %v, dropped %d", use, b.Source.Reads(), st.Dropped.Load())
 		}
 	}

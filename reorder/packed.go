@@ -121,11 +121,11 @@ func (l *load) whole(w *worker, a *arrival, place []byte) (data []byte) {
 // worker is the state that one goroutine keeps between samples.
 type worker struct {
 	buf    []byte // for the pieces of a sample that is at most as large as a block
-	shared bool   // it has borrowed the Pass's buffer
+	shared bool   // it has borrowed the Scan's buffer
 }
 
 // lend lends n bytes until done. Samples larger than a block share one buffer, one at a time.
-func (w *worker) lend(p *Pass, n int) []byte {
+func (w *worker) lend(p *Scan, n int) []byte {
 	if n <= p.o.Block {
 		if w.buf == nil {
 			w.buf = make([]byte, p.o.Block)
@@ -140,7 +140,7 @@ func (w *worker) lend(p *Pass, n int) []byte {
 	return p.largeBuf[:n]
 }
 
-func (w *worker) done(p *Pass) {
+func (w *worker) done(p *Scan) {
 	if w.shared {
 		w.shared = false
 		p.large.Unlock()
@@ -148,14 +148,14 @@ func (w *worker) done(p *Pass) {
 }
 
 // appendPacked is append for plain bytes.
-func (p *Pass) appendPacked(t *EpochLog, seg uint32, index sample.Index, plain []byte) error {
+func (p *Scan) appendPacked(t *EpochLog, seg uint32, index sample.Index, plain []byte) error {
 	ctx, cancel := context.WithTimeout(p.ctx, p.o.WriteTimeout)
 	defer cancel()
 	return p.o.Form.Pack(ctx, index, plain, func(data []byte) error { return p.append(t, seg, index, data) })
 }
 
 // dropped counts and logs a sample that was not appended. A lack of room is logged once.
-func (p *Pass) dropped(index sample.Index, err error) {
+func (p *Scan) dropped(index sample.Index, err error) {
 	p.Stats.Dropped.Add(1)
 	switch {
 	case errors.Is(err, compress.ErrRoom): // a property of the dataset

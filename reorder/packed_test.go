@@ -24,7 +24,7 @@ func packedSizes(n int, seed uint64) []uint32 {
 func TestPackedLateBlock(t *testing.T) {
 	const n = 40
 	for nth := range int64(6) {
-		b := newBed(t, spec{sizes: packedSizes(n, 40), workers: 2, slots: 1, packed: true, scratch: 8, pass: reorder.Options{BlockTimeout: soon}})
+		b := newBed(t, spec{sizes: packedSizes(n, 40), workers: 2, slots: 1, packed: true, scratch: 8, scan: reorder.Options{BlockTimeout: soon}})
 		l, next, target := b.twoLines(40)
 		held, release := gate(t)
 		b.inject(false, func(k int64, op *blockio.Op) blockio.Fault {
@@ -52,7 +52,7 @@ func TestPackedLateBlock(t *testing.T) {
 // A disk that does not answer at all ends neither the load nor, once it does, the pass: samples come from the source meanwhile.
 func TestPackedDiskHangs(t *testing.T) {
 	const n = 60
-	b := newBed(t, spec{sizes: packedSizes(n, 44), workers: 2, slots: 1, packed: true, pass: reorder.Options{BlockTimeout: soon}})
+	b := newBed(t, spec{sizes: packedSizes(n, 44), workers: 2, slots: 1, packed: true, scan: reorder.Options{BlockTimeout: soon}})
 	l, next, target := b.twoLines(44)
 	answer := b.hangDisk(t)
 	_, done := b.load(l, 0, target, reorder.Deliver)

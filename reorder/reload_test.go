@@ -18,10 +18,10 @@ func (b *bed) reloads(l *reorder.EpochLog, slots []int, target *reorder.EpochLog
 	l.ID = b.lines
 	for seg, slot := range slots {
 		done := make(chan struct{})
-		if !b.pass.IsLoaded(slot, l, seg) || !b.Staging.Reload(slot, staging.Segment{Log: before, Segment: seg}, l.Owner(seg)) {
+		if !b.scan.IsLoaded(slot, l, seg) || !b.Staging.Reload(slot, staging.Segment{Log: before, Segment: seg}, l.Owner(seg)) {
 			b.t.Fatalf("segment %d does not lie in slot %d", seg, slot)
 		}
-		b.pass.Reload(slot, l, seg, target, func() { close(done) })
+		b.scan.Reload(slot, l, seg, target, func() { close(done) })
 		b.wait(done)
 	}
 }
@@ -41,13 +41,13 @@ func TestReload(t *testing.T) {
 	}
 	first := slices.Clone(l.Layout.Members(0))
 	before := b.holds(first)
-	reads, verified := b.Store.Stats().BlockReads, b.pass.Stats.Verified.Load()
+	reads, verified := b.Store.Stats().BlockReads, b.scan.Stats.Verified.Load()
 	b.reloads(l, slots, target)
 	if got := b.Store.Stats().BlockReads - reads; got != 0 {
 		t.Errorf("%d blocks were read of segments that lie in slots", got)
 	}
 	members := append(first, l.Layout.Members(1)...)
-	if got := b.pass.Stats.Verified.Load() - verified; got != int64(len(members)) {
+	if got := b.scan.Stats.Verified.Load() - verified; got != int64(len(members)) {
 		t.Errorf("%d samples were verified on their way, want %d", got, len(members))
 	}
 	if after := b.holds(first); !slices.Equal(after, before) {
@@ -116,7 +116,7 @@ func TestIsLoaded(t *testing.T) {
 			slot, done := b.load(l, 0, nil, reorder.Deliver)
 			b.wait(done)
 			c.spoil(b, l)
-			if got := b.pass.IsLoaded(slot, l, 0); got != c.want || !ok {
+			if got := b.scan.IsLoaded(slot, l, 0); got != c.want || !ok {
 				t.Errorf("%v, want %v", got, c.want)
 			}
 			b.Staging.Ready(other)

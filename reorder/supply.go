@@ -88,7 +88,7 @@ func (l *load) inTurn(supply func()) {
 
 // supply reads a missing sample, at its location in the log or else from the source, to its room in the slot, where no transfer is in
 // flight. Without room in the slot, the sample is only appended.
-func (p *Pass) supply(l *load, index sample.Index, room slotRoom, useLog, writeOn bool) {
+func (p *Scan) supply(l *load, index sample.Index, room slotRoom, useLog, writeOn bool) {
 	if !p.enter(l) {
 		return
 	}
@@ -142,7 +142,7 @@ func (p *Pass) supply(l *load, index sample.Index, room slotRoom, useLog, writeO
 }
 
 // supplyStored takes a missing sample from its stored bytes elsewhere in the log. It returns false if they are wrong.
-func (p *Pass) supplyStored(l *load, index sample.Index, room slotRoom, data []byte) bool {
+func (p *Scan) supplyStored(l *load, index sample.Index, room slotRoom, data []byte) bool {
 	sum, known := p.o.Sums.Get(index)
 	packed := p.o.Form != nil && p.o.Form.Packed(index)
 	if p.open.Err() != nil || !known || packed && !room.inSlot {
@@ -171,7 +171,7 @@ func (p *Pass) supplyStored(l *load, index sample.Index, room slotRoom, data []b
 }
 
 // skipped leaves a sample out. A request for the sample reads it by index, and gets the error.
-func (p *Pass) skipped(l *load, index sample.Index, err error) {
+func (p *Scan) skipped(l *load, index sample.Index, err error) {
 	if p.ctx.Err() != nil {
 		return
 	}

@@ -1,5 +1,5 @@
 // Package mover has the parts that move samples from one Logfile to the other: the shared memory with its slots, the fetcher, the
-// reorder.Pass, and the memory that is registered with the I/O engine. A [Mover] has the sizes of its cache. The engine serves from one,
+// reorder.Scan, and the memory that is registered with the I/O engine. A [Mover] has the sizes of its cache. The engine serves from one,
 // and a sort without clients (package resort) also uses one.
 //
 // A Mover decides nothing: its caller chooses the segments to load, and the roles of the Logfiles. Its methods may be called concurrently
@@ -38,13 +38,13 @@ type Mover struct {
 	Cache   *cache.Cache
 	Staging *staging.Staging
 	Fetcher *fetch.Fetcher
-	Pass    *reorder.Pass
+	Scan    *reorder.Scan
 
 	buffers [logfile.PackageHalf + 1][]byte // by half: the write buffers, registered
 	scratch []byte                          // memory that compressed blocks are read to, registered; nil without compression
 }
 
-// New allocates memory by the cache's sizes, and starts the workers of the Pass. After an error nothing is allocated.
+// New allocates memory by the cache's sizes, and starts the workers of the Scan. After an error nothing is allocated.
 func New(c *cache.Cache, o Options) (m *Mover, err error) {
 	z := c.Sizing
 	m = &Mover{Cache: c}
@@ -64,7 +64,7 @@ func New(c *cache.Cache, o Options) (m *Mover, err error) {
 	m.Fetcher = fetch.New(fetch.Options{Staging: m.Staging, Locations: c.Locations, Manifest: c.Manifest, Sums: c.Sums, Source: c.Source, Jobs: c.SourceJobs(),
 		Form: c.Form, PackedBytes: int64(c.Facts().PackedReads()), Logfile: c.Logfile, Recovered: c.WasRecovered, OnRead: o.OnRead, Learn: c.LearnInode,
 		LogTimeout: o.LogTimeout, SourceTimeout: o.SourceTimeout, Logger: c.Logger})
-	m.Pass = reorder.New(reorder.Options{Store: c.Store, Staging: m.Staging, Fetcher: m.Fetcher, Locations: c.Locations, Sums: c.Sums, Sizes: c.Manifest.Sizes(),
+	m.Scan = reorder.New(reorder.Options{Store: c.Store, Staging: m.Staging, Fetcher: m.Fetcher, Locations: c.Locations, Sums: c.Sums, Sizes: c.Manifest.Sizes(),
 		Form: c.Form, Scratch: m.scratch, Align: c.Format.Align, Block: c.Format.Block, InFlight: max(2, len(c.Dirs)*chunker.InFlight/c.Format.Block),
 		Workers: max(2, min(4, host.Cores)), BlockTimeout: o.BlockTimeout, Logger: c.Logger})
 	return m, nil
@@ -130,7 +130,7 @@ func (m *Mover) GiveUp(l *logfile.Logfile) error {
 
 // Halt ends all loads and reads. After an error a device may still write to the shared memory, and the memory must not be freed.
 func (m *Mover) Halt(ctx context.Context) error {
-	err := m.Pass.Close(ctx)
+	err := m.Scan.Close(ctx)
 	if fetchErr := m.Fetcher.Close(ctx); err == nil {
 		err = fetchErr
 	}

@@ -170,7 +170,7 @@ func (s *sort) pass(ctx context.Context, from *reorder.EpochLog, segments []int)
 		changed := s.Staging.Changed()
 		if len(segments) > 0 && loading < maxLoading {
 			if slot, ok := s.acquire(from.Owner(segments[0])); ok {
-				s.Pass.Load(slot, from, segments[0], s.tgt, reorder.Drain, func() { loaded <- struct{}{} })
+				s.Scan.Load(slot, from, segments[0], s.tgt, reorder.Drain, func() { loaded <- struct{}{} })
 				segments = segments[1:]
 				loading++
 				continue

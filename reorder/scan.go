@@ -2,7 +2,7 @@
 // at the position where that epoch needs it (LCache's Algorithm 1, lines 11–16). Delivery is a side effect: a verified sample is
 // published in staging, by reference.
 //
-// A Pass loads the segments that the engine requests, several at a time. An EpochLog is an epoch's Logfile and its layout. A Router is
+// A Scan loads the segments that the engine requests, several at a time. An EpochLog is an epoch's Logfile and its layout. A Router is
 // a pure function from a sample to its next segment. Samples that a segment should hold and does not have are read by package fetch and
 // treated like the others. A block of the old Logfile is freed as soon as all its samples are verified and appended, so a slow client
 // never holds disk space. Load may be called concurrently.
@@ -26,7 +26,7 @@ import (
 	"lcache/sample"
 )
 
-// Options configure a Pass.
+// Options configure a Scan.
 type Options struct {
 	Store        *logfile.Store // of the Logfiles
 	Staging      *staging.Staging
@@ -54,8 +54,8 @@ type Stats struct {
 	Carried    atomic.Int64 // segments that were moved to the next Logfile as a whole
 }
 
-// A Pass is described in the package comment.
-type Pass struct {
+// A Scan is described in the package comment.
+type Scan struct {
 	o     Options
 	Stats Stats
 
@@ -70,7 +70,7 @@ type Pass struct {
 	progress atomic.Int64 // time of the last completed block of any load: loads share the disk's queue
 	wg       sync.WaitGroup
 	loads    sync.WaitGroup
-	open     context.Context // ends when Close begins: nothing begins after that. It belongs to the Pass, not to a call
+	open     context.Context // ends when Close begins: nothing begins after that. It belongs to the Scan, not to a call
 	end      context.CancelFunc
 	ctx      context.Context // ends after closeGrace
 	cancel   context.CancelFunc
@@ -83,14 +83,14 @@ type Pass struct {
 const aheadTasks = 8
 
 // New starts the workers.
-func New(o Options) *Pass {
+func New(o Options) *Scan {
 	if o.BlockTimeout == 0 {
 		o.BlockTimeout = 5 * time.Second
 	}
 	if o.WriteTimeout == 0 {
 		o.WriteTimeout = 30 * time.Second
 	}
-	p := &Pass{o: o, queue: newQueue(aheadTasks)}
+	p := &Scan{o: o, queue: newQueue(aheadTasks)}
 	p.open, p.end = context.WithCancel(context.Background())
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	p.turn = make(chan struct{})
@@ -123,7 +123,7 @@ func (t *task) close() {
 	}
 }
 
-func (p *Pass) work() {
+func (p *Scan) work() {
 	defer p.wg.Done()
 	w := &worker{}
 	for {
@@ -142,8 +142,8 @@ func (p *Pass) work() {
 	}
 }
 
-// workOn handles a task's samples in order, until the Pass is being closed.
-func (p *Pass) workOn(t *task, w *worker) {
+// workOn handles a task's samples in order, until the Scan is being closed.
+func (p *Scan) workOn(t *task, w *worker) {
 	for i := t.from; i < t.to; i++ {
 		if p.open.Err() != nil {
 			t.load.cut.Store(true)
@@ -154,7 +154,7 @@ func (p *Pass) workOn(t *task, w *worker) {
 }
 
 // arrive verifies one sample at its position in the slot, publishes it and appends it.
-func (p *Pass) arrive(t *task, a *arrival, w *worker) {
+func (p *Scan) arrive(t *task, a *arrival, w *worker) {
 	l := t.load
 	size := uint64(p.o.Sizes[a.index])
 	sum, known := p.o.Sums.Get(a.index)
@@ -195,7 +195,7 @@ func (p *Pass) arrive(t *task, a *arrival, w *worker) {
 
 // publish publishes a verified sample in its slot. Samples of a Logfile with an unknown order are only appended: no request waits for
 // them, and after their blocks are freed there is no list to withdraw the slot's addresses by. Neither are moved samples published.
-func (p *Pass) publish(l *load, index sample.Index, off uint64, from sample.Origin) {
+func (p *Scan) publish(l *load, index sample.Index, off uint64, from sample.Origin) {
 	if l.from.Layout != nil && l.use != Move {
 		p.o.Staging.Publish(index, l.base+off, from)
 	}
@@ -203,7 +203,7 @@ func (p *Pass) publish(l *load, index sample.Index, off uint64, from sample.Orig
 
 // route appends a sample to the next log, and publishes its new location before its old block is freed. data is the sample's bytes. If
 // packed is set, it is the compressed bytes, which are moved unchanged.
-func (p *Pass) route(l *load, index sample.Index, data []byte, packed bool) {
+func (p *Scan) route(l *load, index sample.Index, data []byte, packed bool) {
 	if l.target == nil || l.staysPacked(index) {
 		return
 	}
@@ -231,7 +231,7 @@ func (p *Pass) route(l *load, index sample.Index, data []byte, packed bool) {
 }
 
 // append adds a sample's bytes, as stored, to the next log.
-func (p *Pass) append(t *EpochLog, seg uint32, index sample.Index, data []byte) error {
+func (p *Scan) append(t *EpochLog, seg uint32, index sample.Index, data []byte) error {
 	ctx, cancel := context.WithTimeout(p.ctx, p.o.WriteTimeout)
 	defer cancel()
 	off, err := t.Log.Append(ctx, int(seg), index, data)
@@ -242,7 +242,7 @@ func (p *Pass) append(t *EpochLog, seg uint32, index sample.Index, data []byte) 
 }
 
 // forget clears the location of a sample that was not appended, because its old block is about to be freed.
-func (p *Pass) forget(l *load, index sample.Index) {
+func (p *Scan) forget(l *load, index sample.Index) {
 	loc := p.o.Locations.Get(index)
 	if slot, seg, _, ok := p.o.Locations.Split(loc); ok && slot == l.from.Log.Half() && seg == l.seg {
 		p.o.Locations.Clear(index, loc)
@@ -250,7 +250,7 @@ func (p *Pass) forget(l *load, index sample.Index) {
 }
 
 // pinUntil pins a slot until a late read from the source has ended.
-func (p *Pass) pinUntil(slot int, late <-chan struct{}) {
+func (p *Scan) pinUntil(slot int, late <-chan struct{}) {
 	p.o.Staging.Pin(slot)
 	p.o.Fetcher.After(late, func() { p.o.Staging.Unpin(slot) })
 }

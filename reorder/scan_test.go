@@ -43,7 +43,7 @@ func (s spec) passes(t *testing.T, seed uint64, most int) {
 		if !l.Log.Empty() {
 			t.Errorf("seed %d, packed %v: the old Logfile still holds blocks", seed, s.packed)
 		}
-		if got := b.pass.Stats.Verified.Load(); got != int64(n)*int64(epoch+1) {
+		if got := b.scan.Stats.Verified.Load(); got != int64(n)*int64(epoch+1) {
 			t.Errorf("seed %d, packed %v: %d samples verified after epoch %d, want each once", seed, s.packed, got, epoch)
 		}
 		if err := b.Store.Drop(l.Log.Half()); err != nil {
@@ -52,7 +52,7 @@ func (s spec) passes(t *testing.T, seed uint64, most int) {
 		l = next
 	}
 	b.inLog(l.Log.Half(), l.Layout.Order)
-	st := &b.pass.Stats
+	st := &b.scan.Stats
 	if len(b.Source.Reads()) != 0 || st.Dropped.Load()+st.LateBlocks.Load()+st.Supplied.Load() != 0 || len(b.Lost()) != 0 {
 		t.Errorf("seed %d, packed %v: source %v, dropped %d, late %d, supplied %d, lost %v", seed, s.packed, b.Source.Reads(), st.Dropped.Load(), st.LateBlocks.Load(), st.Supplied.Load(), b.Lost())
 	}
@@ -127,7 +127,7 @@ func TestMissingSamplesAreSupplied(t *testing.T) {
 				t.Errorf("packed %v: sample %d was read %d times from the source", c.s.packed, i, got)
 			}
 		}
-		if got := b.pass.Stats.Supplied.Load(); got != int64((n+c.every-1)/c.every) {
+		if got := b.scan.Stats.Supplied.Load(); got != int64((n+c.every-1)/c.every) {
 			t.Errorf("packed %v: %d samples supplied, want each %d-th of %d", c.s.packed, got, c.every, n)
 		}
 		if used := b.Store.Used(); used > c.most {
@@ -149,7 +149,7 @@ func TestSamplesOfBothLogfilesComeOnce(t *testing.T) {
 		target.Router.Claim(i)
 	}
 	b.over(l, target, 1)
-	if got := b.pass.Stats.Supplied.Load() + b.Fetcher.Stats.Reads[sample.FromLog].Reads.Load(); got != 0 {
+	if got := b.scan.Stats.Supplied.Load() + b.Fetcher.Stats.Reads[sample.FromLog].Reads.Load(); got != 0 {
 		t.Errorf("%d samples were read by place though their blocks were loaded", got)
 	}
 	b.inLog(1, next.Layout.Order)
@@ -181,7 +181,7 @@ func TestSegmentsThatWereMovedComeTogether(t *testing.T) {
 			b.holds(l.Layout.Members(seg))
 			lacking += len(l.Layout.Members(seg))
 		}
-		if got := b.pass.Stats.Supplied.Load(); got != int64(lacking) {
+		if got := b.scan.Stats.Supplied.Load(); got != int64(lacking) {
 			t.Errorf("packed %v: %d samples supplied, want %d", s.packed, got, lacking)
 		}
 		segments := int(next.Log.Header().Segments)
@@ -195,7 +195,7 @@ func TestSegmentsThatWereMovedComeTogether(t *testing.T) {
 		}
 		b.over(l, target, 2)
 		b.inLog(1, next.Layout.Order)
-		if dropped := b.pass.Stats.Dropped.Load(); dropped != 0 || n != len(next.Layout.Order) {
+		if dropped := b.scan.Stats.Dropped.Load(); dropped != 0 || n != len(next.Layout.Order) {
 			t.Errorf("packed %v: %d samples dropped", s.packed, dropped)
 		}
 	}
@@ -299,7 +299,7 @@ func TestCloseInTheMiddle(t *testing.T) {
 		l, _, target := b.twoLines(16)
 		_, first := b.load(l, 0, target, reorder.Deliver)
 		_, second := b.load(l, 1, target, reorder.Deliver)
-		for b.pass.Stats.Verified.Load() < at && (!isDone(first) || !isDone(second)) {
+		for b.scan.Stats.Verified.Load() < at && (!isDone(first) || !isDone(second)) {
 			runtime.Gosched()
 		}
 		b.closePass()
