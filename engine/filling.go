@@ -113,7 +113,7 @@ func (e *Engine) storeMiss(_ sample.Origin, index sample.Index, data []byte) {
 	if seg := int(f.segment[index]); e.cache.Locations.Get(index) == 0 { // else another goroutine was faster
 		var off uint64
 		if off, err = e.cache.AppendTo(ctx, f.log, seg, index, data); err == nil {
-			e.cache.Locations.Set(index, e.cache.Locations.At(f.log.Half(), seg, off))
+			e.cache.Locations.Set(index, e.cache.Locations.At(f.log.Num(), seg, off))
 		} else if f.router != nil {
 			f.router.Unclaim(index)
 		}

@@ -160,7 +160,7 @@ func newerUnordered(t *testing.T, o Options) {
 	if len(logs) != 2 {
 		t.Fatalf("%d Logfiles hold samples, want 2: the run has not begun the next epoch", len(logs))
 	}
-	if ok, err := c.Unorder(t.Context(), logs[1].Half()); !ok || err != nil {
+	if ok, err := c.Unorder(t.Context(), logs[1].Num()); !ok || err != nil {
 		t.Fatal(ok, err)
 	}
 	if err := c.Close(); err != nil {

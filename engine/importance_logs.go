@@ -120,7 +120,7 @@ func (e *Engine) newPacker(p *important) (*packing.Packer, error) {
 		Cache: e.cache, Logger: e.cache.Logger.With("name", p.config.Name), Turn: packTurn{e, p}, Seed: p.config.Seed, Memory: e.spareMemory(),
 		AppendTimeout: e.appendTimeout(), ReadTimeout: e.fetcher.LogTimeout(),
 		Slice: e.staging.Slice, Register: e.mover.Register,
-		Bad: func(index sample.Index, at metaindex.Loc, half int) { e.fetcher.Bad(index, at, half, nil) },
+		Bad: func(index sample.Index, at metaindex.Loc, num int) { e.fetcher.Bad(index, at, num, nil) },
 	})
 }
 

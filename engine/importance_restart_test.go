@@ -88,8 +88,8 @@ func TestDrawnLogIsRecognised(t *testing.T) {
 				again := o
 				again.Dirs = []string{at.dir + ", lines " + lines}
 				copyCache(t, at.dir, again.Dirs[0])
-				for half := range 2 {
-					spoilLine(t, filepath.Join(again.Dirs[0], fmt.Sprint("line-", half)), lines)
+				for num := range 2 {
+					spoilLine(t, filepath.Join(again.Dirs[0], fmt.Sprint("line-", num)), lines)
 				}
 				restarted := open(t, again)
 				losing{d: d, e: restarted, world: 1}.ask(t, 0, text)

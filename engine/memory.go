@@ -12,8 +12,8 @@ import (
 // memory returns the memory that the server uses now.
 func (e *Engine) memory() status.Memory {
 	m := status.Memory{Shared: e.staging.Parts(), Scratch: e.mover.ScratchBytes(), Index: e.indexBytes()}
-	for half := range logfile.PackageHalf + 1 {
-		if l := e.cache.Logfile(half); l != nil {
+	for num := range logfile.PackagesNum + 1 {
+		if l := e.cache.Logfile(num); l != nil {
 			m.Buffers += int64(len(l.Buffers()))
 		}
 	}

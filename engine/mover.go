@@ -270,7 +270,7 @@ func (e *Engine) beginTarget(epoch int) bool {
 }
 
 func (e *Engine) beginLog(tgt *reorder.EpochLog, l *laterLayout) (err error) {
-	if tgt.Log, err = e.cache.Begin(1-e.cur.Log.Half(), l.layout, l.order, uint32(l.epoch)); err != nil {
+	if tgt.Log, err = e.cache.Begin(1-e.cur.Log.Num(), l.layout, l.order, uint32(l.epoch)); err != nil {
 		return err
 	}
 	if err = e.mover.Register(tgt.Log); err != nil {
@@ -319,7 +319,7 @@ func (e *Engine) swap() bool {
 	e.sortBytes += e.beginning.ends(e.cache.Store.Stats().WriteBytes)
 	e.setCurrent(l)
 	e.mu.Unlock()
-	if err := e.cache.Store.Drop(old.Log.Half()); err != nil {
+	if err := e.cache.Store.Drop(old.Log.Num()); err != nil {
 		e.cache.Logger.Error("cannot remove the old log", "error", err)
 	}
 	e.retire()

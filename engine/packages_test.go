@@ -49,7 +49,7 @@ func packAway(t *testing.T, o Options) (n int) {
 				t.Error(err)
 				return false
 			}
-			c.Locations.Set(i, c.Locations.At(logfile.PackageHalf, number, at))
+			c.Locations.Set(i, c.Locations.At(logfile.PackagesNum, number, at))
 			n++
 			return true
 		})

@@ -159,13 +159,13 @@ func (one kill) check(t *testing.T, o Options, dirs []string) (packed int) {
 	for number := range int(p.Log().Header().Segments) {
 		p.Log().Arrivals(number, func(_ int, index sample.Index, off uint64) bool {
 			packed++
-			at := c.Locations.At(logfile.PackageHalf, number, off)
-			half, seg, now, ok := c.Locations.Split(c.Locations.Get(index))
+			at := c.Locations.At(logfile.PackagesNum, number, off)
+			num, seg, now, ok := c.Locations.Split(c.Locations.Get(index))
 			isTail := func() bool {
-				l := c.Logfile(half)
+				l := c.Logfile(num)
 				return int(now/uint64(l.Header().Block)) == l.Blocks(seg)-1
 			}
-			if one.lay[index] == at && (!ok || half != logfile.PackageHalf && !isTail()) {
+			if one.lay[index] == at && (!ok || num != logfile.PackagesNum && !isTail()) {
 				older++
 			}
 			return true

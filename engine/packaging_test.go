@@ -47,26 +47,26 @@ func lowBedOf(t *testing.T, d *dataset, in ingest.Options) (Options, string) {
 func lies(e *Engine, high func(sample.Index) bool) (logs, packed, absent, loose int) {
 	c := e.cache
 	low := map[int]int64{} // bytes of L-samples, by package
-	each := func(do func(index sample.Index, half, number int, ok bool)) {
+	each := func(do func(index sample.Index, num, pkg int, ok bool)) {
 		for i := range c.Manifest.Len() {
-			half, number, _, ok := c.Locations.Split(c.Locations.Get(sample.Index(i)))
-			do(sample.Index(i), half, number, ok)
+			num, pkg, _, ok := c.Locations.Split(c.Locations.Get(sample.Index(i)))
+			do(sample.Index(i), num, pkg, ok)
 		}
 	}
-	each(func(index sample.Index, half, number int, ok bool) {
-		if ok && half == logfile.PackageHalf && !high(index) {
-			low[number] += c.Padded(index)
+	each(func(index sample.Index, num, pkg int, ok bool) {
+		if ok && num == logfile.PackagesNum && !high(index) {
+			low[pkg] += c.Padded(index)
 		}
 	})
-	each(func(index sample.Index, half, number int, ok bool) {
+	each(func(index sample.Index, num, pkg int, ok bool) {
 		switch {
 		case !ok:
 			absent++
 			return
-		case half == logfile.PackageHalf:
+		case num == logfile.PackagesNum:
 			packed++
-			l := c.Logfile(half)
-			if !high(index) && 2*low[number] < int64(l.Blocks(number)-l.Gone(number))*int64(c.Format.Block) {
+			l := c.Logfile(num)
+			if !high(index) && 2*low[pkg] < int64(l.Blocks(pkg)-l.Gone(pkg))*int64(c.Format.Block) {
 				loose++
 			}
 			return

@@ -63,7 +63,7 @@ func TestResumed(t *testing.T) {
 	// The pass was ahead of the job when it was broken off, by as much as the window holds: that lies in epoch 3's order now.
 	moved := 0
 	for _, index := range slices.Concat(orders[2][half:]...) {
-		if !e.cache.Locations.In(index, e.cur.Log.Half()) {
+		if !e.cache.Locations.In(index, e.cur.Log.Num()) {
 			moved++
 		}
 	}

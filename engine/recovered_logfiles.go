@@ -50,8 +50,8 @@ func (e *Engine) recovered() (found []*reorder.EpochLog, err error) {
 	for i, l := range e.cache.Store.ByAge() {
 		// The older one may be empty because nothing has come from the source yet. Then its epoch continues, and new samples are written to the newer one.
 		goesOn := i == 0 && l.Empty() && !e.cache.IsComplete(0, 1)
-		if l.Empty() && e.cache.OtherHolds(l.Half()) && !goesOn {
-			if err := e.cache.Store.Drop(l.Half()); err != nil {
+		if l.Empty() && e.cache.OtherHolds(l.Num()) && !goesOn {
+			if err := e.cache.Store.Drop(l.Num()); err != nil {
 				return nil, err
 			}
 			continue
@@ -147,7 +147,7 @@ func (e *Engine) unorder() bool {
 	l := e.unidentified
 	ctx, cancel := context.WithTimeout(e.ctx, unorderTime)
 	defer cancel()
-	ok, err := e.cache.Unorder(ctx, l.Log.Half())
+	ok, err := e.cache.Unorder(ctx, l.Log.Num())
 	if !ok && errors.Is(err, logfile.ErrOlder) {
 		err = e.mover.GiveUp(l.Log)
 		ok = err == nil

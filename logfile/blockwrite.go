@@ -94,7 +94,7 @@ func (l *Logfile) recordLocked(seg, seq int, gen uint64) {
 		return
 	}
 	l.journal.add(&r, indices)
-	if l.half == PackageHalf {
+	if l.num == PackagesNum {
 		l.journal.live.Add(int64(recordSize(len(indices))))
 	}
 	l.s.dirty.Store(true)
@@ -170,7 +170,7 @@ func (l *Logfile) loseLocked(seg, seq int) *lostSamples {
 func (s *Store) reportHole(l *Logfile, seg, seq int, lost *lostSamples, err error) {
 	s.stats.holes.Add(1)
 	s.stats.lostSamples.Add(uint64(len(lost.indices)))
-	s.log.Warn("block lost", "half", l.half, "segment", seg, "block", seq, "samples", len(lost.indices), "err", err)
+	s.log.Warn("block lost", "logfile", l.num, "segment", seg, "block", seq, "samples", len(lost.indices), "err", err)
 	if s.lost != nil && len(lost.indices) > 0 {
 		s.lost(l, seg, lost.indices, lost.offsets)
 	}

@@ -87,10 +87,10 @@ func Reprint(dirs []string, from, to sample.Fingerprint) error {
 	if err != nil {
 		return fmt.Errorf("rename journals: %w", err)
 	}
-	for half := range logs {
-		path := journalIn(dirs[0], half)
+	for num := range logs {
+		path := journalIn(dirs[0], num)
 		if err := reprint(path, f.seed(), from, to); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("rename journal %d: %w", half, err)
+			return fmt.Errorf("rename journal %d: %w", num, err)
 		}
 	}
 	return nil

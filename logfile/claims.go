@@ -89,20 +89,20 @@ func (s *Store) finishScan(r *recovery, sc *scanner, good int64) {
 	case sc.err != nil || err != nil:
 		// Unreadable bytes may hold good records: keep them, and continue after them.
 		s.stats.readErrors.Add(1)
-		s.log.Warn("journal read in part", "half", r.half, "err", errors.Join(sc.err, err))
+		s.log.Warn("journal read in part", "logfile", r.num, "err", errors.Join(sc.err, err))
 		if err != nil {
 			r.writable = false
 			return
 		}
 		r.end = (st.Size() + 7) &^ 7
 	case st.Size() > sc.end && r.writable && r.other == nil:
-		s.log.Info("journal: torn end cut off", "half", r.half, "bytes", st.Size()-sc.end)
-		err := s.trace.Tell(durable.Change{Step: durable.StepTruncate, Path: s.journalPath(r.half), Off: sc.end})
+		s.log.Info("journal: torn end cut off", "logfile", r.num, "bytes", st.Size()-sc.end)
+		err := s.trace.Tell(durable.Change{Step: durable.StepTruncate, Path: s.journalPath(r.num), Off: sc.end})
 		if err == nil {
 			err = r.f.Truncate(sc.end)
 		}
 		if err != nil {
-			s.log.Warn("journal: cut off torn end", "half", r.half, "err", err)
+			s.log.Warn("journal: cut off torn end", "logfile", r.num, "err", err)
 		}
 	}
 	if err == nil && st.Size() > r.begin+good {

@@ -210,10 +210,10 @@ func (l *life) act() {
 func (l *life) carry(log *Logfile, seg int, to *Logfile, toSeg int) {
 	if to.Blocks(toSeg) > 0 {
 		l.unpromise(func(p promise) bool { return p.gen == to.Generation() })
-		if err := l.s.Drop(to.Half()); err != nil {
+		if err := l.s.Drop(to.Num()); err != nil {
 			l.t.Fatal(err)
 		}
-		to = l.begin(to.Half(), l.r.Uint32(), crashSegments, 60, crashRoom)
+		to = l.begin(to.Num(), l.r.Uint32(), crashSegments, 60, crashRoom)
 	}
 	if err := log.Flush(l.t.Context()); err != nil {
 		l.t.Fatal(err)

@@ -122,11 +122,11 @@ func recordInput(b []byte, gen uint64, block int, seed uint64) (journal []byte) 
 // fuzzSizes are of the samples of a fuzzed cache.
 var fuzzSizes = []uint32{64, 128, 4096, 5000, 0, 1, 2048, 64, 64, 640, 4032, 9000, 1984, 100, 300, 64, 64, 12288, 4095, 4097}
 
-// fuzzJournals fuzzes the journals of two halves of an open bed, which have their headers, and calls check with a cache that was opened over them. Its books are right by then.
-func fuzzJournals(f *testing.F, b *bed, halves [2]int, check func(t *testing.T, c *bed)) {
+// fuzzJournals fuzzes the two journals of an open bed, which have their headers, and calls check with a cache that was opened over them. Its books are right by then.
+func fuzzJournals(f *testing.F, b *bed, nums [2]int, check func(t *testing.T, c *bed)) {
 	var heads [2][]byte
-	for k, half := range halves {
-		head, err := os.ReadFile(b.s.journalPath(half))
+	for k, num := range nums {
+		head, err := os.ReadFile(b.s.journalPath(num))
 		if err != nil {
 			f.Fatal(err)
 		}
@@ -137,7 +137,7 @@ func fuzzJournals(f *testing.F, b *bed, halves [2]int, check func(t *testing.T, 
 		c := &bed{t: t, dirs: b.dirs, format: b.format, sizes: fuzzSizes, opts: b.opts, lost: map[sample.Index]int{}}
 		for k, input := range [][]byte{first, second} {
 			journal := slices.Concat(heads[k], recordInput(input, 2, b.format.Block, b.format.seed()))
-			if err := os.WriteFile(b.s.journalPath(halves[k]), journal, 0o600); err != nil {
+			if err := os.WriteFile(b.s.journalPath(nums[k]), journal, 0o600); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -156,19 +156,19 @@ func FuzzRecover(f *testing.F) {
 	f.Add(bytes.Repeat([]byte{7, 1, 1, 1, 2, 32, 0, 0, 1, 1, 4}, 5), bytes.Repeat([]byte{9, 1, 2, 1, 0, 32, 0, 1, 0, 0}, 3))
 	b := newBed(f, 1, 4096, 16, fuzzSizes)
 	b.open()
-	for half := range 2 {
-		b.begin(half, uint32(half), 8, 12, 16)
+	for num := range 2 {
+		b.begin(num, uint32(num), 8, 12, 16)
 	}
 	fuzzJournals(f, b, [2]int{0, 1}, func(t *testing.T, c *bed) {
 		buf := aligned(t, Span(4095, 12288)+unit)
-		for half, l := range c.s.Logfiles() {
+		for num, l := range c.s.Logfiles() {
 			if l == nil {
-				t.Fatalf("half %d is gone, with a good header", half)
+				t.Fatalf("Logfile %d is gone, with a good header", num)
 			}
 			for seg := range int(l.Header().Segments) {
 				l.Arrivals(seg, func(_ int, i sample.Index, off uint64) bool {
 					if _, err := l.Read(t.Context(), seg, off, int(fuzzSizes[i]), buf); err != nil {
-						t.Errorf("half %d segment %d sample %d at %d is listed: %v", half, seg, i, off, err)
+						t.Errorf("Logfile %d segment %d sample %d at %d is listed: %v", num, seg, i, off, err)
 					}
 					return true
 				})

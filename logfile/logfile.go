@@ -27,7 +27,7 @@ var (
 // Logfile is the log of one epoch: segments, each a string of bytes that grows by Append and is read by block or with random reads. The log of [Packages] is also a Logfile.
 type Logfile struct {
 	s       *Store
-	half    int // 0 or 1; PackageHalf: its segments are packages
+	num     int // 0 or 1; PackagesNum: its segments are packages
 	head    Header
 	gen     uint64
 	segs    []segment
@@ -80,14 +80,14 @@ func (s state) inMemory() bool { return s == stateOpen || s == stateInFlight }
 func (s state) alive() bool    { return s.inMemory() || s == stateDisk }
 
 // newLogfile makes a Logfile without blocks. The caller must set its journal and pool.
-func newLogfile(s *Store, half int, head Header, gen uint64) (*Logfile, error) {
+func newLogfile(s *Store, num int, head Header, gen uint64) (*Logfile, error) {
 	k := int(head.Segments)
 	n := head.Starts[k] - head.Starts[0]
 	arr, err := mapIndices(n)
 	if err != nil {
 		return nil, fmt.Errorf("arrival lists of %d samples: %w", n, err)
 	}
-	l := &Logfile{s: s, half: half, head: head, gen: gen, segs: make([]segment, k), arr: arr, done: make(chan struct{})}
+	l := &Logfile{s: s, num: num, head: head, gen: gen, segs: make([]segment, k), arr: arr, done: make(chan struct{})}
 	for i := range l.segs {
 		l.segs[i].lock = make(chan struct{}, 1)
 		l.segs[i].old.place = noPlace
@@ -140,8 +140,8 @@ func unmapIndices(arr []sample.Index) error {
 // Header returns the Header of the Logfile. Callers must not change its Starts.
 func (l *Logfile) Header() Header { return l.head }
 
-// Half is 0 for Logfile A, 1 for B, and PackageHalf for packages.
-func (l *Logfile) Half() int { return l.half }
+// Num is 0 for Logfile A, 1 for B, and PackagesNum for packages.
+func (l *Logfile) Num() int { return l.num }
 
 // Generation orders Logfiles: the older one has the smaller number. Block writes use the same counter.
 func (l *Logfile) Generation() uint64 { return l.gen }
@@ -163,10 +163,10 @@ func (s *Store) ForgetWritten() {
 }
 
 // Buffers is the memory of all write buffers. Register it with the engine before the first Append. It stays mapped until the Store is
-// closed, or until a Logfile that needs more begins in this half. Later Logfiles of the half reuse it.
+// closed, or until a Logfile that needs more begins with this number. Later Logfiles with this number reuse it.
 func (l *Logfile) Buffers() []byte { return l.pool.mem }
 
-// Empty reports whether it has no block, on disk or in memory. Begin may then reuse its half.
+// Empty reports whether it has no block, on disk or in memory. Begin may then replace it.
 func (l *Logfile) Empty() bool { return l.held.Load() == 0 }
 
 // Held returns the bytes of its blocks, on disk or in memory, full or not.

@@ -50,15 +50,15 @@ func runModel(t *testing.T, seed uint64) {
 	b := newBed(t, 1+int(seed%3), 8192, 900, randomSizes(n, 8192, 20000, seed))
 	b.open()
 	var models [2]*model
-	begin := func(half int) {
-		b.begin(half, r.Uint32(), segments, 1000, n)
-		models[half] = &model{samples: make([][]entry, segments), freed: make([]int, segments)}
+	begin := func(num int) {
+		b.begin(num, r.Uint32(), segments, 1000, n)
+		models[num] = &model{samples: make([][]entry, segments), freed: make([]int, segments)}
 	}
 	begin(0)
 	begin(1)
 	for range steps {
-		half, seg := r.IntN(2), r.IntN(segments)
-		l, m := b.s.Logfiles()[half], models[half]
+		num, seg := r.IntN(2), r.IntN(segments)
+		l, m := b.s.Logfiles()[num], models[num]
 		switch r.IntN(20) {
 		case 0:
 			upto := r.IntN(l.Blocks(seg) + 2)
@@ -81,13 +81,13 @@ func runModel(t *testing.T, seed uint64) {
 			b.compareModels(&models)
 		case 4:
 			if r.IntN(4) == 0 {
-				if err := b.s.Drop(half); err != nil {
+				if err := b.s.Drop(num); err != nil {
 					t.Fatal(err)
 				}
-				begin(half)
+				begin(num)
 			}
 		case 5:
-			carryInModel(t, b, &models, half, seg, r.IntN(segments))
+			carryInModel(t, b, &models, num, seg, r.IntN(segments))
 		default:
 			for range 1 + r.IntN(6) {
 				if int(m.next) < n {
@@ -101,13 +101,13 @@ func runModel(t *testing.T, seed uint64) {
 	b.close()
 }
 
-// carryInModel carries a segment to one of the other half, which must be refused exactly if the model says so.
-func carryInModel(t *testing.T, b *bed, models *[2]*model, half, seg, toSeg int) {
-	from, to := b.s.Logfiles()[half], b.s.Logfiles()[1-half]
+// carryInModel carries a segment to the other Logfile, which must be refused exactly if the model says so.
+func carryInModel(t *testing.T, b *bed, models *[2]*model, num, seg, toSeg int) {
+	from, to := b.s.Logfiles()[num], b.s.Logfiles()[1-num]
 	if err := from.Flush(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	m, other := models[half], models[1-half]
+	m, other := models[num], models[1-num]
 	may := from.Blocks(seg) > 0 && m.freed[seg] == 0 && to.Blocks(toSeg) == 0
 	told := false
 	err := from.Carry(t.Context(), seg, to, toSeg, func() {
@@ -129,17 +129,17 @@ func carryInModel(t *testing.T, b *bed, models *[2]*model, half, seg, toSeg int)
 
 func (b *bed) compareModels(models *[2]*model) {
 	b.t.Helper()
-	for half, m := range models {
-		l := b.s.Logfiles()[half]
+	for num, m := range models {
+		l := b.s.Logfiles()[num]
 		if l == nil {
-			b.t.Fatalf("half %d is gone", half)
+			b.t.Fatalf("Logfile %d is gone", num)
 		}
 		b.check(l)
 		for seg := range m.samples {
 			var got []entry
 			l.Arrivals(seg, func(_ int, i sample.Index, off uint64) bool { got = append(got, entry{i, off}); return true })
 			if want := m.want(b, seg); !slices.Equal(got, want) {
-				b.t.Fatalf("half %d segment %d: got %v, want %v", half, seg, got, want)
+				b.t.Fatalf("Logfile %d segment %d: got %v, want %v", num, seg, got, want)
 			}
 		}
 	}

@@ -62,7 +62,7 @@ func (s *Store) BeginPackages(h Header, packages, room int) (*Packages, error) {
 		}
 		defer old.rewriting.give()
 	}
-	l, err := s.begin(PackageHalf, h)
+	l, err := s.begin(PackagesNum, h)
 	if l == nil {
 		return nil, err
 	}
@@ -77,7 +77,7 @@ func (s *Store) DropPackages() error {
 		}
 		defer p.rewriting.give()
 	}
-	return s.drop(PackageHalf)
+	return s.drop(PackagesNum)
 }
 
 // settle waits until the journal is not being rewritten, and prevents rewriting until the caller returns rewriting: a replaced journal must not come back.

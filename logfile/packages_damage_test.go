@@ -269,7 +269,7 @@ func FuzzRecoverPackages(f *testing.F) {
 	b.open()
 	b.begin(0, 0, 8, 12, 16)
 	b.packages(2, 12, 8, 16)
-	fuzzJournals(f, b, [2]int{PackageHalf, 0}, func(t *testing.T, c *bed) {
+	fuzzJournals(f, b, [2]int{PackagesNum, 0}, func(t *testing.T, c *bed) {
 		p := c.s.Packages()
 		if p == nil {
 			t.Fatal("the packages are gone, with a good header")

@@ -9,7 +9,7 @@ import (
 )
 
 // pool holds the write buffers of one Logfile, one block each, in one mapping that can be registered with the engine. A pool outlives its
-// Logfile while writes from it are in flight, and serves the next Logfile of the half.
+// Logfile while writes from it are in flight, and serves the next Logfile with that number.
 type pool struct {
 	mem    []byte
 	block  int

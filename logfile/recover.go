@@ -13,7 +13,7 @@ import (
 
 // recovery is the recovery of one journal.
 type recovery struct {
-	half     int
+	num      int
 	f        *os.File
 	writable bool
 	head     *Header
@@ -36,10 +36,10 @@ func (s *Store) recover() error {
 	if err != nil {
 		s.log.Warn("table of places not read: samples overwritten just before a kill are detected by their checksums", "err", err)
 	}
-	for half := range logs {
-		r, err := s.openJournal(half)
+	for num := range logs {
+		r, err := s.openJournal(num)
 		if err != nil {
-			s.log.Warn("logfile not recovered", "half", half, "err", err)
+			s.log.Warn("logfile not recovered", "logfile", num, "err", err)
 			continue
 		}
 		if r == nil {
@@ -47,7 +47,7 @@ func (s *Store) recover() error {
 		}
 		s.readClaims(r, claimed)
 		if r.other != nil {
-			s.log.Warn("logfile not recovered", "half", half, "err", r.other)
+			s.log.Warn("logfile not recovered", "logfile", num, "err", r.other)
 			_ = r.f.Close()
 			continue
 		}
@@ -57,7 +57,7 @@ func (s *Store) recover() error {
 	shared := map[uint32]int{}
 	for _, r := range found {
 		if err := s.rebuild(r, claimed, taken, shared); err != nil {
-			s.log.Warn("logfile not recovered", "half", r.half, "err", err)
+			s.log.Warn("logfile not recovered", "logfile", r.num, "err", err)
 		}
 	}
 	s.free = newFreeList(s.format.Places, len(s.devices), s.spare/len(s.devices), func(p uint32) bool { return taken[p/64]>>(p%64)&1 == 1 })
@@ -71,9 +71,9 @@ func (s *Store) recover() error {
 }
 
 // openJournal returns nil and no error if there is no journal.
-func (s *Store) openJournal(half int) (r *recovery, err error) {
-	r = &recovery{half: half, writable: !s.readOnly}
-	path := s.journalPath(half)
+func (s *Store) openJournal(num int) (r *recovery, err error) {
+	r = &recovery{num: num, writable: !s.readOnly}
+	path := s.journalPath(num)
 	mode := os.O_RDWR
 	if s.readOnly {
 		mode = os.O_RDONLY
@@ -90,14 +90,14 @@ func (s *Store) openJournal(half int) (r *recovery, err error) {
 			return nil, err
 		}
 		r.writable = false
-		s.log.Warn("journal can't be written: new blocks are lost at the next restart", "half", half)
+		s.log.Warn("journal can't be written: new blocks are lost at the next restart", "logfile", num)
 	}
 	if r.head, r.gen, err = readHeader(r.f, s.format.seed()); err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: %w", path, err), r.f.Close())
 	}
 	r.begin = int64(headerSize(int(r.head.Segments)))
 	r.other = r.head.check(s.format)
-	if r.other == nil && (half == PackageHalf) != (r.head.Open > 0) {
+	if r.other == nil && (num == PackagesNum) != (r.head.Open > 0) {
 		r.other = fmt.Errorf("%s is of version %d: it belongs to another log", path, r.head.version())
 	}
 	if r.other == nil && r.head.Fingerprint != s.print {
@@ -144,7 +144,7 @@ func readHeader(f *os.File, seed uint64) (*Header, uint64, error) {
 
 // rebuild makes the Logfile of r, and marks its places as taken.
 func (s *Store) rebuild(r *recovery, claimed, taken []uint64, shared map[uint32]int) error {
-	l, err := newLogfile(s, r.half, *r.head, r.gen)
+	l, err := newLogfile(s, r.num, *r.head, r.gen)
 	if err != nil {
 		return errors.Join(err, r.f.Close())
 	}
@@ -181,14 +181,14 @@ func (s *Store) rebuild(r *recovery, claimed, taken []uint64, shared map[uint32]
 		}
 	}
 	l.held.Store(held)
-	l.journal = &journal{seed: s.format.seed(), path: s.journalPath(r.half), trace: s.trace, f: r.f, off: r.end}
+	l.journal = &journal{seed: s.format.seed(), path: s.journalPath(r.num), trace: s.trace, f: r.f, off: r.end}
 	if !r.writable {
 		l.journal.f = nil
 		l.journal.closed.Store(true)
 		err = r.f.Close()
 	}
-	s.setHalf(r.half, l)
-	s.log.Info("logfile recovered", "half", r.half, "epoch", r.head.Epoch, "blocks", held, "ignored", r.rejected)
+	s.setLog(r.num, l)
+	s.log.Info("logfile recovered", "logfile", r.num, "epoch", r.head.Epoch, "blocks", held, "ignored", r.rejected)
 	return err
 }
 

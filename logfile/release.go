@@ -41,7 +41,7 @@ func (l *Logfile) freeUpTo(seg, upto int) {
 		switch b.state {
 		case stateDisk:
 			places = append(places, b.place)
-			if l.half == PackageHalf {
+			if l.num == PackagesNum {
 				l.journal.live.Add(-int64(recordSize(int(l.endLocked(sg, sg.freed) - b.ord))))
 			}
 		case stateOpen:
@@ -84,7 +84,7 @@ func (s *Store) fail(fs []*blockWrite) {
 // Flush waits until no full block is in flight. It makes nothing durable; Seal does.
 func (l *Logfile) Flush(ctx context.Context) error {
 	if err := l.writes.wait(ctx); err != nil {
-		return fmt.Errorf("flush logfile in half %d: %w", l.half, err)
+		return fmt.Errorf("flush logfile %d: %w", l.num, err)
 	}
 	return nil
 }

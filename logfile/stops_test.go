@@ -87,10 +87,10 @@ func (m *stopMover) epoch(epoch int) {
 	m.close()
 }
 
-// move appends n samples of the older Logfile to the one in half.
-func (m *stopMover) move(half, n int) {
+// move appends n samples of the older Logfile to Logfile num.
+func (m *stopMover) move(num, n int) {
 	m.t.Helper()
-	target, source := m.s.Logfiles()[half], m.s.Logfiles()[1-half]
+	target, source := m.s.Logfiles()[num], m.s.Logfiles()[1-num]
 	placed := map[sample.Index]bool{}
 	for seg := range target.segs {
 		target.Arrivals(seg, func(_ int, i sample.Index, _ uint64) bool { placed[i] = true; return true })

@@ -110,8 +110,8 @@ type Store struct {
 	closed   bool
 }
 
-// PackageHalf is the number of the packages' log, where Logfiles have 0 (A) or 1 (B).
-const PackageHalf = 2
+// PackagesNum is the number of the packages' log, where Logfiles have 0 (A) or 1 (B).
+const PackagesNum = 2
 
 // logs is the number of logs of a Store: two Logfiles, and packages.
 const logs = 3
@@ -232,15 +232,15 @@ func readSmall(path string) ([]byte, error) {
 	return b[:n], nil
 }
 
-func (s *Store) journalPath(half int) string {
-	return journalIn(s.dirs[0], half)
+func (s *Store) journalPath(num int) string {
+	return journalIn(s.dirs[0], num)
 }
 
-func journalIn(dir string, half int) string {
-	if half == PackageHalf {
+func journalIn(dir string, num int) string {
+	if num == PackagesNum {
 		return filepath.Join(dir, packsName)
 	}
-	return filepath.Join(dir, journalPrefix+strconv.Itoa(half))
+	return filepath.Join(dir, journalPrefix+strconv.Itoa(num))
 }
 
 // Format returns the Format that the cache was created with.
@@ -289,11 +289,11 @@ func (s *Store) all() (list []*Logfile) {
 	return list
 }
 
-// Log returns a Logfile by half, or the log of packages, or nil.
-func (s *Store) Log(half int) *Logfile {
+// Log returns Logfile A (0) or B (1), or the log of packages, or nil.
+func (s *Store) Log(num int) *Logfile {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.slots[half]
+	return s.slots[num]
 }
 
 // Close stops cleanly: it waits for writes in flight, writes the tails, and makes arena and journals durable. Full blocks that still wait
@@ -354,7 +354,7 @@ func (s *Store) settleWrites(ctx context.Context) (errs []error) {
 func (s *Store) giveBack() (errs []error) {
 	for _, l := range s.all() {
 		errs = append(errs, l.forget())
-		s.setHalf(l.half, nil)
+		s.setLog(l.num, nil)
 	}
 	for _, p := range s.pools {
 		if p != nil {

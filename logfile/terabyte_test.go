@@ -88,7 +88,7 @@ func cpuTime(b *testing.B) time.Duration {
 func writeRecords(b *testing.B, bed *bed, l *Logfile, n int, at func(i int) (seg, seq, place int, gen uint64)) {
 	b.Helper()
 	each := len(bed.sizes) / (1 << 20)
-	f, err := os.OpenFile(bed.s.journalPath(l.Half()), os.O_WRONLY|os.O_APPEND, 0)
+	f, err := os.OpenFile(bed.s.journalPath(l.Num()), os.O_WRONLY|os.O_APPEND, 0)
 	if err != nil {
 		b.Fatal(err)
 	}

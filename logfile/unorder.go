@@ -25,26 +25,26 @@ const (
 // An error with ok set means that the packages exist, and only the Logfile's journal could not be removed.
 //
 // The records get new generations. So after a crash the blocks belong to the packages if their journal exists, and otherwise to the Logfile.
-func (s *Store) Unorder(ctx context.Context, half int, moved func(index sample.Index, seg, number int, off uint64)) (ok bool, err error) {
-	if half != 0 && half != 1 {
-		return false, fmt.Errorf("unorder logfile: there is no half %d", half)
+func (s *Store) Unorder(ctx context.Context, num int, moved func(index sample.Index, seg, number int, off uint64)) (ok bool, err error) {
+	if num != 0 && num != 1 {
+		return false, fmt.Errorf("unorder logfile: there is no Logfile %d", num)
 	}
 	if p := s.Packages(); p != nil {
 		if err := p.settle(s); err != nil {
-			return false, fmt.Errorf("unorder logfile in half %d: %w", half, err)
+			return false, fmt.Errorf("unorder logfile %d: %w", num, err)
 		}
 		defer p.rewriting.give()
 	}
 	_ = s.slotTurn.take(context.Background())
 	defer s.slotTurn.give()
-	if ok, err = s.unorder(ctx, half, moved); err != nil {
-		return ok, fmt.Errorf("unorder logfile in half %d: %w", half, err)
+	if ok, err = s.unorder(ctx, num, moved); err != nil {
+		return ok, fmt.Errorf("unorder logfile %d: %w", num, err)
 	}
 	return true, nil
 }
 
-func (s *Store) unorder(ctx context.Context, half int, moved func(index sample.Index, seg, number int, off uint64)) (ok bool, err error) {
-	l, packages := s.Log(half), s.Packages()
+func (s *Store) unorder(ctx context.Context, num int, moved func(index sample.Index, seg, number int, off uint64)) (ok bool, err error) {
+	l, packages := s.Log(num), s.Packages()
 	switch {
 	case s.readOnly:
 		return false, ErrReadOnly
@@ -74,7 +74,7 @@ func (s *Store) unorder(ctx context.Context, half int, moved func(index sample.I
 	if err != nil {
 		return false, err
 	}
-	s.setHalf(PackageHalf, made)
+	s.setLog(PackagesNum, made)
 	if old != nil {
 		err = old.giveAway(s)
 	}
@@ -83,8 +83,8 @@ func (s *Store) unorder(ctx context.Context, half int, moved func(index sample.I
 			made.Arrivals(number, func(_ int, index sample.Index, off uint64) bool { moved(index, f.seg, number, off); return true })
 		}
 	}
-	s.setHalf(half, nil)
-	return true, errors.Join(err, l.giveAway(s), s.trace.Remove(s.journalPath(half)))
+	s.setLog(num, nil)
+	return true, errors.Join(err, l.giveAway(s), s.trace.Remove(s.journalPath(num)))
 }
 
 // toDisk writes all blocks to disk: it waits for those in flight, and writes the tails. If the tails need more arena blocks than are free, it changes nothing.
@@ -118,7 +118,7 @@ func (s *Store) gather(old, l *Logfile) (made *Logfile, from []origin, err error
 	if len(from) > mostNumbers {
 		return nil, nil, fmt.Errorf("there would be %d packages, and no more than %d are possible", len(from), mostNumbers)
 	}
-	made, err = newLogfile(s, PackageHalf, h, s.gen.Add(1))
+	made, err = newLogfile(s, PackagesNum, h, s.gen.Add(1))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -173,7 +173,7 @@ func (f origin) room() uint64 {
 	switch {
 	case f.l == nil:
 		return f.most
-	case f.l.half == PackageHalf:
+	case f.l.num == PackagesNum:
 		return f.l.head.Starts[f.seg+1] - f.l.head.Starts[f.seg]
 	}
 	sg := &f.l.segs[f.seg]
@@ -184,7 +184,7 @@ func (f origin) room() uint64 {
 
 // writeGathered gives each package of made its blocks, and writes their records to a journal, which replaces the journal of packages as a whole.
 func (s *Store) writeGathered(made *Logfile, from []origin) (*journal, error) {
-	path := s.journalPath(PackageHalf)
+	path := s.journalPath(PackagesNum)
 	v, err := s.trace.Begin(path)
 	if err != nil {
 		return nil, fmt.Errorf("begin journal: %w", err)
@@ -242,7 +242,7 @@ func (made *Logfile) take(number int, f origin, shared map[uint32]uint64, w *rec
 	sg.blocks = append(sg.blocks, source.blocks...)
 	sg.n, sg.freed = source.n, source.freed
 	sg.round = 1
-	if f.l.half == PackageHalf {
+	if f.l.num == PackagesNum {
 		sg.round = source.round
 	}
 	copy(made.arrivals(number), f.l.arrivals(f.seg)[:source.n])

@@ -28,19 +28,19 @@ func (b *bed) heldBy(s *Store) map[sample.Index]int {
 	return held
 }
 
-// unordered makes packages of the Logfile in a half, and fails unless each of its samples was told with its place in them.
-func (b *bed) unordered(half int) {
+// unordered makes packages of the Logfile with a number, and fails unless each of its samples was told with its place in them.
+func (b *bed) unordered(num int) {
 	b.t.Helper()
 	want, told := 0, 0
-	for _, list := range b.check(b.s.Log(half)) {
+	for _, list := range b.check(b.s.Log(num)) {
 		want += len(list)
 	}
-	ok, err := b.s.Unorder(b.t.Context(), half, func(i sample.Index, seg, number int, off uint64) {
+	ok, err := b.s.Unorder(b.t.Context(), num, func(i sample.Index, seg, number int, off uint64) {
 		told++
 		buf := aligned(b.t, Span(off, int(b.sizes[i])))
-		for l, k := range map[*Logfile]int{b.s.Log(half): seg, b.s.Log(PackageHalf): number} {
+		for l, k := range map[*Logfile]int{b.s.Log(num): seg, b.s.Log(PackagesNum): number} {
 			if data, err := l.Read(b.t.Context(), k, off, int(b.sizes[i]), buf); err != nil || string(data) != string(b.content(i)) {
-				b.t.Errorf("sample %d at %d of segment %d in half %d: %v, or other bytes", i, off, k, l.Half(), err)
+				b.t.Errorf("sample %d at %d of segment %d in Logfile %d: %v, or other bytes", i, off, k, l.Num(), err)
 			}
 		}
 	})
@@ -66,11 +66,11 @@ func broken(t *testing.T, n int) *bed {
 	return b
 }
 
-// moves begins the Logfile of a half and moves to it what segments of another one hold.
-func (b *bed) moves(from *Logfile, half int, segs ...int) {
+// moves begins a Logfile and moves to it what segments of another one hold.
+func (b *bed) moves(from *Logfile, num int, segs ...int) {
 	b.t.Helper()
 	n := len(b.sizes)
-	to := b.begin(half, 2, 5, n*2, n)
+	to := b.begin(num, 2, 5, n*2, n)
 	for _, seg := range segs {
 		for _, e := range entries(from, seg) {
 			b.append(to, int(e.index)%5, e.index)

@@ -23,7 +23,7 @@ const (
 	offsetBits  = 42
 	segmentBits = 20
 	offsetMask  = 1<<offsetBits - 1
-	halfShift   = offsetBits + segmentBits
+	numShift    = offsetBits + segmentBits
 
 	// MaxSegments is the maximum number of segments of a Logfile, and of packages.
 	MaxSegments = 1 << segmentBits
@@ -50,17 +50,17 @@ func (l *Locations) Free() { offheap.Free(l.loc); l.loc = nil }
 // Bytes is the size of the table.
 func (l *Locations) Bytes() int64 { return int64(len(l.loc)) * 8 }
 
-// At makes the Loc of an offset in a segment of Logfile A (half 0) or B (half 1), or in a package (half 2).
-func (l *Locations) At(half, segment int, off uint64) Loc {
-	return Loc(uint64(half)<<halfShift | uint64(segment)<<offsetBits | (off/l.align + 1))
+// At makes the Loc of an offset in a segment of Logfile A (0) or B (1), or in a package (2).
+func (l *Locations) At(num, segment int, off uint64) Loc {
+	return Loc(uint64(num)<<numShift | uint64(segment)<<offsetBits | (off/l.align + 1))
 }
 
 // Split is the inverse of At. ok is false for nowhere.
-func (l *Locations) Split(loc Loc) (half, segment int, off uint64, ok bool) {
+func (l *Locations) Split(loc Loc) (num, segment int, off uint64, ok bool) {
 	if loc == 0 {
 		return 0, 0, 0, false
 	}
-	return int(loc >> halfShift), int(loc >> offsetBits & (MaxSegments - 1)), (uint64(loc)&offsetMask - 1) * l.align, true
+	return int(loc >> numShift), int(loc >> offsetBits & (MaxSegments - 1)), (uint64(loc)&offsetMask - 1) * l.align, true
 }
 
 // Get returns the location of a sample.
@@ -79,10 +79,10 @@ func (l *Locations) Move(i sample.Index, saw, to Loc) bool {
 	return atomic.CompareAndSwapUint64(&l.loc[i], uint64(saw), uint64(to))
 }
 
-// In reports whether a sample is in Logfile A (half 0) or B (half 1), or in a package (2).
-func (l *Locations) In(i sample.Index, half int) bool {
+// In reports whether a sample is in Logfile A (0) or B (1), or in a package (2).
+func (l *Locations) In(i sample.Index, num int) bool {
 	loc := l.Get(i)
-	return loc != 0 && int(loc>>halfShift) == half
+	return loc != 0 && int(loc>>numShift) == num
 }
 
 // A CM is a chunk's metadata (LCache §III-C).

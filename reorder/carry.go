@@ -36,7 +36,7 @@ func (p *Scan) isAsLaidOut(from *EpochLog, seg int, to *EpochLog) bool {
 	left, ok := len(from.Layout.Members(seg)), true
 	from.Log.Arrivals(seg, func(_ int, index uint32, off uint64) bool {
 		left--
-		ok = from.Layout.Segment[index] == uint32(seg) && !to.Router.Placed(index) && p.o.Locations.Get(index) == p.o.Locations.At(from.Log.Half(), seg, off)
+		ok = from.Layout.Segment[index] == uint32(seg) && !to.Router.Placed(index) && p.o.Locations.Get(index) == p.o.Locations.At(from.Log.Num(), seg, off)
 		return ok
 	})
 	return ok && left == 0
@@ -45,7 +45,7 @@ func (p *Scan) isAsLaidOut(from *EpochLog, seg int, to *EpochLog) bool {
 // move publishes the new locations of a segment's samples.
 func (p *Scan) move(from *logfile.Logfile, seg int, to *EpochLog, next int) {
 	from.Arrivals(seg, func(_ int, index uint32, off uint64) bool {
-		if p.o.Locations.Move(index, p.o.Locations.At(from.Half(), seg, off), p.o.Locations.At(to.Log.Half(), next, off)) {
+		if p.o.Locations.Move(index, p.o.Locations.At(from.Num(), seg, off), p.o.Locations.At(to.Log.Num(), next, off)) {
 			to.Router.Claim(index)
 		}
 		return true

@@ -208,7 +208,7 @@ func (l *load) missing() (missing []sample.Index) {
 // staysPacked reports whether the load of a segment must not append a sample because it is in a package. Such a sample is moved only
 // when its package is emptied. Otherwise the package would keep its arena blocks, and appends would wait for blocks that nobody frees.
 func (l *load) staysPacked(index sample.Index) bool {
-	return l.from.Packages == nil && l.p.o.Locations.In(index, logfile.PackageHalf)
+	return l.from.Packages == nil && l.p.o.Locations.In(index, logfile.PackagesNum)
 }
 
 // routed reports whether the next layout already has a sample or leaves it out, or the sample stays in its package.

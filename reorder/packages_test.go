@@ -64,10 +64,10 @@ func TestPackagedSamplesStayInPackages(t *testing.T) {
 		} else {
 			b.drain(l, target)
 		}
-		b.inLog(next.Log.Half(), inLog)
-		b.inLog(logfile.PackageHalf, inPackages)
+		b.inLog(next.Log.Num(), inLog)
+		b.inLog(logfile.PackagesNum, inPackages)
 		b.drain(packages, target)
-		b.inLog(next.Log.Half(), inPackages)
+		b.inLog(next.Log.Num(), inPackages)
 		if !l.Log.Empty() || !packages.Log.Empty() {
 			t.Errorf("use %d: blocks are left: %d bytes of the old Logfile, %d of packages", use, l.Log.Held(), packages.Log.Held())
 		}
@@ -105,7 +105,7 @@ func TestMissesInAFullArena(t *testing.T) {
 		if err := next.Log.Flush(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		b.inLog(logfile.PackageHalf, moved)
+		b.inLog(logfile.PackagesNum, moved)
 		written := 0
 		for _, i := range missed {
 			if b.Locations.In(i, 1) {

@@ -53,7 +53,7 @@ func TestReload(t *testing.T) {
 	if after := b.holds(first); !slices.Equal(after, before) {
 		t.Error("samples lie elsewhere than before")
 	}
-	b.inLog(next.Log.Half(), members)
+	b.inLog(next.Log.Num(), members)
 	for seg := range 2 {
 		if gone, all := l.Log.Gone(seg), l.Log.Blocks(seg); gone != all {
 			t.Errorf("segment %d: %d of %d blocks are free", seg, gone, all)
@@ -64,7 +64,7 @@ func TestReload(t *testing.T) {
 		_, done := b.load(l, seg, target, reorder.Drain)
 		b.wait(done)
 	}
-	b.inLog(next.Log.Half(), next.Layout.Order)
+	b.inLog(next.Log.Num(), next.Layout.Order)
 	if !l.Log.Empty() || len(b.Source.Reads()) != 0 {
 		t.Errorf("the old Logfile is empty: %v; %d reads from the source", l.Log.Empty(), len(b.Source.Reads()))
 	}
@@ -82,11 +82,11 @@ func TestReloadOfOtherBytes(t *testing.T) {
 	off, _ := b.Staging.SlotOffset(index)
 	b.Staging.Slice(off, 1)[0] ^= 1
 	b.reloads(l, []int{slot}, target)
-	if b.Staging.Slice(off, 1)[0] ^= 1; !b.Locations.In(index, next.Log.Half()) {
+	if b.Staging.Slice(off, 1)[0] ^= 1; !b.Locations.In(index, next.Log.Num()) {
 		t.Error("the sample was not written on")
 	}
 	b.holds(l.Layout.Members(0)) // each byte but that one is as it was
-	b.inLog(next.Log.Half(), l.Layout.Members(0))
+	b.inLog(next.Log.Num(), l.Layout.Members(0))
 }
 
 // TestIsLoaded: a slot is not taken for a segment if a sample is missing, lies elsewhere by now, or was unpacked into the slot.

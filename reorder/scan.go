@@ -236,7 +236,7 @@ func (p *Scan) append(t *EpochLog, seg uint32, index sample.Index, data []byte) 
 	defer cancel()
 	off, err := t.Log.Append(ctx, int(seg), index, data)
 	if err == nil {
-		p.o.Locations.Set(index, p.o.Locations.At(t.Log.Half(), int(seg), off))
+		p.o.Locations.Set(index, p.o.Locations.At(t.Log.Num(), int(seg), off))
 	}
 	return err
 }
@@ -244,7 +244,7 @@ func (p *Scan) append(t *EpochLog, seg uint32, index sample.Index, data []byte) 
 // forget clears the location of a sample that was not appended, because its old block is about to be freed.
 func (p *Scan) forget(l *load, index sample.Index) {
 	loc := p.o.Locations.Get(index)
-	if slot, seg, _, ok := p.o.Locations.Split(loc); ok && slot == l.from.Log.Half() && seg == l.seg {
+	if slot, seg, _, ok := p.o.Locations.Split(loc); ok && slot == l.from.Log.Num() && seg == l.seg {
 		p.o.Locations.Clear(index, loc)
 	}
 }

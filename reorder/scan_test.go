@@ -38,7 +38,7 @@ func (s spec) passes(t *testing.T, seed uint64, most int) {
 	b := newBed(t, s)
 	l := b.filled(0, permutation(n, seed), seed)
 	for epoch := range uint64(3) {
-		next, segment := b.line(1-l.Log.Half(), permutation(n, 100*seed+epoch))
+		next, segment := b.line(1-l.Log.Num(), permutation(n, 100*seed+epoch))
 		b.over(l, b.aim(next, segment), s.slots)
 		if !l.Log.Empty() {
 			t.Errorf("seed %d, packed %v: the old Logfile still holds blocks", seed, s.packed)
@@ -46,12 +46,12 @@ func (s spec) passes(t *testing.T, seed uint64, most int) {
 		if got := b.scan.Stats.Verified.Load(); got != int64(n)*int64(epoch+1) {
 			t.Errorf("seed %d, packed %v: %d samples verified after epoch %d, want each once", seed, s.packed, got, epoch)
 		}
-		if err := b.Store.Drop(l.Log.Half()); err != nil {
+		if err := b.Store.Drop(l.Log.Num()); err != nil {
 			t.Fatal(err)
 		}
 		l = next
 	}
-	b.inLog(l.Log.Half(), l.Layout.Order)
+	b.inLog(l.Log.Num(), l.Layout.Order)
 	st := &b.scan.Stats
 	if len(b.Source.Reads()) != 0 || st.Dropped.Load()+st.LateBlocks.Load()+st.Supplied.Load() != 0 || len(b.Lost()) != 0 {
 		t.Errorf("seed %d, packed %v: source %v, dropped %d, late %d, supplied %d, lost %v", seed, s.packed, b.Source.Reads(), st.Dropped.Load(), st.LateBlocks.Load(), st.Supplied.Load(), b.Lost())

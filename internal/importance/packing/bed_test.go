@@ -224,13 +224,13 @@ func (b *bed) deliver(p *Packer) {
 // packed counts the samples that lie in packages, and those that lie nowhere.
 func (b *bed) packed() (low, high, absent int) {
 	for _, i := range b.all {
-		half, _, _, ok := b.cache.Locations.Split(b.cache.Locations.Get(i))
+		num, _, _, ok := b.cache.Locations.Split(b.cache.Locations.Get(i))
 		switch {
 		case !ok:
 			absent++
-		case half == logfile.PackageHalf && isHigh(i):
+		case num == logfile.PackagesNum && isHigh(i):
 			high++
-		case half == logfile.PackageHalf:
+		case num == logfile.PackagesNum:
 			low++
 		}
 	}

@@ -12,17 +12,17 @@ import (
 const mostVictims = 8
 
 // A piece is a segment of a Logfile, or a package.
-type piece struct{ half, number int }
+type piece struct{ num, number int }
 
 func (p piece) String() string {
-	if p.half == logfile.PackageHalf {
+	if p.num == logfile.PackagesNum {
 		return fmt.Sprintf("package %d", p.number)
 	}
-	return fmt.Sprintf("segment %d of Logfile %c", p.number, 'A'+p.half)
+	return fmt.Sprintf("segment %d of Logfile %c", p.number, 'A'+p.num)
 }
 
 // isPackage reports whether the piece is a package, which is freed as a whole.
-func (p piece) isPackage() bool { return p.half == logfile.PackageHalf }
+func (p piece) isPackage() bool { return p.num == logfile.PackagesNum }
 
 // view is the input of decide.
 type view struct {
@@ -99,14 +99,14 @@ func decide(v view) action {
 // segment comes last because it frees no more blocks than its samples need elsewhere, and each package wastes some
 // space.
 func nextVictim(pieces *pieces, space substitute.Space) (next piece, ok bool) {
-	for half, list := range pieces {
+	for num, list := range pieces {
 		number := substitute.Victim(list, space)
 		switch {
 		case number < 0:
 		case list[number].IsSparse():
-			return piece{half, number}, true
+			return piece{num, number}, true
 		case !ok:
-			next, ok = piece{half, number}, true
+			next, ok = piece{num, number}, true
 		}
 	}
 	return next, ok

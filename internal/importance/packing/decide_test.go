@@ -100,7 +100,7 @@ func (s *story) view() view {
 		v.state = map[string]victimState{"chosen": victimChosen, "listed": victimListed}[s.has["state"]]
 	}
 	next, is := s.number("next"), s.is("next")
-	v.next = func() (piece, bool) { return piece{logfile.PackageHalf, next}, is }
+	v.next = func() (piece, bool) { return piece{logfile.PackagesNum, next}, is }
 	return v
 }
 

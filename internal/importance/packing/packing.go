@@ -52,7 +52,7 @@ type Options struct {
 	// Register registers the write buffers of packages with the I/O engine.
 	Register func(*logfile.Logfile) error
 	// Bad turns a sample into a miss after its stored copy failed the checksum.
-	Bad func(index sample.Index, at metaindex.Loc, half int)
+	Bad func(index sample.Index, at metaindex.Loc, num int)
 	// Now is the clock; nil: time.Now.
 	Now func() time.Time
 }
@@ -202,10 +202,10 @@ func (p *Packer) Delivered(indices []sample.Index, addresses []staging.Address) 
 // A sample that is not in the log comes through Missed.
 func (p *Packer) wants(index sample.Index) bool {
 	l := p.o.Cache.Locations
-	half, number, _, ok := l.Split(l.Get(index))
+	num, number, _, ok := l.Split(l.Get(index))
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return ok && p.high != nil && !p.high.Has(index) && (half != logfile.PackageHalf || p.loose.Has(uint32(number)))
+	return ok && p.high != nil && !p.high.Has(index) && (num != logfile.PackagesNum || p.loose.Has(uint32(number)))
 }
 
 // Missed copies a sample that was read from the source. It reports whether the Packer stores the sample. If it does

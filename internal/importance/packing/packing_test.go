@@ -60,14 +60,14 @@ func TestPackerWithALargeSample(t *testing.T) {
 		t.Run(fmt.Sprint(more), func(t *testing.T) {
 			b := newBedWith(t, n, "", more)
 			b.spread(9)
-			at := func(i sample.Index) (half, seg int) {
-				half, seg, _, _ = b.cache.Locations.Split(b.cache.Locations.Get(i))
-				return half, seg
+			at := func(i sample.Index) (num, seg int) {
+				num, seg, _, _ = b.cache.Locations.Split(b.cache.Locations.Get(i))
+				return num, seg
 			}
-			half, seg := at(b.all[n-1])
+			num, seg := at(b.all[n-1])
 			beside := 0 // L-samples in its segment
 			for _, i := range b.all {
-				if h, s := at(i); h == half && s == seg && !isHigh(i) {
+				if h, s := at(i); h == num && s == seg && !isHigh(i) {
 					beside++
 				}
 			}
@@ -186,7 +186,7 @@ func TestPackerStoresMisses(t *testing.T) {
 		}
 	}
 	b.until(p, "what was read from the source is packed", func() bool {
-		return !slices.ContainsFunc(lost, func(i sample.Index) bool { return !b.cache.Locations.In(i, logfile.PackageHalf) })
+		return !slices.ContainsFunc(lost, func(i sample.Index) bool { return !b.cache.Locations.In(i, logfile.PackagesNum) })
 	})
 }
 
@@ -204,7 +204,7 @@ func TestPackerMeetsBadBytes(t *testing.T) {
 	}
 	b.changing(p, "a wrong sample is found", func() bool {
 		for _, i := range b.all {
-			if wrong(i) && b.cache.Locations.In(i, logfile.PackageHalf) {
+			if wrong(i) && b.cache.Locations.In(i, logfile.PackagesNum) {
 				t.Fatal("a wrong sample was packed")
 			}
 		}

@@ -10,7 +10,7 @@ import (
 // TestPieces: what lives in a piece follows what is moved.
 func TestPieces(t *testing.T) {
 	p := pieces{{{Bytes: 100, Live: 80, Low: 50, Ordered: true}}}
-	from, to := piece{0, 0}, piece{logfile.PackageHalf, 3}
+	from, to := piece{0, 0}, piece{logfile.PackagesNum, 3}
 	if !p.wrote(3, 0, 30) || p.wrote(3, 30, 20) {
 		t.Error("the first sample of a package is not known as that")
 	}
@@ -21,7 +21,7 @@ func TestPieces(t *testing.T) {
 	for of, want := range map[piece]substitute.Piece{
 		from:                     {Bytes: 100, Live: 30, Low: 20, Ordered: true},
 		to:                       {Bytes: 50, Live: 50, Low: 30},
-		{logfile.PackageHalf, 2}: {}, {1, 7}: {},
+		{logfile.PackagesNum, 2}: {}, {1, 7}: {},
 	} {
 		if got := p.at(of); got != want {
 			t.Errorf("%v: %+v, want %+v", of, got, want)

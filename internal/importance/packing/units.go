@@ -15,8 +15,8 @@ import (
 func Units(c *cache.Cache, high *sample.Set, epoch int, seed uint64) (units [][]sample.Index) {
 	g, _ := chooseGeometry(factsOf(c), 0)
 	full := int64(g.blocks) * int64(c.Format.Block)
-	for half := range logfile.PackageHalf + 1 {
-		l := c.Logfile(half)
+	for num := range logfile.PackagesNum + 1 {
+		l := c.Logfile(num)
 		if l == nil {
 			continue
 		}
@@ -24,16 +24,16 @@ func Units(c *cache.Cache, high *sample.Set, epoch int, seed uint64) (units [][]
 		for number := range int(l.Header().Segments) {
 			from := len(all)
 			l.Arrivals(number, func(_ int, index sample.Index, off uint64) bool {
-				if !high.Has(index) && c.Locations.Get(index) == c.Locations.At(half, number, off) {
+				if !high.Has(index) && c.Locations.Get(index) == c.Locations.At(num, number, off) {
 					all = append(all, index)
 				}
 				return true
 			})
-			if half == logfile.PackageHalf && len(all) > from {
+			if num == logfile.PackagesNum && len(all) > from {
 				units = append(units, all[from:len(all):len(all)])
 			}
 		}
-		if half == logfile.PackageHalf {
+		if num == logfile.PackagesNum {
 			continue
 		}
 		if schedule.IsCanonical(l.Header().Key) {

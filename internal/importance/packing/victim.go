@@ -46,7 +46,7 @@ func (v *victim) run(buffer *cache.Buffer) []survivor {
 func (w *worker) scan() (more bool) {
 	v, l := w.victims[0], w.p.o.Cache.Locations
 	v.log.Arrivals(v.piece.number, func(_ int, index sample.Index, off uint64) bool {
-		if l.Get(index) == l.At(v.piece.half, v.piece.number, off) {
+		if l.Get(index) == l.At(v.piece.num, v.piece.number, off) {
 			v.list = append(v.list, survivor{index, off, w.p.o.Cache.StoredSize(index)})
 		}
 		return true
@@ -124,13 +124,13 @@ func (w *worker) moveSamples(v *victim, run []survivor) (last fate) {
 // moveSample moves a sample from a victim into a package. If its checksum is wrong, the sample becomes a miss.
 func (w *worker) moveSample(v *victim, s survivor, data []byte) fate {
 	l := w.p.o.Cache.Locations
-	at := l.At(v.piece.half, v.piece.number, s.off)
+	at := l.At(v.piece.num, v.piece.number, s.off)
 	f := decideSample(sampleView{emptied: true, hasLeft: l.Get(s.index) != at, mayWrite: w.packing.May(w.p.o.Cache.Padded(s.index))})
 	if f == stay {
 		return stay
 	}
 	if !w.isRight(s.index, data) {
-		w.p.o.Bad(s.index, at, v.piece.half)
+		w.p.o.Bad(s.index, at, v.piece.num)
 		return stay
 	}
 	if f != pack {

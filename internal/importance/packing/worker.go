@@ -141,28 +141,28 @@ func (w *worker) nextVictim() (piece, bool) {
 		return piece{}, false
 	}
 	var list pieces
-	for half := range logfile.PackageHalf {
+	for num := range logfile.PackagesNum {
 		switch {
-		case w.p.o.Cache.Logfile(half) == nil:
+		case w.p.o.Cache.Logfile(num) == nil:
 		case w.fits(1, w.spare):
-			list[half] = w.pieces[half]
+			list[num] = w.pieces[num]
 		default: // without room for one sample, only an empty segment can be freed
-			list[half] = slices.Clone(w.pieces[half])
-			for number, p := range list[half] {
+			list[num] = slices.Clone(w.pieces[num])
+			for number, p := range list[num] {
 				if p.Live > 0 {
-					list[half][number] = substitute.Piece{}
+					list[num][number] = substitute.Piece{}
 				}
 			}
 		}
 	}
-	packages := w.pieces[logfile.PackageHalf]
+	packages := w.pieces[logfile.PackagesNum]
 	finished := make([]substitute.Piece, len(packages))
 	for _, number := range w.store.Finished() {
 		if number < len(finished) && w.fits(packages[number].Live, w.spare) {
 			finished[number] = packages[number]
 		}
 	}
-	list[logfile.PackageHalf] = finished
+	list[logfile.PackagesNum] = finished
 	return nextVictim(&list, space)
 }
 
@@ -183,7 +183,7 @@ func (w *worker) apply(a action) (more bool) {
 		return true
 	case actChoose:
 		w.pieces.keep(a.piece) // not a victim until the next epoch
-		w.victims = append(w.victims, &victim{log: w.p.o.Cache.Logfile(a.piece.half), piece: a.piece})
+		w.victims = append(w.victims, &victim{log: w.p.o.Cache.Logfile(a.piece.num), piece: a.piece})
 		return true
 	case actScan:
 		return w.scan()
@@ -250,8 +250,8 @@ func (w *worker) packHanded(index sample.Index, data []byte) {
 	loc := c.Locations.Get(index)
 	high := w.high.Has(index)
 	s := sampleView{kept: c.Keeps(index), stored: loc != 0, high: high, short: w.space(len(data)).Short(), mayWrite: w.packing.May(c.Padded(index))}
-	if half, number, _, ok := c.Locations.Split(loc); ok {
-		s.packed = w.pieces.at(piece{half, number}).Holds()
+	if num, number, _, ok := c.Locations.Split(loc); ok {
+		s.packed = w.pieces.at(piece{num, number}).Holds()
 	}
 	if decideSample(s) != pack || !c.Sums.IsRight(index, data) { // a wrong checksum: the memory had another use before the sample was copied
 		return
@@ -279,11 +279,11 @@ func (w *worker) pack(index sample.Index, from metaindex.Loc, high bool, put fun
 	if w.pieces.wrote(number, off, bytes) {
 		w.p.written.Add(1)
 	}
-	if !c.Locations.Move(index, from, c.Locations.At(logfile.PackageHalf, number, off)) { // the sample was lost meanwhile, and its copy is dead
+	if !c.Locations.Move(index, from, c.Locations.At(logfile.PackagesNum, number, off)) { // the sample was lost meanwhile, and its copy is dead
 		return pack
 	}
-	if half, old, _, ok := c.Locations.Split(from); ok {
-		w.pieces.left(piece{half, old}, bytes, high)
+	if num, old, _, ok := c.Locations.Split(from); ok {
+		w.pieces.left(piece{num, old}, bytes, high)
 	}
 	w.pieces.arrived(number, bytes, high)
 	return pack

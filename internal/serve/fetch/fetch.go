@@ -35,9 +35,9 @@ type Options struct {
 	Form          *compress.Form // nil: without compression
 	PackedBytes   int64          // with compression: memory for compressed bytes on their way into side memory; at least the largest sample
 	Source        source.Source
-	Logfile       func(half int) *logfile.Logfile // nil if there is no such Logfile
-	Recovered     func(half int) bool             // an earlier process began the Logfile: its checksum mismatches are stale, not corrupt
-	Jobs          int                             // reads from the source at once
+	Logfile       func(num int) *logfile.Logfile // nil if there is no such Logfile
+	Recovered     func(num int) bool             // an earlier process began the Logfile: its checksum mismatches are stale, not corrupt
+	Jobs          int                            // reads from the source at once
 	LogTimeout    time.Duration
 	SourceTimeout time.Duration // without a byte from the source; 0: 30 s
 	Logger        *slog.Logger

@@ -84,7 +84,7 @@ func TestPackagesRepackedWhileRead(t *testing.T) {
 					number := finished[r.IntN(len(finished))]
 					var members []sample.Index
 					p.Log().Arrivals(number, func(_ int, i sample.Index, off uint64) bool {
-						if b.Locations.Get(i) == b.Locations.At(logfile.PackageHalf, number, off) { // else it is a hole
+						if b.Locations.Get(i) == b.Locations.At(logfile.PackagesNum, number, off) { // else it is a hole
 							members = append(members, i)
 						}
 						return true

@@ -94,7 +94,7 @@ func (f *Fetcher) readPlace(ctx context.Context, lf *logfile.Logfile, seg int, o
 
 // Bad makes a sample a miss and counts it, after the bytes at its location did not match. A block that was lost or freed is not
 // corrupt. A block that can't be read is a disk error, which the log counts. Only bytes with a wrong checksum are corrupt.
-func (f *Fetcher) Bad(index sample.Index, loc metaindex.Loc, half int, err error) {
+func (f *Fetcher) Bad(index sample.Index, loc metaindex.Loc, num int, err error) {
 	if !f.o.Locations.Clear(index, loc) || errors.Is(err, logfile.ErrHole) || errors.Is(err, logfile.ErrFreed) {
 		return
 	}
@@ -102,7 +102,7 @@ func (f *Fetcher) Bad(index sample.Index, loc metaindex.Loc, half int, err error
 		f.o.Logger.Warn("sample can't be read from the log; it is read from the source again", "sample", index, "error", err)
 		return
 	}
-	if f.o.Recovered(half) {
+	if f.o.Recovered(num) {
 		f.Stats.StaleReads.Add(1)
 		return
 	}

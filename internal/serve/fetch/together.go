@@ -58,8 +58,8 @@ type together struct {
 
 // run is a part of a segment's byte string that one read covers.
 type run struct {
-	half, seg int
-	samples   []placed
+	num, seg int
+	samples  []placed
 }
 
 // placed is a sample's position in its segment's byte string.
@@ -89,24 +89,24 @@ func (t *together) plan(indices []sample.Index) {
 	}
 	slices.SortFunc(list, func(a, b found) int { return cmp.Compare(a.loc, b.loc) })
 	for _, s := range list {
-		half, seg, off, ok := t.f.o.Locations.Split(s.loc)
+		num, seg, off, ok := t.f.o.Locations.Split(s.loc)
 		p := placed{i: s.i, off: off, n: t.f.storedBytes(indices[s.i])}
 		if !ok || p.n == 0 {
 			t.rest = append(t.rest, s.i)
 			continue
 		}
-		if k := len(t.runs) - 1; k >= 0 && t.runs[k].takes(half, seg, p) {
+		if k := len(t.runs) - 1; k >= 0 && t.runs[k].takes(num, seg, p) {
 			t.runs[k].samples = append(t.runs[k].samples, p)
 		} else {
-			t.runs = append(t.runs, run{half: half, seg: seg, samples: []placed{p}})
+			t.runs = append(t.runs, run{num: num, seg: seg, samples: []placed{p}})
 		}
 	}
 }
 
 // takes reports whether a sample can be read with the samples of the run.
-func (r run) takes(half, seg int, p placed) bool {
+func (r run) takes(num, seg int, p placed) bool {
 	last := r.samples[len(r.samples)-1]
-	return r.half == half && r.seg == seg && p.off >= last.end() && p.off-last.end() <= togetherGap && p.end()-r.samples[0].off <= togetherBytes
+	return r.num == num && r.seg == seg && p.off >= last.end() && p.off-last.end() <= togetherGap && p.end()-r.samples[0].off <= togetherBytes
 }
 
 // storedBytes returns the bytes that a sample takes in the log; 0 if unknown.
@@ -161,7 +161,7 @@ func (r run) all() (list []int) {
 // readRun reads a run to x and calls take. wrong lists the samples that were not read. late, if not nil, is closed when the kernel no longer writes to x.
 func (t *together) readRun(ctx context.Context, r run, x *staging.Extent) (wrong []int, late <-chan struct{}) {
 	f := t.f
-	lf := f.o.Logfile(r.half)
+	lf := f.o.Logfile(r.num)
 	first := r.samples[0].off
 	if lf == nil || ctx.Err() != nil || logfile.Span(first, r.bytes()) > len(x.Buf) { // a sample larger than togetherBytes gains nothing here
 		return r.all(), nil

@@ -28,7 +28,7 @@ const (
 type part struct {
 	pf   *prefetch
 	need int // position in the burst
-	half int
+	num  int
 	seg  int
 	off  uint64
 	n    int
@@ -96,7 +96,7 @@ func (r *Prefetcher) arrange(burst []*prefetch) (reads []*randomRead, packed []*
 			packed = append(packed, pf)
 			continue
 		}
-		half, seg, off, ok := r.cache.Locations.Split(r.cache.Locations.Get(pf.index))
+		num, seg, off, ok := r.cache.Locations.Split(r.cache.Locations.Get(pf.index))
 		sum, known := r.cache.Sums.Get(pf.index)
 		switch {
 		case !ok || !known:
@@ -106,20 +106,20 @@ func (r *Prefetcher) arrange(burst []*prefetch) (reads []*randomRead, packed []*
 		case r.f.IsPacked(pf.index):
 			packed = append(packed, pf)
 		default:
-			parts = append(parts, part{pf: pf, need: i, half: half, seg: seg, off: off, n: int(pf.size), sum: sum})
+			parts = append(parts, part{pf: pf, need: i, num: num, seg: seg, off: off, n: int(pf.size), sum: sum})
 		}
 	}
 	largest := min(largestRead, uint64(r.memory()/8))
 	parts = r.addOpportunistic(parts, largest)
 	slices.SortFunc(parts, func(a, b part) int {
-		return cmp.Or(cmp.Compare(a.half, b.half), cmp.Compare(a.seg, b.seg), cmp.Compare(a.off, b.off))
+		return cmp.Or(cmp.Compare(a.num, b.num), cmp.Compare(a.seg, b.seg), cmp.Compare(a.off, b.off))
 	})
 	for i := 0; i < len(parts); {
 		p := &randomRead{parts: parts[i : i+1], need: parts[i].need}
 		first := p.first()
 		for i++; i < len(parts); i++ {
 			next := &parts[i]
-			if next.half != first.half || next.seg != first.seg || next.off > p.end()+next.gap() || next.off+uint64(next.n)-first.off > largest {
+			if next.num != first.num || next.seg != first.seg || next.off > p.end()+next.gap() || next.off+uint64(next.n)-first.off > largest {
 				break
 			}
 			p.parts = p.parts[:len(p.parts)+1]
@@ -198,14 +198,14 @@ func (r *Prefetcher) submit(batch []*randomRead) {
 	b.watch = time.AfterFunc(r.f.LogTimeout(), func() { r.giveUp(b) })
 	r.mu.Unlock()
 	r.f.BeginReads(len(batch))
-	var ranges [logfile.PackageHalf + 1][]logfile.Range
+	var ranges [logfile.PackagesNum + 1][]logfile.Range
 	for _, p := range batch {
 		first := p.first()
-		ranges[first.half] = append(ranges[first.half], logfile.Range{Segment: first.seg, Offset: first.off, Len: int(p.end() - first.off), Buf: p.x.Buf,
+		ranges[first.num] = append(ranges[first.num], logfile.Range{Segment: first.seg, Offset: first.off, Len: int(p.end() - first.off), Buf: p.x.Buf,
 			Done: func(data []byte, err error) { r.land(p, data, err) }})
 	}
-	for half, many := range ranges {
-		switch l := r.cache.Logfile(half); {
+	for num, many := range ranges {
+		switch l := r.cache.Logfile(num); {
 		case len(many) == 0:
 		case l != nil:
 			l.ReadMany(many)

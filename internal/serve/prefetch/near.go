@@ -10,8 +10,8 @@ import (
 
 // piece is a part of a segment that is read together.
 type piece struct {
-	half, seg int
-	at        uint64 // in units of largestRead
+	num, seg int
+	at       uint64 // in units of largestRead
 }
 
 // gather adds to a burst the listed samples of the same pieces.
@@ -22,9 +22,9 @@ func (r *Prefetcher) gather(burst []*prefetch) []*prefetch {
 		if !pf.near {
 			continue
 		}
-		half, seg, off, ok := r.cache.Locations.Split(r.cache.Locations.Get(pf.index))
-		p := piece{half, seg, off / largestRead}
-		l := r.logfile(half)
+		num, seg, off, ok := r.cache.Locations.Split(r.cache.Locations.Get(pf.index))
+		p := piece{num, seg, off / largestRead}
+		l := r.logfile(num)
 		if !ok || l == nil || seen[p] {
 			continue
 		}
@@ -44,9 +44,9 @@ func (r *Prefetcher) gather(burst []*prefetch) []*prefetch {
 	return burst
 }
 
-func (r *Prefetcher) logfile(half int) *logfile.Logfile {
-	if half > logfile.PackageHalf {
+func (r *Prefetcher) logfile(num int) *logfile.Logfile {
+	if num > logfile.PackagesNum {
 		return nil
 	}
-	return r.cache.Logfile(half)
+	return r.cache.Logfile(num)
 }

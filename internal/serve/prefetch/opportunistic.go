@@ -69,7 +69,7 @@ func (r *Prefetcher) addOpportunistic(parts []part, largest uint64) []part {
 
 // wantedNear lists the wanted samples near p by offset, without the samples of the burst.
 func (r *Prefetcher) wantedNear(p *part, in map[sample.Index]bool) (near []part) {
-	l := r.logfile(p.half)
+	l := r.logfile(p.num)
 	if l == nil {
 		return nil
 	}
@@ -80,13 +80,13 @@ func (r *Prefetcher) wantedNear(p *part, in map[sample.Index]bool) (near []part)
 		}
 	})
 	for _, index := range p.pf.memory.Wanted(candidates) {
-		half, seg, off, ok := r.cache.Locations.Split(r.cache.Locations.Get(index))
+		num, seg, off, ok := r.cache.Locations.Split(r.cache.Locations.Get(index))
 		sum, known := r.cache.Sums.Get(index)
 		n := int(r.cache.Manifest.Size(index))
-		if !ok || !known || half != p.half || seg != p.seg || r.f.IsPacked(index) || off+reach < p.off || off+uint64(n) > p.off+uint64(p.n)+reach {
+		if !ok || !known || num != p.num || seg != p.seg || r.f.IsPacked(index) || off+reach < p.off || off+uint64(n) > p.off+uint64(p.n)+reach {
 			continue
 		}
-		near = append(near, part{pf: &prefetch{index: index, size: uint32(n)}, need: p.need, half: half, seg: seg, off: off, n: n, sum: sum})
+		near = append(near, part{pf: &prefetch{index: index, size: uint32(n)}, need: p.need, num: num, seg: seg, off: off, n: n, sum: sum})
 	}
 	slices.SortFunc(near, func(a, b part) int { return cmp.Compare(a.off, b.off) })
 	return near

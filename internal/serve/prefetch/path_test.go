@@ -17,8 +17,8 @@ func TestAnyNumberOfPaths(t *testing.T) {
 		for _, ring := range []int{96 << 10, 256 << 10, 8 << 20} {
 			t.Run(fmt.Sprintf("%d/%d", paths, ring), func(t *testing.T) {
 				order := shuffled(n, 7, 3)
-				half := len(order) / 2
-				b := newReaderBed(t, n, logged, ring, fetch.Options{Jobs: 3}, map[int][][]sample.Index{0: order[:half], 1: order[half:]})
+				num := len(order) / 2
+				b := newReaderBed(t, n, logged, ring, fetch.Options{Jobs: 3}, map[int][][]sample.Index{0: order[:num], 1: order[num:]})
 				b.r.Stop()
 				var copied atomic.Int64
 				b.r = prefetch.NewOf(paths, b.Fetcher, prefetch.Options{Chunk: b.chunk, Ranks: 2}, func(index sample.Index) bool { return index < between }, func(index sample.Index, dst []byte) {
@@ -36,7 +36,7 @@ func TestAnyNumberOfPaths(t *testing.T) {
 					return sample.FromSource
 				}
 				counts := map[sample.Origin]int64{}
-				for batch := range order[half:] {
+				for batch := range order[num:] {
 					for rank, batches := range b.orders {
 						if batch >= len(batches) {
 							continue

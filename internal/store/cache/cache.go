@@ -66,7 +66,7 @@ type Cache struct {
 	disk         Disk
 	planned      uint64 // length of the manifest's file while its form is being chosen; 0: as it is
 	locks        []*logfile.LockFile
-	recovered    [3]atomic.Bool                            // by half, packages last: an earlier process began this Logfile
+	recovered    [3]atomic.Bool                            // by Logfile, packages last: an earlier process began this Logfile
 	closeTimeout time.Duration                             // how long Close waits for a hung device; 0: the default
 	chosen       *Chosen                                   // the last noted layout; one caller at a time
 	remote       source.Remote                             // the settings for reading the source
@@ -309,12 +309,12 @@ func (c *Cache) locate() {
 		logs = append(logs, p.Log())
 	}
 	for _, l := range logs {
-		half := l.Half()
-		c.recovered[half].Store(true)
+		num := l.Num()
+		c.recovered[num].Store(true)
 		for seg := range int(l.Header().Segments) {
 			l.Arrivals(seg, func(_ int, index sample.Index, off uint64) bool {
-				if half != logfile.PackageHalf || c.written(index) < l.Written(seg, off) {
-					c.Locations.Set(index, c.Locations.At(half, seg, off))
+				if num != logfile.PackagesNum || c.written(index) < l.Written(seg, off) {
+					c.Locations.Set(index, c.Locations.At(num, seg, off))
 				}
 				return true
 			})
@@ -325,25 +325,25 @@ func (c *Cache) locate() {
 
 // written returns the generation of the block with a sample's location so far: see Logfile.Written.
 func (c *Cache) written(index sample.Index) uint64 {
-	half, seg, off, ok := c.Locations.Split(c.Locations.Get(index))
+	num, seg, off, ok := c.Locations.Split(c.Locations.Get(index))
 	if !ok {
 		return 0
 	}
-	return c.Store.Log(half).Written(seg, off)
+	return c.Store.Log(num).Written(seg, off)
 }
 
 // lost makes misses of samples whose block could not be written or read back.
 func (c *Cache) lost(l *logfile.Logfile, seg int, indices []sample.Index, offsets []uint64) {
 	for i, index := range indices {
-		c.Locations.Clear(index, c.Locations.At(l.Half(), seg, offsets[i]))
+		c.Locations.Clear(index, c.Locations.At(l.Num(), seg, offsets[i]))
 	}
 }
 
-// Logfile returns the Logfile of a half, or the log of packages, or nil.
-func (c *Cache) Logfile(half int) *logfile.Logfile { return c.Store.Log(half) }
+// Logfile returns Logfile A (0) or B (1), or the log of packages, or nil.
+func (c *Cache) Logfile(num int) *logfile.Logfile { return c.Store.Log(num) }
 
-// WasRecovered reports whether an earlier process began the Logfile of a half.
-func (c *Cache) WasRecovered(half int) bool { return c.recovered[half].Load() }
+// WasRecovered reports whether an earlier process began a Logfile.
+func (c *Cache) WasRecovered(num int) bool { return c.recovered[num].Load() }
 
 // closeIO closes the I/O engine, and stops waiting for a hung device. The memory of transfers in flight stays mapped until the process
 // ends, because the device may still write to it.

@@ -35,28 +35,28 @@ func (c *Cache) cut(capacity uint64) chunker.Cut {
 	return chunker.Cut{Sizes: c.Manifest.Sizes(), Align: c.Format.Align, Capacity: capacity, Keep: c.Placement().Keeps}
 }
 
-// Begin starts a Logfile for an epoch layout as Logfile A (half 0) or B (half 1), and drops the existing one. A segment has one block more
+// Begin starts a Logfile for an epoch layout as Logfile A (0) or B (1), and drops the existing one. A segment has one block more
 // than the layout needs, because a restart may leave gaps.
-func (c *Cache) Begin(half int, layout *chunker.EpochLayout, o *schedule.Order, epoch uint32) (*logfile.Logfile, error) {
+func (c *Cache) Begin(num int, layout *chunker.EpochLayout, o *schedule.Order, epoch uint32) (*logfile.Logfile, error) {
 	if layout.Segments() > metaindex.MaxSegments {
 		return nil, fmt.Errorf("%d segments are more than %d: give more --memory", layout.Segments(), metaindex.MaxSegments)
 	}
-	if c.Store.Logfiles()[half] != nil {
-		if err := c.Store.Drop(half); err != nil {
+	if c.Store.Logfiles()[num] != nil {
+		if err := c.Store.Drop(num); err != nil {
 			return nil, err
 		}
 	}
-	key, err := c.noteLine(half, layout, o)
+	key, err := c.noteLine(num, layout, o)
 	if err != nil {
 		c.Logger.Warn("the epoch layout can't be written: a restarted server will use random reads for this log", "error", err)
 	}
 	h := logfile.Header{Fingerprint: c.Manifest.Fingerprint(), Key: key, Epoch: epoch, Segments: uint32(layout.Segments()),
 		SegmentBlocks: uint32(c.Sizing.Segment/c.Sizing.Block) + 1, Align: uint32(c.Format.Align), Block: uint32(c.Format.Block)}
-	l, err := c.Store.Begin(half, h, layout.Starts)
+	l, err := c.Store.Begin(num, h, layout.Starts)
 	if err != nil {
 		return nil, err
 	}
-	c.recovered[half].Store(false)
+	c.recovered[num].Store(false)
 	return l, nil
 }
 
@@ -64,26 +64,26 @@ func (c *Cache) Begin(half int, layout *chunker.EpochLayout, o *schedule.Order, 
 func (c *Cache) BeginPackages(blocks, open, packages, room int) (*logfile.Packages, error) {
 	p, err := c.Store.BeginPackages(logfile.Header{Fingerprint: c.Manifest.Fingerprint(), SegmentBlocks: uint32(blocks), Open: uint32(open)}, packages, room)
 	if err == nil {
-		c.recovered[logfile.PackageHalf].Store(false)
+		c.recovered[logfile.PackagesNum].Store(false)
 	}
 	return p, err
 }
 
-// Unorder makes packages of the segments of a Logfile whose order no job needs, so that its half is free for a new Logfile. It moves no
+// Unorder makes packages of the segments of a Logfile whose order no job needs, so that a new Logfile can take its place. It moves no
 // sample. ok means that it is done, even if the old journal could not be removed.
-func (c *Cache) Unorder(ctx context.Context, half int) (ok bool, err error) {
-	ok, err = c.Store.Unorder(ctx, half, func(index sample.Index, seg, number int, off uint64) {
-		c.Locations.Move(index, c.Locations.At(half, seg, off), c.Locations.At(logfile.PackageHalf, number, off))
+func (c *Cache) Unorder(ctx context.Context, num int) (ok bool, err error) {
+	ok, err = c.Store.Unorder(ctx, num, func(index sample.Index, seg, number int, off uint64) {
+		c.Locations.Move(index, c.Locations.At(num, seg, off), c.Locations.At(logfile.PackagesNum, number, off))
 	})
 	if ok {
-		c.recovered[logfile.PackageHalf].Store(true)
+		c.recovered[logfile.PackagesNum].Store(true)
 	}
 	return ok, err
 }
 
-// OtherHolds reports whether the Logfile of the other half holds samples.
-func (c *Cache) OtherHolds(half int) bool {
-	other := c.Store.Logfiles()[1-half]
+// OtherHolds reports whether the other Logfile holds samples.
+func (c *Cache) OtherHolds(num int) bool {
+	other := c.Store.Logfiles()[1-num]
 	return other != nil && !other.Empty()
 }
 

@@ -37,8 +37,8 @@ const (
 )
 
 // linePath returns the path of the file for the layout of a Logfile.
-func (c *Cache) linePath(half int) string {
-	return filepath.Join(c.Dirs[0], fmt.Sprintf("line-%d", half))
+func (c *Cache) linePath(num int) string {
+	return filepath.Join(c.Dirs[0], fmt.Sprintf("line-%d", num))
 }
 
 // digest returns the key of a Logfile whose layout does not follow from its order alone.
@@ -91,12 +91,12 @@ func keptBits(layout *chunker.EpochLayout) ([]uint64, error) {
 }
 
 // noteLine prepares the file for the layout of a new Logfile, and returns the Logfile's key. It writes the file, or removes an old one that is not needed. Without the file, a restarted server uses random reads for the Logfile.
-func (c *Cache) noteLine(half int, layout *chunker.EpochLayout, o *schedule.Order) ([16]byte, error) {
+func (c *Cache) noteLine(num int, layout *chunker.EpochLayout, o *schedule.Order) ([16]byte, error) {
 	if layout.OfOrder {
-		if _, err := os.Lstat(c.linePath(half)); errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Lstat(c.linePath(num)); errors.Is(err, fs.ErrNotExist) {
 			return o.Key, nil
 		}
-		return o.Key, durable.Trace(nil).Remove(c.linePath(half))
+		return o.Key, durable.Trace(nil).Remove(c.linePath(num))
 	}
 	kept, err := keptBits(layout)
 	if err != nil {
@@ -105,13 +105,13 @@ func (c *Cache) noteLine(half int, layout *chunker.EpochLayout, o *schedule.Orde
 	defer offheap.Free(kept)
 	rest := layout.Order[layout.Used:]
 	key := digest(o.Key, layout.Starts, kept, rest)
-	if err := os.Remove(c.linePath(half)); err != nil && !errors.Is(err, fs.ErrNotExist) { // it belongs to a dropped Logfile
+	if err := os.Remove(c.linePath(num)); err != nil && !errors.Is(err, fs.ErrNotExist) { // it belongs to a dropped Logfile
 		return key, err
 	}
 	if err := c.checkLine(lineHead + 8*int64(len(kept)) + 4*int64(len(rest))); err != nil {
 		return key, err
 	}
-	return key, durable.Replace(c.linePath(half), func(v *durable.Version) error {
+	return key, durable.Replace(c.linePath(num), func(v *durable.Version) error {
 		w := bufio.NewWriterSize(v, 1<<18)
 		head := append([]byte(lineMagic), make([]byte, lineHead-len(lineMagic))...)
 		binary.LittleEndian.PutUint32(head[8:], lineVersion)
@@ -128,7 +128,7 @@ func (c *Cache) noteLine(half int, layout *chunker.EpochLayout, o *schedule.Orde
 
 // OrderKey returns the key of the order from which a Logfile's layout was made, as far as the cache's files have it.
 func (c *Cache) OrderKey(l *logfile.Logfile) [16]byte {
-	f, err := trust.Open(c.linePath(l.Half()), os.O_RDONLY)
+	f, err := trust.Open(c.linePath(l.Num()), os.O_RDONLY)
 	if err != nil {
 		return l.Header().Key
 	}
@@ -163,7 +163,7 @@ func (c *Cache) lineHead(f *os.File, l *logfile.Logfile) (count int, order [16]b
 
 // restoreEpochLayout rebuilds the layout of a Logfile from its file; nil if that is missing or wrong.
 func (c *Cache) restoreEpochLayout(l *logfile.Logfile, o *schedule.Order) (*chunker.EpochLayout, error) {
-	f, err := trust.Open(c.linePath(l.Half()), os.O_RDONLY)
+	f, err := trust.Open(c.linePath(l.Num()), os.O_RDONLY)
 	if err != nil {
 		return nil, nil
 	}

@@ -181,7 +181,7 @@ func (v *verifier) free() {
 func (v *verifier) one(ctx context.Context, index sample.Index) error {
 	c := v.cache
 	size := c.Manifest.Size(index)
-	half, seg, off, ok := c.Locations.Split(c.Locations.Get(index))
+	num, seg, off, ok := c.Locations.Split(c.Locations.Get(index))
 	sum, known := c.Sums.Get(index)
 	if size == 0 {
 		v.count(func(r *VerifyReport) { r.Good++ })
@@ -202,7 +202,7 @@ func (v *verifier) one(ctx context.Context, index sample.Index) error {
 	var data []byte
 	good := false
 	for range 2 { // a single wrong read is not damage yet
-		if data, err = v.read(ctx, c.Logfile(half), seg, off, index); ctx.Err() != nil {
+		if data, err = v.read(ctx, c.Logfile(num), seg, off, index); ctx.Err() != nil {
 			return ctx.Err()
 		}
 		if good = err == nil && sample.Sum(data) == sum; good || errors.Is(err, logfile.ErrQuarantined) {

@@ -211,8 +211,8 @@ func (in *run) grow(places int) error {
 func (in *run) forgetOlder() error {
 	c := in.cache
 	needed := map[string]bool{}
-	for half := range logfile.PackageHalf + 1 {
-		if l := c.Store.Log(half); l != nil && l.IsOlder() {
+	for num := range logfile.PackagesNum + 1 {
+		if l := c.Store.Log(num); l != nil && l.IsOlder() {
 			needed[c.OlderPath(l.Header().Fingerprint)] = true
 		}
 	}

@@ -128,9 +128,9 @@ func (in *run) lookAtLog(held *logfile.Logfile, first *schedule.Order, sorted, f
 // begin starts the first epoch's Logfile.
 func (in *run) begin(order *schedule.Order) (err error) {
 	c := in.cache
-	for half, l := range c.Store.Logfiles() {
+	for num, l := range c.Store.Logfiles() {
 		if l != nil {
-			if err := c.Store.Drop(half); err != nil {
+			if err := c.Store.Drop(num); err != nil {
 				return err
 			}
 		}
@@ -288,7 +288,7 @@ func (in *run) storeSample(ctx context.Context, entry sample.Entry, index sample
 	}
 	c.Sums.Set(index, sum)
 	in.learn(index, entry.Inode)
-	c.Locations.Set(index, c.Locations.At(in.target.Half(), int(seg), off))
+	c.Locations.Set(index, c.Locations.At(in.target.Num(), int(seg), off))
 	return nil
 }
 

@@ -40,7 +40,7 @@ type Mover struct {
 	Fetcher *fetch.Fetcher
 	Scan    *reorder.Scan
 
-	buffers [logfile.PackageHalf + 1][]byte // by half: the write buffers, registered
+	buffers [logfile.PackagesNum + 1][]byte // by Logfile: the write buffers, registered
 	scratch []byte                          // memory that compressed blocks are read to, registered; nil without compression
 }
 
@@ -90,9 +90,9 @@ func (m *Mover) makeScratch() error {
 // ScratchBytes returns the size of the scratch memory.
 func (m *Mover) ScratchBytes() int64 { return int64(len(m.scratch)) }
 
-// Register registers the write buffers of a Logfile, or of packages, with the I/O engine. Logfiles of one half use the same buffers, unless a later one needs more.
+// Register registers the write buffers of a Logfile, or of packages, with the I/O engine. Logfiles with the same number use the same buffers, unless a later one needs more.
 func (m *Mover) Register(l *logfile.Logfile) error {
-	have := &m.buffers[l.Half()]
+	have := &m.buffers[l.Num()]
 	want := l.Buffers()
 	if unsafe.SliceData(*have) == unsafe.SliceData(want) && len(*have) == len(want) {
 		return nil
@@ -113,19 +113,19 @@ func (m *Mover) Register(l *logfile.Logfile) error {
 // read back, all at once, before the scan needs them.
 func (m *Mover) Aim(l *reorder.EpochLog) error {
 	l.Log.ReadTailsBack()
-	return l.Aim(func(index sample.Index) bool { return m.Cache.Locations.In(index, l.Log.Half()) })
+	return l.Aim(func(index sample.Index) bool { return m.Cache.Locations.In(index, l.Log.Num()) })
 }
 
 // GiveUp drops a Logfile whose order this job does not have. Samples that only this Logfile has become misses.
 func (m *Mover) GiveUp(l *logfile.Logfile) error {
 	m.Cache.Logger.Info("the log was being sorted for an order that this job does not have; samples that are only there are read from the source again")
-	half := l.Half()
+	num := l.Num()
 	for i := range m.Cache.Manifest.Len() {
-		if loc := m.Cache.Locations.Get(sample.Index(i)); m.Cache.Locations.In(sample.Index(i), half) {
+		if loc := m.Cache.Locations.Get(sample.Index(i)); m.Cache.Locations.In(sample.Index(i), num) {
 			m.Cache.Locations.Clear(sample.Index(i), loc)
 		}
 	}
-	return m.Cache.Store.Drop(half)
+	return m.Cache.Store.Drop(num)
 }
 
 // Halt ends all loads and reads. After an error a device may still write to the shared memory, and the memory must not be freed.

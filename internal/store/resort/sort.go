@@ -85,8 +85,8 @@ func (s *sort) run(ctx context.Context) error {
 func (s *sort) find(ctx context.Context) error {
 	var found []*reorder.EpochLog
 	for _, l := range s.Cache.Store.ByAge() {
-		if l.Empty() && s.Cache.OtherHolds(l.Half()) {
-			if err := s.Cache.Store.Drop(l.Half()); err != nil {
+		if l.Empty() && s.Cache.OtherHolds(l.Num()) {
+			if err := s.Cache.Store.Drop(l.Num()); err != nil {
 				return err
 			}
 			continue
@@ -127,7 +127,7 @@ func (s *sort) takeUp(ctx context.Context, newer *reorder.EpochLog) (err error) 
 	case err != nil:
 		return err
 	case newer.Layout == nil:
-		_, err := s.Cache.Unorder(ctx, newer.Log.Half())
+		_, err := s.Cache.Unorder(ctx, newer.Log.Num())
 		if errors.Is(err, logfile.ErrOlder) {
 			return s.GiveUp(newer.Log)
 		}
@@ -144,7 +144,7 @@ func (s *sort) begin() error {
 		return err
 	}
 	s.tgt, s.willBe = &reorder.EpochLog{Layout: layout}, true
-	if s.tgt.Log, err = s.Cache.Begin(1-s.cur.Log.Half(), layout, s.order, 0); err != nil {
+	if s.tgt.Log, err = s.Cache.Begin(1-s.cur.Log.Num(), layout, s.order, 0); err != nil {
 		return err
 	}
 	if err := s.Register(s.tgt.Log); err != nil {
@@ -209,7 +209,7 @@ func (s *sort) swap(ctx context.Context) error {
 	}
 	s.cur.Free() // no sample is delivered from it, or written to it
 	s.inOrder = s.willBe
-	if err := s.Cache.Store.Drop(old.Log.Half()); err != nil {
+	if err := s.Cache.Store.Drop(old.Log.Num()); err != nil {
 		s.Cache.Logger.Error("the old log can't be removed", "error", err)
 	}
 	return nil

@@ -78,7 +78,7 @@ func check(t *testing.T, c *cache.Cache, key [16]byte, want map[string][]byte) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		half, seg, off, ok := c.Locations.Split(c.Locations.Get(index))
+		num, seg, off, ok := c.Locations.Split(c.Locations.Get(index))
 		if !ok {
 			t.Fatalf("sample %s has no place", name)
 		}
@@ -86,7 +86,7 @@ func check(t *testing.T, c *cache.Cache, key [16]byte, want map[string][]byte) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := c.Logfile(half).Read(t.Context(), seg, off, c.StoredSize(index), mem)
+		got, err := c.Logfile(num).Read(t.Context(), seg, off, c.StoredSize(index), mem)
 		if err == nil && c.Form != nil {
 			plain := make([]byte, c.Manifest.Size(index))
 			got, err = plain, c.Form.Unpack(index, got, plain)

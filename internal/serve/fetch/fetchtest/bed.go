@@ -296,7 +296,7 @@ func (b *Bed) Fill(l *logfile.Logfile, seg int, indices ...sample.Index) {
 			return err
 		})
 		b.Sums.Set(i, sample.Sum(data))
-		b.Locations.Set(i, b.Locations.At(l.Half(), seg, off))
+		b.Locations.Set(i, b.Locations.At(l.Num(), seg, off))
 	}
 }
 
@@ -312,7 +312,7 @@ func (b *Bed) Pack(p *logfile.Packages, lane int, indices ...sample.Index) (numb
 			return err
 		})
 		b.Sums.Set(i, sample.Sum(b.Content(i)))
-		b.Locations.Set(i, b.Locations.At(p.Log().Half(), number, off))
+		b.Locations.Set(i, b.Locations.At(p.Log().Num(), number, off))
 		numbers = append(numbers, number)
 	}
 	return numbers
@@ -389,7 +389,7 @@ func (b *Bed) Lost() map[sample.Index]int {
 // noteLost makes the samples of a lost block misses.
 func (b *Bed) noteLost(l *logfile.Logfile, seg int, indices []sample.Index, offsets []uint64) {
 	for k, i := range indices {
-		b.Locations.Clear(i, b.Locations.At(l.Half(), seg, offsets[k]))
+		b.Locations.Clear(i, b.Locations.At(l.Num(), seg, offsets[k]))
 		b.mu.Lock()
 		b.lost[i]++
 		b.mu.Unlock()

@@ -9,70 +9,70 @@ import (
 	"lcache/internal/disk/blockio"
 )
 
-// Begin starts an empty Logfile A (half 0) or B (half 1). There must be none, or an empty one. The new journal replaces the old one at
+// Begin starts an empty Logfile A (0) or B (1). There must be none, or an empty one. The new journal replaces the old one at
 // once. starts has one entry more than there are segments: segment k takes at most starts[k+1]-starts[k] samples. Begin keeps the
 // slice. It fills in Block and Align of h if they are 0.
-func (s *Store) Begin(half int, h Header, starts []uint64) (*Logfile, error) {
-	if half != 0 && half != 1 {
-		return nil, fmt.Errorf("begin logfile: there is no half %d", half)
+func (s *Store) Begin(num int, h Header, starts []uint64) (*Logfile, error) {
+	if num != 0 && num != 1 {
+		return nil, fmt.Errorf("begin logfile: there is no Logfile %d", num)
 	}
 	if h.Open != 0 {
 		return nil, errors.New("begin logfile: packages are begun by BeginPackages")
 	}
 	h.Starts = starts
-	return s.begin(half, h)
+	return s.begin(num, h)
 }
 
 // begin starts an empty log: a Logfile or packages.
-func (s *Store) begin(half int, h Header) (*Logfile, error) {
+func (s *Store) begin(num int, h Header) (*Logfile, error) {
 	if s.readOnly {
-		return nil, fmt.Errorf("begin logfile in half %d: %w", half, ErrReadOnly)
+		return nil, fmt.Errorf("begin logfile %d: %w", num, ErrReadOnly)
 	}
 	if h.Block == 0 && h.Align == 0 {
 		h.Block, h.Align = uint32(s.format.Block), uint32(s.format.Align)
 	}
 	if err := h.check(s.format); err != nil {
-		return nil, fmt.Errorf("begin logfile in half %d: %w", half, err)
+		return nil, fmt.Errorf("begin logfile %d: %w", num, err)
 	}
 	_ = s.slotTurn.take(context.Background())
 	defer s.slotTurn.give()
-	old := s.Log(half)
+	old := s.Log(num)
 	switch {
 	case s.isClosed():
-		return nil, fmt.Errorf("begin logfile in half %d: %w", half, ErrClosed)
+		return nil, fmt.Errorf("begin logfile %d: %w", num, ErrClosed)
 	case old != nil && !old.Empty():
-		return nil, fmt.Errorf("begin logfile: half %d still holds blocks of epoch %d: drop it first", half, old.head.Epoch)
+		return nil, fmt.Errorf("begin logfile: Logfile %d still holds blocks of epoch %d: drop it first", num, old.head.Epoch)
 	}
-	l, err := newLogfile(s, half, h, s.gen.Add(1))
+	l, err := newLogfile(s, num, h, s.gen.Add(1))
 	if err != nil {
-		return nil, fmt.Errorf("begin logfile in half %d: %w", half, err)
+		return nil, fmt.Errorf("begin logfile %d: %w", num, err)
 	}
 	if err := s.poolFor(l); err != nil {
-		return nil, errors.Join(fmt.Errorf("begin logfile in half %d: %w", half, err), unmapIndices(l.arr))
+		return nil, errors.Join(fmt.Errorf("begin logfile %d: %w", num, err), unmapIndices(l.arr))
 	}
 	expect := int64(s.format.Places)*int64(recordSize(1)) + int64(h.Starts[h.Segments]-h.Starts[0])*4
-	if half == PackageHalf {
+	if num == PackagesNum {
 		expect = s.format.rewriteSlack() // it grows when it is rewritten
 	}
-	l.journal, err = beginJournal(s.journalPath(half), &h, l.gen, s.format.seed(), expect, s.trace)
+	l.journal, err = beginJournal(s.journalPath(num), &h, l.gen, s.format.seed(), expect, s.trace)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("begin logfile in half %d: %w", half, err), unmapIndices(l.arr))
+		return nil, errors.Join(fmt.Errorf("begin logfile %d: %w", num, err), unmapIndices(l.arr))
 	}
-	s.setHalf(half, l)
+	s.setLog(num, l)
 	if old != nil {
 		err = s.dispose(old)
 	}
 	return l, err
 }
 
-// poolFor gives l the write buffers of its half. It makes larger ones if those are too few.
+// poolFor gives l the write buffers of its number. It makes larger ones if those are too few.
 func (s *Store) poolFor(l *Logfile) error {
 	need := int(l.head.Segments) + s.spare
-	if l.half == PackageHalf {
+	if l.num == PackagesNum {
 		need = 2*int(l.head.Open) + 2
 	}
 	s.mu.Lock()
-	p := s.pools[l.half]
+	p := s.pools[l.num]
 	s.mu.Unlock()
 	if p == nil || cap(p.free) < need {
 		fresh, err := newPool(need, s.format.Block)
@@ -80,7 +80,7 @@ func (s *Store) poolFor(l *Logfile) error {
 			return err
 		}
 		s.mu.Lock()
-		s.pools[l.half] = fresh
+		s.pools[l.num] = fresh
 		s.mu.Unlock()
 		if p != nil {
 			s.outgrown = append(s.outgrown, p)
@@ -106,15 +106,15 @@ func (s *Store) freePools() {
 	})
 }
 
-func (s *Store) setHalf(half int, l *Logfile) {
+func (s *Store) setLog(num int, l *Logfile) {
 	var p *Packages
-	if half == PackageHalf && l != nil {
+	if num == PackagesNum && l != nil {
 		p = newPackages(l)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.slots[half] = l
-	if half == PackageHalf {
+	s.slots[num] = l
+	if num == PackagesNum {
 		s.packages = p
 	}
 }
@@ -127,31 +127,31 @@ func (s *Store) isClosed() bool {
 
 // Drop frees all arena blocks of a Logfile, and deletes its journal. Reads of it in flight may return wrong bytes. Later calls of its
 // methods find no blocks.
-func (s *Store) Drop(half int) error {
-	if half != 0 && half != 1 {
-		return fmt.Errorf("drop logfile: there is no half %d", half)
+func (s *Store) Drop(num int) error {
+	if num != 0 && num != 1 {
+		return fmt.Errorf("drop logfile: there is no Logfile %d", num)
 	}
-	return s.drop(half)
+	return s.drop(num)
 }
 
-func (s *Store) drop(half int) error {
+func (s *Store) drop(num int) error {
 	if s.readOnly {
-		return fmt.Errorf("drop logfile in half %d: %w", half, ErrReadOnly)
+		return fmt.Errorf("drop logfile %d: %w", num, ErrReadOnly)
 	}
 	_ = s.slotTurn.take(context.Background())
 	defer s.slotTurn.give()
-	l := s.Log(half)
+	l := s.Log(num)
 	if l == nil || s.isClosed() {
 		return nil
 	}
-	s.setHalf(half, nil)
-	if err := errors.Join(s.dispose(l), s.trace.Remove(s.journalPath(half))); err != nil {
-		return fmt.Errorf("drop logfile in half %d: %w", half, err)
+	s.setLog(num, nil)
+	if err := errors.Join(s.dispose(l), s.trace.Remove(s.journalPath(num))); err != nil {
+		return fmt.Errorf("drop logfile %d: %w", num, err)
 	}
 	return nil
 }
 
-// dispose ends a Logfile that was removed from its half.
+// dispose ends a Logfile that was removed from the Store.
 func (s *Store) dispose(l *Logfile) error {
 	l.end.Do(func() { close(l.done) })
 	for seg := range l.segs {
