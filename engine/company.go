@@ -115,7 +115,7 @@ func (e *Engine) hasReached(r *rank) bool {
 			return false
 		}
 	}
-	return floor(r, e.cur) >= e.hindmost()
+	return rankSegment(r, e.cur) >= e.slowestSegment()
 }
 
 // A grace is how long the window waits for companions that make progress but are slower. It is at most 1/8 of an epoch's time, because a companion that

@@ -24,7 +24,7 @@ func TestCrowd(t *testing.T) {
 func (m *model) runInACrowd(ops int) {
 	m.opts.Side = 256<<10 + m.r.IntN(2<<20)
 	m.opts.Patience = time.Duration(1+m.r.IntN(5)) * time.Millisecond
-	m.opts.LoanTime = time.Duration(1+m.r.IntN(1000)) * time.Millisecond
+	m.opts.LeaseTime = time.Duration(1+m.r.IntN(1000)) * time.Millisecond
 	m.start()
 	for len(m.clients) < 6 {
 		m.clients = append(m.clients, &modelClient{c: attach(m.t, m.e)})
@@ -67,7 +67,7 @@ func (m *model) askAtOnce() (lent int) {
 				m.note("client %d: chunk %+v", k, at)
 				asks[k] = func() ([]sample.Index, *deliver.Batch, bool, error) {
 					b, err := mc.c.Chunk(context.Background(), at.Epoch, at.Rank, at.Batch)
-					return m.lease(b, err, func(from int) (*deliver.Loan, error) {
+					return m.lease(b, err, func(from int) (*deliver.LentPart, error) {
 						return mc.c.LendChunk(context.Background(), at.Epoch, at.Rank, at.Batch, from)
 					}, mc)
 				}
@@ -83,7 +83,7 @@ func (m *model) askAtOnce() (lent int) {
 		m.note("client %d: get %v", k, want)
 		asks[k] = func() ([]sample.Index, *deliver.Batch, bool, error) {
 			b, err := mc.c.Get(context.Background(), want, nil)
-			return m.lease(b, err, func(from int) (*deliver.Loan, error) { return mc.c.Lend(context.Background(), want, from, nil) }, mc)
+			return m.lease(b, err, func(from int) (*deliver.LentPart, error) { return mc.c.Lend(context.Background(), want, from, nil) }, mc)
 		}
 	}
 	type answer struct {
@@ -127,7 +127,7 @@ func (m *model) wanted(at deliver.Position) []sample.Index {
 }
 
 // lease is what a client makes of an answer: where there was no room, or where the request is larger than side memory, it copies.
-func (m *model) lease(b *deliver.Batch, err error, lend func(from int) (*deliver.Loan, error), mc *modelClient) ([]sample.Index, *deliver.Batch, bool, error) {
+func (m *model) lease(b *deliver.Batch, err error, lend func(from int) (*deliver.LentPart, error), mc *modelClient) ([]sample.Index, *deliver.Batch, bool, error) {
 	if err == nil {
 		return b.Indices, b, false, nil
 	}

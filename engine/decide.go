@@ -18,7 +18,7 @@ type view struct {
 	unidentified bool // there is a second Logfile, in an unknown order
 	comparable   bool // the order of cur's or the unidentified Logfile's epoch is known, and was not compared with the Logfile yet
 
-	unloaded  int // the first segment of cur with samples to deliver that is not loaded, from the hindmost rank on; -1: none
+	unloaded  int // the first segment of cur with samples to deliver that is not loaded, from the slowest rank on; -1: none
 	unscanned int // the first segment of cur that is not scanned; -1: none
 	unused    int // the first unused segment of cur that is not scanned, while a larger share of the delivered segments is scanned; -1: none
 	loading   int // number of segments being loaded

@@ -70,14 +70,14 @@ type Options struct {
 
 // knobs are for tests. The zero value of each selects the package's default.
 type knobs struct {
-	Patience, Timeout, LoanTime, BlockTimeout, LogTimeout, SourceTimeout time.Duration                     // deadlines after which an operation counts as late
-	LateEpoch                                                            time.Duration                     // rule 1's 10 s
-	Now                                                                  func() time.Time                  // instead of time.Now
-	PushBytes                                                            int64                             // memory for pushed orders; 0: computed from the dataset and the machine
-	Source                                                               func(source.Source) source.Source // wraps the source
-	Side                                                                 int                               // bytes of side memory; 0: computed
-	Begin                                                                func(plan.Beginning) plan.Choice  // replaces the rule of package plan
-	Relayout                                                             func(plan.Served) string          // replaces the rule of package plan, for epochs of any length
+	Patience, Timeout, LeaseTime, BlockTimeout, LogTimeout, SourceTimeout time.Duration                     // deadlines after which an operation counts as late
+	LateEpoch                                                             time.Duration                     // rule 1's 10 s
+	Now                                                                   func() time.Time                  // instead of time.Now
+	PushBytes                                                             int64                             // memory for pushed orders; 0: computed from the dataset and the machine
+	Source                                                                func(source.Source) source.Source // wraps the source
+	Side                                                                  int                               // bytes of side memory; 0: computed
+	Begin                                                                 func(plan.Beginning) plan.Choice  // replaces the rule of package plan
+	Relayout                                                              func(plan.Served) string          // replaces the rule of package plan, for epochs of any length
 }
 
 // An Engine serves one cache.
@@ -261,7 +261,7 @@ func (e *Engine) makeDeliver() (err error) {
 	ahead := prefetchProducer{e}
 	e.window = &window{Engine: e, producers: []producer{scanProducer{e}, ahead}, ahead: ahead}
 	e.deliver, err = deliver.New(deliver.Options{Staging: e.staging, Fetcher: e.fetcher, Manifest: e.cache.Manifest, Logger: e.cache.Logger, RequestBytes: int64(e.cache.Sizing.Request),
-		Patience: e.opts.Patience, Timeout: e.opts.Timeout, LoanTime: e.opts.LoanTime, SkipErrors: e.opts.OnError == "skip",
+		Patience: e.opts.Patience, Timeout: e.opts.Timeout, LeaseTime: e.opts.LeaseTime, SkipErrors: e.opts.OnError == "skip",
 		Window: e.window})
 	if err != nil {
 		e.deliver = nil

@@ -307,7 +307,7 @@ func attach(t testing.TB, e *Engine) *deliver.Client {
 	return c
 }
 
-// pace keeps ranks together, as adding up their gradients does: none is more than lead batches before the hindmost. One that runs out of the
+// pace keeps ranks together, as adding up their gradients does: none is more than lead batches before the slowest. One that runs out of the
 // window is served by index.
 type pace struct {
 	mu    sync.Mutex // guards the field that follows

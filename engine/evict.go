@@ -59,7 +59,7 @@ func (e *Engine) needs(j *job, r *rank, l *reorder.EpochLog, seg int) bool {
 	case r.finished || r.front() == nil:
 		return true
 	}
-	first := floor(r, l)
+	first := rankSegment(r, l)
 	return seg >= first && (e.tgt != nil || l != e.cur || seg < first+e.cache.Sizing.Slots)
 }
 
@@ -91,7 +91,7 @@ func (e *Engine) evictLast(l *reorder.EpochLog, before int) bool {
 	last := staging.Segment{Log: l.ID, Segment: before}
 	for j, r := range e.windowRanks(l.Epoch) {
 		if !r.outOfWindow && j.at(r) == l.Epoch && !r.finished {
-			last.Segment = max(last.Segment, floor(r, l)) // a segment that a rank is at is not evicted
+			last.Segment = max(last.Segment, rankSegment(r, l)) // a segment that a rank is at is not evicted
 		}
 	}
 	e.mu.Unlock()

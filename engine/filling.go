@@ -66,7 +66,7 @@ func (e *Engine) stopFilling() {
 	f.mu.Unlock()
 	f.appends.Wait()
 	if f.router == nil {
-		f.log.GiveUpWaiting() // no arena block was freed meanwhile; the scan, which frees some, needs the write buffers
+		f.log.FailWaiting() // no arena block was freed meanwhile; the scan, which frees some, needs the write buffers
 	}
 }
 

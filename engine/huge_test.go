@@ -85,7 +85,7 @@ func testHugeSample(t *testing.T, compress string, d *dataset, limit uint64) {
 		case !errors.As(err, &room):
 			t.Fatalf("got %v, want no room", err)
 		}
-		d.lend(t, e, c, len(far), func(from int) (*deliver.Loan, error) { return c.Lend(t.Context(), far, from, nil) })
+		d.lend(t, e, c, len(far), func(from int) (*deliver.LentPart, error) { return c.Lend(t.Context(), far, from, nil) })
 	})
 }
 
@@ -100,7 +100,7 @@ func (d *dataset) readApart(t *testing.T, e *Engine, j schedule.Job, epoch int) 
 	for b, asked := range slices.Collect(slices.Chunk(want, j.BatchSize)) {
 		batch, err := c.Chunk(t.Context(), epoch, 0, b)
 		if room := new(deliver.RoomError); errors.As(err, &room) {
-			d.lend(t, e, c, len(asked), func(from int) (*deliver.Loan, error) { return c.LendChunk(t.Context(), epoch, 0, b, from) })
+			d.lend(t, e, c, len(asked), func(from int) (*deliver.LentPart, error) { return c.LendChunk(t.Context(), epoch, 0, b, from) })
 			lent += len(asked)
 			continue
 		}
@@ -119,7 +119,7 @@ func (d *dataset) readApart(t *testing.T, e *Engine, j schedule.Job, epoch int) 
 }
 
 // lend takes n samples by loans, piece by piece.
-func (d *dataset) lend(t *testing.T, e *Engine, c *deliver.Client, n int, next func(from int) (*deliver.Loan, error)) {
+func (d *dataset) lend(t *testing.T, e *Engine, c *deliver.Client, n int, next func(from int) (*deliver.LentPart, error)) {
 	t.Helper()
 	for lent := 0; lent < n; {
 		loan, err := next(lent)

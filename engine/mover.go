@@ -52,7 +52,7 @@ func (e *Engine) look() action {
 		e.updateReadEpoch()
 	}
 	v := e.view()
-	if v.unloaded >= 0 && v.unloaded > e.hindmost() && e.owner.importance.Load() != nil && len(e.jobs) == 1 { // other jobs find the unused segments in slots
+	if v.unloaded >= 0 && v.unloaded > e.slowestSegment() && e.owner.importance.Load() != nil && len(e.jobs) == 1 { // other jobs find the unused segments in slots
 		v.unused = e.lateUnused()
 	}
 	e.consider(&v)
@@ -100,7 +100,7 @@ func (e *Engine) view() view {
 	if e.cur != nil {
 		v.unscanned = e.firstUnscanned()
 		if e.cur.Layout != nil {
-			v.unloaded = e.firstUnloaded(e.hindmost())
+			v.unloaded = e.firstUnloaded(e.slowestSegment())
 		}
 	}
 	return v
@@ -167,9 +167,9 @@ func (e *Engine) retryLayout() {
 	}
 }
 
-// hindmost returns the first segment of cur that a rank in time is at. If all ranks are late, it is the first segment that any of them is at. Ranks that
-// have read cur's epoch to its end need none of it. If there are no other ranks, hindmost returns the number of segments. e.mu is held.
-func (e *Engine) hindmost() int {
+// slowestSegment returns the first segment of cur that a rank in time is at. If all ranks are late, it is the first segment that any of them is at. Ranks that
+// have read cur's epoch to its end need none of it. If there are no other ranks, it returns the number of segments. e.mu is held.
+func (e *Engine) slowestSegment() int {
 	first, late, over := -1, -1, false
 	least := func(a *int, f int) {
 		if *a < 0 || f < *a {
@@ -187,7 +187,7 @@ func (e *Engine) hindmost() int {
 		}
 		f := 0
 		if j.at(r) == e.cur.Epoch && !r.finished && r.front() != nil {
-			f = floor(r, e.cur)
+			f = rankSegment(r, e.cur)
 		}
 		if r.outOfWindow {
 			least(&late, f)
@@ -326,9 +326,9 @@ func (e *Engine) swap() bool {
 	return true
 }
 
-// floor returns the segment that the rank's next batch begins in. If samples repeat, the earlier uses are before that batch, and floor returns the
+// rankSegment returns the segment that the rank's next batch begins in. If samples repeat, the earlier uses are before that batch, and the result is the
 // segment of the batch's furthest sample.
-func floor(r *rank, l *reorder.EpochLog) int {
+func rankSegment(r *rank, l *reorder.EpochLog) int {
 	furthest := 0
 	for _, index := range r.front() {
 		if seg, ok := l.Layout.Delivers(index); ok {

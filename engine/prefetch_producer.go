@@ -133,7 +133,7 @@ func (b prefetchProducer) pushed(j *job, rank, epoch int) {
 	b.prefetcher.Changed(j.jobRank(rank), epoch)
 }
 
-// readyByPrefetcher returns how many batches are ready for the hindmost rank of a job. e.mu is held.
+// readyByPrefetcher returns how many batches are ready for the slowest rank of a job. e.mu is held.
 func (e *Engine) readyByPrefetcher(j *job) int {
 	least := -1
 	for n, r := range j.ranks {

@@ -77,7 +77,7 @@ func (e *Engine) scanView(q query) scanView {
 	if v.inPlace {
 		v.first = state.unloaded
 		// A batch further ahead waits for the batches before it, if they are in the window.
-		v.mayQueue = q.mayWait() && floor(q.rank, e.cur) < v.first+e.cache.Sizing.Slots
+		v.mayQueue = q.mayWait() && rankSegment(q.rank, e.cur) < v.first+e.cache.Sizing.Slots
 	}
 	return v
 }
@@ -95,7 +95,7 @@ func (e *Engine) isInWindow(v *view, j *job, r *rank, epoch int) bool {
 	case r.epoch != epoch || r.finished || r.front() == nil:
 		return true
 	}
-	return v.unloaded < 0 || floor(r, e.cur) < v.unloaded+e.cache.Sizing.Slots
+	return v.unloaded < 0 || rankSegment(r, e.cur) < v.unloaded+e.cache.Sizing.Slots
 }
 
 // hasCaughtUp reports whether the samples of a rank's next request are in slots, or are still to be loaded. e.mu is held.

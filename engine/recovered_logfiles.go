@@ -149,7 +149,7 @@ func (e *Engine) unorder() bool {
 	defer cancel()
 	ok, err := e.cache.Unorder(ctx, l.Log.Num())
 	if !ok && errors.Is(err, logfile.ErrOlder) {
-		err = e.mover.GiveUp(l.Log)
+		err = e.mover.Discard(l.Log)
 		ok = err == nil
 	}
 	e.mu.Lock()

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A budget that would take a file system below its floor is refused, and the one that the error names is not. An existing cache is neither
+// A budget that would take a file system below its reserve is refused, and the one that the error names is not. An existing cache is neither
 // refused for the space that it takes itself, nor lost to a budget that can't be had.
 func TestBudgetKeepsTheFloor(t *testing.T) {
 	d := makeDataset(t, 300, func(r *rand.Rand, _ int) int { return 60_000 + r.IntN(10_000) }) // 19 MB

@@ -74,7 +74,7 @@ func (s *machine) number(l *reorder.EpochLog) {
 	s.logs[l.ID] = l
 }
 
-// firstUnloaded returns the first segment with samples to deliver that is not loaded, from the hindmost rank's segment on; -1: none.
+// firstUnloaded returns the first segment with samples to deliver that is not loaded, from the slowest rank's segment on; -1: none.
 func (s *machine) firstUnloaded(from int) int {
 	for k := from; k < len(s.segs) && s.cur.Layout.Starts[k] < uint64(s.cur.Layout.Used); k++ {
 		if s.segs[k] == segAbsent {

@@ -37,7 +37,7 @@ func (e *Engine) Status() status.Document {
 		jobs[0].SkippedSamples = totals.SkippedSamples // at once, not only when a batch without them is delivered
 	}
 	totals.CopyTo(&jobs[0])
-	wear := e.wear(totals.LogWriteBytes)
+	wear := e.writeVolume(totals.LogWriteBytes)
 	e.mu.Unlock()
 	devices := e.devices()
 	e.mu.Lock()
@@ -58,7 +58,7 @@ func (e *Engine) Status() status.Document {
 		Jobs: jobs, Totals: totals}
 }
 
-// ready returns how many batches are loaded for the hindmost rank. e.mu is held.
+// ready returns how many batches are loaded for the slowest rank. e.mu is held.
 func (e *Engine) ready() int {
 	if !e.anyInWindow() {
 		return e.readyByPrefetcher(e.owner)
@@ -67,7 +67,7 @@ func (e *Engine) ready() int {
 		return 0
 	}
 	samples := uint64(0)
-	for k := e.hindmost() + 1; k < len(e.segs); k++ {
+	for k := e.slowestSegment() + 1; k < len(e.segs); k++ {
 		if e.segs[k] == segDone {
 			samples += e.cur.Layout.Starts[k+1] - e.cur.Layout.Starts[k]
 		}
@@ -185,8 +185,8 @@ func (e *Engine) fillTotals(t *status.Totals) {
 	t.Segments, t.SegmentBytes = len(e.segs), int64(e.cache.Sizing.Segment)
 }
 
-// wear returns the write volume per day. e.mu is held.
-func (e *Engine) wear(written int64) (w status.Wear) {
+// writeVolume returns the write volume per day. e.mu is held.
+func (e *Engine) writeVolume(written int64) (w status.Wear) {
 	d := e.cache.Disk()
 	w.EndurancePerDay, w.DriveBytes = int64(min(d.WearPerDay, 1e18)), d.DriveBytes
 	e.owner.counts.FillWear(&w, written)

@@ -40,7 +40,7 @@ func (e *Engine) logfiles(moved bool) logfiles {
 	if e.cur == nil {
 		return now
 	}
-	now.read, now.recovered = e.cur.Epoch, e.cur.Layout != nil && e.cache.WasRecovered(e.cur.Log.Half())
+	now.read, now.recovered = e.cur.Epoch, e.cur.Layout != nil && e.cache.WasRecovered(e.cur.Log.Num())
 	now.scanned = e.firstUnscanned() < 0
 	for _, s := range e.segs {
 		if s == segDone {

@@ -35,7 +35,7 @@ func (s *Store) begin(num int, h Header) (*Logfile, error) {
 		return nil, fmt.Errorf("begin logfile %d: %w", num, err)
 	}
 	_ = s.slotTurn.take(context.Background())
-	defer s.slotTurn.give()
+	defer s.slotTurn.release()
 	old := s.Log(num)
 	switch {
 	case s.isClosed():
@@ -139,7 +139,7 @@ func (s *Store) drop(num int) error {
 		return fmt.Errorf("drop logfile %d: %w", num, ErrReadOnly)
 	}
 	_ = s.slotTurn.take(context.Background())
-	defer s.slotTurn.give()
+	defer s.slotTurn.release()
 	l := s.Log(num)
 	if l == nil || s.isClosed() {
 		return nil

@@ -252,7 +252,7 @@ func (s *Store) endWaitsOnQuarantined(d *device, write bool, why string) {
 		s.log.Error("device quarantined: its samples are read from the source", "dir", d.dir, "why", why, "err", err)
 	}
 	s.updatePlacing(d)
-	s.asides.tell()
+	s.asides.broadcast()
 }
 
 // signal wakes all waiters for a change.
@@ -271,7 +271,7 @@ func (s *signal) changed() <-chan struct{} {
 	return s.c
 }
 
-func (s *signal) tell() {
+func (s *signal) broadcast() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.c != nil {
@@ -280,8 +280,8 @@ func (s *signal) tell() {
 	}
 }
 
-// tendDevices detects hangs and probes quarantined devices, until Close.
-func (s *Store) tendDevices() {
+// watchDevices detects hangs and probes quarantined devices, until Close.
+func (s *Store) watchDevices() {
 	ticker := time.NewTicker(s.deadline / hungTicks)
 	defer ticker.Stop()
 	for {
@@ -289,13 +289,13 @@ func (s *Store) tendDevices() {
 		case <-s.stop:
 			return
 		case <-ticker.C:
-			s.tend()
+			s.checkDevices()
 		}
 	}
 }
 
-// tend is one tick of tendDevices.
-func (s *Store) tend() {
+// checkDevices is one tick of watchDevices.
+func (s *Store) checkDevices() {
 	now := s.now()
 	if from := s.noteFrom.Load(); from != 0 && now.UnixNano()-from > int64(s.deadline) {
 		s.launch(s.free.goOn()...)

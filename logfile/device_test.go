@@ -78,7 +78,7 @@ func (b *bed) clock() (pass func(time.Duration)) {
 	b.s.now = func() time.Time { return start.Add(time.Duration(now.Load())) }
 	return func(d time.Duration) {
 		now.Add(int64(d))
-		b.s.tend()
+		b.s.checkDevices()
 		b.s.probes.Wait()
 	}
 }

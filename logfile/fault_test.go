@@ -193,7 +193,7 @@ func TestNoneFreed(t *testing.T) {
 }
 
 // A Logfile gives up its own blocks that wait for a place: their buffers are free, and blocks of the other one wait on.
-func TestGiveUpWaiting(t *testing.T) {
+func TestFailWaiting(t *testing.T) {
 	const n, places = 8, 4
 	b := newBed(t, 1, 4096, places, slices.Repeat([]uint32{4096}, n))
 	b.open()
@@ -202,7 +202,7 @@ func TestGiveUpWaiting(t *testing.T) {
 		b.append(filled, 0, i)
 	}
 	b.append(other, 0, n-1)
-	filled.GiveUpWaiting()
+	filled.FailWaiting()
 	if err := filled.Flush(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -224,9 +224,9 @@ func TestGiveUpWaiting(t *testing.T) {
 	b.close()
 }
 
-// TestGiveUpWaitingForATurn: a block that waits although places are free, because its device has enough writes in flight, is not given up; one behind it that
+// TestFailWaitingForATurn: a block that waits although places are free, because its device has enough writes in flight, is not given up; one behind it that
 // finds no place is.
-func TestGiveUpWaitingForATurn(t *testing.T) {
+func TestFailWaitingForATurn(t *testing.T) {
 	const inFlight, places = 4, 6
 	b := newBed(t, 1, 4096, places, slices.Repeat([]uint32{4096}, places+1))
 	b.open()
@@ -244,7 +244,7 @@ func TestGiveUpWaitingForATurn(t *testing.T) {
 			t.Fatalf("%d places are free, want %d: as many blocks wait for their turn", b.s.Free(), places-inFlight)
 		}
 	}
-	filled.GiveUpWaiting()
+	filled.FailWaiting()
 	if got := b.losses(); len(got) != 1 || got[places] != 1 {
 		t.Errorf("told of %v, want sample %d", got, places)
 	}

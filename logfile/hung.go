@@ -54,4 +54,4 @@ func (t turn) take(ctx context.Context) error {
 	}
 }
 
-func (t turn) give() { <-t }
+func (t turn) release() { <-t }

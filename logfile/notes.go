@@ -32,7 +32,7 @@ func (s *Store) notePlaces(ctx context.Context) (n int, err error) {
 	}
 	noted := make(chan int, 1)
 	err = Within(ctx, "write of "+s.table.path, func() error {
-		defer s.noting.give()
+		defer s.noting.release()
 		places, gen := s.free.unready(&s.gen)
 		noted <- len(places)
 		if len(places) == 0 {
@@ -74,6 +74,6 @@ func (s *Store) closeTable(ctx context.Context) error {
 	if err := s.noting.take(ctx); err != nil {
 		return &HungError{What: "write of " + s.table.path, Err: err}
 	}
-	defer s.noting.give()
+	defer s.noting.release()
 	return s.table.close()
 }

@@ -60,7 +60,7 @@ func (s *Store) BeginPackages(h Header, packages, room int) (*Packages, error) {
 		if err := old.settle(s); err != nil {
 			return nil, fmt.Errorf("begin packages: %w", err)
 		}
-		defer old.rewriting.give()
+		defer old.rewriting.release()
 	}
 	l, err := s.begin(PackagesNum, h)
 	if l == nil {
@@ -75,7 +75,7 @@ func (s *Store) DropPackages() error {
 		if err := p.settle(s); err != nil {
 			return fmt.Errorf("drop packages: %w", err)
 		}
-		defer p.rewriting.give()
+		defer p.rewriting.release()
 	}
 	return s.drop(PackagesNum)
 }
@@ -139,7 +139,7 @@ func (p *Packages) Put(ctx context.Context, in int, index sample.Index, data []b
 	if err := o.turn.take(ctx); err != nil {
 		return 0, 0, fmt.Errorf("put sample %d into a package: wait for another one: %w", index, err)
 	}
-	defer o.turn.give()
+	defer o.turn.release()
 	for {
 		if o.number < 0 {
 			if o.number, err = p.begin(ctx); err != nil {
@@ -166,7 +166,7 @@ func (p *Packages) Unplaced(ctx context.Context) (bytes uint64, err error) {
 		if o.number >= 0 {
 			bytes += p.log.unplaced(o.number)
 		}
-		o.turn.give()
+		o.turn.release()
 	}
 	return bytes, nil
 }
@@ -188,7 +188,7 @@ func (p *Packages) Finish(ctx context.Context, in int) error {
 	if err := o.turn.take(ctx); err != nil {
 		return fmt.Errorf("finish a package: wait for a sample that is put there: %w", err)
 	}
-	defer o.turn.give()
+	defer o.turn.release()
 	if o.number >= 0 {
 		p.finish(o.number)
 		o.number = -1

@@ -58,7 +58,7 @@ func (l *Logfile) freeUpTo(seg, upto int) {
 	sg.mu.Unlock()
 	l.s.launch(l.s.free.release(places...)...)
 	if inFlight > 0 { // a freed block needs no arena block
-		l.s.giveUp(func(f *blockWrite) bool { return f.l == l && int(f.seg) == seg && int(f.seq) < upto })
+		l.s.failWaiting(func(f *blockWrite) bool { return f.l == l && int(f.seg) == seg && int(f.seq) < upto })
 	}
 }
 
@@ -66,14 +66,14 @@ func (l *Logfile) freeUpTo(seg, upto int) {
 // without an arena block becomes a hole at once; otherwise it waits for one.
 func (s *Store) SetNoFrees(none bool) { s.launch(s.free.setNoFrees(none)...) }
 
-// GiveUpWaiting makes holes of l's full blocks for which no arena block is free, which frees their write buffers. Blocks that only wait
+// FailWaiting makes holes of l's full blocks for which no arena block is free, which frees their write buffers. Blocks that only wait
 // for their turn on a device are written.
-func (l *Logfile) GiveUpWaiting() {
+func (l *Logfile) FailWaiting() {
 	l.s.fail(l.s.free.cancelPlaceless(func(f *blockWrite) bool { return f.l == l }))
 }
 
-// giveUp fails the waiting writes that match.
-func (s *Store) giveUp(match func(f *blockWrite) bool) { s.fail(s.free.cancel(match)) }
+// failWaiting fails the waiting writes that match.
+func (s *Store) failWaiting(match func(f *blockWrite) bool) { s.fail(s.free.cancel(match)) }
 
 func (s *Store) fail(fs []*blockWrite) {
 	for _, f := range fs {

@@ -24,7 +24,7 @@ func (f Format) rewriteSlack() int64 {
 func (p *Packages) rewriteJournal() {
 	select {
 	case p.rewriting <- struct{}{}:
-		defer p.rewriting.give()
+		defer p.rewriting.release()
 	default: // the packages are being dropped
 		return
 	}

@@ -160,7 +160,7 @@ func Open(dirs []string, opts Options) (*Store, error) {
 	}
 	s.joined.Go(s.writeJournals)
 	s.joined.Go(s.noteAhead)
-	s.joined.Go(s.tendDevices)
+	s.joined.Go(s.watchDevices)
 	if opts.SyncEvery > 0 {
 		s.joined.Go(func() { s.syncJournals(opts.SyncEvery) })
 	}
@@ -312,7 +312,7 @@ func (s *Store) Close() error {
 		s.stopLoops()
 		return fmt.Errorf("close cache: %w", &HungError{What: "beginning or dropping a Logfile in " + s.dirs[0], Err: err})
 	}
-	defer s.slotTurn.give()
+	defer s.slotTurn.release()
 	if s.shut {
 		err := s.closeTable(ctx) // writes that waited for places have them now, or were given up
 		s.freePools()
@@ -345,7 +345,7 @@ func (s *Store) settleWrites(ctx context.Context) (errs []error) {
 	errs = append(errs, s.transfers.wait(ctx))
 	s.stopLoops()
 	s.joined.Wait() // they don't wait for a hung file
-	s.giveUp(func(*blockWrite) bool { return true })
+	s.failWaiting(func(*blockWrite) bool { return true })
 	s.launch(s.free.unguard()...)
 	return append(errs, s.waitProbes(ctx))
 }

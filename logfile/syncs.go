@@ -83,7 +83,7 @@ func (s *Store) syncAll(ctx context.Context, l *Logfile) error {
 	if err := s.syncTurn.take(ctx); err != nil {
 		return &HungError{What: "another sync", Err: err}
 	}
-	defer s.syncTurn.give()
+	defer s.syncTurn.release()
 	if s.dirty.Swap(false) {
 		if err := s.syncOnce(ctx); err != nil {
 			s.dirty.Store(true)

@@ -33,10 +33,10 @@ func (s *Store) Unorder(ctx context.Context, num int, moved func(index sample.In
 		if err := p.settle(s); err != nil {
 			return false, fmt.Errorf("unorder logfile %d: %w", num, err)
 		}
-		defer p.rewriting.give()
+		defer p.rewriting.release()
 	}
 	_ = s.slotTurn.take(context.Background())
-	defer s.slotTurn.give()
+	defer s.slotTurn.release()
 	if ok, err = s.unorder(ctx, num, moved); err != nil {
 		return ok, fmt.Errorf("unorder logfile %d: %w", num, err)
 	}
@@ -76,7 +76,7 @@ func (s *Store) unorder(ctx context.Context, num int, moved func(index sample.In
 	}
 	s.setLog(PackagesNum, made)
 	if old != nil {
-		err = old.giveAway(s)
+		err = old.disposeMoved(s)
 	}
 	for number, f := range from {
 		if f.l == l {
@@ -84,7 +84,7 @@ func (s *Store) unorder(ctx context.Context, num int, moved func(index sample.In
 		}
 	}
 	s.setLog(num, nil)
-	return true, errors.Join(err, l.giveAway(s), s.trace.Remove(s.journalPath(num)))
+	return true, errors.Join(err, l.disposeMoved(s), s.trace.Remove(s.journalPath(num)))
 }
 
 // toDisk writes all blocks to disk: it waits for those in flight, and writes the tails. If the tails need more arena blocks than are free, it changes nothing.
@@ -270,8 +270,8 @@ func (made *Logfile) take(number int, f origin, shared map[uint32]uint64, w *rec
 	return nil
 }
 
-// giveAway ends a log whose arena blocks belong to the packages now.
-func (l *Logfile) giveAway(s *Store) error {
+// disposeMoved ends a log whose arena blocks belong to the packages now.
+func (l *Logfile) disposeMoved(s *Store) error {
 	for seg := range l.segs {
 		l.detach(seg)
 	}

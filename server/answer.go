@@ -273,7 +273,7 @@ func (c *conn) lend(ctx context.Context, q *request) error {
 	if err := c.roomFor(ctx, c.batchBytes(len(p.get.indices))); err != nil {
 		return err
 	}
-	var loan *deliver.Loan
+	var loan *deliver.LentPart
 	if p.kind == typeChunk {
 		at := position(q.job, p.chunk.epoch, p.chunk.rank, p.chunk.batch)
 		loan, err = c.client.LendAt(ctx, at, p.from)

@@ -80,15 +80,15 @@ func (c *conn) serve(ctx, reading context.Context) {
 		return
 	}
 	defer c.leave()
-	ctx, giveUp := context.WithCancel(ctx)
-	defer giveUp()
+	ctx, cancelAll := context.WithCancel(ctx)
+	defer cancelAll()
 	var end error
 	read := make(chan struct{})
 	go func() {
 		defer close(read)
 		end = c.read(reading)
 		if !c.s.isClosing() || !gone(end) && !errors.Is(end, context.Canceled) { // otherwise the reader waited for memory
-			giveUp() // the client reads no further answers
+			cancelAll() // the client reads no further answers
 		}
 		close(c.queue)
 	}()

@@ -207,7 +207,7 @@ func isServed(batch *deliver.Batch) bool {
 }
 
 // appendLoan appends LOAN. If told is true and the loan has substitutes, it appends SERVEDLOAN.
-func appendLoan(b []byte, request uint32, loan *deliver.Loan, told bool) []byte {
+func appendLoan(b []byte, request uint32, loan *deliver.LentPart, told bool) []byte {
 	at := len(b)
 	told = told && isServed(loan.Batch)
 	kind := uint8(typeLoan)

@@ -133,11 +133,11 @@ func TestGoldenAnswers(t *testing.T) {
 	got := map[string][]byte{
 		"json":  object,
 		"batch": appendBatch(nil, 2, batch, false),
-		"loan":  appendLoan(nil, 9, &deliver.Loan{Batch: batch, Next: 66, Total: 256}, true),
+		"loan":  appendLoan(nil, 9, &deliver.LentPart{Batch: batch, Next: 66, Total: 256}, true),
 
 		"batch-parts": appendBatchParts(appendBatch(nil, 2, batch, false), 0, [][]sample.Part{{{Ext: "jpg", Size: 2}, {Ext: "x", Size: 1}}, nil}),
 		"served":      appendBatch(nil, 2, &served, true),
-		"served-loan": appendLoan(nil, 9, &deliver.Loan{Batch: &served, Next: 66, Total: 256}, true),
+		"served-loan": appendLoan(nil, 9, &deliver.LentPart{Batch: &served, Next: 66, Total: 256}, true),
 		"end":         appendEmpty(nil, typeEnd, 2),
 		"names-are":   names,
 		"parts-are":   parts,

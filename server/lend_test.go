@@ -102,7 +102,7 @@ func TestEveryClientIsAnswered(t *testing.T) {
 
 // COPIED takes effect when it is read: an earlier request of the connection may wait for just that loan.
 func TestCopiedDoesNotWaitItsTurn(t *testing.T) {
-	s := start(t, testEngine(t, func(o *engine.Options) { o.LoanTime = time.Hour }), nil)
+	s := start(t, testEngine(t, func(o *engine.Options) { o.LeaseTime = time.Hour }), nil)
 	c := attach(t, s, "", "lend")
 	first, _, _ := c.loan(c.ask(typeLend, lendBody(0, getBody(3))))
 	lend := c.send(typeLend, lendBody(0, getBody(4)))

@@ -72,18 +72,18 @@ type Server struct {
 	answers  *memquota.Share // unread answers
 	document atomic.Int64    // bytes of the last status document
 
-	telling sync.Mutex // held while opts.Ends is called, so that the newest time comes last; mu is taken under it
+	reporting sync.Mutex // held while opts.Ends is called, so that the newest time comes last; mu is taken under it
 
-	mu      sync.Mutex // guards the fields that follow
-	conns   map[*conn]struct{}
-	closing bool
-	giveUp  context.CancelFunc // cancels every request
-	noMore  context.CancelFunc // ends waits for memory for frames
-	alone   *time.Timer        // runs while no connection is open; nil without opts.Idle
-	isIdle  bool               // idle is closed
-	began   time.Time          // start of Serve
-	met     bool               // a client has attached
-	ends    time.Time          // when alone fires; zero: a client is connected, or opts.Idle is 0
+	mu        sync.Mutex // guards the fields that follow
+	conns     map[*conn]struct{}
+	closing   bool
+	cancelAll context.CancelFunc // cancels every request
+	noMore    context.CancelFunc // ends waits for memory for frames
+	alone     *time.Timer        // runs while no connection is open; nil without opts.Idle
+	isIdle    bool               // idle is closed
+	began     time.Time          // start of Serve
+	met       bool               // a client has attached
+	ends      time.Time          // when alone fires; zero: a client is connected, or opts.Idle is 0
 }
 
 // Listen creates the socket, and first removes the socket file of a server that has died. The caller holds the cache's lock. If another process listens
@@ -114,7 +114,7 @@ func Listen(e *engine.Engine, o Options) (*Server, error) {
 	}
 	each := max(leastFrames, e.MemoryLimit()/shareFrames) / 2
 	return &Server{engine: e, opts: o, received: e.Account().Share(maxFrame, each), answers: e.Account().Share(maxFrame, each), limits: defaultLimits, place: p, listener: l,
-		closed: make(chan struct{}), idle: make(chan struct{}), asked: make(chan struct{}), conns: map[*conn]struct{}{}, giveUp: func() {}, noMore: func() {}}, nil
+		closed: make(chan struct{}), idle: make(chan struct{}), asked: make(chan struct{}), conns: map[*conn]struct{}{}, cancelAll: func() {}, noMore: func() {}}, nil
 }
 
 // Path returns the absolute path of the socket.
@@ -141,13 +141,13 @@ func (s *Server) wait(timer func(time.Duration)) {
 	timer(after)
 }
 
-// tell reports to opts.Ends when the server ends, or that it does not. The caller does not hold mu.
-func (s *Server) tell() {
+// reportEnds reports to opts.Ends when the server ends, or that it does not. The caller does not hold mu.
+func (s *Server) reportEnds() {
 	if s.opts.Ends == nil {
 		return
 	}
-	s.telling.Lock()
-	defer s.telling.Unlock()
+	s.reporting.Lock()
+	defer s.reporting.Unlock()
 	s.mu.Lock()
 	at := s.ends
 	s.mu.Unlock()
@@ -181,14 +181,14 @@ func (s *Server) left() {
 
 // Serve accepts clients until Shutdown; then it returns nil. It is called once.
 func (s *Server) Serve() error {
-	ctx, giveUp := context.WithCancel(context.Background()) // Shutdown ends it: requests outlast Serve
+	ctx, cancelAll := context.WithCancel(context.Background()) // Shutdown ends it: requests outlast Serve
 	s.mu.Lock()
 	if s.closing {
 		s.mu.Unlock()
-		giveUp()
+		cancelAll()
 		return nil
 	}
-	s.giveUp = giveUp
+	s.cancelAll = cancelAll
 	reading, noMore := context.WithCancel(ctx)
 	s.noMore = noMore
 	s.running.Add(1)
@@ -197,7 +197,7 @@ func (s *Server) Serve() error {
 		s.wait(func(after time.Duration) { s.alone = time.AfterFunc(after, s.left) })
 	}
 	s.mu.Unlock()
-	s.tell()
+	s.reportEnds()
 	defer s.running.Done()
 	s.opts.Logger.Info("listening", "socket", s.place.path, "version", s.opts.Version)
 	for {
@@ -241,7 +241,7 @@ func (s *Server) add(ctx, reading context.Context, c *net.UnixConn) {
 	go func() {
 		defer s.running.Done()
 		if first {
-			s.tell()
+			s.reportEnds()
 		}
 		x.serve(ctx, reading)
 		s.mu.Lock()
@@ -252,7 +252,7 @@ func (s *Server) add(ctx, reading context.Context, c *net.UnixConn) {
 		}
 		s.mu.Unlock()
 		if last {
-			s.tell()
+			s.reportEnds()
 		}
 	}()
 }
@@ -274,12 +274,12 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	for c := range s.conns {
 		conns = append(conns, c)
 	}
-	giveUp, noMore := s.giveUp, s.noMore
+	cancelAll, noMore := s.cancelAll, s.noMore
 	if s.alone != nil {
 		s.alone.Stop()
 	}
 	s.mu.Unlock()
-	defer giveUp()
+	defer cancelAll()
 	if first {
 		close(s.closed)
 		s.listener.Close()
@@ -294,14 +294,14 @@ func (s *Server) Shutdown(ctx context.Context) error {
 		close(joined)
 	}()
 	if until, is := ctx.Deadline(); is {
-		defer time.AfterFunc(time.Until(until)/3, giveUp).Stop()
+		defer time.AfterFunc(time.Until(until)/3, cancelAll).Stop()
 	}
 	var err error
 	select {
 	case <-joined:
 	case <-ctx.Done():
 		err = fmt.Errorf("requests were still running: %w", ctx.Err())
-		giveUp()
+		cancelAll()
 		for _, c := range conns {
 			c.c.Close()
 		}

@@ -13,15 +13,15 @@ type Client struct {
 	d     *Deliver
 
 	// d.mu guards the fields that follow.
-	leases  map[uint64]*lease
-	loans   map[uint64]*loan
-	held    int64
-	side    int64 // bytes of side memory in held
-	conns   int
-	dead    bool
-	copies  bool // the client takes temporary leases
-	foreign bool // the client takes substitutes for the samples that it names
-	cramped bool // its last wait for room failed, so it does not wait again until a request gets room at once
+	leases    map[uint64]*lease
+	temporary map[uint64]*temporaryLease
+	held      int64
+	side      int64 // bytes of side memory in held
+	conns     int
+	dead      bool
+	copies    bool // the client takes temporary leases
+	foreign   bool // the client takes substitutes for the samples that it names
+	cramped   bool // its last wait for room failed, so it does not wait again until a request gets room at once
 }
 
 // leastLeases is the smallest limit of leases of a session. mostLeft is the maximum number of sessions of one process
@@ -55,7 +55,7 @@ func (d *Deliver) Attach(pid int, token string) (*Client, error) {
 	if _, err := rand.Read(random[:]); err != nil {
 		return nil, err
 	}
-	c := &Client{Pid: pid, Token: hex.EncodeToString(random[:]), d: d, leases: map[uint64]*lease{}, loans: map[uint64]*loan{}, conns: 1}
+	c := &Client{Pid: pid, Token: hex.EncodeToString(random[:]), d: d, leases: map[uint64]*lease{}, temporary: map[uint64]*temporaryLease{}, conns: 1}
 	if err := d.watch.add(c); err != nil {
 		return nil, err
 	}
@@ -68,11 +68,11 @@ func (c *Client) Disconnected() {
 	c.d.mu.Lock()
 	c.conns--
 	over := c.conns == 0 && len(c.leases) == 0 && !c.dead
-	var loans []*loan
+	var loans []*temporaryLease
 	if over {
 		c.dead = true
 		delete(c.d.clients, c.Token)
-		loans = c.takeLoans()
+		loans = c.takeTemporary()
 	}
 	c.d.mu.Unlock()
 	c.d.giveBack(loans)
@@ -90,7 +90,7 @@ func (d *Deliver) gone(c *Client) {
 	}
 	c.dead = true
 	delete(d.clients, c.Token)
-	leases, loans := c.leases, c.takeLoans()
+	leases, loans := c.leases, c.takeTemporary()
 	c.leases, c.held, c.side = nil, 0, 0
 	d.mu.Unlock()
 	d.giveBack(loans)

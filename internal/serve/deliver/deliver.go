@@ -49,14 +49,14 @@ type Position = chunker.Position
 
 // Options configure a Deliver.
 type Options struct {
-	Staging  *staging.Staging
-	Fetcher  *fetch.Fetcher
-	Manifest *sample.Manifest
-	Window   Window
-	Timeout  time.Duration // of a request, 60 s
-	Patience time.Duration // how long a scheduled request waits for a slot, and a copying client's request for room; 1 s
-	LoanTime time.Duration // the duration of a temporary lease, 1 s
-	Logger   *slog.Logger
+	Staging   *staging.Staging
+	Fetcher   *fetch.Fetcher
+	Manifest  *sample.Manifest
+	Window    Window
+	Timeout   time.Duration // of a request, 60 s
+	Patience  time.Duration // how long a scheduled request waits for a slot, and a copying client's request for room; 1 s
+	LeaseTime time.Duration // the duration of a temporary lease, 1 s
+	Logger    *slog.Logger
 	// SkipErrors leaves samples that can't be read out of the answers, instead of ending the request. The answers are
 	// then shorter. Each such sample is counted, and logged once.
 	SkipErrors bool
@@ -157,8 +157,8 @@ func New(o Options) (*Deliver, error) {
 	if o.Patience == 0 {
 		o.Patience = time.Second
 	}
-	if o.LoanTime == 0 {
-		o.LoanTime = time.Second
+	if o.LeaseTime == 0 {
+		o.LeaseTime = time.Second
 	}
 	d := &Deliver{o: o, clients: map[string]*Client{}, jobs: map[int]*Stats{}}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
@@ -180,7 +180,7 @@ func (d *Deliver) Close() {
 	d.mu.Unlock()
 	d.cancel()
 	d.requests.Wait()
-	d.endLoans()
+	d.endAllTemporary()
 	d.watch.close()
 }
 

@@ -17,7 +17,7 @@ type Request struct {
 	Indices    []sample.Index
 	ByPosition bool
 	Takes      bool // the client takes substitutes for the samples that it names
-	Again      bool // a further loan of a request that has begun: the rank's progress stays as it is
+	Again      bool // a further part of a request that has begun: the rank's progress stays as it is
 
 	// Set by Begin.
 	Requested []sample.Index // the requested samples, if Indices has others to serve in their place; nil: the same

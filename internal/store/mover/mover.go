@@ -116,8 +116,8 @@ func (m *Mover) Aim(l *reorder.EpochLog) error {
 	return l.Aim(func(index sample.Index) bool { return m.Cache.Locations.In(index, l.Log.Num()) })
 }
 
-// GiveUp drops a Logfile whose order this job does not have. Samples that only this Logfile has become misses.
-func (m *Mover) GiveUp(l *logfile.Logfile) error {
+// Discard drops a Logfile whose order this job does not have. Samples that only this Logfile has become misses.
+func (m *Mover) Discard(l *logfile.Logfile) error {
 	m.Cache.Logger.Info("the log was being sorted for an order that this job does not have; samples that are only there are read from the source again")
 	num := l.Num()
 	for i := range m.Cache.Manifest.Len() {

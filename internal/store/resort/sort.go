@@ -129,7 +129,7 @@ func (s *sort) takeUp(ctx context.Context, newer *reorder.EpochLog) (err error) 
 	case newer.Layout == nil:
 		_, err := s.Cache.Unorder(ctx, newer.Log.Num())
 		if errors.Is(err, logfile.ErrOlder) {
-			return s.GiveUp(newer.Log)
+			return s.Discard(newer.Log)
 		}
 		return err
 	}

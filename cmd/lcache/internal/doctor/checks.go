@@ -172,7 +172,7 @@ func (p *Place) checkDirect() Check {
 
 func (p *Place) checkSpace() Check {
 	c := Check{Name: "free space", State: Good}
-	c.Found = fmt.Sprintf("%s of %s; %s stay free, so a cache may take %s", size(p.Free), size(p.Size), size(p.Floor), size(p.room()))
+	c.Found = fmt.Sprintf("%s of %s; %s stay free, so a cache may take %s", size(p.Free), size(p.Size), size(p.Reserve), size(p.room()))
 	if p.room() == 0 {
 		c.State, c.Do = Bad, "make room, or give another --cache"
 	}
@@ -180,7 +180,7 @@ func (p *Place) checkSpace() Check {
 }
 
 // room returns the bytes that a cache may take by default.
-func (p *Place) room() uint64 { return p.Free - min(p.Free, p.Floor) }
+func (p *Place) room() uint64 { return p.Free - min(p.Free, p.Reserve) }
 
 // slowRead is a rate below that of any SSD, in bytes a second.
 const slowRead = 100e6

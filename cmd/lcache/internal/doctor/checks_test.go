@@ -13,7 +13,7 @@ func fine() *Facts {
 	dev := &Device{Read: 3e9, Write: 2e9, BothRead: 1.2e9, BothWrite: 1e9, IOPS: 400_000, Random: 2.8e9, Latency: 80e-6, OpBytes: assumedOp}
 	return &Facts{CPUs: 16, Ring: Ring{Engine: "io_uring"}, Locked: Locked{Limit: math.MaxUint64},
 		Memory: Memory{Total: 64 << 30, Available: 32 << 30, Version: 2}, Huge: Huge{Shmem: "advise"},
-		Places: []Place{{Dir: "/nvme", Seen: "/nvme", ID: 1, Kind: "ext4", Nature: cachedir.Local, Block: "nvme0n1", Size: 1e12, Free: 9e11, Floor: 5e10, Direct: true, MemAlign: 4, OffAlign: 512, Device: dev}}}
+		Places: []Place{{Dir: "/nvme", Seen: "/nvme", ID: 1, Kind: "ext4", Nature: cachedir.Local, Block: "nvme0n1", Size: 1e12, Free: 9e11, Reserve: 5e10, Direct: true, MemAlign: 4, OffAlign: 512, Device: dev}}}
 }
 
 // find is the check of a name.

@@ -85,9 +85,9 @@ func TestFloor(t *testing.T) {
 		{8e9, 7e9, 1e9, 6e9},
 		{8e9, 9e8, 1e9, 0},
 	} {
-		p := Place{Size: c.size, Free: c.free, Floor: cachedir.Reserve(c.size)}
-		if p.Floor != c.floor || p.room() != c.room {
-			t.Errorf("%d free of %d: floor %d, room %d; want %d, %d", c.free, c.size, p.Floor, p.room(), c.floor, c.room)
+		p := Place{Size: c.size, Free: c.free, Reserve: cachedir.Reserve(c.size)}
+		if p.Reserve != c.floor || p.room() != c.room {
+			t.Errorf("%d free of %d: floor %d, room %d; want %d, %d", c.free, c.size, p.Reserve, p.room(), c.floor, c.room)
 		}
 	}
 }

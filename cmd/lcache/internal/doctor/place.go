@@ -24,7 +24,7 @@ type Place struct {
 	Rotational bool            `json:"rotational,omitempty"`   // as the kernel reports it, which is often wrong for virtual disks
 	Size       uint64          `json:"size_bytes"`
 	Free       uint64          `json:"free_bytes"`  // for this user
-	Floor      uint64          `json:"floor_bytes"` // that a cache leaves free
+	Reserve    uint64          `json:"floor_bytes"` // that a cache leaves free
 	Direct     bool            `json:"direct"`      // O_DIRECT
 	MemAlign   int             `json:"memory_align,omitempty"`
 	OffAlign   int             `json:"offset_align,omitempty"`
@@ -43,7 +43,7 @@ func lookAtPlace(root fs.FS, dir string) Place {
 	}
 	p.Kind, p.Nature, _ = cachedir.FileSystem(p.Seen) // Statfs has shown that it can be looked at
 	p.Size, p.Free = st.Blocks*uint64(st.Bsize), st.Bavail*uint64(st.Bsize)
-	p.Floor = cachedir.Reserve(p.Size)
+	p.Reserve = cachedir.Reserve(p.Size)
 	var of unix.Stat_t
 	if unix.Stat(p.Seen, &of) == nil {
 		p.ID = of.Dev

@@ -81,7 +81,7 @@ func (f *Facts) fromReport(d *doctor.Facts, now time.Time) {
 		sum.Read, sum.Write, sum.IOPS, sum.CombinedCap = sum.Read+dev.Read, sum.Write+dev.Write, sum.IOPS+dev.IOPS, sum.CombinedCap+dev.CombinedCap
 		sum.WriteIOPS, sum.CombinedOps = sum.WriteIOPS+dev.WriteIOPS, sum.CombinedOps+dev.CombinedOps
 		sum.Mix, sum.OpBytes, when = max(sum.Mix, dev.Mix), dev.OpBytes, dev.When
-		free += p.Free - min(p.Free, p.Floor)
+		free += p.Free - min(p.Free, p.Reserve)
 	}
 	if devices > 0 && !f.knowsDevice() {
 		from := measured(when, now)

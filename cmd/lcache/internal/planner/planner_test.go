@@ -170,7 +170,7 @@ func TestFactsFile(t *testing.T) {
 	other := dev
 	other.Read = 2e9
 	report := doctor.Report{Facts: &doctor.Facts{When: dev.When, Memory: doctor.Memory{Total: 64e9, Limit: 32e9},
-		Places:  []doctor.Place{{Dir: "/a", Device: &dev, Free: 500e9, Floor: 20e9}, {Dir: "/b", Device: &dev, Free: 500e9, Floor: 20e9}, {Dir: "/c", Device: &other, Free: 300e9, Floor: 1e9}, {Dir: "/d"}},
+		Places:  []doctor.Place{{Dir: "/a", Device: &dev, Free: 500e9, Reserve: 20e9}, {Dir: "/b", Device: &dev, Free: 500e9, Reserve: 20e9}, {Dir: "/c", Device: &other, Free: 300e9, Reserve: 1e9}, {Dir: "/d"}},
 		Reading: &doctor.Reading{Files: 1000, Bytes: 100e6, Readers: []doctor.Reader{{Readers: 1, Bytes: 1e6, Seconds: 1}, {Readers: 32, Bytes: 50e6, Seconds: 2}}}}}
 	path := filepath.Join(t.TempDir(), "machine.json")
 	if err := report.Save(path); err != nil {

@@ -11,12 +11,12 @@ import (
 	"lcache/sample"
 )
 
-// A loan is a temporary lease: the part of a request that a client copies at once. It ends without a release, so a client that has
-// stopped delays no other client. The copy is valid only if Copied reports that the loan had not ended.
+// A temporaryLease is the part of a request that a client copies at once. It ends without a release, so a client that has
+// stopped delays no other client. The copy is valid only if Copied reports that the lease had not ended.
 //
-// Loans serve requests for which leases leave no room. Their samples are read into the spare part of side memory, which has room for
+// Temporary leases serve requests for which leases leave no room. Their samples are read into the spare part of side memory, which has room for
 // the largest sample and which no lease may take.
-type loan struct {
+type temporaryLease struct {
 	hold  staging.Hold
 	plan  Plan
 	stats *Stats // of the request's job
@@ -25,14 +25,14 @@ type loan struct {
 	timer *time.Timer
 }
 
-// A Loan is a part of an answer under a temporary lease. Batch.Lease is its number.
-type Loan struct {
+// A LentPart is a part of an answer under a temporary lease. Batch.Lease is its number.
+type LentPart struct {
 	*Batch
 	Next  int // position in the request of the first sample after this part
 	Total int // number of samples of the request
 }
 
-// A RoomError tells a client that copies that leases leave no room for its request. The client then requests loans.
+// A RoomError tells a client that copies that leases leave no room for its request. The client then requests temporary leases.
 type RoomError struct{ For string }
 
 func (e *RoomError) Error() string { return e.For }
@@ -110,25 +110,25 @@ func (d *Deliver) leavesRoom(need int64) bool {
 }
 
 // LendChunk is LendAt for the job with the server's own recipe.
-func (c *Client) LendChunk(ctx context.Context, epoch, rank, batch, from int) (*Loan, error) {
+func (c *Client) LendChunk(ctx context.Context, epoch, rank, batch, from int) (*LentPart, error) {
 	return c.LendAt(ctx, Position{Epoch: epoch, Rank: rank, Batch: batch}, from)
 }
 
 // LendAt is Lend for the chunk at a position. io.EOF means that the rank has no such batch.
-func (c *Client) LendAt(ctx context.Context, at Position, from int) (*Loan, error) {
+func (c *Client) LendAt(ctx context.Context, at Position, from int) (*LentPart, error) {
 	return c.lendPart(ctx, &Request{At: &at, ByPosition: true, Again: true}, from)
 }
 
 // Lend delivers the samples of a request from position from on: as many as fit the spare part, and at least one. The client copies them
 // and then calls Copied.
-func (c *Client) Lend(ctx context.Context, indices []sample.Index, from int, at *Position) (*Loan, error) {
+func (c *Client) Lend(ctx context.Context, indices []sample.Index, from int, at *Position) (*LentPart, error) {
 	if err := c.d.known(indices); err != nil {
 		return nil, err
 	}
 	return c.lendPart(ctx, &Request{At: at, Indices: indices}, from)
 }
 
-func (c *Client) lendPart(ctx context.Context, q *Request, from int) (*Loan, error) {
+func (c *Client) lendPart(ctx context.Context, q *Request, from int) (*LentPart, error) {
 	d := c.d
 	ctx, leave, err := d.enter(ctx)
 	if err != nil {
@@ -153,18 +153,18 @@ func (c *Client) lendPart(ctx context.Context, q *Request, from int) (*Loan, err
 		return nil, d.explain(ctx, err, q.place())
 	}
 	b := d.columns(r)
-	l := &loan{hold: r.hold, plan: plan, stats: r.stats, count: r.delivery(b), bytes: b.bytes()}
+	l := &temporaryLease{hold: r.hold, plan: plan, stats: r.stats, count: r.delivery(b), bytes: b.bytes()}
 	l.count.Addresses = nil
 	l.count.Part = from+n < len(indices)
 	if !c.lend(b, l) {
 		d.o.Staging.Release(&r.hold)
 		return nil, ErrClosing
 	}
-	return &Loan{Batch: b, Next: from + n, Total: len(indices)}, nil
+	return &LentPart{Batch: b, Next: from + n, Total: len(indices)}, nil
 }
 
-// lend begins a loan. It returns false if the process has ended or the server stops.
-func (c *Client) lend(b *Batch, l *loan) bool {
+// lend begins a temporary lease. It returns false if the process has ended or the server stops.
+func (c *Client) lend(b *Batch, l *temporaryLease) bool {
 	c.d.mu.Lock()
 	defer c.d.mu.Unlock()
 	if c.d.closed || c.dead {
@@ -173,22 +173,22 @@ func (c *Client) lend(b *Batch, l *loan) bool {
 	c.d.nextLease++
 	number := c.d.nextLease
 	b.Lease = number
-	c.loans[number] = l
-	l.timer = time.AfterFunc(c.d.loanTime(l.bytes), func() { c.endLoan(number) })
+	c.temporary[number] = l
+	l.timer = time.AfterFunc(c.d.leaseTime(l.bytes), func() { c.endTemporary(number) })
 	return true
 }
 
-// slowCopy is the number of bytes that any client copies in LoanTime, even on a busy machine.
+// slowCopy is the number of bytes that any client copies in LeaseTime, even on a busy machine.
 const slowCopy = 100e6
 
-// loanTime returns the duration of a loan of some bytes.
-func (d *Deliver) loanTime(bytes int64) time.Duration {
-	return time.Duration(max(1, float64(bytes)/slowCopy) * float64(d.o.LoanTime))
+// leaseTime returns the duration of a temporary lease of some bytes.
+func (d *Deliver) leaseTime(bytes int64) time.Duration {
+	return time.Duration(max(1, float64(bytes)/slowCopy) * float64(d.o.LeaseTime))
 }
 
-// Copied ends a loan, and reports whether it had lasted until now. If so, the copied bytes are right and count as delivered.
+// Copied ends a temporary lease, and reports whether it lasted until now. If so, the copied bytes are right and count as delivered.
 func (c *Client) Copied(number uint64) bool {
-	l := c.endLoan(number)
+	l := c.endTemporary(number)
 	if l == nil {
 		return false
 	}
@@ -196,41 +196,41 @@ func (c *Client) Copied(number uint64) bool {
 	return true
 }
 
-// endLoan ends a loan and returns it, or nil if it had ended before.
-func (c *Client) endLoan(number uint64) *loan {
+// endTemporary ends a temporary lease and returns it, or nil if it had ended before.
+func (c *Client) endTemporary(number uint64) *temporaryLease {
 	c.d.mu.Lock()
-	l := c.loans[number]
-	delete(c.loans, number)
+	l := c.temporary[number]
+	delete(c.temporary, number)
 	c.d.mu.Unlock()
 	if l != nil {
-		c.d.giveBack([]*loan{l})
+		c.d.giveBack([]*temporaryLease{l})
 	}
 	return l
 }
 
-// takeLoans removes all loans of a session and returns them for giveBack. d.mu is held.
-func (c *Client) takeLoans() (loans []*loan) {
-	for _, l := range c.loans {
-		loans = append(loans, l)
+// takeTemporary removes all temporary leases of a session and returns them for giveBack. d.mu is held.
+func (c *Client) takeTemporary() (leases []*temporaryLease) {
+	for _, l := range c.temporary {
+		leases = append(leases, l)
 	}
-	clear(c.loans)
-	return loans
+	clear(c.temporary)
+	return leases
 }
 
-func (d *Deliver) giveBack(loans []*loan) {
-	for _, l := range loans {
+func (d *Deliver) giveBack(leases []*temporaryLease) {
+	for _, l := range leases {
 		l.timer.Stop()
 		d.o.Staging.Release(&l.hold)
 	}
 }
 
-// endLoans ends all loans when the server stops.
-func (d *Deliver) endLoans() {
+// endAllTemporary ends all temporary leases when the server stops.
+func (d *Deliver) endAllTemporary() {
 	d.mu.Lock()
-	var loans []*loan
+	var leases []*temporaryLease
 	for _, c := range d.clients {
-		loans = append(loans, c.takeLoans()...)
+		leases = append(leases, c.takeTemporary()...)
 	}
 	d.mu.Unlock()
-	d.giveBack(loans)
+	d.giveBack(leases)
 }

@@ -174,7 +174,7 @@ func TestWindowChangesWhileWaitingForRoom(t *testing.T) {
 
 // A client that stops in the middle does not keep the spare part from other clients, and its copy does not count.
 func TestLoanEndsByItself(t *testing.T) {
-	b := newBed(t, deliver.Options{LoanTime: time.Millisecond})
+	b := newBed(t, deliver.Options{LeaseTime: time.Millisecond})
 	stopped, c := b.attach(os.Getpid()), b.attach(os.Getpid())
 	b.bring(0)
 	l, err := stopped.Lend(t.Context(), []sample.Index{0, 7}, 0, nil)
@@ -197,7 +197,7 @@ func TestLoanEndsByItself(t *testing.T) {
 
 // A loan ends with its session, with its process and with the server.
 func TestLoansEndWithTheirOwners(t *testing.T) {
-	b := newBed(t, deliver.Options{LoanTime: time.Hour})
+	b := newBed(t, deliver.Options{LeaseTime: time.Hour})
 	b.bring(0)
 	p := newChild(t)
 	for i, end := range []func(c *deliver.Client){func(*deliver.Client) { p.kill() }, func(c *deliver.Client) { c.Disconnected() }, func(*deliver.Client) { b.d.Close() }} {
@@ -219,7 +219,7 @@ func TestLoansEndWithTheirOwners(t *testing.T) {
 
 // Parts of a chunk count as one chunk, and are told to the window as what they are.
 func TestLoansOfAChunk(t *testing.T) {
-	b := newBed(t, deliver.Options{LoanTime: time.Hour})
+	b := newBed(t, deliver.Options{LeaseTime: time.Hour})
 	at := deliver.Position{Epoch: 1, Rank: 0, Batch: 2}
 	b.chunks[at] = []sample.Index{7, 3, 5, 7, 3}
 	c := b.attach(os.Getpid())

@@ -10,8 +10,8 @@ import (
 	"lcache/sample"
 )
 
-// TestHindmost: the window keeps the first segment that a rank in time is at, wherever ranks stand. The log is of epoch 3 of epochs 0 to 4, and its segment k delivers sample k of ten.
-func TestHindmost(t *testing.T) {
+// TestSlowestSegment: the window keeps the first segment that a rank in time is at, wherever ranks stand. The log is of epoch 3 of epochs 0 to 4, and its segment k delivers sample k of ten.
+func TestSlowestSegment(t *testing.T) {
 	const segments, epoch = 10, 3
 	layout := &chunker.EpochLayout{Used: segments, Starts: []uint64{0}}
 	for k := range segments {
@@ -88,7 +88,7 @@ func TestHindmost(t *testing.T) {
 				r.broughtTo = at.epoch
 			}
 		}
-		if got := e.hindmost(); got != c.want {
+		if got := e.slowestSegment(); got != c.want {
 			t.Errorf("%s: segment %d, want %d", c.name, got, c.want)
 		}
 	}
