@@ -57,7 +57,7 @@ func (e *Engine) openAccount() {
 	e.cache.Schedule.CountIn(e.orders)
 }
 
-// TakeOrders reserves bytes for an order that is being received in pieces. It fails if the orders of all jobs leave no room. GiveOrders returns them.
+// TakeOrders reserves bytes for an order that is being received in pieces. It fails if the orders of all jobs leave no room. GiveOrders releases them.
 func (e *Engine) TakeOrders(bytes int64) error {
 	if e.orders.Take(bytes) || e.dropSpare(nil) && e.orders.Take(bytes) {
 		return nil
@@ -68,7 +68,7 @@ func (e *Engine) TakeOrders(bytes int64) error {
 	return &deliver.ArgumentError{Reason: "no memory is left for the order: push it again, from batch 0 on, after an earlier epoch was read"}
 }
 
-// GiveOrders returns bytes that TakeOrders reserved.
+// GiveOrders releases bytes that TakeOrders reserved.
 func (e *Engine) GiveOrders(bytes int64) { e.orders.Give(bytes) }
 
 // dropSpare drops pushed orders that no client will request any longer, for all jobs except one. It reports whether it dropped any.

@@ -11,16 +11,16 @@ import (
 
 // A job may begin over a full log in another order: with another seed, from its first epoch again, or far from where it was interrupted. The prefetcher
 // serves it with random reads at once. Package plan decides from measurements whether to sort the log into the epoch that is read, so that the prefetch
-// window can serve it. Until then nothing is written, so that a slow training loop, or a look at three batches, costs no write volume.
+// window can serve it. Until then nothing is written: a job that reads only three batches, or reads slowly, adds nothing to the write volume.
 
-// fewBatches is the number of delivered batches of an epoch up to which nothing is decided.
+// fewBatches is the number of batches that an epoch must have delivered before anything is decided.
 const fewBatches = 4
 
 // nearlyEqual is the largest ratio of random-read time to sort time at which the next epoch's log is begun at once, in addition to the random reads.
 // Between nearlyEqual and the ratio that justifies a sort, the engine decides later.
 const nearlyEqual = 1.1
 
-// beginning is what was measured since an epoch began over a log in another order. Engine.mu guards it.
+// beginning has the measurements since an epoch began over a log in another order. Engine.mu guards it.
 type beginning struct {
 	began  bool // if false, nothing was measured, and the next fields up to source are not set
 	epoch  int
@@ -37,7 +37,7 @@ type beginning struct {
 	sorting        bool      // the target is the epoch that is read, and the log held much when the target was begun
 	written        uint64    // bytes, when the sort began
 	left           uint64    // bytes left of the epoch that is read, when the target was begun
-	depth          int       // of the prefetcher; 0: no limit
+	depth          int       // of the prefetcher's queue; 0: no limit
 }
 
 // choiceFor returns the choice for an epoch and the log that is read. Wait means that there is none yet.
@@ -48,12 +48,12 @@ func (b *beginning) choiceFor(epoch int, cur *reorder.EpochLog) plan.Choice {
 	return b.choice
 }
 
-// isOf reports whether b was measured in an epoch over the log with an ID.
+// isOf reports whether b was measured in this epoch over this log.
 func (b *beginning) isOf(epoch int, log uint64) bool {
 	return b.began && b.epoch == epoch && b.log == log
 }
 
-// begins notes that a Logfile is begun. sorts says that this is a sort into the epoch that is read.
+// begins notes that a Logfile is begun. If sorts is true, the log is sorted into the epoch that is read.
 func (b *beginning) begins(sorts bool, written, left uint64) {
 	b.sorting, b.written, b.left = sorts, written, left
 }
@@ -239,14 +239,14 @@ func (e *Engine) beginningFacts(b *beginning) plan.Beginning {
 	return facts
 }
 
-// ownerStats returns the counters of the job in whose order the log is. e.mu is held.
+// ownerStats returns the counters of the job that owns the log's order. e.mu is held.
 func (e *Engine) ownerStats() *deliver.Stats {
 	return e.deliver.StatsOf(e.owner.number)
 }
 
 // rate returns the bytes per second between two answers of Prefetcher.Work; 0 if nothing was read.
 func rate(from, to prefetch.Work) float64 {
-	if to.Busy < from.Busy { // the job slept in between
+	if to.Busy < from.Busy { // the job slept between the two
 		from = prefetch.Work{}
 	}
 	if busy := (to.Busy - from.Busy).Seconds(); busy > 0 {

@@ -33,7 +33,7 @@ type Bench struct {
 const benchBatch = 256
 
 // OpenBench opens a cache at the epoch whose order its log has. With reorder, reading that epoch writes the next one, and the log moves on. Without
-// reorder, the log stays as it is. The job's number of epochs is ignored, and job.json is not changed. OpenBench refuses a cache that a server uses.
+// reorder, the log stays as it is. OpenBench ignores the job's number of epochs, does not change job.json, and fails if a server uses the cache.
 func OpenBench(o Options, reorder bool) (*Bench, error) {
 	o = o.withDefaults()
 	o.sortAtOnce = true
@@ -77,7 +77,7 @@ func newBench(c *cache.Cache, o Options) (*Bench, error) {
 	return &Bench{Engine: e, Samples: int64(c.Manifest.Len()), Bytes: int64(c.Manifest.Bytes()), Static: c.IsStatic()}, nil
 }
 
-// aimAt chooses the epoch from what the log holds, and ends the job after it, or after the next one if that is to be written.
+// aimAt chooses the epoch whose order the log has. The job ends after it or, if the next epoch is to be written, after that.
 func (b *Bench) aimAt(reorder bool) error {
 	e := b.Engine
 	if b.Static {
@@ -92,7 +92,7 @@ func (b *Bench) aimAt(reorder bool) error {
 	switch {
 	case e.tgt != nil:
 		b.Epoch, b.goal, b.Settling = max(e.tgt.Epoch, 0), max(e.tgt.Epoch, 0), true
-	case e.cur.Epoch < 0: // in the order of no known epoch: reading sorts it into epoch 0
+	case e.cur.Epoch < 0: // the log's order is unknown: reading sorts it into epoch 0
 		b.Settling = true
 	default:
 		b.Epoch, b.goal = e.cur.Epoch, e.cur.Epoch

@@ -12,7 +12,7 @@ import (
 // are companions of the owner's ranks. The window waits for a companion as long as for a rank of the owner (rule 2), and longer for one that makes
 // progress: see grace. For a companion that is too slow, the prefetcher uses random reads until the companion's next epoch.
 
-// compareOrders notes which jobs have the owner's orders of the epochs that the window is at. Only the mover calls it.
+// compareOrders notes which jobs have the owner's orders in the epochs that the window serves. Only the mover calls it.
 func (e *Engine) compareOrders() {
 	type pair struct {
 		j     *job
@@ -74,7 +74,7 @@ func (e *Engine) isLaidOutFor(j *job, epoch int) bool {
 	return j == e.owner || j.alike[epoch] && j.isConnected() && !j.onDemand.Load() && j.importance.Load() == nil
 }
 
-// windowRanks yields the ranks that a log of an epoch is laid out for. These are all ranks of the owner, and the ranks of other jobs that are in this
+// windowRanks yields the ranks that an epoch's log is laid out for. These are all ranks of the owner, and the ranks of other jobs that are in this
 // epoch or received the epoch before from the window. e.mu is held while it is used.
 func (e *Engine) windowRanks(epoch int) iter.Seq2[*job, *rank] {
 	return func(yield func(*job, *rank) bool) {
@@ -107,7 +107,7 @@ func (e *Engine) companions(yield func(*job, *rank) bool) {
 	}
 }
 
-// hasReached reports whether a companion is where the window is: all samples of its next request are in slots, and the window has not passed it. e.mu is
+// hasReached reports whether a companion has reached the window: all samples of its next request are in slots, and the window has not passed it. e.mu is
 // held.
 func (e *Engine) hasReached(r *rank) bool {
 	for _, index := range r.front() {
@@ -119,8 +119,8 @@ func (e *Engine) hasReached(r *rank) bool {
 }
 
 // A grace is how long the window waits for companions that make progress but are slower. It is at most 1/8 of an epoch's time, because a companion that
-// leaves the window reads the rest of its epoch from the disk again. Pauses of the owner do not count for an epoch's time, because a server may wait for
-// days until the next job begins.
+// leaves the window reads the rest of its epoch from the disk again. Pauses of the owner do not count towards an epoch's time, because a server may wait
+// for days until the next job begins.
 type grace struct {
 	before time.Duration // how long the epoch before took
 	took   time.Duration // how long this epoch has taken so far

@@ -12,7 +12,7 @@ import (
 	"lcache/sample"
 )
 
-// A Report is a training process's report of its own time.
+// A Report is what a training process measured of its own time.
 type Report = count.Report
 
 // Report adds a training process's report.
@@ -33,10 +33,10 @@ func (e *Engine) Report(r Report) error {
 	return nil
 }
 
-// hadPatience is how long a report waits for an order that is not computed yet. Meanwhile nothing else is read from its connection.
+// hadPatience is how long a report waits for an order that is not computed yet. The server reads nothing else from the connection meanwhile.
 const hadPatience = time.Second
 
-// had counts batches that were delivered without a position, moves the rank past them, and returns the epochs that ended with them. It ignores the
+// had counts the reported batches, which were delivered without a position. It moves the rank past them and returns the epochs that ended. It ignores the
 // report if the epoch's order is not known.
 func (e *Engine) had(j *job, r Report) []count.Ended {
 	if !j.schedule.IsKnown(r.Epoch) {
@@ -128,7 +128,7 @@ func (e *Engine) addDigests(j *job, end count.Ended, served, requested []count.B
 	j.counts.SetDigests(end, order, asked)
 }
 
-// totals returns the counters of the job with a number. e.mu is held.
+// totals returns the counters of job number. e.mu is held.
 func (e *Engine) totals(number int) count.Totals {
 	s, d := e.cache.Store.Stats(), e.deliver.StatsOf(number)
 	return count.Totals{At: e.now(), LogRead: int64(s.BlockReadBytes), ReadOps: int64(s.BlockReads), LogWrite: int64(s.WriteBytes), Source: d.Reads[sample.FromSource].Bytes.Load(),

@@ -8,7 +8,7 @@ import (
 	"lcache/reorder"
 )
 
-// view is everything that the mover's next step depends on, at one moment. decide changes nothing in it, so every case of rule 1 is a paragraph of
+// view has everything that the mover's next step depends on, at one moment. decide does not change it. Every case of rule 1 is a paragraph of
 // testdata/decide.txt.
 type view struct {
 	requested bool // a request has come
@@ -16,7 +16,7 @@ type view struct {
 
 	cur, tgt     logView
 	unidentified bool // there is a second Logfile, in an unknown order
-	comparable   bool // the order of cur's or the unidentified Logfile's epoch is known, and was not compared with the Logfile yet
+	comparable   bool // the order of cur's epoch, or of the unidentified Logfile's, is known and was not compared with the Logfile yet
 
 	unloaded  int // the first segment of cur with samples to deliver that is not loaded, from the slowest rank on; -1: none
 	unscanned int // the first segment of cur that is not scanned; -1: none
@@ -179,10 +179,10 @@ func (v *view) load(seg int, use reorder.Use, why string) action {
 	return action{kind: actLoad, seg: seg, use: use, why: why}
 }
 
-// outlook is what a request that waits for the scan relies on: the epoch that is read, and the one that the scan comes to next; -1: none.
+// outlook has the epochs that a request relies on while it waits for the scan: the epoch that is read, and the next epoch of the scan; -1: none.
 type outlook struct{ readEpoch, next int }
 
-// outlook returns the outlook. A target that the scan does not come to is not part of it. Otherwise two ranks that went back to an epoch would wait for
+// outlook returns the outlook. It leaves out a target that the scan does not come to. Otherwise two ranks that went back to an epoch would wait for
 // each other after one of them has passed it. So would ranks if one goes back before the epoch that is read while the log is one epoch ahead.
 func (v *view) outlook() outlook {
 	next := v.tgt.epoch
@@ -197,7 +197,7 @@ func (v *view) outlook() outlook {
 	return outlook{v.readEpoch, next}
 }
 
-// rests reports whether the scan waits until the window serves a rank.
+// rests reports whether the scan is suspended until the window serves a rank.
 func (v *view) rests() bool {
 	return v.inWindow() && !v.goesBack() && v.unloaded >= 0 && (v.paused || !v.inTime)
 }
@@ -224,13 +224,13 @@ func (v *view) next() int {
 	return n
 }
 
-// isOpen reports whether it is still undecided whether to sort a full log in another order than the epoch that is read.
+// isOpen reports that the log is full and in another order than the epoch that is read, and that it is not decided yet whether to sort it.
 func (v *view) isOpen() bool {
 	return v.cur.exists && !v.inWindow() && !v.sparse() && v.choice == plan.Wait
 }
 
-// isInOtherOrder reports whether requests are served from a full log that has neither the order of the epoch that is read nor of the next one, and no
-// Logfile is being filled.
+// isInOtherOrder reports that requests are served from a full log whose order is neither that of the epoch that is read nor that of the next one, while
+// no Logfile is being filled.
 func (v *view) isInOtherOrder() bool {
 	return v.requested && v.cur.exists && !v.tgt.exists && !v.inPlace && !v.inWindow() && !v.sparse()
 }
@@ -243,8 +243,8 @@ func (v *view) inWindow() bool {
 // isAhead reports whether cur's epoch is the one after the epoch that is read. The scan begins no other epoch before ranks come to it.
 func (v *view) isAhead() bool { return v.inWindow() && !v.goesBack() && v.cur.epoch == v.readEpoch+1 }
 
-// goesBack reports whether the log is on its way from a later epoch back to the one that is read, because a job began again. Until it is there, no rank
-// needs the loaded segments.
+// goesBack reports whether the log is being reordered from a later epoch back to the one that is read, because a job began again. Until that is done, no
+// rank needs the loaded segments.
 func (v *view) goesBack() bool {
 	return v.tgt.exists && v.tgt.epoch == v.readEpoch && v.cur.epoch > v.readEpoch
 }

@@ -10,7 +10,7 @@ import (
 // If the owner of the log does not use packages, the mover empties the packages of an earlier job as soon as there is a target. It loads each package
 // like a segment, and its samples move to the target. Packages come before segments, because the target needs their arena blocks.
 
-// noPackage is a key in emptying: the journal of packages could not be removed.
+// noPackage is a key in emptying. It means that the journal of packages could not be removed.
 const noPackage = -1
 
 // packageLeft returns the next package to move to the target; -1: none. hollow reports that there are packages and all of them are empty. e.mu is held.
@@ -78,7 +78,7 @@ func (e *Engine) dropPackages() bool {
 	if err := e.cache.Store.DropPackages(); err != nil {
 		e.cache.Logger.Error("cannot remove the journal of the packages, which are all empty", "error", err)
 		e.mu.Lock()
-		e.emptying[noPackage] = true // no other attempt for this target
+		e.emptying[noPackage] = true // do not try again for this target
 		e.mu.Unlock()
 		return true
 	}

@@ -53,8 +53,8 @@ type Options struct {
 	Memory  int64 // bytes; 0: the computed minimum, at most a quarter of the machine's memory
 	IO      cache.IO
 	Layout  string     // "" or "auto", "log", "static"
-	Disk    cache.Disk // what is known of the devices; layout "auto" depends on it
-	Shared  bool       // users other than the one of this process may connect
+	Disk    cache.Disk // the devices' speed, as far as it is known; layout "auto" depends on it
+	Shared  bool       // other users than this process's may connect
 	OnError string     // "", "fail" or "skip": for a sample that can't be read, fail its request, or leave the sample out of the answer
 	Logger  *slog.Logger
 	Version string
@@ -158,8 +158,8 @@ func Open(ctx context.Context, o Options) (*Engine, error) {
 // SetEnds notes when this server will end on its own, for programs that want to open its cache; zero: it will not.
 func (e *Engine) SetEnds(at time.Time) { e.cache.SetEnds(at) }
 
-// SetStopped notes that this server was told to end. Clients that could start a server of their own then wait a moment for another one. It is called
-// before clients notice that the server closes. If the disk hangs, it returns after a second.
+// SetStopped notes that this server was asked to end. Clients that could start a server of their own then wait a moment for another one to start. It must
+// be called before clients notice that the server closes. If the disk hangs, it returns after a second.
 func (e *Engine) SetStopped() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()

@@ -30,7 +30,7 @@ func (e *Engine) evictable(owner staging.Segment) bool {
 	return true
 }
 
-// isAwaited reports whether a rank has not yet passed a segment that is evicted.
+// isAwaited reports whether some rank has not yet passed an evicted segment.
 func (e *Engine) isAwaited(owner staging.Segment) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -64,7 +64,7 @@ func (e *Engine) needs(j *job, r *rank, l *reorder.EpochLog, seg int) bool {
 }
 
 // isSuperseded reports whether the samples in a scan's slot will be delivered again: by a later scan of the same Logfile, or from a log of the same epoch
-// that was laid out since. If such slots were kept, they could take all slots. e.mu is held.
+// that was laid out since. Such slots are not kept, because they could take up all slots. e.mu is held.
 func (e *Engine) isSuperseded(l *reorder.EpochLog, id uint64) bool {
 	again := func(by *reorder.EpochLog) bool { return by != nil && by != l && by.Epoch == l.Epoch }
 	return id != l.ID || l != e.cur && l != e.tgt && (again(e.cur) || again(e.tgt))
@@ -84,8 +84,8 @@ func (e *Engine) members(owner staging.Segment, f func(sample.Index)) {
 	l.Members(owner.Segment, e.prefetcher.LeftSlot)
 }
 
-// evictLast evicts the segment that ranks need last, if they need a segment without a slot before it. That is the case if a rank has gone back before
-// everything that is loaded. An evicted segment is loaded again, or its samples are read by index once they are in the target.
+// evictLast evicts the segment that ranks need last, if they need a segment without a slot before it. This happens if a rank has gone back to before
+// all loaded segments. An evicted segment is loaded again, or its samples are read by index once they are in the target.
 func (e *Engine) evictLast(l *reorder.EpochLog, before int) bool {
 	e.mu.Lock()
 	last := staging.Segment{Log: l.ID, Segment: before}

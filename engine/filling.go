@@ -13,7 +13,7 @@ import (
 	"lcache/sample"
 )
 
-// filling appends samples that the log lacks and that a request has read from the source, if the Logfile's layout has room for them. It runs in the
+// filling appends samples that the log lacks after a request has read them from the source, if the Logfile's layout has room for them. It runs in the
 // static layout, and while no target is written because the next order is unknown. It ends before the scan begins to move the samples of that Logfile. A
 // Logfile that is being filled also takes samples that were chosen for it and that the scan does not deliver.
 type filling struct {
@@ -92,8 +92,8 @@ func (f *filling) leave(now time.Time, index sample.Index, err error) {
 	}
 }
 
-// storeMiss appends a sample that this machine did not have, if the log should keep it. It holds up its caller for a second at most if the disk does not
-// accept the sample. Then the sample is read from the source again later.
+// storeMiss appends a sample that this machine did not have, if the log should keep it. If the disk does not accept the sample within a second, storeMiss
+// returns, and the sample is read from the source again later.
 func (e *Engine) storeMiss(_ sample.Origin, index sample.Index, data []byte) {
 	if e.packer().Missed(index, data) {
 		return
@@ -110,7 +110,7 @@ func (e *Engine) storeMiss(_ sample.Origin, index sample.Index, data []byte) {
 	ctx, cancel := context.WithTimeout(e.ctx, e.appendTimeout())
 	defer cancel()
 	var err error
-	if seg := int(f.segment[index]); e.cache.Locations.Get(index) == 0 { // else another goroutine was faster
+	if seg := int(f.segment[index]); e.cache.Locations.Get(index) == 0 { // otherwise another goroutine was faster
 		var off uint64
 		if off, err = e.cache.AppendTo(ctx, f.log, seg, index, data); err == nil {
 			e.cache.Locations.Set(index, e.cache.Locations.At(f.log.Num(), seg, off))

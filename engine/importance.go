@@ -18,7 +18,7 @@ import (
 	"lcache/logfile"
 )
 
-// An important is a job's importance: its session, and the memory and packages that the session uses.
+// An important has a job's importance: its session, and the memory and packages that the session uses.
 type important struct {
 	*session.Session
 	e      *Engine
@@ -33,8 +33,8 @@ type important struct {
 	ended chan struct{} // closed when everything is freed
 }
 
-// Importance turns on importance-sampled orders for a job, with the options in a client's text. run names the client's process. The same text again
-// changes nothing; another text is refused.
+// Importance turns on importance-sampled orders for a job, with the options in a client's text. run names the client's process. A second call with the
+// same text changes nothing; another text is an error.
 func (e *Engine) Importance(ctx context.Context, number, rank int, run string, text []byte) (ImportanceInfo, error) {
 	j := e.lookUp(number)
 	if j == nil {
@@ -71,7 +71,7 @@ func (e *Engine) readsOpportunistically(c state.Config) bool {
 	return c.Lag != "0" && c.Substitute == "" && !e.cache.IsStatic()
 }
 
-// cacheNotGiven marks a configuration whose cache= was left out.
+// cacheNotGiven marks a configuration without cache=.
 const cacheNotGiven = -1
 
 // defaultCache returns the memory of a job without cache=: what --memory leaves, minus a reserve for packages or opportunistic reads. It warns if no
@@ -151,7 +151,7 @@ func (e *Engine) importanceOf(j *job, c state.Config) (*important, error) {
 		e.states = map[string]*important{}
 	}
 	e.states[c.Name] = p
-	over := e.jobs[j.number] != j // otherwise the job's end finds the session
+	over := e.jobs[j.number] != j // if not, endJob finds the session
 	j.importance.Store(p)
 	e.mu.Unlock()
 	if over {
@@ -161,8 +161,8 @@ func (e *Engine) importanceOf(j *job, c state.Config) (*important, error) {
 	return p, nil
 }
 
-// freeName ends the session of another job that has a name, if that job is not connected. It returns an error if it is connected, or if the requesting
-// job is over.
+// freeName ends the session of another job with the same name, if that job is not connected. It returns an error if that job is connected, or if the
+// requesting job is over.
 func (e *Engine) freeName(j *job, name string) error {
 	e.mu.Lock()
 	other, closing, over := e.states[name], e.ctx.Err() != nil, e.jobs[j.number] != j

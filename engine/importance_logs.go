@@ -17,8 +17,8 @@ import (
 	"lcache/sample"
 )
 
-// logBefore returns the log of the epoch before one. An importance-sampled epoch carries unused segments of that log. It returns nil if that log's
-// layout is not known, or the owner's orders are not drawn. e.mu is held.
+// logBefore returns the log of the epoch before the given one. An importance-sampled epoch carries unused segments of that log. It returns nil if that
+// log's layout is not known, or the owner's orders are not drawn. e.mu is held.
 func (e *Engine) logBefore(epoch int) *reorder.EpochLog {
 	if e.owner.importance.Load() == nil || epoch <= e.readEpoch {
 		return nil
@@ -68,7 +68,7 @@ func (p *important) predict(epoch int) (*epochlayout.Prediction, error) {
 	return epochlayout.Predict(mostUsed, p.config, p.high.Held().Size)
 }
 
-// orderBefore returns the samples of the epoch before one; nil: that epoch has begun, or its order is not known.
+// orderBefore returns the samples of the epoch before the given one; nil: that epoch has begun, or its order is not known.
 func (p *important) orderBefore(epoch int) []sample.Index {
 	e := p.e
 	e.mu.Lock()

@@ -75,7 +75,7 @@ func (e *Engine) EndEpoch(number, rank int, said score.Progress, unsent Unsent) 
 	}
 }
 
-// important returns the importance of a job; it is an error if the job has none.
+// important returns the importance of a job. It returns an error if the job has none.
 func (e *Engine) important(number int) (*important, error) {
 	j := e.lookUp(number)
 	if j == nil {

@@ -33,7 +33,7 @@ type job struct {
 	compared map[*logfile.Logfile]int // the order version that a Logfile was compared with at the start; missing: not compared
 }
 
-// newJob creates a job whose counters begin at these totals.
+// newJob creates a job whose counters begin at the given totals.
 func newJob(now func() time.Time, number int, s *schedule.Schedule, begin count.Totals) *job {
 	j := &job{number: number, schedule: s, counts: count.New(now, begin), ranks: map[int]*rank{}, alike: map[int]bool{}, compared: map[*logfile.Logfile]int{}}
 	for _, r := range s.Local() {
@@ -76,5 +76,5 @@ func (j *job) next(n int) deliver.Position {
 // at returns the epoch that a rank will request next.
 func (j *job) at(r *rank) int { return r.at(j.schedule) }
 
-// jobRank returns the name of rank n for packages that know several jobs.
+// jobRank identifies rank n in packages that handle several jobs.
 func (j *job) jobRank(n int) chunker.JobRank { return chunker.JobRank{Job: j.number, Rank: n} }

@@ -21,7 +21,7 @@ const (
 	mostJobs    = 1024 // connected jobs
 	mostEnded   = 16   // ended jobs in the status document
 	mostToken   = 128  // bytes
-	lateEpochs  = 6    // a job ends after LateEpoch * lateEpochs without a connection. After the same time an owner without requests loses ownership
+	lateEpochs  = 6    // a job ends after LateEpoch * lateEpochs without a connection; an owner without requests loses ownership after the same time
 )
 
 // Attach begins or resumes a session for a process.
@@ -125,8 +125,8 @@ func (e *Engine) sorted() (jobs []*job) {
 	return jobs
 }
 
-// sweepJobs ends the jobs that have had no connection for a while. Ranks of other jobs that sleep lose their memory except for their leases; jobs keep
-// their orders. e.mu is held.
+// sweepJobs ends the jobs that have had no connection for a while. In other jobs, ranks that sleep lose their memory except for their leases; the jobs
+// keep their orders. e.mu is held.
 func (e *Engine) sweepJobs() {
 	if len(e.jobs) == 1 {
 		return

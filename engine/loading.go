@@ -61,8 +61,8 @@ func (e *Engine) loaded(owner staging.Segment, cur *reorder.EpochLog, inSlot boo
 	e.nudge()
 }
 
-// reload writes to the target what slots hold of the log that is read since the time without a target, when the scan had another number. It reads
-// nothing from the disk.
+// reload appends to the target the segments that were loaded into slots while there was no target, when the scan had another number. It reads nothing
+// from the disk.
 func (e *Engine) reload(cur *reorder.EpochLog, before uint64) {
 	e.mu.Lock()
 	tgt := e.tgt
@@ -117,7 +117,7 @@ func (e *Engine) noteFull(full bool) {
 	e.consumerWait.Memory(e.now(), full, !e.anyInWindow())
 }
 
-// reread marks evicted segments as not loaded while there is no target, because the epoch may be requested again.
+// reread marks evicted segments as not loaded, because the epoch may be requested again. It does so only without a target.
 func (e *Engine) reread() {
 	alive := map[staging.Segment]bool{}
 	e.staging.Holders(func(owner staging.Segment, _ int) { alive[owner] = true })

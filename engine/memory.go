@@ -9,7 +9,7 @@ import (
 	"lcache/logfile"
 )
 
-// memory returns the memory that the server uses now.
+// memory returns the server's current memory use.
 func (e *Engine) memory() status.Memory {
 	m := status.Memory{Shared: e.staging.Parts(), Scratch: e.mover.ScratchBytes(), Index: e.indexBytes()}
 	for num := range logfile.PackagesNum + 1 {

@@ -62,8 +62,8 @@ func (e *Engine) look() action {
 	return decide(v)
 }
 
-// noteOutlook wakes all waiters if the outlook differs from the last one that the mover or a request relied on, because the samples that they wait for may
-// not come any longer. e.mu is held.
+// noteOutlook wakes all waiters if the outlook differs from the last one that the mover or a request relied on: their samples may no longer arrive. e.mu is
+// held.
 func (e *Engine) noteOutlook(on outlook) {
 	if on != e.outlook {
 		e.outlook = on
@@ -80,7 +80,7 @@ func (e *Engine) shareRanks(v *view) {
 			if is && at == v.cur.epoch {
 				r.broughtTo = at
 			}
-			if is != r.inWindow || at != r.lookedAt { // chunks of a later epoch may have been left to a window that never came to it
+			if is != r.inWindow || at != r.lookedAt { // the window may have been expected to serve a later epoch, and never reached it
 				r.inWindow, r.lookedAt = is, at
 				e.prefetcher.Refresh(j.next(n))
 			}
@@ -167,8 +167,8 @@ func (e *Engine) retryLayout() {
 	}
 }
 
-// slowestSegment returns the first segment of cur that a rank in time is at. If all ranks are late, it is the first segment that any of them is at. Ranks that
-// have read cur's epoch to its end need none of it. If there are no other ranks, it returns the number of segments. e.mu is held.
+// slowestSegment returns the first segment of cur that a rank in time is at. If all ranks are late, it is the first segment that any of them is at. It
+// ignores ranks that have read cur's epoch to its end. If there are no other ranks, it returns the number of segments. e.mu is held.
 func (e *Engine) slowestSegment() int {
 	first, late, over := -1, -1, false
 	least := func(a *int, f int) {
@@ -296,11 +296,11 @@ func (e *Engine) setCurrent(l *reorder.EpochLog) {
 	e.segs = make([]segState, l.Log.Header().Segments)
 	e.drained = false
 	e.grace.begin()
-	e.paused, e.windowHitRate = false, 1 // reset the hit rate: it described the log before, and a waiter will not reset it
+	e.paused, e.windowHitRate = false, 1 // reset the hit rate: it describes the previous log, and no waiter resets it
 	for j, r := range e.windowRanks(l.Epoch) {
 		r.gaveUpWaiting = false
 		if j.at(r) == l.Epoch {
-			r.outOfWindow = false // it was late for the log before
+			r.outOfWindow = false // it was late for the previous log
 		}
 	}
 	if e.unidentified == nil {

@@ -13,18 +13,18 @@ import (
 type contender struct {
 	number  int
 	samples int  // number of samples that it reads in an epoch; 0: no order is known
-	active  bool // it reads
+	active  bool // it reads samples now
 	between bool // none of its ranks is in the middle of an epoch
 	sleeps  bool // it has requested nothing lately, perhaps while another loop of its program reads
 	fits    bool // a Logfile that was found at the start, and not changed since, is in its order
 }
 
-// chooseOwner returns the number of the job in whose order the log is laid out from now on. Of the active jobs with a known order it is the one that
-// reads most samples in an epoch; of equal ones the first in the list, which is in order of arrival.
+// chooseOwner returns the number of the job that should own the log's order. Of the active jobs with a known order, it is the one that reads most samples
+// in an epoch. Of equal ones it is the first in the list, which is in order of arrival.
 //
-// An active owner is replaced only between two of its epochs, because the log that was laid out for it would be lost. Except: an owner that sleeps in
-// the middle of an epoch, as after a look at one batch, is replaced by a job that reads more. If a server starts under running jobs and finds Logfiles
-// that one of them owned, that job owns them again, whichever job comes first.
+// An active owner is replaced only between two of its epochs, because the log that was laid out for it would be lost. An owner that sleeps in the middle
+// of an epoch, as after reading a single batch, is an exception: a job that reads more replaces it. If a server starts under running jobs and finds
+// Logfiles that one of them owned, that job owns them again, whichever job connects first.
 func chooseOwner(jobs []contender, owner int) int {
 	if fitting := slices.DeleteFunc(slices.Clone(jobs), func(j contender) bool { return !j.active || !j.fits }); len(fitting) > 0 {
 		jobs = fitting
@@ -177,8 +177,8 @@ func (j *job) view(now time.Time, late time.Duration) jobView {
 	return v
 }
 
-// settleOwner changes the owner of the log's order if another job should own it. Logfiles in orders that the new owner does not have are read, and
-// sorted, like those of an earlier job. Only the mover calls it.
+// settleOwner changes the owner of the log's order if another job should own it. Logfiles in orders that the new owner does not have are read and sorted
+// like the Logfiles of an earlier job. Only the mover calls it.
 func (e *Engine) settleOwner() {
 	e.fitLogs()
 	e.mu.Lock()

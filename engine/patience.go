@@ -42,14 +42,14 @@ type patienceAction struct {
 	leave   bool              // give up the rank's batches before the request's: no worker seems to want them
 	late    []chunker.JobRank // ranks that are served by index from now on
 	waits   bool              // wait for companions that make progress
-	givesUp bool              // the rank waits for no slot until the window has served it again
+	givesUp bool              // the rank does not wait for a slot until the window has served it again
 }
 
 // decidePatience decides how the window moves on. Ranks behind the request hold up the window. They are served by index from now on, unless they make
-// progress and there is grace.
+// progress and grace is left.
 //
-// If no rank is behind, or the request is for another epoch than the log's, the rank of the request gives up. Except: if the scan begins its epoch soon,
-// it waits, because that takes less time than reads by index. A rank that gives up gives no grace to others: it does not wait again, so it would not
+// If no rank is behind, or the request is for another epoch than the log's, the rank of the request gives up. If the scan begins its epoch soon, it waits
+// instead, because that takes less time than reads by index. A rank that gives up grants no grace to others: it does not wait again, so it would not
 // notice the end of the grace.
 func decidePatience(v patienceView) (a patienceAction) {
 	me, inPlace, soon := v.me, v.cur.exists && v.epoch == v.cur.epoch, v.nearlyDrained && !v.slotless

@@ -111,7 +111,7 @@ func (b prefetchProducer) decided(q query, samples iter.Seq2[sample.Index, deliv
 
 func (b prefetchProducer) asked(at *deliver.Position) { b.prefetcher.Asked(*at) }
 
-// lostPatience frees what ranks have left behind, and makes this rank stop waiting (rule 2). A rank continues to wait while its samples arrive one by
+// lostPatience frees the memory of chunks that ranks have passed, and makes this rank stop waiting (rule 2). A rank continues to wait while its samples arrive one by
 // one: it shares the device with other ranks, and reads by index would exceed its share.
 func (b prefetchProducer) lostPatience(at *deliver.Position) {
 	if b.prefetcher.Advances(at.JobRank()) {

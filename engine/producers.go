@@ -42,7 +42,7 @@ func (b scanProducer) decided(q query, samples iter.Seq2[sample.Index, deliver.A
 	}
 }
 
-// scanView is what one request may expect of the scan.
+// scanView is the state that decides what the scan will load for one request.
 type scanView struct {
 	layout   *chunker.EpochLayout // of the log that is read; nil: its order is not known
 	segs     []segState
@@ -54,7 +54,7 @@ type scanView struct {
 	first    int  // the first segment that will be loaded; -1: none
 }
 
-// scanView returns what one request may expect of the scan. e.mu is held.
+// scanView returns the scan's state for one request. e.mu is held.
 func (e *Engine) scanView(q query) scanView {
 	v := scanView{first: -1, keeps: e.keeps}
 	if e.cur == nil {
@@ -65,7 +65,7 @@ func (e *Engine) scanView(q query) scanView {
 	switch {
 	case !q.isScheduled():
 		return v
-	case !e.isLaidOutFor(q.job, q.at.Epoch): // a sample that is being read serves such a job, too
+	case !e.isLaidOutFor(q.job, q.at.Epoch): // a sample that is already being read serves such a job, too
 		return v
 	}
 	state := e.view()
@@ -114,7 +114,7 @@ func (e *Engine) hasCaughtUp(j *job, r *rank) bool {
 	return true
 }
 
-// expect returns what a request may expect of the scan for one sample.
+// expect returns the availability of one sample.
 func (v *scanView) expect(index sample.Index) deliver.Availability {
 	seg := -1
 	if v.layout != nil && v.layout.Segment[index] != chunker.None {
@@ -160,8 +160,8 @@ func (b scanProducer) lostPatience(at *deliver.Position) {
 	me.gaveUpWaiting = me.gaveUpWaiting || a.givesUp
 }
 
-// patienceView returns the input of decidePatience. A companion may keep slots in any epoch. No rank of the owner becomes late because a companion
-// waits. No companion becomes late for what a rank of the owner holds up. e.mu is held.
+// patienceView returns the input of decidePatience. A companion may keep slots in any epoch. A waiting companion never makes a rank of the owner late, and
+// a companion is not made late by a rank of the owner that holds up the window. e.mu is held.
 func (e *Engine) patienceView(at *deliver.Position, mine *job, me *rank) patienceView {
 	now, wait := e.now(), e.deliver.Patience()
 	v := patienceView{grace: e.grace.has(now, wait), epoch: at.Epoch, batch: at.Batch, me: me.standing(), waits: me.waits(), left: me.undelivered(at.Batch), others: map[chunker.JobRank]standing{},

@@ -11,14 +11,14 @@ import (
 // Push accepts an order from a client of a job: the samples that a rank will request in an epoch, in batches of any sizes. If it comes before the
 // previous epoch begins, the epoch is laid out. If it comes later, it only defines what Chunk returns. A rank may replace its order for an epoch.
 //
-// Push refuses an order of another process while a process reads the rank in its own order, because the first one owns the rank. It also refuses an
-// order for which there is no room: clients may push as many epochs ahead as the account has room for. If there is a recipe, the order holds for the
-// positions of the pushing session; other sessions' positions mean the recipe's order.
+// Push returns an error if another process reads the rank in its own order, because that process owns the rank. It also returns an error if the account
+// has no room: clients may push as many epochs ahead as fit. If there is a recipe, the order holds for the positions of the pushing session; the positions
+// of other sessions refer to the recipe's order.
 func (e *Engine) Push(by schedule.Pusher, epoch, rank int, batches [][]sample.Index) error {
 	return e.PushOf(0, by, epoch, rank, schedule.Cut(batches))
 }
 
-// PushOf is Push for the job with a number.
+// PushOf is Push for job number.
 func (e *Engine) PushOf(number int, by schedule.Pusher, epoch, rank int, order schedule.Batches) error {
 	j := e.lookUp(number)
 	if j == nil {

@@ -19,7 +19,7 @@ type rank struct {
 	moved         time.Time // time of the last delivery of samples
 	finished      bool      // the last batch of epoch is delivered
 	finishedTo    int       // the epoch after the last one that it has finished; 0: it has finished none
-	gaveUpWaiting bool      // it waits for no slot until the window has served it again
+	gaveUpWaiting bool      // it does not wait for a slot until the window has served it again
 	gaveUpMemory  bool      // it does not wait for reading ahead until a whole chunk was read ahead for it
 	outOfWindow   bool      // not served from the window until it has caught up
 	inWindow      bool      // served from the window when the mover or the prefetcher checked last
@@ -42,7 +42,7 @@ type request struct {
 	delivered bool
 }
 
-// spread is how many batches of a rank may be in flight at once. A request further ahead means that the first of them were skipped.
+// spread is the number of batches of a rank that may be in flight at once. A request further ahead means that the rank skipped the first of them.
 const spread = 64
 
 // ask notes a request.
@@ -67,7 +67,7 @@ func (r *rank) ask(epoch, batch int, indices []sample.Index) {
 	}
 }
 
-// leave gives up the batches before one, because no worker seems to want them.
+// leave skips the batches before the given one, because no worker seems to want them.
 func (r *rank) leave(batch int) {
 	maps.DeleteFunc(r.open, func(b int, _ request) bool { return b >= r.batch && b < batch })
 	r.batch = max(r.batch, batch)
@@ -93,7 +93,7 @@ func (r *rank) advance() {
 	}
 }
 
-// undelivered returns the first undelivered batch from one on.
+// undelivered returns the first undelivered batch at or after the given one.
 func (r *rank) undelivered(batch int) int {
 	for r.open[batch].delivered {
 		batch++

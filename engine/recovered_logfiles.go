@@ -48,7 +48,7 @@ func (e *Engine) restore(found []*reorder.EpochLog) error {
 // recovered numbers the Logfiles, the older one first, and lays out the ones whose order is known.
 func (e *Engine) recovered() (found []*reorder.EpochLog, err error) {
 	for i, l := range e.cache.Store.ByAge() {
-		// The older one may be empty because nothing has come from the source yet. Then its epoch continues, and new samples are written to the newer one.
+		// The older one may be empty because nothing was read from the source yet. Then its epoch continues, and new samples are written to the newer one.
 		goesOn := i == 0 && l.Empty() && !e.cache.IsComplete(0, 1)
 		if l.Empty() && e.cache.OtherHolds(l.Num()) && !goesOn {
 			if err := e.cache.Store.Drop(l.Num()); err != nil {
@@ -171,7 +171,7 @@ func (e *Engine) unorder() bool {
 const unorderTime = 10 * time.Second
 
 // restoreStatic uses the Logfiles as they are. In the static layout no scan reads the log in order, and no sample is moved. The prefetcher reads each
-// rank's coming chunks by location, into a miss ring that has the memory of the slots. Only samples that the log should keep and lacks are written, in
+// rank's upcoming chunks by location, into a miss ring that has the memory of the slots. Only samples that the log should keep and lacks are written, in
 // the first epoch without prefill or after damage. Each is written once, after it was read from the source.
 func (e *Engine) restoreStatic() error {
 	if e.cache.IsComplete(0, 1) {

@@ -60,8 +60,8 @@ func (e *Engine) freeSlot() {
 	}
 }
 
-// readBlocks reads blocks of a log into a slot, many at once, and those of a small log more than once. It returns bytes per second; 0: the log has no
-// block, or the disk does not answer.
+// readBlocks reads blocks of a log into a slot, many at once. It reads the blocks of a small log more than once. It returns bytes per second; 0: the log
+// has no block, or the disk does not answer.
 func (e *Engine) readBlocks(l *logfile.Logfile, slot int) float64 {
 	mem, w := e.staging.Slot(slot), e.cache.Format.Block
 	blocks := blocksOf(l)

@@ -24,10 +24,10 @@ type sharing struct {
 	moving    bool    // a log from which the window serves no rank is being moved
 	sorting   bool    // the target is the epoch that is read
 	sweeping  bool    // a part of the log is not scanned yet
-	begun     bool    // the target is of the epoch that is read
+	begun     bool    // the target is the Logfile of the epoch that is read
 	measuring bool    // sequential reads are being measured, and the measurement sets the limit
 	moved     float64 // share of the log
-	read      float64 // share of what was left of the epoch when the move began
+	read      float64 // share of the bytes that were left of the epoch when the move began
 	mean      int64   // mean size of a sample in bytes
 	others    float64 // samples in an epoch of the largest other job that reads, as a share of the owner's; 0: no other job reads
 }
@@ -48,8 +48,8 @@ func (s sharing) depth() int {
 	return 0
 }
 
-// duringLargeReads returns how many random reads may be in flight during large reads, if other jobs or late ranks need them. small is the number for the smallest
-// samples. A validation epoch should cost the owner's epoch little more than its share of the bytes.
+// duringLargeReads returns how many random reads may be in flight during large reads, if other jobs or late ranks need them. small is the number for the
+// smallest samples. A validation epoch should slow down the owner's epoch by little more than its share of the bytes.
 func (s sharing) duringLargeReads(small int64) int {
 	reads := min(small+s.mean/bytesForOneMore, bytesDuringScan/max(1, s.mean))
 	if s.others > 0 && s.others < 1 {

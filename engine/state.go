@@ -11,7 +11,7 @@ import (
 	"lcache/reorder"
 )
 
-// A layout is the epoch layout of a later epoch, made before its Logfile is begun.
+// A laterLayout is the epoch layout of a later epoch, made before its Logfile is begun.
 type laterLayout struct {
 	epoch  int
 	order  *schedule.Order
@@ -39,7 +39,7 @@ type machine struct {
 	emptying     map[int]bool      // packages being loaded for tgt
 	drained      bool              // the scan continues without delivering
 
-	requested bool                         // a request has come; before, the wanted epoch is not known
+	requested bool                         // a request was received; before that, the wanted epoch is not known
 	readEpoch int                          // the epoch that is read
 	outlook   outlook                      // the last one that the mover or a request relied on
 	logs      map[uint64]*reorder.EpochLog // by ID: the logs whose segments a slot may hold
@@ -104,12 +104,11 @@ func (p *progress) add(seg int, state segState) {
 	}
 }
 
-// isBehind reports whether a smaller share of these segments is scanned than of others. If so, not all of these are scanned.
+// isBehind reports whether a smaller share of these segments is scanned than of others.
 func (p *progress) isBehind(others progress) bool { return p.over*others.all < others.over*p.all }
 
 // lateUnused returns the first unused segment of cur that is not scanned, if a smaller share of the unused segments is scanned than of the delivered ones;
-// else -1. Carried segments need no disk time, so their share counts on its own. cur has an epoch layout.
-// the disk no time, so their share counts on its own. cur has an epoch layout.
+// else -1. Carried segments take no disk time, so their share counts separately. cur has an epoch layout.
 func (s *machine) lateUnused() int {
 	carries := make([]bool, len(s.segs))
 	if s.tgt != nil && s.tgt.Layout != nil && s.tgt.Layout.Before == s.cur.Layout {

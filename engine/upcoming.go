@@ -7,7 +7,7 @@ import (
 	"lcache/sample"
 )
 
-// leftOver is the part of a rank's coming chunk that the prefetcher reads, because the scan of the log does not load it.
+// leftOver is the part of a rank's upcoming chunk that the prefetcher reads, because the scan of the log does not load it.
 type leftOver uint8
 
 const (
@@ -18,7 +18,7 @@ const (
 	leftOther                   // all of it: the log is in the order of another job
 )
 
-// upcomingView is the input of comingView.decide, at one moment. Every case is a paragraph of testdata/upcoming.txt.
+// upcomingView is the input of upcomingView.decide, at one moment. Every case is a paragraph of testdata/upcoming.txt.
 type upcomingView struct {
 	isKnown  bool // the job exists, and the epoch's order is known
 	inPlace  bool // nothing scans the log: samples stay in place
@@ -123,7 +123,7 @@ func (e *Engine) chunkAt(j *job, at deliver.Position) (c prefetch.Upcoming, ok b
 	return c, true
 }
 
-// upcomingView returns the input of decide for a coming chunk, with the rank's job and the job's importance. e.mu is held.
+// upcomingViewreturns the input of decide for an upcoming chunk, with the rank's job and the job's importance. e.mu is held.
 func (e *Engine) upcomingView(at deliver.Position) (j *job, p *important, v upcomingView) {
 	j = e.jobs[at.Job]
 	if j == nil || !j.schedule.IsKnown(at.Epoch) {

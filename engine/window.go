@@ -244,7 +244,7 @@ func (b *begun) LostPatience(indices []sample.Index, have []bool) {
 	b.nudge()
 }
 
-// lacking returns the missing samples.
+// lacking returns the samples that are not in memory.
 func lacking(indices []sample.Index, have []bool) (lack []sample.Index) {
 	for i, index := range indices {
 		if !have[i] {
@@ -254,7 +254,7 @@ func lacking(indices []sample.Index, have []bool) (lack []sample.Index) {
 	return lack
 }
 
-// query is a request as the producers get it.
+// query is a request in the form that producers use.
 type query struct {
 	at   *deliver.Position // nil: none
 	job  *job              // nil: unknown
