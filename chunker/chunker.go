@@ -24,7 +24,7 @@ type Split interface {
 type Chunks struct {
 	Global []sample.Index
 	Split  Split
-	Open   []uint64 // a bit for each position that is not laid out: its sample may become known only when the epoch begins, and is loaded by the prefetcher; nil: none
+	Open   []uint64 // a bit for each position that is not laid out, because its sample may become known only when the epoch begins: the prefetcher loads it; nil: none
 }
 
 // Batches returns the number of chunks of a rank.
@@ -56,7 +56,7 @@ type EpochLayout struct {
 	Carried []Carried      // the last segments of the layout; nil: none
 	Before  *EpochLayout   // with Carried: the layout that has those samples now. It may be freed
 	Chosen  bool           // its samples were chosen for this epoch: lost ones that the epoch does not deliver are not read from the source again
-	OfOrder bool           // it follows from the epoch's order alone, so it is rebuilt after a restart
+	OfOrder bool           // it follows from the epoch's order alone, so a restart can rebuild it
 }
 
 // A Carried segment has exactly the samples of a segment of the previous layout, so they need not be moved.

@@ -7,8 +7,8 @@ import (
 	"lcache/sample"
 )
 
-// RestoreEpochLayout rebuilds an epoch layout whose unused segments did not follow from its order alone. starts, kept and rest are from the EpochLayout
-// that NewEpochLayoutWith made of the same order. n is the number of samples in the dataset. It returns nil if the arguments do not match.
+// RestoreEpochLayout rebuilds an epoch layout whose unused segments did not follow from its order alone. starts, kept and unused are from the
+// EpochLayout that NewEpochLayoutWith made of the same order. n is the number of samples in the dataset. It returns nil if the arguments do not match.
 func RestoreEpochLayout(c *Chunks, ranks []int, n int, starts []uint64, kept func(sample.Index) bool, unused []sample.Index) (*EpochLayout, error) {
 	if len(starts) < 2 || starts[0] != 0 || !slices.IsSorted(starts) || starts[len(starts)-1] < uint64(len(unused)) || starts[len(starts)-1] > uint64(n) {
 		return nil, nil

@@ -10,7 +10,7 @@ import (
 // carried is the value of Segment for a sample of a carried segment, while the layout is built.
 const carried = None - 1
 
-// A Rest defines the unused segments of a layout. With the zero Rest all delivered samples are laid out, and then the others by index.
+// An Unused defines the unused segments of a layout. With the zero Unused the layout has all delivered samples, then the others by index.
 type Unused struct {
 	Apart  func(sample.Index) bool    // reports whether a delivered sample is loaded by the prefetcher instead, and so is in an unused segment; nil: none
 	Order  []sample.Index             // of the unused samples. Unused samples that are not in it follow by index

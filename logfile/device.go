@@ -261,7 +261,7 @@ type signal struct {
 	c  chan struct{} // guarded by mu
 }
 
-// changed returns a channel that the next notify closes.
+// changed returns a channel that the next broadcast closes.
 func (s *signal) changed() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()

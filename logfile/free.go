@@ -105,7 +105,7 @@ func (l *freeList) aheadLocked(d *freePlaces) int {
 	return min(max(4, d.n/8, len(l.waiting)), 4*l.most)
 }
 
-// unready lists the next places to note, and a generation between those of their old blocks and those of their new blocks.
+// unready lists the next places to note. gen is a generation after those of the places' old blocks and before those of their new blocks.
 func (l *freeList) unready(last *atomic.Uint64) (places []uint32, gen uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -131,7 +131,7 @@ func (l *freeList) noted() (ready []*blockWrite) {
 	return l.dealLocked()
 }
 
-// goOn allows places that are not noted, until some are again. It returns the writes that got a place, as release does.
+// goOn lets writes take places that are not noted, until some are noted again. It returns the writes that got a place, as release does.
 func (l *freeList) goOn() (ready []*blockWrite) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -139,7 +139,7 @@ func (l *freeList) goOn() (ready []*blockWrite) {
 	return l.dealLocked()
 }
 
-// unguard allows any place from now on. It returns the writes that got a place, as release does.
+// unguard lets writes take any place from now on. It returns the writes that got a place, as release does.
 func (l *freeList) unguard() (ready []*blockWrite) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -245,7 +245,7 @@ func (l *freeList) turnOff(device int, off bool) (ready []*blockWrite) {
 	return l.dealLocked()
 }
 
-// setNoFrees sets whether no place will be freed from now on, so that waiting writes fail. It returns the writes to launch, as release does.
+// setNoFrees sets noFrees: if true, no place will be freed from now on, so waiting writes fail. It returns the writes to launch, as release does.
 func (l *freeList) setNoFrees(none bool) (ready []*blockWrite) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -253,7 +253,7 @@ func (l *freeList) setNoFrees(none bool) (ready []*blockWrite) {
 	return l.dealLocked()
 }
 
-// dealLocked gives places to waiting writes and returns these writes. They include writes that can never get a place, with noPlace.
+// dealLocked gives places to waiting writes, and returns those writes. A write that can never get a place is among them, with noPlace.
 func (l *freeList) dealLocked() (ready []*blockWrite) {
 	for len(l.waiting) > 0 {
 		f := l.waiting[0]

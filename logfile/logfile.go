@@ -56,7 +56,7 @@ type segment struct {
 	back   *readBack // in flight, of the short last block
 }
 
-// block takes 20 bytes, so a million of them are no problem.
+// block takes 20 bytes, so a million blocks take 20 MB.
 type block struct {
 	place uint32 // arena block; while the bytes are in memory, the number of the write buffer
 	ord   uint32 // position in the arrival list of the first sample that begins here or later

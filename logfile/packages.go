@@ -45,8 +45,8 @@ const (
 	packageFinished
 )
 
-// BeginPackages makes room for a number of packages of at most h.SegmentBlocks blocks, with room samples in each, of which h.Open are open at once. There must be
-// no packages, or only empty ones. It fills in Block and Align of h if they are 0. It makes the journal of packages, which other caches do not have.
+// BeginPackages makes room for a number of packages. Each has at most h.SegmentBlocks blocks and room samples; h.Open packages are open at
+// once. There must be no packages, or only empty ones. It fills in Block and Align of h if they are 0. It makes the journal of packages, which other caches do not have.
 func (s *Store) BeginPackages(h Header, packages, room int) (*Packages, error) {
 	if packages < 1 || packages > maxSegments || room < 1 || h.Open < 1 || h.Epoch != 0 {
 		return nil, fmt.Errorf("begin %d packages of %d samples, %d open at once: out of range", packages, room, h.Open)
@@ -69,7 +69,7 @@ func (s *Store) BeginPackages(h Header, packages, room int) (*Packages, error) {
 	return s.Packages(), err
 }
 
-// DropPackages frees all arena blocks of the packages, and deletes their journal. Otherwise it is like Drop.
+// DropPackages frees all arena blocks of the packages, and deletes their journal. In everything else it is like Drop.
 func (s *Store) DropPackages() error {
 	if p := s.Packages(); p != nil {
 		if err := p.settle(s); err != nil {

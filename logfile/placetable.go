@@ -27,8 +27,8 @@ import (
 // smaller, because another block's bytes may be there. The journals can't show that after a kill -9: the other block's record is
 // written after its bytes, and may have been deleted with its journal.
 //
-// The table is written before the place, and never synced: what a killed process has written stays. After a power cut the table may be
-// older. That costs the same as a missing table: the checksums of samples reveal overwritten blocks.
+// The table is written before the place, and never synced: a write survives if only the process is killed. After a power cut the table may
+// be older. That costs the same as a missing table: the checksums of samples reveal overwritten blocks.
 const (
 	placesName    = "places"
 	placesMagic   = "LCACHEP\n"

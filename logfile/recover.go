@@ -21,7 +21,7 @@ type recovery struct {
 	begin    int64     // length of the header
 	claims   [][]claim // by segment and sequence
 	freed    []uint32  // by segment: blocks before this one are freed
-	rounds   []uint32  // by segment: the newest one of its records
+	rounds   []uint32  // by segment: the newest round of its records
 	end      int64     // offset of the next record
 	rejected int
 	other    error          // why the Logfile is dropped, although its generations count

@@ -62,8 +62,8 @@ func (l *Logfile) freeUpTo(seg, upto int) {
 	}
 }
 
-// SetNoFrees sets whether no arena block will be freed from now on, because samples are appended and none are moved. If so, a full block
-// without an arena block becomes a hole at once; otherwise it waits for one.
+// SetNoFrees(true) declares that no arena block will be freed from now on, because samples are appended and none are moved. A full block
+// without an arena block then becomes a hole at once. After SetNoFrees(false) it waits for an arena block.
 func (s *Store) SetNoFrees(none bool) { s.launch(s.free.setNoFrees(none)...) }
 
 // FailWaiting makes holes of l's full blocks for which no arena block is free, which frees their write buffers. Blocks that only wait

@@ -54,8 +54,8 @@ type load struct {
 	bufs     [][]byte // with compression: the buffer of each block, until it is returned
 	returned int      // the memory of blocks [0, returned) was returned
 	pending  int      // blocks that have not arrived
-	here     int      // blocks [0, here) are decided
-	handed   int      // arrivals [0, handed) are in tasks
+	here     int      // blocks [0, here) have arrived or failed
+	handed   int      // arrivals [0, handed) were given to tasks
 	finishes []bool
 	popped   int // tasks [0, popped) are done, in order
 	ends     []uint64
@@ -83,8 +83,8 @@ func (p *Scan) Load(slot int, from *EpochLog, seg int, target *EpochLog, use Use
 	l.begin()
 }
 
-// Reload is Load, for Deliver, of a segment that was loaded into the slot while there was no target. Its samples are appended from the
-// slot, and nothing is read. IsLoaded must have returned true, and nothing may have used the slot for another segment since.
+// Reload appends a segment that was loaded into the slot while there was no target. It works as Load does with Deliver, but appends the
+// samples from the slot and reads nothing. IsLoaded must have returned true, and nothing may have used the slot for another segment since.
 func (p *Scan) Reload(slot int, from *EpochLog, seg int, target *EpochLog, done func()) {
 	l := p.newLoad(slot, from, seg)
 	l.target, l.use, l.done, l.inSlot = target, Deliver, done, true

@@ -16,7 +16,7 @@ import (
 //	└──────────────┴───────────────────────┴──────────┴─────────────────────────────────────────────┘
 //
 //	fixed    0  magic     "lcachemf"
-//	         8  version   u32 = 1, or 2 if the samples lie in shards; 3: packed, see packed.go
+//	         8  version   u32 = 1, or 2 if the samples are in shards; 3: packed, see packed.go
 //	        12  sections  u32, rows of the table
 //	        16  samples   u64 = n
 //	        24  classes   u64
@@ -191,7 +191,7 @@ func (h *header) check(length uint64) error {
 		}
 		seen |= 1 << s.id
 		if w, fixed := want[s.id]; s.off != alignUp(end) || s.off > length || s.len > length-s.off || fixed && s.len != w {
-			return fmt.Errorf("%w: section of %v lies at %d with %d bytes", ErrCorrupt, s, s.off, s.len)
+			return fmt.Errorf("%w: section of %v is at byte %d with %d bytes", ErrCorrupt, s, s.off, s.len)
 		}
 		end = s.off + s.len
 	}

@@ -101,7 +101,7 @@ func number(b []byte, width int) uint64 {
 	return binary.LittleEndian.Uint64(b)
 }
 
-// held is a target in memory that does not grow. errNotHeld means that there is no room.
+// held is a target in memory that does not grow. If the bytes do not fit, its error is errNotHeld.
 type held struct {
 	mem []byte
 	end int

@@ -49,7 +49,7 @@ func checkPlaces(entries Listing) error {
 	for i := range entries.Len() {
 		e := entries.At(i)
 		if e.Shard == nil || len(e.Parts) == 0 || len(e.Offsets) != len(e.Parts) {
-			return fmt.Errorf("sample %d, %s: %w: it lies in no shard, and others do", i, clip(e.Name), ErrEntry)
+			return fmt.Errorf("sample %d, %s: %w: it is not in a shard, and other samples are", i, clip(e.Name), ErrEntry)
 		}
 		if last == nil || *e.Shard != *last {
 			if last = e.Shard; seen[last.Name] {
@@ -65,7 +65,7 @@ func checkPlaces(entries Listing) error {
 		for k, off := range e.Offsets {
 			size := uint64(e.Parts[k].Size)
 			if off == 0 || off%ShardUnit != 0 || off > last.Size || size > last.Size-off || (off-first)/ShardUnit > maxDistance {
-				return fmt.Errorf("sample %d, %s: %w: its part %q lies at %d in a shard of %d bytes", i, clip(e.Name), ErrEntry, e.Parts[k].Ext, off, last.Size)
+				return fmt.Errorf("sample %d, %s: %w: its part %q is at byte %d in a shard of %d bytes", i, clip(e.Name), ErrEntry, e.Parts[k].Ext, off, last.Size)
 			}
 		}
 	}
@@ -141,7 +141,7 @@ func (m *Manifest) checkPlaces() error {
 			shard++
 		}
 		if shard == len(l.shards) || pos <= l.starts[shard] || m.partStarts[i] == m.partStarts[i+1] {
-			return fmt.Errorf("%w: sample %d lies in no shard", ErrCorrupt, i)
+			return fmt.Errorf("%w: sample %d is not in a shard", ErrCorrupt, i)
 		}
 		off, size := pos-l.starts[shard], l.shards[shard].Size
 		for p := m.partStarts[i]; p < m.partStarts[i+1]; p++ {

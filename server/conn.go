@@ -25,9 +25,9 @@ type conn struct {
 	c         *net.UnixConn
 	r         *bufio.Reader
 	client    *deliver.Client
-	owner     bool   // the client is of the server's user, or of root
+	owner     bool   // the client runs as the server's user, or as root
 	server    string // name of this run of the server, from the answer to HELLO
-	others    bool   // the client accepts substitutes, and is told which samples they are
+	others    bool   // the client accepts substitutes; answers name them
 	withParts bool   // the samples have parts, and the client accepts them with a batch
 	queue     chan *request
 
@@ -44,11 +44,11 @@ type conn struct {
 	leases  map[uint64]uint32   // unreleased leases of this connection, each with its request
 	answers map[uint32]uint64   // the inverse of leases, for CANCEL
 	prune   int                 // number of leases above which answered looks for released ones
-	bye     bool                // the client has said BYE
+	bye     bool                // the client has sent BYE
 	jobs    []named             // by the connection's number minus 1; only the answering goroutine appends
 }
 
-// halfPushed is an order of which some pieces were received.
+// halfPushed is a partly received order.
 type halfPushed struct {
 	job         int
 	epoch, rank int
@@ -211,7 +211,7 @@ func (c *conn) read(ctx context.Context) error {
 	}
 }
 
-// readOne reads one frame, and carries out or queues what it requests.
+// readOne reads one frame, and carries out or queues its request.
 func (c *conn) readOne(ctx context.Context) error {
 	until := time.Now().Add(c.s.limits.frame)
 	c.c.SetReadDeadline(until)
@@ -312,7 +312,7 @@ func (c *conn) forget(lease uint64) {
 	}
 }
 
-// cancel carries out CANCEL: it cancels open requests, and releases the leases of those that are answered.
+// cancel carries out CANCEL. It cancels the named requests that are open, and releases the leases of the answered ones.
 func (c *conn) cancel(body []byte) error {
 	requests, err := decodeList(body, "CANCEL")
 	if err != nil {

@@ -2,7 +2,7 @@ package shuffle
 
 import "math/big"
 
-// maxPadding is how much larger than the dataset an epoch may get by filling up its last batches.
+// maxPadding is the maximum number of samples that an epoch may add to the dataset by filling up its last batches.
 const maxPadding = 1 << 24
 
 func accelerateRecipes() []Recipe {
@@ -37,7 +37,7 @@ func accelerateRecipes() []Recipe {
 	}
 }
 
-// seedable is randperm(n) under manual_seed(S + epoch), S being data_seed as it is, or else initial_seed().
+// seedable returns randperm(n) under manual_seed(S + epoch). S is data_seed if it is given, else initial_seed().
 func (a *args) seedable() (orderer, error) {
 	if a.n == 0 {
 		return nil, a.errorf("n is 0; torch's RandomSampler refuses an empty dataset")
@@ -102,8 +102,8 @@ func buildBatchShard(a *args) (*plan, error) {
 	return p, nil
 }
 
-// preparedSampler is the RandomSampler that accelerate keeps when there is no seedable one: on a generator made
-// from the default one in prepare(), or on the DataLoader's own, from which each epoch's base seed comes too.
+// preparedSampler returns the RandomSampler that accelerate keeps if there is no seedable one. Its generator is made
+// from the default one in prepare(), or is the DataLoader's own, which also draws each epoch's base seed.
 func (a *args) preparedSampler() (orderer, error) {
 	if a.given("data_seed") {
 		return nil, a.errorf("data_seed has no part without the seedable sampler")
@@ -119,9 +119,9 @@ func (a *args) preparedSampler() (orderer, error) {
 	return &live{first: s}, nil
 }
 
-// shard deals whole batches: batch k to rank k mod W, as long as all ranks get a full one. What is left after
-// those rounds is dropped, or cut into one more batch a rank: with even batches each full, filled up with the
-// samples of the first W batches over and over; else with what there is.
+// shard deals whole batches, batch k to rank k mod W, as long as all ranks get a full one. The samples after those
+// rounds are dropped, or cut into one more batch for each rank. With even batches each of these is filled up with the
+// samples of the first W batches, repeated; otherwise it has only the remaining samples.
 type shard struct {
 	n, batch, world int
 	dropLast, even  bool
@@ -172,8 +172,8 @@ func (s shard) fill(rank, from, to int, dst []uint64) []uint64 {
 	return dst
 }
 
-// splitShard deals each batch over the ranks in consecutive slices. A last, short batch is dropped, filled up
-// with the first batch over and over, or cut as it is.
+// splitShard deals each batch over the ranks in consecutive slices. A last, short batch is dropped, filled up with
+// the first batch, repeated, or cut as it is.
 type splitShard struct{ shard }
 
 func (s splitShard) length(rank int) int {

@@ -5,7 +5,7 @@ import "math/bits"
 func grainRecipes() []Recipe {
 	return []Recipe{{
 		Name:  "grain.index_shuffle",
-		About: "grain's MapDataset.range(n).shuffle(seed).repeat(): a cipher over the indices, computed for each by itself.",
+		About: "grain's MapDataset.range(n).shuffle(seed).repeat(): a cipher over the indices, computed for each index separately.",
 		Epoch: "the repetition, from 0; any can be asked for at no extra cost",
 		Params: append([]Param{
 			samplesParam(),
@@ -37,8 +37,8 @@ func buildIndexShuffle(a *args) (*plan, error) {
 	}, nil
 }
 
-// grainRepeats tells whether the cipher's block is too small for the last index, which then gets index 0's
-// place too. That is so for n = 2^k+1 with even k of at least 16, and grain does the same.
+// grainRepeats reports whether the cipher's block is too small for the last index, which then gets the same place as
+// index 0. This happens for n = 2^k+1 with even k of at least 16, and grain does the same.
 func grainRepeats(n int) bool {
 	if n < 1<<16+1 {
 		return false
@@ -47,7 +47,7 @@ func grainRepeats(n int) bool {
 	return n == 1<<k+1 && k%2 == 0
 }
 
-// indexCipher is a Feistel network over blocks of 2h bits, walked until it comes out below n.
+// indexCipher is a Feistel network over blocks of 2h bits, applied until the result is below n (cycle walking).
 type indexCipher struct {
 	n    uint32
 	h    uint
@@ -69,7 +69,7 @@ func newIndexCipher(seed uint32, n int) indexCipher {
 	return c
 }
 
-// index is where x goes. x is below n.
+// index returns the new position of x, which must be below n.
 func (c *indexCipher) index(x uint32) uint32 {
 	if c.n == 1 {
 		return 0
@@ -85,12 +85,12 @@ func (c *indexCipher) index(x uint32) uint32 {
 	}
 }
 
-// rol rotates h bits to the left. h is 8 to 16, k at most 8.
+// rol rotates h bits to the left by k. h is 8 to 16, k at most 8.
 func (c *indexCipher) rol(x uint32, k uint) uint32 {
 	return (x<<k | x>>(c.h-k)) & c.mask
 }
 
-// seedSeq is C++'s std::seed_seq{seed}.generate over out, for an out of four words.
+// seedSeq computes C++'s std::seed_seq{seed}.generate for an out of four words.
 func seedSeq(seed uint32, out []uint32) {
 	const n, seeds = 4, 1
 	const t = (n - 1) / 2 // for n < 7

@@ -65,7 +65,7 @@ func oddRounds(x0, x1 uint32) (uint32, uint32) {
 	return x0, bits.RotateLeft32(x1, 24) ^ x0
 }
 
-// jaxPermutation sorts 0..n-1 by random keys, several times over so that equal keys do not matter.
+// jaxPermutation sorts 0..n-1 by random keys, several times, so that equal keys do not matter.
 type jaxPermutation struct {
 	n             int
 	key           [2]uint32
@@ -87,7 +87,7 @@ func (j *jaxPermutation) order(epoch int, dst []uint32) ([]uint32, error) {
 	if rounds == 0 {
 		return dst, nil
 	}
-	// 16 bytes a sample, for the time that this takes.
+	// These take 16 bytes a sample until the call returns.
 	pairs, spare := make([]uint64, j.n), make([]uint64, j.n)
 	for range rounds {
 		var sub [2]uint32
@@ -104,7 +104,7 @@ func (j *jaxPermutation) order(epoch int, dst []uint32) ([]uint32, error) {
 	return dst, nil
 }
 
-// jaxRounds is how often jax sorts.
+// jaxRounds returns how often jax sorts.
 func jaxRounds(n int) int {
 	if n <= 1 {
 		return 0
@@ -112,17 +112,17 @@ func jaxRounds(n int) int {
 	return int(math.Ceil(3 * math.Log(float64(n)) / math.Log(math.MaxUint32)))
 }
 
-// split is jax.random.split(key, 2).
+// split computes jax.random.split(key, 2).
 func (j *jaxPermutation) split(key [2]uint32) (a, b [2]uint32) {
 	if j.partitionable {
 		return threefry(key, [2]uint32{0, 0}), threefry(key, [2]uint32{0, 1})
 	}
-	// The counters 0 1 2 3, halved: (0, 2) and (1, 3) are encrypted, and the words put together by halves again.
+	// The counters 0 1 2 3 are split into halves: (0, 2) and (1, 3) are encrypted, and the words are joined by halves again.
 	x, y := threefry(key, [2]uint32{0, 2}), threefry(key, [2]uint32{1, 3})
 	return [2]uint32{x[0], y[0]}, [2]uint32{x[1], y[1]}
 }
 
-// bits is jax.random.bits(key, (n,)).
+// bits computes jax.random.bits(key, (n,)).
 func (j *jaxPermutation) bits(key [2]uint32, out []uint64) {
 	n := len(out)
 	if j.partitionable {
@@ -132,7 +132,7 @@ func (j *jaxPermutation) bits(key [2]uint32, out []uint64) {
 		}
 		return
 	}
-	// Counters 0..n-1, an odd number of them with a 0 appended, halved.
+	// Counters 0..n-1 are split into halves. If their number is odd, a 0 is appended first.
 	half := (n + 1) / 2
 	for i := range half {
 		second := uint32(half + i)
@@ -147,9 +147,9 @@ func (j *jaxPermutation) bits(key [2]uint32, out []uint64) {
 	}
 }
 
-// sortByKeys puts the values, which are the low halves of pairs, into the stable order of ascending high halves.
-// 8 bits at a time: four passes, an even number, so that the result is in pairs again; 256 places to write to
-// are as many as the processor keeps at hand. spare is as long as pairs.
+// sortByKeys sorts pairs by their high halves, stably: a radix sort with 8 bits at a time. It has four passes, an even
+// number, so that the result is in pairs again. 256 buckets are about as many write positions as the processor caches.
+// spare is as long as pairs.
 func sortByKeys(pairs, spare []uint64) {
 	for shift := 32; shift < 64; shift += 8 {
 		var at [257]int

@@ -2,19 +2,19 @@ package shuffle
 
 import "sync/atomic"
 
-// stream is a live object of the framework (a sampler, a loader, a generator) that stands before its next
-// epoch and carries its state from one to the next.
+// stream is an object of the framework (a sampler, a loader, a generator) before its next epoch. It carries its
+// state from one epoch to the next.
 type stream interface {
 	// next appends the epoch's order to dst[:0] and moves on.
 	next(dst []uint32) ([]uint32, error)
 	// skip moves past the epoch: it draws the same numbers as the epoch and keeps nothing.
 	skip()
-	// clone copies the object as it stands; the copy goes its own way.
+	// clone returns an independent copy of the object in its current state.
 	clone() stream
 }
 
-// live gives any epoch of a stream. It keeps three small copies of the object, whatever the number of epochs:
-// before epoch 0, before the epoch made last (it is often asked for twice), and after it.
+// live returns any epoch of a stream. It keeps three small copies of the object, for any number of epochs: before
+// epoch 0, before the epoch that was computed last (it is often requested twice), and after that epoch.
 type live struct {
 	first stream
 	last  stream // before epoch at-1; nil: none
@@ -48,12 +48,12 @@ func (l *live) order(epoch int, dst []uint32) ([]uint32, error) {
 	return dst, err
 }
 
-// ordererFunc is an order that depends on nothing but the epoch.
+// ordererFunc is an order that depends only on the epoch.
 type ordererFunc func(epoch int, dst []uint32) ([]uint32, error)
 
 func (f ordererFunc) order(epoch int, dst []uint32) ([]uint32, error) { return f(epoch, dst) }
 
-// always is the size of a global order that is the same in each epoch.
+// always returns the size function of a global order with n entries in each epoch.
 func always(n int) func(int) (int, error) {
 	return func(int) (int, error) { return n, nil }
 }

@@ -5,12 +5,12 @@ import (
 	"sync/atomic"
 )
 
-// words is a generator of 32-bit words that can be looked at before they are drawn, so that a loop over many
-// of them needs no call for each.
+// words is a generator of 32-bit words that can be read before they are drawn. So a loop over many words needs no
+// call for each one.
 type words interface {
-	// peek shows some of the words that come next, at least one. The slice is valid until the next call.
+	// peek returns some of the next words, at least one. The slice is valid until the next call.
 	peek() []uint32
-	// draw takes the first k of the words that peek showed.
+	// draw takes the first k of the words that peek returned.
 	draw(k int)
 	clone() words
 }
@@ -22,7 +22,7 @@ type mtBuffered struct {
 	pos int             // words of out that are drawn
 }
 
-// newMTBuffered goes on from mt, which must have been seeded just before.
+// newMTBuffered continues from mt, which must have been seeded just before.
 func newMTBuffered(mt mt19937) *mtBuffered { return &mtBuffered{mt: mt, pos: mtWords} }
 
 func (b *mtBuffered) peek() []uint32 {
@@ -40,17 +40,17 @@ func (b *mtBuffered) draw(k int) { b.pos += k }
 
 func (b *mtBuffered) clone() words { c := *b; return &c }
 
-// rejection is how a framework makes a number of 0..i from words: it takes some bits of a word, just enough
-// for i, and draws again while that is above i.
+// rejection is a framework's rejection sampling of a number in 0..i: it takes just enough bits of a word for i, and
+// draws again while they are above i.
 type rejection bool
 
 const (
-	lowBits  rejection = false // NumPy: as many low bits as i has
-	highBits rejection = true  // Python's getrandbits: as many high bits as i+1 has
+	lowBits  rejection = false // NumPy: the low bits, as many as i has
+	highBits rejection = true  // Python's getrandbits: the high bits, as many as i+1 has
 )
 
-// plan gives what turns a word into a candidate for 0..i, and the least i for which that is the same. All of them
-// are positive.
+// plan returns the shift and mask that turn a word into a candidate for 0..i, and the least i for which they are the
+// same. All of them are positive.
 func (h rejection) plan(i uint32) (shift uint, mask, least uint32) {
 	if h == highBits {
 		k := bits.Len64(uint64(i) + 1)
@@ -60,8 +60,7 @@ func (h rejection) plan(i uint32) (shift uint, mask, least uint32) {
 	return 0, uint32(uint64(1)<<k - 1), 1 << (k - 1)
 }
 
-// targets draws numbers of 0..i, 0..i-1, … into dst and returns how many: at least one and at most len(dst).
-// i must be positive.
+// targets draws numbers in 0..i, 0..i-1, … into dst and returns their count: from 1 to len(dst). i must be positive.
 func (h rejection) targets(w words, i uint32, dst []uint32) int {
 	shift, mask, least := h.plan(i)
 	dst = dst[:min(len(dst), int(i-least)+1)]
@@ -73,7 +72,7 @@ func (h rejection) targets(w words, i uint32, dst []uint32) int {
 			v := src[used] >> shift & mask
 			used++
 			dst[n] = v
-			// One more if v <= i-n, without a branch: every other one would be mispredicted.
+			// n grows by one if v <= i-n. There is no branch, because every second one would be mispredicted.
 			n += int((uint64(v) - uint64(i-uint32(n)) - 1) >> 63)
 		}
 		w.draw(used)
@@ -102,7 +101,7 @@ func (h rejection) skip(w words, n int) {
 	}
 }
 
-// below draws one number of 0..n-1 as Python's randbelow does: from as many high bits as n has.
+// below draws one number in 0..n-1 as Python's randbelow does: from the high bits of a word, as many as n has.
 func below(w words, n uint32) uint32 {
 	shift := uint(32 - bits.Len32(n))
 	for {
@@ -132,8 +131,8 @@ func (s *shuffled) skip() { s.h.skip(s.w, s.n) }
 
 func (s *shuffled) clone() stream { return &shuffled{s.w.clone(), s.n, s.h} }
 
-// cumulative shuffles one array in place, epoch after epoch. It is not a stream: the array is too large to
-// keep copies of, so only going back starts again.
+// cumulative shuffles one array in place, epoch after epoch. It is not a stream, because the array is too large to
+// copy. Only a request for an earlier epoch starts from the first epoch again.
 type cumulative struct {
 	first words
 	n     int

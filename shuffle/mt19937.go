@@ -2,20 +2,20 @@ package shuffle
 
 const (
 	mtWords  = 624 // words of state
-	mtShift  = 397 // distance of the word a twist mixes in
+	mtShift  = 397 // distance of the word that a twist mixes in
 	mtMatrix = 0x9908b0df
 )
 
-// mt19937 is the Mersenne Twister that torch, NumPy's RandomState and Python's random share. They differ
-// only in how they seed it and in what they make of its 32-bit words.
+// mt19937 is the Mersenne Twister that torch, NumPy's RandomState and Python's random share. They differ only in how
+// they seed it and use its 32-bit words.
 //
 // It is a plain value: assigning it copies the generator.
 type mt19937 struct {
 	state [mtWords]uint32
-	next  int // the word the next draw tempers; mtWords: twist first
+	next  int // index of the word that the next draw tempers; mtWords: twist first
 }
 
-// seed is the initialisation by one word (init_genrand).
+// seed initialises the state from one word (init_genrand).
 func (m *mt19937) seed(x uint32) {
 	m.state[0] = x
 	for j := 1; j < mtWords; j++ {
@@ -25,7 +25,7 @@ func (m *mt19937) seed(x uint32) {
 	m.next = mtWords
 }
 
-// seedWords is the initialisation by a list of words (init_by_array). key must not be empty.
+// seedWords initialises the state from a list of words (init_by_array). key must not be empty.
 func (m *mt19937) seedWords(key []uint32) {
 	m.seed(19650218)
 	s := &m.state
@@ -53,7 +53,7 @@ func (m *mt19937) seedWords(key []uint32) {
 func (m *mt19937) twist() {
 	s := &m.state
 	mix := func(hi, lo uint32) uint32 {
-		// -(lo&1) selects the matrix without a branch: the bit is random, a branch on it is missed half of the time.
+		// -(lo&1) selects the matrix without a branch: the bit is random, so a branch would be mispredicted half of the time.
 		return (hi&(1<<31)|lo&(1<<31-1))>>1 ^ -(lo&1)&mtMatrix
 	}
 	for k := 0; k < mtWords-mtShift; k++ {

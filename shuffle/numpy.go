@@ -5,7 +5,7 @@ import (
 	"math/big"
 )
 
-// inPlace is the op that shuffles the order of the epoch before.
+// inPlace is the op that shuffles the order of the previous epoch.
 const inPlace = "shuffle_cumulative"
 
 func numpyRecipes() []Recipe {
@@ -56,7 +56,7 @@ func buildRandomState(a *args) (*plan, error) {
 	return a.numpyPlan(newMTBuffered(mt)), nil
 }
 
-// seed32 is a seed that has to be in 0..2^32-1.
+// seed32 returns the seed, which must be in 0..2^32-1.
 func (a *args) seed32() (uint32, error) {
 	seed := a.big(paramSeed)
 	if seed.Sign() < 0 || seed.Cmp(big.NewInt(math.MaxUint32)) > 0 {

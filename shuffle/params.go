@@ -15,7 +15,7 @@ import (
 type Param struct {
 	Name    string
 	Type    Type
-	Default string   // in the form it would be given; "" and not Required: absent, which Python calls None
+	Default string   // in the form of the command line; "" and not Required: absent, which Python calls None
 	Values  []string // allowed values of a Word; empty: any
 	Meaning string
 
@@ -30,7 +30,7 @@ const (
 	maxSamples = math.MaxUint32
 	maxRanks   = math.MaxInt32
 	maxFree    = 1 << 28 // samples an epoch, whatever the size of the dataset
-	maxEpoch   = 1 << 24 // where each epoch goes on from the one before
+	maxEpoch   = 1 << 24 // if each epoch continues from the previous one
 	maxDigits  = 100_000 // of a seed
 	maxFile    = 1 << 34 // bytes of a parameter's file: 2^32 indices
 )
@@ -50,7 +50,7 @@ var flags = map[string]string{
 	paramWorld: "--world-size", paramDropLast: "--drop-last",
 }
 
-// Flag is the command line's name of the parameter: "--seed", or "--param shuffle=" for one without a flag.
+// Flag returns the command line's name of the parameter: "--seed", or "--param shuffle=" for one without a flag.
 func (p Param) Flag() string {
 	if f, ok := flags[p.Name]; ok {
 		return f
@@ -58,12 +58,12 @@ func (p Param) Flag() string {
 	return "--param " + p.Name + "="
 }
 
-// UsageError says that a Spec, an epoch or a rank does not make sense for the recipe, or that the recipe cannot be
-// replayed with it. It names the recipe's parameters when one of those is unknown, missing or malformed.
+// UsageError reports that a Spec, an epoch or a rank is not valid for the recipe, or that the recipe can't be replayed
+// with it. If a parameter is unknown, missing or malformed, it lists the recipe's parameters.
 type UsageError struct {
 	Recipe  string
 	Problem string
-	Params  []string // the recipe's parameters; nil where a list of them would not help
+	Params  []string // the recipe's parameters; nil: the list would not help
 }
 
 func (e *UsageError) Error() string {
@@ -82,7 +82,7 @@ func (e *UsageError) Error() string {
 	return b.String()
 }
 
-// args are the parameters of one Spec, read and checked against its recipe.
+// args has the parameters of one Spec, parsed and checked against its recipe.
 type args struct {
 	recipe *Recipe
 	n      int
@@ -100,13 +100,13 @@ func (a *args) float(name string) float64     { return a.values[name].float }
 func (a *args) ints(name string) []uint32     { return a.values[name].ints }
 func (a *args) numbers(name string) []float64 { return a.values[name].numbers }
 
-// errorf is a usage error about the recipe at hand, without its list of parameters.
+// errorf returns a usage error about the recipe, without the list of parameters.
 func (a *args) errorf(format string, v ...any) error {
 	return &UsageError{Recipe: a.recipe.Name, Problem: fmt.Sprintf(format, v...)}
 }
 
-// checkCount refuses an epoch that is out of all proportion to the dataset: a slip of the keyboard should not
-// take all of the machine's memory.
+// checkCount returns an error for an epoch that is far larger than the dataset: a typing error should not use up the
+// machine's memory.
 func (a *args) checkCount(name string, count, n int) error {
 	if count > max(maxFree, 16*n) {
 		return a.errorf("%s asks for %d samples an epoch of a dataset of %d: at most 16 times the dataset, or %d", name, count, n, maxFree)
@@ -205,7 +205,7 @@ func (r *Recipe) has(name string) bool {
 	return slices.ContainsFunc(r.Params, func(p Param) bool { return p.Name == name })
 }
 
-// usage is a usage error that names the recipe's parameters.
+// usage returns a usage error that lists the recipe's parameters.
 func (r *Recipe) usage(format string, v ...any) *UsageError {
 	e := &UsageError{Recipe: r.Name, Problem: fmt.Sprintf(format, v...)}
 	for _, p := range r.Params {

@@ -21,7 +21,7 @@ type pcg64 struct {
 	pos int // words of out that are drawn
 }
 
-// newPCG64 seeds it from four words, as NumPy does.
+// newPCG64 makes a generator from a seed of four words, as NumPy does.
 func newPCG64(w [4]uint64) *pcg64 {
 	p := &pcg64{incHi: w[2]<<1 | w[3]>>63, incLo: w[3]<<1 | 1}
 	p.step()
@@ -57,7 +57,7 @@ func (p *pcg64) draw(k int) { p.pos += k }
 
 func (p *pcg64) clone() words { c := *p; return &c }
 
-// littleWords cuts the absolute value of x into 32-bit words, the lowest first; 0 is one word.
+// littleWords returns the absolute value of x as 32-bit words, the lowest first; 0 is one word.
 func littleWords(x *big.Int) []uint32 {
 	be := new(big.Int).Abs(x).Bytes()
 	words := make([]uint32, max(1, (len(be)+3)/4))
@@ -68,7 +68,7 @@ func littleWords(x *big.Int) []uint32 {
 	return words
 }
 
-// seedSequence is NumPy's SeedSequence(entropy).generate_state(4, uint64), for a pool of four words. Each word
+// seedSequence computes NumPy's SeedSequence(entropy).generate_state(4, uint64), for a pool of four words. Each word
 // of entropy is hashed with a constant that changes with every use, and mixed into the pool.
 func seedSequence(entropy []uint32) [4]uint64 {
 	const poolSize = 4

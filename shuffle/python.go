@@ -25,7 +25,7 @@ func pythonRecipes() []Recipe {
 	}
 }
 
-// pythonRandom is random.Random(seed).
+// pythonRandom returns the words of random.Random(seed).
 func (a *args) pythonRandom() words {
 	var mt mt19937
 	mt.seedWords(littleWords(a.big(paramSeed)))
@@ -38,7 +38,7 @@ type pythonSample struct {
 	n, k int
 }
 
-// pooled tells whether random.sample shuffles a list of all: it does where a set of k takes more memory.
+// pooled reports whether random.sample shuffles a list of all items. It does if a set of k items takes more memory.
 func (s *pythonSample) pooled() bool {
 	setSize := 21
 	if s.k > 5 {
@@ -55,7 +55,7 @@ func (s *pythonSample) next(dst []uint32) ([]uint32, error) {
 	if s.pooled() {
 		dst = resize(dst, s.n)
 		iota32(dst)
-		// Python takes pool[j] out and puts the last of the pool there. Here the result collects at the end of
+		// Python takes pool[j] out and puts the last item of the pool there. Here the result grows at the end of
 		// the same array, in reverse.
 		for left := s.n; left > s.n-s.k; left-- {
 			j := below(s.w, uint32(left))
@@ -86,7 +86,7 @@ func has(set map[uint32]struct{}, x uint32) bool {
 	return ok
 }
 
-// skip has to make the sample where a draw depends on those before; it keeps nothing.
+// skip computes the sample if a draw depends on earlier draws, and keeps nothing of it.
 func (s *pythonSample) skip() {
 	if !s.pooled() {
 		_, _ = s.next(nil) // never an error
@@ -102,7 +102,7 @@ func (s *pythonSample) clone() stream { return &pythonSample{s.w.clone(), s.n, s
 func buildPythonSample(a *args) (*plan, error) {
 	k := a.int("k")
 	if k > a.n {
-		return nil, a.errorf("k is %d, n is %d; Python refuses a sample larger than what it is from", k, a.n)
+		return nil, a.errorf("k is %d, n is %d; Python can't draw a sample that is larger than its range", k, a.n)
 	}
 	return a.counted(&pythonSample{a.pythonRandom(), a.n, k}, k, false), nil
 }

@@ -8,21 +8,21 @@ import (
 	"lcache/internal/usage"
 )
 
-// Recipe describes one way in which a framework makes the order of an epoch. What the command line lists, what
-// errors name and what docs/recipes.md shows all comes from these.
+// Recipe describes one way in which a framework makes the order of an epoch. The command line's list, the errors and
+// docs/recipes.md all use these descriptions.
 type Recipe struct {
 	Name   string
 	About  string // one sentence
 	Epoch  string // meaning of the epoch's number
 	Params []Param
 
-	// WorldInOrder is set where the global order itself, not only its split, depends on the world size.
+	// WorldInOrder means that the global order itself, not only its split, depends on the world size.
 	WorldInOrder bool
 
 	build func(*args) (*plan, error) // nil: a stream of numbers instead of an order, see RandomInt64
 }
 
-// The two answers to what an epoch is.
+// The two meanings of an epoch.
 const (
 	epochIsSet     = "the number given to set_epoch; any epoch can be asked for at no extra cost"
 	epochIsCounted = "iterations of one live object, from 0; every earlier one ran to its end"
@@ -36,8 +36,8 @@ func Recipes() []Recipe {
 	return all
 }
 
-// Lookup finds a recipe by name. Its error, a *UsageError, lists the names there are, or says why the one asked for
-// cannot be replayed.
+// Lookup finds a recipe by name. Its error, a *UsageError, lists the existing names, or says why the requested order
+// can't be replayed.
 func Lookup(name string) (*Recipe, error) {
 	all := Recipes()
 	names := make([]string, len(all))
@@ -59,7 +59,7 @@ func Lookup(name string) (*Recipe, error) {
 	return nil, &UsageError{Problem: "there is no recipe " + clip(name) + "; there are " + strings.Join(names, ", ")}
 }
 
-// Missing is the error for a Spec that lacks a parameter which the recipe needs.
+// Missing returns the error for a Spec that lacks a required parameter.
 func (r *Recipe) Missing(p Param) *UsageError {
 	return r.usage("%s is missing (%s: %s)", p.Name, p.Flag(), p.Meaning)
 }
@@ -67,7 +67,7 @@ func (r *Recipe) Missing(p Param) *UsageError {
 // Unpredictable lists names of orders that cannot be replayed, each with the reason.
 func Unpredictable() map[string]string { return maps.Clone(refused) }
 
-// pushInstead is the advice for an order that cannot be replayed.
+// pushInstead is the advice for an order that can't be replayed.
 const pushInstead = ": it can't be replayed; push each epoch's indices as they are drawn, with job.push_order(epoch, rank, indices)"
 
 // refused are shuffles that users may request by name, with the reason why they are not recipes.
@@ -81,7 +81,7 @@ var refused = map[string]string{
 	"torch.dataloader_random": "a DataLoader with in_order=False yields batches as workers finish them",
 }
 
-// Order says whether the global order depends on the world size; nothing for a recipe without one.
+// Order describes whether the global order depends on the world size; "" for a recipe without an order.
 func (r *Recipe) Order() string {
 	switch {
 	case !r.has(paramWorld):
@@ -92,10 +92,10 @@ func (r *Recipe) Order() string {
 	return "the same for every world size"
 }
 
-// Numbers tells whether the recipe gives numbers and no order: see RandomInt64.
+// Numbers reports whether the recipe makes numbers instead of an order: see RandomInt64.
 func (r *Recipe) Numbers() bool { return r.build == nil }
 
-// Given says in a word what happens when the parameter is left out.
+// Given describes in a word what happens if the parameter is left out.
 func (p Param) Given() string {
 	switch {
 	case p.Required:
@@ -106,7 +106,7 @@ func (p Param) Given() string {
 	return "optional"
 }
 
-// Help is the parameter's meaning, with the words it may be.
+// Help returns the parameter's meaning and its allowed values.
 func (p Param) Help() string {
 	if len(p.Values) > 0 {
 		return strings.Join(p.Values, " | ") + ": " + p.Meaning

@@ -2,10 +2,10 @@
 // (the framework's sampler), its parameters and an epoch give the global order and the split over ranks and
 // batches. It hides the frameworks' random generators and every accident of how they use them. Its types are
 // Spec (the user's recipe and parameters), Replay (a Spec made ready), Split (which rank gets which position) and Recipe with Param
-// (what exists, for help and documentation). It knows nothing of files, samples or caches; the only files it
-// reads are those that a parameter names. It does not predict what cannot be predicted: generators on a GPU,
-// draws that go through a vector library, batches in the order in which workers finish. All functions and the
-// methods of Replay and Split may be called from several goroutines.
+// (the list of recipes, for help and documentation). It knows nothing of files, samples or caches, and reads only
+// files that a parameter names. Some orders can't be replayed: generators on a GPU, draws that go through a vector
+// library, and batches in the order in which workers finish. All functions and the methods of Replay and Split may
+// be called from several goroutines.
 package shuffle
 
 import (
@@ -16,8 +16,8 @@ import (
 	"sync/atomic"
 )
 
-// Spec names a recipe and its parameters, as the command line gives them. A field at its zero value is left to
-// the recipe's default.
+// Spec names a recipe and its parameters, in the form of the command line. The zero value of a field selects the
+// recipe's default.
 type Spec struct {
 	Recipe    string
 	Samples   int    // n, the size of the dataset
@@ -29,12 +29,12 @@ type Spec struct {
 	Params map[string]string
 }
 
-// plan is a recipe made ready for one Spec.
+// plan is a recipe with the parameters of one Spec.
 type plan struct {
 	epochs      orderer
 	permutation bool                         // the global order is a permutation of 0..n-1
 	size        func(epoch int) (int, error) // length of the global order
-	deal        func(size int) dealer        // nil: everything to the one rank
+	deal        func(size int) dealer        // nil: the only rank gets everything
 	batch       int                          // samples a batch of one rank
 	dropShort   bool                         // the loader's drop_last
 }
@@ -45,9 +45,9 @@ type orderer interface {
 	order(epoch int, dst []uint32) ([]uint32, error)
 }
 
-// Replay gives the orders of one Spec. Its methods may be called from several goroutines; those that make an
-// order wait for each other. Where epochs carry the generator's state on, it keeps the state at the last
-// epoch asked for: going forward costs the draws in between, going back starts again from the first.
+// Replay computes the orders of one Spec. Its methods may be called from several goroutines; calls that compute an
+// order wait for each other. If epochs carry the generator's state on, Replay keeps the state at the last requested
+// epoch. A later epoch then costs the draws in between, and an earlier one all draws from the first epoch on.
 type Replay struct {
 	recipe string
 	key    string
@@ -64,8 +64,8 @@ type Replay struct {
 	wholeEpoch int // -1: none
 }
 
-// Check finds what is wrong with a spec whose number of samples is not known yet: an unknown recipe, a parameter that is unknown,
-// missing or malformed. What passes may still be refused by New. Its error is a *UsageError.
+// Check checks a spec whose number of samples is not known yet. It finds an unknown recipe, and unknown, missing or
+// malformed parameters. New may still return an error for a spec that passes. The error is a *UsageError.
 func Check(spec Spec) error {
 	recipe, err := Lookup(spec.Recipe)
 	if err != nil {
@@ -77,7 +77,7 @@ func Check(spec Spec) error {
 	return nil
 }
 
-// New checks spec and makes it ready. Whatever is wrong with spec is a *UsageError.
+// New checks spec and prepares its Replay. All errors about spec are a *UsageError.
 func New(spec Spec) (*Replay, error) {
 	recipe, err := Lookup(spec.Recipe)
 	if err != nil {
@@ -104,7 +104,7 @@ func New(spec Spec) (*Replay, error) {
 	return r, nil
 }
 
-// key is the canonical text of recipe and parameters, defaults filled in.
+// key returns the canonical text of recipe and parameters, with defaults filled in.
 func (a *args) key() string {
 	var b strings.Builder
 	b.WriteString(a.recipe.Name)
@@ -116,15 +116,16 @@ func (a *args) key() string {
 	return b.String()
 }
 
-// Key is the canonical text of the recipe and its parameters, without epoch and rank: replays with equal keys
-// give equal orders and splits. Lists and files are in it by their SHA-256.
+// Key returns the canonical text of the recipe and its parameters, without epoch and rank. Replays with equal keys
+// have equal orders and splits. The key contains the SHA-256 of lists and files.
 func (r *Replay) Key() string { return r.key }
 
-// Permutation tells whether the global order of every epoch is a permutation of 0..n-1. The split may still
+// Permutation reports whether the global order of every epoch is a permutation of 0..n-1. The split may still
 // pad it, repeat positions or leave some out.
 func (r *Replay) Permutation() bool { return r.plan.permutation }
 
-// Sequential reports whether each epoch goes on from the one before, so that the order of a later one is made by drawing all those before it.
+// Sequential reports whether each epoch continues from the generator's state after the previous one. The order of a
+// later epoch then requires the draws of all earlier epochs.
 func (r *Replay) Sequential() bool {
 	switch r.plan.epochs.(type) {
 	case *live, *cumulative:
@@ -136,14 +137,15 @@ func (r *Replay) Sequential() bool {
 // errStopped is the error of Global and Rank after Stop.
 var errStopped = errors.New("stopped while the epochs before were drawn")
 
-// Stop ends the draws of earlier epochs, which may take long: calls that make them return an error, and so do later calls that would begin them.
+// Stop ends the draws of earlier epochs, which may take long. Calls that are drawing them return an error, and so do
+// later calls that would begin them.
 func (r *Replay) Stop() { r.stopped.Store(true) }
 
-// World is the number of ranks that the global order is split over.
+// World returns the number of ranks that the global order is split over.
 func (r *Replay) World() int { return r.world }
 
-// Global appends the epoch's global order to dst[:0]: the indices over all ranks, before padding and dropping,
-// which are the split's. It allocates only where dst is too small.
+// Global appends the epoch's global order to dst[:0]: the indices over all ranks, before the split pads or drops
+// any. It allocates only if dst is too small.
 func (r *Replay) Global(epoch int, dst []uint32) ([]uint32, error) {
 	if err := r.checkEpoch(epoch); err != nil {
 		return nil, err
@@ -153,7 +155,7 @@ func (r *Replay) Global(epoch int, dst []uint32) ([]uint32, error) {
 	return r.plan.epochs.order(epoch, dst)
 }
 
-// Split says how the positions of the epoch's global order are dealt. It makes no order.
+// Split returns how the positions of the epoch's global order are dealt to ranks. It computes no order.
 func (r *Replay) Split(epoch int) (Split, error) {
 	if err := r.checkEpoch(epoch); err != nil {
 		return Split{}, err
@@ -170,8 +172,8 @@ func (r *Replay) Split(epoch int) (Split, error) {
 }
 
 // Rank appends the epoch's order for one rank to dst[:0]: its batches one after the other. With several ranks
-// it keeps the epoch's global order (4 bytes a sample) until another epoch is asked for, so that asking for
-// every rank makes that order once.
+// it keeps the epoch's global order (4 bytes a sample) until another epoch is requested. So requesting every rank
+// computes that order once.
 func (r *Replay) Rank(epoch, rank int, dst []uint32) ([]uint32, error) {
 	split, err := r.Split(epoch)
 	if err != nil {
@@ -233,7 +235,7 @@ func resize(dst []uint32, n int) []uint32 {
 	return dst[:n]
 }
 
-// iota fills r with 0, 1, 2, ….
+// iota32 fills r with 0, 1, 2, ….
 func iota32(r []uint32) {
 	for i := range r {
 		r[i] = uint32(i)

@@ -1,8 +1,8 @@
 package shuffle
 
-// Split says how the positions of one epoch's global order are dealt: which position is the j-th sample of
-// which (rank, batch). Padding is explicit: a position that is delivered twice occurs twice, one that is
-// dropped does not occur. It is a value without state of its own: copy it freely, use it from several goroutines.
+// Split maps the positions of one epoch's global order to ranks and batches: each (rank, batch) has a list of
+// positions. A position that is delivered twice, as padding, occurs twice, and a dropped position does not occur. A
+// Split has no state: it may be copied, and used from several goroutines.
 type Split struct {
 	world     int
 	batch     int  // samples a batch of one rank; 0: everything in one batch
@@ -10,22 +10,22 @@ type Split struct {
 	deal      dealer
 }
 
-// dealer knows a rank's list of positions without making it. Every split of the frameworks here is such a
-// list, cut into batches of one size from its beginning.
+// dealer computes parts of a rank's list of positions without building the whole list. In every framework here the
+// split is such a list, cut into batches of one size from its beginning.
 type dealer interface {
-	// length is how many samples rank is given.
+	// length returns the number of samples of a rank.
 	length(rank int) int
 	// fill appends the rank's positions from..to-1 to dst. 0 <= from <= to <= length(rank).
 	fill(rank, from, to int, dst []uint64) []uint64
 }
 
-// World is the number of ranks.
+// World returns the number of ranks.
 func (s Split) World() int { return s.world }
 
-// BatchSize is the number of samples in a batch of one rank; 0 means that the whole epoch is one batch.
+// BatchSize returns the number of samples in a batch of one rank; 0: the whole epoch is one batch.
 func (s Split) BatchSize() int { return s.batch }
 
-// Len is the number of samples that rank is given in this epoch, 0 for a rank that does not exist.
+// Len returns the number of samples of a rank in this epoch; 0 for a rank that does not exist.
 func (s Split) Len(rank int) int {
 	if rank < 0 || rank >= s.world {
 		return 0
@@ -37,7 +37,7 @@ func (s Split) Len(rank int) int {
 	return n
 }
 
-// Batches is the number of batches that rank is given in this epoch.
+// Batches returns the number of batches of a rank in this epoch.
 func (s Split) Batches(rank int) int {
 	n := s.Len(rank)
 	switch {
@@ -64,7 +64,7 @@ func (s Split) Positions(rank, batch int, dst []uint64) []uint64 {
 	return s.deal.fill(rank, from, min(n-from, s.batch)+from, dst)
 }
 
-// whole deals everything to the one rank there is.
+// whole deals everything to the only rank.
 type whole struct{ n int }
 
 func (w whole) length(int) int { return w.n }
@@ -76,7 +76,7 @@ func (w whole) fill(_, from, to int, dst []uint64) []uint64 {
 	return dst
 }
 
-// strided deals position r, r+W, r+2W, … to rank r, each samples times; past the end it goes on from the start.
+// strided deals positions r, r+W, r+2W, … to rank r: each samples in total. After the last position it continues from the first.
 type strided struct {
 	n, world int
 	each     int // samples of each rank; 0 when n is 0

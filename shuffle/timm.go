@@ -56,7 +56,7 @@ func buildRepeatAug(a *args) (*plan, error) {
 	}, nil
 }
 
-// repeated strides over a list in which each position of the global order occurs repeats times running.
+// repeated strides over a list in which each position of the global order occurs repeats times in a row.
 type repeated struct {
 	total   uint64 // length of that list
 	world   int
@@ -80,7 +80,7 @@ func (d repeated) fill(rank, from, to int, dst []uint64) []uint64 {
 	return dst
 }
 
-// floorDiv is Python's x // y for an int and a float, both positive: from the exact remainder, not from the
+// floorDiv computes Python's x // y for an int and a float, both positive. It uses the exact remainder, not the
 // rounded quotient.
 func floorDiv(x uint64, y float64) uint64 {
 	return uint64(math.Round((float64(x) - math.Mod(float64(x), y)) / y))

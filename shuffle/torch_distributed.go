@@ -20,7 +20,7 @@ func distributedRecipes() []Recipe {
 	}}
 }
 
-// epochSeeded gives randperm(n) under manual_seed(seed + epoch); with shuffle false 0..n-1.
+// epochSeeded returns randperm(n) under manual_seed(seed + epoch); without shuffle, 0..n-1.
 func (a *args) epochSeeded(seed *big.Int, shuffle bool, release torchRelease) ordererFunc {
 	return func(epoch int, dst []uint32) ([]uint32, error) {
 		dst = resize(dst, a.n)
@@ -45,7 +45,7 @@ func buildDistributed(a *args) (*plan, error) {
 	}
 	seed := a.big(paramSeed)
 	if seed.Cmp(maxSeed) > 0 && a.bool("shuffle") {
-		_, err := a.torchSeed(seed) // no epoch can help; one below the least seed some can
+		_, err := a.torchSeed(seed) // a seed that is too large is invalid in all epochs; one that is too small is valid in later epochs
 		return nil, err
 	}
 	n, world, dropLast := a.n, a.world, a.bool(paramDropLast)

@@ -17,7 +17,7 @@ func int64Recipes() []Recipe {
 	}}
 }
 
-// RandomInt64 gives the first spec.Samples numbers of the recipe torch.random_int64.
+// RandomInt64 returns the first spec.Samples numbers of the recipe torch.random_int64.
 func RandomInt64(spec Spec) ([]int64, error) {
 	recipe, err := Lookup(spec.Recipe)
 	if err != nil {

@@ -1,17 +1,17 @@
 package shuffle
 
-// The releases whose RandomSampler draws in a way of its own.
+// The releases whose RandomSampler draws differently.
 const (
 	upTo16   = "torch<=1.6"
 	from17   = "torch1.7-1.8"
 	from19   = "torch1.9-1.10"
-	oldTorch = "2.5" // the draws of randperm and randint themselves are those of torch 2.5 and before
+	oldTorch = "2.5" // randperm and randint draw as in torch 2.5 and earlier
 )
 
 func legacyRecipes() []Recipe {
 	return []Recipe{{
 		Name:  "torch.random_sampler_legacy",
-		About: "RandomSampler of torch 1.10 and earlier, by itself or in a DataLoader(shuffle=True).",
+		About: "RandomSampler of torch 1.10 and earlier, alone or in a DataLoader(shuffle=True).",
 		Epoch: epochIsCounted,
 		Params: append([]Param{
 			samplesParam(), torchSeedParam(), stateParam(),
@@ -25,7 +25,7 @@ func legacyRecipes() []Recipe {
 	}}
 }
 
-// legacySampler is RandomSampler before torch 1.11: one permutation an epoch and none discarded.
+// legacySampler is RandomSampler before torch 1.11: one permutation an epoch, and none is discarded.
 type legacySampler struct {
 	randomSampler
 	semantics string
@@ -38,7 +38,7 @@ func (s *legacySampler) next(dst []uint32) ([]uint32, error) {
 	}
 	g := &s.g
 	if !s.own && s.semantics != upTo16 {
-		// torch 1.7 and 1.8 seed a generator for the epoch and then permute with the default one all the same.
+		// torch 1.7 and 1.8 seed a generator for the epoch, but then permute with the default one.
 		fresh := s.g.spawn()
 		if s.semantics == from19 || s.replacement {
 			g = &fresh

@@ -27,12 +27,12 @@ func workerParams() []Param {
 }
 
 // dataLoader is a DataLoader with shuffle=True. Each iteration first draws the workers' base seed from the
-// loader's generator; the sampler draws when the first batch is asked of it.
+// loader's generator. The sampler draws when its first batch is requested.
 type dataLoader struct {
 	randomSampler
 	batches    int  // an epoch
 	short      bool // the last of them is short
-	ahead      int  // batches asked of the sampler before the first is taken
+	ahead      int  // batches requested from the sampler before the first is taken
 	persistent bool
 	abandoned  map[int]int // epoch → batches taken
 	epochs     int         // begun so far
@@ -52,7 +52,7 @@ func (l *dataLoader) next(dst []uint32) ([]uint32, error) {
 	l.begin()
 	dst, err := l.randomSampler.next(dst)
 	if taken, ok := l.abandoned[before.epochs]; ok && err == nil {
-		// What it would have yielded is the whole order; where it leaves the generator is another matter.
+		// The order is the whole epoch's, but the generator ends where the abandoned epoch left it.
 		*l = before
 		l.skipAbandoned(taken)
 	}
@@ -68,15 +68,15 @@ func (l *dataLoader) skip() {
 	l.randomSampler.skip()
 }
 
-// skipAbandoned moves past an epoch from which only some batches were taken. The sampler is a Python
-// generator: it has drawn its permutation when the first batch was asked of it, and the one that it discards
-// at the end only when it was asked for more than there is.
+// skipAbandoned moves past an epoch from which only some batches were taken. The sampler is a Python generator. It
+// draws its permutation when its first batch is requested. It draws the permutation that it discards only when more
+// samples are requested than it has.
 func (l *dataLoader) skipAbandoned(taken int) {
 	l.begin()
 	asked := taken + l.ahead
 	last := l.batches + 1
 	if l.short {
-		last = l.batches // to fill a short batch it had to run to its end
+		last = l.batches // to fill a short batch it must run to its end
 	}
 	switch {
 	case asked == 0:

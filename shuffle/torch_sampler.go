@@ -18,7 +18,7 @@ func samplerRecipes() []Recipe {
 		},
 		{
 			Name:  "torch.random_sampler",
-			About: "RandomSampler by itself, torch 1.11 and later.",
+			About: "RandomSampler alone, torch 1.11 and later.",
 			Epoch: epochIsCounted,
 			Params: append([]Param{
 				samplesParam(), torchSeedParam(), stateParam(), generatorParam(),
@@ -103,7 +103,7 @@ func (s *randomSampler) epoch(g *torchGen, dst []uint32) []uint32 {
 		s.release.randint(g, uint64(s.n), dst)
 		return dst
 	}
-	// As many permutations as fit, then always one more, of which what is left is used: maybe nothing.
+	// It draws the permutations that fit, and always one more. The rest of the epoch, which may be empty, comes from that one.
 	rest := s.count % s.n
 	full := s.count - rest
 	if rest > 0 {
