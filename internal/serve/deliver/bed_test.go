@@ -29,7 +29,7 @@ const (
 	slotSize = 1 << 16
 )
 
-// bed is a Deliver over a small cache, with a window that the test moves by hand.
+// bed is a Deliver over a small cache. The test moves its window by hand.
 type bed struct {
 	*fetchtest.Bed
 	t  *testing.T
@@ -38,16 +38,16 @@ type bed struct {
 
 	mu        sync.Mutex // guards the fields that follow
 	chunks    map[deliver.Position][]sample.Index
-	requested map[deliver.Position][]sample.Index   // where something else is served
-	coming    map[sample.Index]deliver.Availability // others are Gone
+	requested map[deliver.Position][]sample.Index   // positions at which other samples are served
+	coming    map[sample.Index]deliver.Availability // samples that are not listed are Gone
 	asked     []int                                 // pids
-	looks     map[sample.Index]int                  // how often Expect was asked, by the first sample of the request
+	looks     map[sample.Index]int                  // number of calls of Expect, by the first sample of the request
 	delivered []deliver.Delivery
-	starved   func(n int) // called at the n-th starvation
+	starved   func(n int) // called at the n-th lost patience
 	starves   int
 }
 
-// sizes of the samples: number 3 is empty.
+// sizes has the size of each sample. Sample 3 is empty.
 var sizes = []uint32{100, 5000, 1, 0, 777, 64, 3000, 9000, 100, 100, 100, 100}
 
 func newBed(t *testing.T, o deliver.Options) *bed {
@@ -73,13 +73,13 @@ func newBed(t *testing.T, o deliver.Options) *bed {
 	return b
 }
 
-// plan is the window's side of a request.
+// plan is the window's part of a request.
 type plan struct {
 	*bed
 	at *deliver.Position
 }
 
-// window is the bed as a deliver.Window.
+// window makes the bed a deliver.Window.
 type window struct{ *bed }
 
 func (b window) Begin(_ context.Context, q *deliver.Request) (deliver.Plan, error) {
@@ -128,17 +128,17 @@ func (b plan) LostPatience([]sample.Index, []bool) {
 }
 
 func (b plan) Done(d deliver.Delivery) {
-	d.Indices, d.Addresses = nil, nil // which samples they are is compared with what the client got
+	d.Indices, d.Addresses = nil, nil // the samples are compared with the client's
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.looked(b.at)
 	b.delivered = append(b.delivered, d)
 }
 
-// wrong reports whether a position is one that the schedule does not have.
+// wrong reports whether the schedule lacks a position.
 func (b *bed) wrong(at deliver.Position) bool { return at.Epoch >= 1000 }
 
-// looked fails if the window is told of a position that is not believed. b.mu is held.
+// looked fails the test if the window gets a position that should not be trusted. b.mu is held.
 func (b *bed) looked(at *deliver.Position) {
 	if at != nil && b.wrong(*at) {
 		b.t.Errorf("%+v is not believed, and was handed on", *at)
@@ -151,14 +151,14 @@ func (b *bed) set(i sample.Index, c deliver.Availability) {
 	b.coming[i] = c
 }
 
-// looksAt is how often Expect was asked for a request that begins with a sample.
+// looksAt returns the number of calls of Expect for requests that begin with a sample.
 func (b *bed) looksAt(first sample.Index) int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.looks[first]
 }
 
-// bring loads samples into a slot, as a pass does.
+// bring loads samples into a slot, as the scan does.
 func (b *bed) bring(indices ...sample.Index) (slot int) {
 	b.t.Helper()
 	slot, ok := b.Staging.Acquire(staging.Segment{Log: 1, Segment: int(indices[0])})
@@ -188,7 +188,7 @@ func (b *bed) attach(pid int) *deliver.Client {
 	return c
 }
 
-// is checks a batch's columns against the dataset.
+// is compares a batch's columns with the dataset.
 func (b *bed) is(batch *deliver.Batch, want ...sample.Index) {
 	b.t.Helper()
 	if !slices.Equal(batch.Indices, want) || len(batch.Offsets) != len(want) || len(batch.Lengths) != len(want) || len(batch.Labels) != len(want) {
@@ -204,13 +204,13 @@ func (b *bed) is(batch *deliver.Batch, want ...sample.Index) {
 	}
 }
 
-// held reports by how many Holds the slots are held.
+// held returns the number of Holds on slots.
 func (b *bed) held() (n int) {
 	b.Staging.Holders(func(_ staging.Segment, refs int) { n += refs })
 	return n
 }
 
-// untilFree waits until no lease holds anything; the test's own deadline ends the wait.
+// untilFree waits until no lease holds memory. Only the test's deadline limits the wait.
 func (b *bed) untilFree() {
 	for {
 		changed := b.Staging.Changed()
@@ -221,7 +221,7 @@ func (b *bed) untilFree() {
 	}
 }
 
-// get asks by index, without a position.
+// get requests samples by index, without a position.
 func (b *bed) get(c *deliver.Client, indices ...sample.Index) *deliver.Batch {
 	b.t.Helper()
 	batch, err := c.Get(context.Background(), indices, nil)
@@ -232,7 +232,7 @@ func (b *bed) get(c *deliver.Client, indices ...sample.Index) *deliver.Batch {
 	return batch
 }
 
-// origins is Delivery.From for samples from the log and from the source.
+// origins returns Delivery.From for given numbers of samples from the log and from the source.
 func origins(log, source int) [sample.Origins]int {
 	return [sample.Origins]int{sample.FromLog: log, sample.FromSource: source}
 }

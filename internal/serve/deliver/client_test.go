@@ -16,7 +16,7 @@ import (
 	"lcache/sample"
 )
 
-// child is another process that lives until it is told to end.
+// child is another process that lives until the test ends it.
 type child struct {
 	cmd   *exec.Cmd
 	stdin io.Closer
@@ -42,7 +42,7 @@ func (c *child) pid() int { return c.cmd.Process.Pid }
 func (c *child) exit()    { c.once.Do(func() { c.stdin.Close(); c.cmd.Wait() }) }
 func (c *child) kill()    { c.once.Do(func() { c.cmd.Process.Kill(); c.cmd.Wait() }) }
 
-// A lease outlives its connection and ends with its process, however that ends.
+// A lease outlives its connection and ends with its process, however the process ends.
 func TestLeaseEndsWithTheProcess(t *testing.T) {
 	for _, how := range []string{"exit", "kill -9"} {
 		b := newBed(t, deliver.Options{})
@@ -64,7 +64,7 @@ func TestLeaseEndsWithTheProcess(t *testing.T) {
 		if b.d.Connected() != 0 || len(b.d.Held()) != 0 {
 			t.Errorf("%s: %d sessions, %v held", how, b.d.Connected(), b.d.Held())
 		}
-		c.Release(1, 2) // of a session that is over
+		c.Release(1, 2) // of a session that has ended
 		c.Disconnected()
 		if _, err := c.Get(context.Background(), []sample.Index{0}, nil); !errors.Is(err, deliver.ErrClosing) {
 			t.Errorf("%s: a session that is over was served: %v", how, err)
@@ -75,7 +75,7 @@ func TestLeaseEndsWithTheProcess(t *testing.T) {
 	}
 }
 
-// A process takes its session up again by its token. No other process can.
+// A process continues its session with the token. No other process can.
 func TestToken(t *testing.T) {
 	b := newBed(t, deliver.Options{})
 	b.bring(0)
@@ -106,7 +106,7 @@ func TestToken(t *testing.T) {
 	q.exit()
 }
 
-// A session is over when its last connection ends and it holds nothing; its token is worth nothing then.
+// A session ends when its last connection ends and it holds nothing. Then its token is no longer valid.
 func TestDisconnected(t *testing.T) {
 	b := newBed(t, deliver.Options{})
 	b.bring(0)
@@ -116,7 +116,7 @@ func TestDisconnected(t *testing.T) {
 		t.Fatalf("a second connection: %v", err)
 	}
 	c.Disconnected()
-	batch := b.get(c, 0) // by the other connection
+	batch := b.get(c, 0) // through the other connection
 	c.Release(batch.Lease)
 	c.Disconnected()
 	if b.d.Connected() != 0 {
@@ -131,7 +131,7 @@ func TestDisconnected(t *testing.T) {
 func TestAttachToNoProcess(t *testing.T) {
 	b := newBed(t, deliver.Options{})
 	p := newChild(t)
-	p.exit() // and was waited for: there is no such process
+	p.exit() // the process was waited for, so it no longer exists
 	if c, err := b.d.Attach(p.pid(), ""); err == nil {
 		t.Errorf("a session for a process that is gone: %+v", c)
 	}
@@ -140,7 +140,7 @@ func TestAttachToNoProcess(t *testing.T) {
 	}
 }
 
-// A process that dies while it waits is given nothing.
+// A process that dies while it waits gets nothing.
 func TestProcessDiesWhileItWaits(t *testing.T) {
 	b := newBed(t, deliver.Options{})
 	b.set(4, deliver.Loading)
@@ -167,7 +167,7 @@ func TestProcessDiesWhileItWaits(t *testing.T) {
 	}
 }
 
-// Sessions and processes come and go in any order, so that descriptors and numbers are used again: what ends a lease is only ever its
+// Sessions and processes come and go in any order, so descriptors and numbers are reused. A lease ends only with its
 // own process.
 func TestManyClientsComeAndGo(t *testing.T) {
 	b := newBed(t, deliver.Options{})
@@ -185,7 +185,7 @@ func TestManyClientsComeAndGo(t *testing.T) {
 			c := b.attach(p.pid())
 			b.get(c, 0)
 			alive = append(alive, session{p, c})
-			// A client that comes and goes without a lease frees its descriptor for the next.
+			// A client that comes and goes without a lease frees its descriptor for the next client.
 			b.attach(os.Getpid()).Disconnected()
 		default:
 			k := r.IntN(n)
@@ -213,12 +213,12 @@ func TestManyClientsComeAndGo(t *testing.T) {
 	}
 }
 
-// Requests, releases and ends of many sessions at once.
+// Many sessions send requests, release and end at the same time.
 func TestConcurrentClients(t *testing.T) {
 	b := newBed(t, deliver.Options{})
 	b.bring(0, 4, 5, 9)
 	var wg sync.WaitGroup
-	for g := range 6 { // each holds one batch while it asks for the next: side memory has room for that
+	for g := range 6 { // each holds one batch while it requests the next: side memory has room for that
 		wg.Go(func() {
 			r := rand.New(rand.NewPCG(uint64(g), 4))
 			for range 25 {
@@ -254,7 +254,7 @@ func TestConcurrentClients(t *testing.T) {
 	}
 }
 
-// Batches without a byte take nothing of the shared memory; a session may not hold them without end all the same.
+// Empty batches take no shared memory, but a session may hold only a limited number of them.
 func TestLeasesHaveALimit(t *testing.T) {
 	b := newBed(t, deliver.Options{})
 	c := b.attach(os.Getpid())

@@ -50,7 +50,8 @@ func TestChunk(t *testing.T) {
 	}
 }
 
-// By index: from staging what is there, the rest into side memory; duplicates and empty samples among them.
+// Get takes samples in staging from there, and reads the others into side memory. The request has duplicates and
+// empty samples.
 func TestGet(t *testing.T) {
 	b := newBed(t, deliver.Options{})
 	b.bring(0, 4)
@@ -66,7 +67,7 @@ func TestGet(t *testing.T) {
 	none := b.get(c)
 	other := b.get(c, 0)
 	c.Release(other.Lease, empty.Lease, none.Lease)
-	b.is(batch, 7, 0, 7, 3, 1, 4, 3) // still there
+	b.is(batch, 7, 0, 7, 3, 1, 4, 3) // still valid
 	c.Release(batch.Lease)
 	b.untilFree()
 	for _, indices := range [][]sample.Index{{12}, {0, sample.None}} {
@@ -78,7 +79,8 @@ func TestGet(t *testing.T) {
 	}
 }
 
-// A position that is not believed counts as none, for a request that is served at once and for one that has to be looked up.
+// A position that is not trusted counts as none, for a request that is served at once and for one that needs a
+// lookup.
 func TestPositionsThatAreNotBelieved(t *testing.T) {
 	b := newBed(t, deliver.Options{})
 	b.bring(0)
@@ -95,8 +97,8 @@ func TestPositionsThatAreNotBelieved(t *testing.T) {
 	}
 }
 
-// What is being read is waited for; nothing of it is fetched, and nothing is held meanwhile.
-func TestWaitsForWhatIsBeingRead(t *testing.T) {
+// A request waits for samples that are being read. It does not read them, and holds nothing meanwhile.
+func TestWaitsForSamplesBeingRead(t *testing.T) {
 	b := newBed(t, deliver.Options{})
 	for _, i := range []sample.Index{4, 5} {
 		b.set(i, deliver.Loading)
@@ -108,7 +110,7 @@ func TestWaitsForWhatIsBeingRead(t *testing.T) {
 		defer close(waiting)
 		b.get(c, 0, 4, 5)
 	}()
-	for b.d.Stats.Stall.Total() == 0 { // until it waits
+	for b.d.Stats.Stall.Total() == 0 { // until the request waits
 		b.Staging.Notify()
 	}
 	if b.held() != 0 {
@@ -127,14 +129,14 @@ func TestWaitsForWhatIsBeingRead(t *testing.T) {
 	}
 }
 
-// releaseAll ends every lease of a client.
+// releaseAll ends all leases of a client.
 func releaseAll(c *deliver.Client) {
 	for n := range uint64(1000) {
 		c.Release(n)
 	}
 }
 
-// A disk that hangs may hold the pass up: after a third of its time a request asks elsewhere.
+// If a hung disk stops the scan, a request reads from elsewhere after a third of its time.
 func TestLoadingThatNeverEnds(t *testing.T) {
 	b := newBed(t, deliver.Options{Timeout: time.Second})
 	b.set(4, deliver.Loading)
@@ -146,7 +148,8 @@ func TestLoadingThatNeverEnds(t *testing.T) {
 	releaseAll(c)
 }
 
-// A request that waits for a slot reports that it starves, again and again, and is served by index in the end. Once the segment is being read the request reports nothing.
+// A request that waits for a slot reports lost patience again and again, and is finally served by index. While its
+// segment is being read, it reports nothing.
 func TestStarved(t *testing.T) {
 	b := newBed(t, deliver.Options{Patience: time.Millisecond})
 	b.set(4, deliver.Queued)
@@ -157,7 +160,7 @@ func TestStarved(t *testing.T) {
 	}
 	c.Release(batch.Lease)
 
-	// Regression: it went on to call itself starved while the segment was being read.
+	// Regression: the request kept reporting lost patience while the segment was being read.
 	b.set(5, deliver.Queued)
 	b.mu.Lock()
 	b.starves = 0
@@ -167,7 +170,7 @@ func TestStarved(t *testing.T) {
 	go func() { defer close(done); b.get(c, 5) }()
 	ticks := time.NewTicker(time.Millisecond)
 	defer ticks.Stop()
-	for n := 0; n < 20; { // as long as twenty of its patiences
+	for n := 0; n < 20; { // twenty times its patience
 		<-ticks.C
 		b.mu.Lock()
 		if b.starves > 0 {
@@ -183,11 +186,11 @@ func TestStarved(t *testing.T) {
 	releaseAll(c)
 }
 
-// A wait ends by its deadline, with an error that names what it waited for and which process holds the memory.
+// A wait ends at its deadline. The error names the awaited resource, and the process that holds the memory.
 func TestTimeouts(t *testing.T) {
 	b := newBed(t, deliver.Options{Timeout: 20 * soon})
 	c := b.attach(os.Getpid())
-	x, ok := b.Staging.Alloc(staging.Side, 0, 3<<15) // a quarter remains
+	x, ok := b.Staging.Alloc(staging.Side, 0, 3<<15) // leaves a quarter of side memory
 	if !ok {
 		t.Fatal("no room to begin with")
 	}
@@ -210,7 +213,7 @@ func TestTimeouts(t *testing.T) {
 	b.untilFree()
 }
 
-// A request for more than there is will never be served, and says so at once.
+// A request larger than all memory can never be served, and fails at once.
 func TestTooLarge(t *testing.T) {
 	b := newBed(t, deliver.Options{})
 	c := b.attach(os.Getpid())
@@ -225,7 +228,7 @@ func TestTooLarge(t *testing.T) {
 	}
 }
 
-// One sample that can't be had fails the request with its name, and nothing of the batch stays leased.
+// If one sample can't be read, the request fails with its name, and no lease is left.
 func TestErrorLeasesNothing(t *testing.T) {
 	b := newBed(t, deliver.Options{})
 	b.bring(0, 4)
@@ -251,7 +254,7 @@ func TestErrorLeasesNothing(t *testing.T) {
 	}
 }
 
-// Close ends requests with ErrClosing, whatever they wait for, and later ones too.
+// Close ends waiting and later requests with ErrClosing.
 func TestClosing(t *testing.T) {
 	b := newBed(t, deliver.Options{})
 	b.set(4, deliver.Loading)
@@ -280,7 +283,7 @@ func TestClosing(t *testing.T) {
 	c.Disconnected()
 }
 
-// The caller's own context ends a request, and leaves nothing behind.
+// The caller's context ends a request, and nothing stays held.
 func TestCancel(t *testing.T) {
 	b := newBed(t, deliver.Options{})
 	b.set(4, deliver.Loading)

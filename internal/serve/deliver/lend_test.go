@@ -254,7 +254,7 @@ func TestLoansOfAChunk(t *testing.T) {
 }
 
 // A request that found no room in time says which process holds it, or that none does.
-func TestWhoHoldsTheRoom(t *testing.T) {
+func TestRoomErrorNamesTheHolder(t *testing.T) {
 	b := newBed(t, deliver.Options{Timeout: 5 * soon})
 	c := b.attach(os.Getpid())
 	b.bring(0)
@@ -277,7 +277,7 @@ func TestWhoHoldsTheRoom(t *testing.T) {
 }
 
 // Regression: where the log hung, a request needed as much room once more, and waited for it with the first in its hand.
-func TestLogHangsWhereRoomIsScarce(t *testing.T) {
+func TestLogHangsWithLittleMemory(t *testing.T) {
 	b := newBed(t, deliver.Options{Timeout: 10 * time.Second})
 	b.Fetcher.SetLogTimeout(soon)
 	l := b.Begin(0, []uint64{0, uint64(len(sizes)) + 1}, 8)
@@ -309,7 +309,7 @@ func TestLogHangsWhereRoomIsScarce(t *testing.T) {
 }
 
 // Other requests give their room back soon: a client that copies waits for them longer than for leases, and is given a lease.
-func TestRequestsAreWaitedFor(t *testing.T) {
+func TestWaitsLongerForRequestsThanLeases(t *testing.T) {
 	b := newBed(t, deliver.Options{Patience: time.Millisecond})
 	c, holder := b.attach(os.Getpid()), b.attach(os.Getpid())
 	c.Copies()
@@ -337,7 +337,7 @@ func TestRequestsAreWaitedFor(t *testing.T) {
 }
 
 // Leases may leave room enough, but not in one piece: that is not waited for.
-func TestLeasesLieInTheWay(t *testing.T) {
+func TestFragmentedRoomIsNotAwaited(t *testing.T) {
 	b := newBed(t, deliver.Options{Patience: time.Millisecond})
 	c, holder := b.attach(os.Getpid()), b.attach(os.Getpid())
 	c.Copies()

@@ -11,7 +11,8 @@ import (
 	"lcache/sample"
 )
 
-// The window moves while a request reads by index what is not in it: no slot is held meanwhile, and what goes is brought, too.
+// The window moves while a request reads absent samples by index. No slot is held meanwhile, and samples that are
+// evicted meanwhile are read too.
 func TestWindowMovesWhileReading(t *testing.T) {
 	b := newBed(t, deliver.Options{})
 	c := b.attach(os.Getpid())
@@ -48,7 +49,8 @@ func TestWindowMovesWhileReading(t *testing.T) {
 	b.untilFree()
 }
 
-// A request without a position is not held up by a window that moves over its samples: it waits once for those that were being read.
+// A window that moves over the samples of a request without a position does not delay it: the request waits once for
+// the samples that were being read.
 func TestWaitsOnceForTheWindow(t *testing.T) {
 	b := newBed(t, deliver.Options{Timeout: time.Hour})
 	c := b.attach(os.Getpid())

@@ -14,7 +14,8 @@ import (
 	"lcache/source"
 )
 
-// Where others are served in place of some samples, an answer has both lists, column by column: by position, by index with that position, lent, and without what can't be had.
+// If other samples are served in place of some, an answer has both lists, column by column: by position, by index
+// with that position, by temporary lease, and without unreadable samples.
 func TestServedInPlace(t *testing.T) {
 	b := newBed(t, deliver.Options{SkipErrors: true})
 	at := deliver.Position{}

@@ -18,7 +18,7 @@ import (
 	"lcache/source"
 )
 
-// With SkipErrors a sample that can't be had is missing in all columns; it is counted each time and logged once.
+// With SkipErrors, an unreadable sample is missing in all columns. It is counted each time and logged once.
 func TestSkipErrors(t *testing.T) {
 	var log bytes.Buffer
 	b := newBed(t, deliver.Options{SkipErrors: true, Logger: slog.New(slog.NewTextHandler(&log, nil))})
@@ -70,7 +70,8 @@ func TestSkipErrors(t *testing.T) {
 	}
 }
 
-// An error that is not about the sample ends the request: to skip a sample because the source was slow would lose data silently.
+// An error that does not concern the sample ends the request. Skipping a sample because the source was slow would
+// lose data silently.
 func TestSkipIsNotForDeadlines(t *testing.T) {
 	b := newBed(t, deliver.Options{SkipErrors: true, Timeout: 5 * soon})
 	b.Source.Before(func(ctx context.Context, _ sample.Entry, _ []byte) error {

@@ -15,7 +15,7 @@ import (
 	"lcache/sample"
 )
 
-// A request of many samples starts few reads at once, and gets all of them.
+// A request for many samples starts few reads at once, and gets all samples.
 func TestReadsAtOnce(t *testing.T) {
 	const n, most = 2000, 256
 	b := fetchtest.New(t, fetchtest.Options{Sizes: slices.Repeat([]uint32{100}, n), Log: logfile.Options{IO: fetchtest.OpenIO(t)}, Fetch: fetch.Options{Jobs: n},
@@ -51,7 +51,7 @@ func TestReadsAtOnce(t *testing.T) {
 		done <- err
 	}()
 	<-enough
-	if more := runtime.NumGoroutine() - before; more > 2*most+16 { // one that waits, and one that reads, for each
+	if more := runtime.NumGoroutine() - before; more > 2*most+16 { // two goroutines for each: one waits, one reads
 		t.Errorf("%d goroutines serve a request of %d samples", more, n)
 	}
 	close(release)

@@ -33,13 +33,14 @@ type bed struct {
 	io *blockio.IO
 }
 
-// newBed has samples 0…n-1 of 3000 bytes, of which the first logged lie in slot 0 of the log, all but the last of them on disk.
+// newBed has samples 0…n-1 of 3000 bytes. The first logged of them are in slot 0 of the log, all but the last on
+// disk.
 func newBed(t *testing.T, n, logged int, o fetch.Options) (*bed, *logfile.Logfile) {
 	t.Helper()
 	return newBedOn(t, n, logged, o, logfile.Options{})
 }
 
-// newBedOn is newBed with a log of its own kind.
+// newBedOn is newBed with options for the log.
 func newBedOn(t *testing.T, n, logged int, o fetch.Options, log logfile.Options) (*bed, *logfile.Logfile) {
 	t.Helper()
 	log.IO = fetchtest.OpenIO(t)
@@ -56,7 +57,7 @@ func newBedOn(t *testing.T, n, logged int, o fetch.Options, log logfile.Options)
 	return b, l
 }
 
-// get asks for samples, checks their bytes and gives them back; fromSource is in the order of the request.
+// get requests samples, checks their bytes and releases them. fromSource is in the order of the request.
 func (b *bed) get(t *testing.T, indices ...sample.Index) (fromSource []bool) {
 	t.Helper()
 	extents, got, err := b.Fetcher.FetchAll(t.Context(), indices)
@@ -86,7 +87,7 @@ func TestSuppliersInOrder(t *testing.T) {
 	if _, known := b.Sums.Get(6); !known {
 		t.Error("a sum that the source taught is not known")
 	}
-	// Without its sum nothing in the log is believed, and without its Logfile nothing is there.
+	// Without a checksum no sample in the log is trusted, and without its Logfile it is not found.
 	b.Sums.Forget(0)
 	if got := b.get(t, 0, 0); slices.Contains(got, false) && b.Source.Reads()[b.Name(0)] == 0 {
 		t.Errorf("a sample without a sum came from the log: %v", got)
@@ -102,7 +103,7 @@ func TestSuppliersInOrder(t *testing.T) {
 	}
 }
 
-// A sample that moves on while it is read is looked up again, and that is neither corruption nor a miss.
+// A sample that moves while it is read is looked up again. That is neither corruption nor a miss.
 func TestMovedWhileRead(t *testing.T) {
 	b, _ := newBed(t, 6, 5, fetch.Options{})
 	old := b.Locations.Get(1)
@@ -113,7 +114,7 @@ func TestMovedWhileRead(t *testing.T) {
 	if b.Scramble(1) == 0 {
 		t.Fatal("the sample is not on disk")
 	}
-	b.Fill(next, 0, 3) // a later copy than the scrambled ones
+	b.Fill(next, 0, 3) // a newer copy than the scrambled ones
 	fresh, err := next.Append(t.Context(), 0, 1, b.Content(1))
 	if err != nil {
 		t.Fatal(err)
@@ -157,7 +158,7 @@ func TestCorruptIsReadTwiceThenFromTheSource(t *testing.T) {
 		if b.Locations.Get(1) != 0 || b.Locations.Get(0) == 0 {
 			t.Error("the damaged sample still has a place, or the good one has none")
 		}
-		// Sample 1 crosses from block 0 to block 1, which follow each other on disk: one read a try. Sample 0 lies in block 0.
+		// Sample 1 crosses from block 0 to the adjacent block 1: each attempt is one read. Sample 0 is in block 0.
 		if n := reads.Load(); n != 2+1 {
 			t.Errorf("%d reads, want two tries, and one for the good sample", n)
 		}
@@ -167,7 +168,7 @@ func TestCorruptIsReadTwiceThenFromTheSource(t *testing.T) {
 	}
 }
 
-// A bit that flips on the way once is no corruption.
+// One bit that flips once in transfer is not corruption.
 func TestOneBadTransferIsForgiven(t *testing.T) {
 	b, _ := newBed(t, 6, 6, fetch.Options{})
 	var reads atomic.Int64
@@ -182,7 +183,7 @@ func TestOneBadTransferIsForgiven(t *testing.T) {
 	}
 }
 
-// The n-th read of the disk fails, for every n: the bytes are right, and no more than the samples concerned are read elsewhere.
+// For every n, the n-th disk read fails. The bytes are right, and only the affected samples are read elsewhere.
 func TestEveryReadFailsOnce(t *testing.T) {
 	for n := int64(0); ; n++ {
 		b, _ := newBed(t, 6, 6, fetch.Options{})
@@ -216,7 +217,7 @@ func TestSideMemoryIsFull(t *testing.T) {
 	if !errors.Is(err, fetch.ErrNoRoom) || !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("got %v, want ErrNoRoom by the deadline", err)
 	}
-	// A waiter is served as soon as there is room.
+	// A waiting caller is served as soon as there is room.
 	blockedUntil := b.Staging.Changed()
 	done := make(chan error, 1)
 	go func() {
@@ -243,7 +244,7 @@ func TestTooLarge(t *testing.T) {
 	}
 }
 
-// One sample of a request that can't be had ends the request, with its name, and gives everything back.
+// If one sample of a request can't be read, the request fails with its name and releases everything.
 func TestOneBadSampleEndsTheRequest(t *testing.T) {
 	changed := func(b *bed) error { return os.WriteFile(filepath.Join(b.Dir, b.Name(5)), b.Content(4), 0o644) }
 	sameTime := func(b *bed) error {
@@ -304,7 +305,8 @@ func TestNeedCountsPages(t *testing.T) {
 	}
 }
 
-// TestCountedBy: a read counts by its origin for its asker, a read without an asker for the rest, and all reads in Stats.
+// TestCountedBy: a read counts by its origin in the Counts of its context, a read without them in Rest, and all reads
+// in Stats.
 func TestCountedBy(t *testing.T) {
 	b, _ := newBed(t, 8, 2, fetch.Options{})
 	read := func(ctx context.Context, indices ...sample.Index) {
@@ -318,7 +320,7 @@ func TestCountedBy(t *testing.T) {
 		}
 	}
 	var mine, rest fetch.Counts
-	read(t.Context(), 2) // nobody counts yet
+	read(t.Context(), 2) // no Counts yet
 	b.Fetcher.Rest.Store(&rest)
 	read(fetch.CountedBy(t.Context(), &mine), 0, 1, 3, 4)
 	read(t.Context(), 5)
@@ -335,12 +337,13 @@ func TestCountedBy(t *testing.T) {
 	}
 }
 
-// TestLogfileIsDropped: a sample whose Logfile is dropped between the look at its place and the look for the Logfile has moved before, and is read there. It does not come from the source.
+// TestLogfileIsDropped: a sample's Logfile is dropped after its location was looked up. The sample has moved before
+// that, and is read at its new location, not from the source.
 func TestLogfileIsDropped(t *testing.T) {
 	var moves func() *logfile.Logfile
 	b, l := newBed(t, 4, 4, fetch.Options{Logfile: func(int) *logfile.Logfile { return moves() }})
 	from, drops := b.Locations.Get(2), 0
-	b.Locations.Set(2, b.Locations.At(1, 0, 0)) // in a Logfile that is there no longer
+	b.Locations.Set(2, b.Locations.At(1, 0, 0)) // in a Logfile that no longer exists
 	moves = func() *logfile.Logfile {
 		if b.Locations.Get(2) == from {
 			return l

@@ -14,7 +14,8 @@ import (
 	"lcache/source"
 )
 
-// TestLearnsFiles: a read from the source tells which file it was, and whether its bytes are the sample's. Nothing is read for that.
+// TestLearnsFiles: a read from the source reports the inode of the file, and whether its bytes are the sample's. That
+// takes no further read.
 func TestLearnsFiles(t *testing.T) {
 	var mu sync.Mutex // guards learnt
 	var learnt []string

@@ -16,10 +16,10 @@ import (
 	"lcache/source"
 )
 
-// soon is a deadline that always comes in these tests, so a short one.
+// soon is a deadline that every one of these tests reaches, so it is short.
 const soon = 20 * time.Millisecond
 
-// untilUnused waits until side memory is free again; the test's own deadline ends the wait.
+// untilUnused waits until side memory is free again. Only the test's deadline limits the wait.
 func (b *bed) untilUnused() {
 	for {
 		changed := b.Staging.Changed()
@@ -30,8 +30,8 @@ func (b *bed) untilUnused() {
 	}
 }
 
-// A log that hangs loses its turn. The buffer that its answer may still come to is not used again before, even when the client has
-// given its batch back.
+// If the log hangs, the next supplier is asked. A buffer that the late answer may still write to is not reused
+// before, even if the client has released its batch.
 func TestLogHangs(t *testing.T) {
 	b, _ := newBed(t, 8, 6, fetch.Options{LogTimeout: soon})
 	release := fetchtest.HoldReads(t, b.io, func(int64) bool { return true })
@@ -60,7 +60,8 @@ func TestLogHangs(t *testing.T) {
 	b.untilUnused()
 }
 
-// Regression: a sample that moved on while its read hung was read again into the same buffer, which the late answer then wrote over.
+// Regression: a sample that moved while its read hung was read again into the same buffer, and the late answer
+// overwrote it.
 func TestLateAnswerOfAMovedSample(t *testing.T) {
 	b, _ := newBed(t, 8, 6, fetch.Options{LogTimeout: soon})
 	if b.Scramble(0) != 1 {
@@ -69,7 +70,7 @@ func TestLateAnswerOfAMovedSample(t *testing.T) {
 	next := b.Begin(1, []uint64{0, 9}, 8)
 	release := fetchtest.HoldReads(t, b.io, func(n int64) bool {
 		if n == 0 {
-			b.Fill(next, 0, 0) // stays in its write buffer
+			b.Fill(next, 0, 0) // stays in the write buffer
 		}
 		return n == 0
 	})
@@ -85,7 +86,7 @@ func TestLateAnswerOfAMovedSample(t *testing.T) {
 	release()
 	done, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	if err := b.Fetcher.Close(done); err != nil { // the late answer is in
+	if err := b.Fetcher.Close(done); err != nil { // the late answer has arrived
 		t.Fatal(err)
 	}
 	b.Is(0, got[0].Data)
@@ -94,14 +95,14 @@ func TestLateAnswerOfAMovedSample(t *testing.T) {
 	}
 }
 
-// Regression: on a disk that hangs, a request for many samples waited for the deadline of one after the other. The device is put
-// aside, which ends the reads under way and answers the later ones at once.
+// Regression: on a hung disk, a request for many samples waited for one deadline after the other. Quarantining the
+// device ends the reads in flight and answers later ones at once.
 func TestLogHangsForMany(t *testing.T) {
 	const n = 200
 	b, _ := newBedOn(t, n+1, n+1, fetch.Options{LogTimeout: time.Hour}, logfile.Options{Deadline: soon, ProbeAfter: time.Hour})
 	release := fetchtest.HoldReads(t, b.io, func(int64) bool { return true })
 	var all []sample.Index
-	for i := range sample.Index(80) { // with as much again for the ones that hang, this fits
+	for i := range sample.Index(80) { // with as much memory again for the hung reads, this fits
 		all = append(all, 2*i)
 	}
 	b.get(t, all...)
@@ -115,7 +116,8 @@ func TestLogHangsForMany(t *testing.T) {
 	b.untilUnused()
 }
 
-// A source that hangs ends a request by its deadline, with an error that names sample and source; its memory is quarantined.
+// If the source hangs, a request fails at its deadline, with an error that names sample and source. Its memory is not
+// reused.
 func TestSourceHangs(t *testing.T) {
 	for _, deadline := range []string{"the source's", "the request's"} {
 		o := fetch.Options{SourceTimeout: soon}
@@ -126,7 +128,7 @@ func TestSourceHangs(t *testing.T) {
 		hung := make(chan struct{})
 		b.Source.Before(func(_ context.Context, e sample.Entry, dst []byte) error {
 			if e.Name == b.Name(1) {
-				<-hung // deaf to its context, as a file on a dead server is
+				<-hung // ignores its context, like a file on a dead server
 				for i := range dst {
 					dst[i] = 0xee
 				}
@@ -154,7 +156,7 @@ func TestSourceHangs(t *testing.T) {
 	}
 }
 
-// Regression: while hung reads held all the source's jobs, others waited for one without the source's deadline.
+// Regression: while hung reads held all jobs of the source, others waited for a job without the source's deadline.
 func TestSourceDeadlineCoversTheWaitForAJob(t *testing.T) {
 	b, _ := newBed(t, 3, 0, fetch.Options{SourceTimeout: soon, Jobs: 1})
 	hung := make(chan struct{})
@@ -167,7 +169,7 @@ func TestSourceDeadlineCoversTheWaitForAJob(t *testing.T) {
 	close(hung)
 }
 
-// As many samples are read at once as there are jobs, and never more; a read that finds no reader gets one in the end.
+// As many samples are read at once as there are jobs, and never more. A read without an idle reader gets one later.
 func TestSourceJobs(t *testing.T) {
 	const n, jobs = 60, 3
 	b, _ := newBed(t, n, 0, fetch.Options{Jobs: jobs})
@@ -197,7 +199,7 @@ func TestSourceJobs(t *testing.T) {
 	wg.Wait()
 }
 
-// While a device is aside the source is used; when it answers again, so does the log.
+// While a device is quarantined, samples come from the source. When it answers again, they come from the log.
 func TestLogAnswersAgain(t *testing.T) {
 	b, _ := newBedOn(t, 8, 6, fetch.Options{LogTimeout: time.Hour}, logfile.Options{Deadline: soon, ProbeAfter: time.Millisecond})
 	release := fetchtest.HoldReads(t, b.io, func(int64) bool { return true })
@@ -216,11 +218,11 @@ func TestLogAnswersAgain(t *testing.T) {
 	}
 }
 
-// Regression: a request waited without a deadline for its turn to read the log, behind reads that hung.
+// Regression: behind hung reads, a request waited without a deadline for its turn to read the log.
 func TestTurnAtTheLogHasADeadline(t *testing.T) {
 	const turns, n = 64, 300
 	b, _ := newBedOn(t, n, n, fetch.Options{LogTimeout: time.Hour}, logfile.Options{Deadline: time.Hour})
-	var one []sample.Index // that don't cross blocks, so that each is one transfer
+	var one []sample.Index // samples that don't cross blocks, so each is one transfer
 	for i := sample.Index(0); len(one) < turns+1; i++ {
 		if _, _, off, _ := b.Locations.Split(b.Locations.Get(i)); off/4096 == (off+2999)/4096 {
 			one = append(one, i)

@@ -21,7 +21,7 @@ func (b *bed) beginPackages(t *testing.T, open, blocks, packages, room int) *log
 	return p
 }
 
-// TestTogetherFromPackages: samples of packages come with those of Logfiles, and as many to a read.
+// TestTogetherFromPackages: samples from packages are read together like those from Logfiles, several in a read.
 func TestTogetherFromPackages(t *testing.T) {
 	for _, packed := range []bool{false, true} {
 		const n = 400
@@ -57,12 +57,12 @@ func TestTogetherFromPackages(t *testing.T) {
 	}
 }
 
-// TestPackagesRepackedWhileRead: samples move from package to package, and packages' numbers are given again, while others read by place. Every byte is right, none
-// comes from the source, and no sample counts as corrupt.
+// TestPackagesRepackedWhileRead: samples move between packages, and package numbers are reused, while other
+// goroutines read them. Every byte is right, no sample comes from the source, and none counts as corrupt.
 func TestPackagesRepackedWhileRead(t *testing.T) {
 	for _, packed := range []bool{false, true} {
 		t.Run(fmt.Sprint("packed ", packed), func(t *testing.T) {
-			const n, requests, repacked = 120, 300, 20 // at least so many of both, whichever is slower
+			const n, requests, repacked = 120, 300, 20 // minimum of both, whichever is slower
 			b := togetherBed(t, n, 0, packed, fetch.Options{})
 			b.Know()
 			p := b.beginPackages(t, 2, 1, 14, n)
@@ -92,7 +92,7 @@ func TestPackagesRepackedWhileRead(t *testing.T) {
 					for _, i := range members {
 						b.Pack(p, r.IntN(2), i)
 					}
-					if err := p.Free(number); err != nil { // it may have been filled on
+					if err := p.Free(number); err != nil { // it may have been filled further
 						t.Error(err)
 						return
 					}

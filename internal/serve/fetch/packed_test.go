@@ -16,7 +16,7 @@ import (
 	"lcache/sample"
 )
 
-// newPackedBed has samples of these sizes in slot 0 of a log that holds stored bytes. Samples 0, 3, 6 … are stored as they are.
+// newPackedBed has samples of these sizes in slot 0 of a compressed log. Samples 0, 3, 6 … are stored as they are.
 func newPackedBed(t *testing.T, sizes []uint32, o fetch.Options) *bed {
 	t.Helper()
 	io := fetchtest.OpenIO(t)
@@ -33,7 +33,7 @@ func newPackedBed(t *testing.T, sizes []uint32, o fetch.Options) *bed {
 	return b
 }
 
-// Many requests at once, with memory for one of the largest samples only: each gets its turn, and its own bytes.
+// Many concurrent requests share memory for one of the largest samples. Each gets its turn and its own bytes.
 func TestPackedMany(t *testing.T) {
 	testenv.Long(t)
 	r := rand.New(rand.NewPCG(1, 1))
@@ -65,7 +65,7 @@ func TestPackedMany(t *testing.T) {
 func TestPackedScrambled(t *testing.T) {
 	sizes := []uint32{5000, 5000, 5000, 5000}
 	b := newPackedBed(t, sizes, fetch.Options{})
-	// Further down than the last block: that one is in memory still.
+	// Lower than the last block, which is still in memory.
 	if b.Scramble(0) != 1 {
 		t.Fatal("the sample is not on disk")
 	}
@@ -77,8 +77,8 @@ func TestPackedScrambled(t *testing.T) {
 	}
 }
 
-// A log that hangs loses its turn; what comes late lands in memory of its own, so side memory is free at once. Without memory to unpack
-// anything in, the source is asked, and the place is not blamed.
+// If the log hangs, the next supplier is asked. A late answer goes to a separate buffer, so side memory is free at
+// once. Without a buffer for decompression, the sample comes from the source, and its location stays valid.
 func TestPackedLogHangs(t *testing.T) {
 	sizes := []uint32{9000, 9000, 9000, 9000, 9000, 9000}
 	b := newPackedBed(t, sizes, fetch.Options{LogTimeout: soon, PackedBytes: 1}) // room for one read at a time

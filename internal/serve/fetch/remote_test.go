@@ -18,8 +18,8 @@ import (
 	"lcache/source"
 )
 
-// TestRemoteSourceInTrouble: a read of a server that does not answer, or answers with errors alone, has one layer of retries and one time limit. Its error says how often the server was asked, and why that
-// failed, however long each answer took.
+// TestRemoteSourceInTrouble: a read from a server that does not answer, or answers only with errors, has one layer of
+// retries and one time limit. Its error has the number of attempts and the reason, however long each answer took.
 func TestRemoteSourceInTrouble(t *testing.T) {
 	const patience = 900 * time.Millisecond
 	for name, c := range map[string]struct {
@@ -64,7 +64,7 @@ func TestRemoteSourceInTrouble(t *testing.T) {
 			if n, _ := strconv.Atoi(tried[0][1]); n < c.least || int64(n) != requests.Load() {
 				t.Errorf("%d requests, the error says %d; want at least %d", requests.Load(), n, c.least)
 			}
-			if most := patience + patience/3; took > most+5*time.Second { // a busy machine takes its time
+			if most := patience + patience/3; took > most+5*time.Second { // a busy machine may be slow
 				t.Errorf("it took %v, want about %v at most", took, most)
 			}
 		})

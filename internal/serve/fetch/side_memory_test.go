@@ -15,7 +15,7 @@ import (
 	"lcache/sample"
 )
 
-// roomBed has 16 samples of 3000 bytes at the source, and side memory for four of them.
+// roomBed has 16 samples of 3000 bytes in the source, and side memory for four of them.
 func roomBed(t *testing.T, o fetch.Options) *bed {
 	t.Helper()
 	io := fetchtest.OpenIO(t)
@@ -25,7 +25,7 @@ func roomBed(t *testing.T, o fetch.Options) *bed {
 	return b
 }
 
-// A small request does not pass a large one that waits: else the large one might starve.
+// A small request does not overtake a waiting large one, which might starve otherwise.
 func TestRoomInOrder(t *testing.T) {
 	b := roomBed(t, fetch.Options{})
 	first, err := b.Fetcher.Room(t.Context(), 8192)
@@ -40,7 +40,7 @@ func TestRoomInOrder(t *testing.T) {
 		}
 		large <- x
 	}()
-	for { // until the large one waits; before, a small one has room
+	for { // until the large one waits; before that, a small one has room
 		ctx, cancel := context.WithTimeout(t.Context(), soon)
 		x, err := b.Fetcher.Room(ctx, 8192)
 		cancel()
@@ -53,8 +53,8 @@ func TestRoomInOrder(t *testing.T) {
 	b.Staging.Drop(<-large)
 }
 
-// The pass waits for no client: where leases hold all side memory, it gets its samples through the spare part.
-func TestThePassWaitsForNoLease(t *testing.T) {
+// The scan waits for no client: if leases hold all side memory, it gets its samples through the spare part.
+func TestScanWaitsForNoLease(t *testing.T) {
 	b := roomBed(t, fetch.Options{})
 	leased, err := b.Fetcher.Room(t.Context(), 4*8192)
 	if err != nil {
@@ -78,7 +78,8 @@ func TestThePassWaitsForNoLease(t *testing.T) {
 	b.Staging.Drop(leased)
 }
 
-// TestReadNow: a sample is read if side memory has room now, and the memory is free again afterwards. Without room nothing is read, and that is no error.
+// TestReadNow: a sample is read if side memory has room now, and the memory is free again afterwards. If there is
+// none, nothing is read, without an error.
 func TestReadNow(t *testing.T) {
 	b := roomBed(t, fetch.Options{})
 	reads := 0
@@ -100,7 +101,7 @@ func TestReadNow(t *testing.T) {
 	}
 }
 
-// TestRoomForOneHasADeadline: a caller that others may wait for does not wait for memory for ever.
+// TestRoomForOneHasADeadline: a caller that others may wait for does not wait for memory without a limit.
 func TestRoomForOneHasADeadline(t *testing.T) {
 	b := roomBed(t, fetch.Options{SourceTimeout: 10 * soon})
 	side, ok := b.Fetcher.TryRoom(b.Staging.SideBytes())

@@ -8,11 +8,12 @@ import (
 	"time"
 )
 
-// A read ends when the source gives nothing for 30 s, to whichever read. As long as bytes come it goes on, but not for ever.
+// A read ends when the source sends no byte, to any read, for 30 s. While bytes arrive it continues, but not without
+// a limit.
 func TestSilence(t *testing.T) {
 	for name, c := range map[string]struct {
-		bytes []time.Duration // when they come
-		until time.Duration   // they come each 20 s
+		bytes []time.Duration // when bytes arrive
+		until time.Duration   // until then, bytes arrive every 20 s
 		end   time.Duration
 	}{
 		"silent":                      {nil, 0, 30 * time.Second},
@@ -48,14 +49,14 @@ func TestSilence(t *testing.T) {
 				if err := overdue(ctx, ctx.Err()); !errors.Is(err, context.DeadlineExceeded) {
 					t.Errorf("its error is %v", err)
 				}
-				time.Sleep(2 * time.Hour) // the timers of bytes end in the bubble
+				time.Sleep(2 * time.Hour) // lets the timers of bytes end in the bubble
 			})
 		})
 	}
 }
 
 // A read whose caller gives up, and one that has ended, are not overdue.
-func TestSilenceOfNoRead(t *testing.T) {
+func TestEndedReadIsNotOverdue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := New(Options{})
 		outer, give := context.WithCancel(t.Context())

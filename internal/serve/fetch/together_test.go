@@ -16,7 +16,7 @@ import (
 	"lcache/sample"
 )
 
-// togetherBed has n samples, of which the first logged are on disk in two segments, in turn, in blocks of 64 KiB.
+// togetherBed has n samples. The first logged of them are on disk in two segments, alternately, in blocks of 64 KiB.
 func togetherBed(t *testing.T, n, logged int, packed bool, o fetch.Options) *bed {
 	t.Helper()
 	io := fetchtest.OpenIO(t)
@@ -40,7 +40,7 @@ func togetherBed(t *testing.T, n, logged int, packed bool, o fetch.Options) *bed
 	return b
 }
 
-// together asks for samples, and returns those whose bytes came and were right, by number of times.
+// together reads samples together. It returns how often each came with the right bytes, and the rest.
 func (b *bed) together(t *testing.T, indices []sample.Index) (got map[sample.Index]int, rest []int) {
 	t.Helper()
 	var mu sync.Mutex
@@ -70,14 +70,15 @@ func (b *bed) together(t *testing.T, indices []sample.Index) (got map[sample.Ind
 	return got, rest
 }
 
-// Samples that lie near each other come in few reads, whatever their order; those without a place are left.
+// Nearby samples are read with few reads, whatever the order of the indices. Samples without a location are in the
+// rest.
 func TestTogether(t *testing.T) {
 	const n, logged = 900, 800
 	for _, packed := range []bool{false, true} {
 		b := togetherBed(t, n, logged, packed, fetch.Options{})
 		var indices []sample.Index
 		for _, i := range rand.New(rand.NewPCG(1, 1)).Perm(n) {
-			if i%5 != 0 { // what lies between is read over
+			if i%5 != 0 { // gaps are read too
 				indices = append(indices, sample.Index(i))
 			}
 		}
@@ -107,7 +108,7 @@ func TestTogether(t *testing.T) {
 	}
 }
 
-// Samples with wrong bytes are left, and no others.
+// Samples with wrong bytes are in the rest, and no others.
 func TestTogetherWrongBytes(t *testing.T) {
 	b := togetherBed(t, 100, 100, false, fetch.Options{})
 	for _, i := range []sample.Index{12, 60} {
@@ -125,7 +126,8 @@ func TestTogetherWrongBytes(t *testing.T) {
 	}
 }
 
-// Without memory nothing is read and all is left; so it is where the disk does not answer, and its late answer harms nobody.
+// Without memory nothing is read, and all samples are in the rest. The same holds if the disk does not answer; its
+// late answer does no harm.
 func TestTogetherFails(t *testing.T) {
 	b := togetherBed(t, 400, 400, false, fetch.Options{LogTimeout: 20 * time.Millisecond})
 	indices := make([]sample.Index, 400)

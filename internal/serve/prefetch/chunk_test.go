@@ -9,7 +9,8 @@ import (
 	"lcache/sample"
 )
 
-// TestNeededFirst: a sample that several chunks want is on the list of the one that needs it first, in whatever order they were listed.
+// TestNeededFirst: a sample that several chunks want is listed for the chunk that needs it first, whatever the order
+// in which chunks were listed.
 func TestNeededFirst(t *testing.T) {
 	memory, err := staging.New(staging.Options{Samples: 1, Align: 8, Slots: 1, SlotBytes: 4096})
 	if err != nil {
@@ -47,9 +48,9 @@ func TestNeededFirst(t *testing.T) {
 	}
 	next := add(chunker.Position{Epoch: 3, Batch: 5}, chunker.Position{Epoch: 4})
 	isOn(next)
-	soon := add(chunker.Position{}, chunker.Position{Epoch: 3, Batch: 9}) // it had been left to something else
+	soon := add(chunker.Position{}, chunker.Position{Epoch: 3, Batch: 9}) // it was left to another producer
 	isOn(soon)
-	other := add(chunker.Position{}, chunker.Position{Job: 1, Epoch: 9, Batch: 2}) // of a job that is further on
+	other := add(chunker.Position{}, chunker.Position{Job: 1, Epoch: 9, Batch: 2}) // of a job that is further ahead
 	isOn(soon)
 	r.Asked(chunker.Position{Job: 1, Epoch: 9, Batch: 2})
 	isOn(other)

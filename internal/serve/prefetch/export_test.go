@@ -23,7 +23,8 @@ func (r *Prefetcher) Taken(index sample.Index) bool {
 	return pf != nil && pf.state == prefetchTaken
 }
 
-// NewOf makes a Prefetcher with so many paths: the source; with 2 the log before it; with 3 one between them, which has the samples that copy copies, as another machine would.
+// NewOf makes a Prefetcher with a number of paths: 1 is the source; 2 adds the log before it; 3 adds a path between
+// them, for the samples that copy copies, as another machine would.
 func NewOf(paths int, f *fetch.Fetcher, o Options, has func(sample.Index) bool, copy func(index sample.Index, dst []byte)) *Prefetcher {
 	return newPrefetcher(f, o, func(r *Prefetcher) []path {
 		list := r.usual()

@@ -15,7 +15,7 @@ import (
 	"lcache/sample"
 )
 
-// goesOn fails a test in which something waits for what hangs, and ends the hanging.
+// goesOn fails the test if f waits for a hung device, and then releases the device.
 func goesOn(t *testing.T, what string, release, f func()) {
 	t.Helper()
 	late := time.AfterFunc(20*time.Second, func() { t.Errorf("%s waits for what hangs", what); release() })
@@ -23,7 +23,7 @@ func goesOn(t *testing.T, what string, release, f func()) {
 	f()
 }
 
-// deaf lets the source hang until release is called.
+// deaf makes the source hang until release is called.
 func (b *bed) deaf(t *testing.T) (release func()) {
 	t.Helper()
 	hung := make(chan struct{})
@@ -33,7 +33,7 @@ func (b *bed) deaf(t *testing.T) (release func()) {
 	return release
 }
 
-// twoRanks is a bed in which rank 0 needs the log alone, and rank 1 the source alone.
+// twoRanks is a bed in which rank 0 needs only the log, and rank 1 only the source.
 func twoRanks(t *testing.T, o fetch.Options) *readerBed {
 	t.Helper()
 	const n, logged = 400, 200
@@ -46,8 +46,9 @@ func twoRanks(t *testing.T, o fetch.Options) *readerBed {
 	return newReaderBed(t, n, logged, 512<<10, o, orders)
 }
 
-// A rank whose chunks need no source goes on while the source hangs, however long, and the other rank when it answers.
-func TestHungSourceBesideADisk(t *testing.T) {
+// A rank that needs no source advances while the source hangs, however long. The other rank advances when the source
+// answers.
+func TestDiskServesWhileSourceHangs(t *testing.T) {
 	b := twoRanks(t, fetch.Options{Jobs: 2, SourceTimeout: time.Hour})
 	release := b.deaf(t)
 	b.r.Asked(chunker.Position{Rank: 1})
@@ -65,8 +66,8 @@ func TestHungSourceBesideADisk(t *testing.T) {
 	}
 }
 
-// A rank whose chunks need no disk goes on while the disk hangs, and the other rank when it answers.
-func TestHungDiskBesideASource(t *testing.T) {
+// A rank that needs no disk advances while the disk hangs. The other rank advances when the disk answers.
+func TestSourceServesWhileDiskHangs(t *testing.T) {
 	b := twoRanks(t, fetch.Options{Jobs: 2, LogTimeout: time.Hour})
 	release := fetchtest.HoldReads(t, b.io, func(int64) bool { return true })
 	b.r.Asked(chunker.Position{})
@@ -81,7 +82,8 @@ func TestHungDiskBesideASource(t *testing.T) {
 	}
 }
 
-// Every chunk needs both. While the source hangs what the log has lies ready, as far as the memory reaches, and when the source is given up the request looks elsewhere.
+// Every chunk needs both. While the source hangs, samples from the log are ready as far as memory allows. When the
+// source's deadline passes, the request reads elsewhere.
 func TestEveryWaitHasItsDeadline(t *testing.T) {
 	for _, hangs := range []string{"source", "disk", "both"} {
 		t.Run(hangs, func(t *testing.T) {
@@ -90,7 +92,7 @@ func TestEveryWaitHasItsDeadline(t *testing.T) {
 			for i := range sample.Index(logged) {
 				order = append(order, []sample.Index{i, logged + i})
 			}
-			o := fetch.Options{Jobs: 2, SourceTimeout: time.Minute, LogTimeout: time.Minute} // on a busy machine what does not hang may take longer than soon
+			o := fetch.Options{Jobs: 2, SourceTimeout: time.Minute, LogTimeout: time.Minute} // on a busy machine, the device that does not hang may take longer than soon
 			if hangs != "disk" {
 				o.SourceTimeout = soon
 			}
@@ -134,7 +136,7 @@ func TestEveryWaitHasItsDeadline(t *testing.T) {
 	}
 }
 
-// What was read ahead into side memory is given back to a request that waits for it, and read again.
+// Side memory with prefetched samples is given back to a waiting request. The samples are read again.
 func TestSideMemoryIsGivenBack(t *testing.T) {
 	const n, side = 60, 1 << 17
 	b := newLeftBed(t, slices.Repeat([]uint32{3000}, n), fetch.Options{Jobs: 2}, staging.Options{SideBytes: side, MissBytes: room}, prefetch.Options{Side: true},
@@ -153,12 +155,13 @@ func TestSideMemoryIsGivenBack(t *testing.T) {
 	for batch := 1; batch < n; batch++ {
 		b.ask(0, batch)
 	}
-	if got := len(b.Source.Order()); got < n || got > 10*n { // what is given back piece by piece may be read ahead again meanwhile
+	if got := len(b.Source.Order()); got < n || got > 10*n { // a given-back piece may be read ahead again meanwhile
 		t.Errorf("%d reads for %d samples", got, n)
 	}
 }
 
-// A rank that comes second has its share of the memory at once, where it was expected or not, and its turn at the source.
+// A rank that comes second gets its share of the memory at once, whether or not it was expected, and its turn at the
+// source.
 func TestRanksAreServedEvenly(t *testing.T) {
 	for _, expected := range []int{1, 2} {
 		const n, ring = 80, 16
@@ -167,7 +170,7 @@ func TestRanksAreServedEvenly(t *testing.T) {
 			chunk[0] += n / 2
 		}
 		b := newLeftBed(t, slices.Repeat([]uint32{3000}, n), fetch.Options{Jobs: 2}, staging.Options{MissBytes: ring * room}, prefetch.Options{Ranks: expected}, orders)
-		ready := func(rank int) int { // with the one that is asked for
+		ready := func(rank int) int { // including the requested chunk
 			if !b.present(orders[rank][0][0]) {
 				return 0
 			}

@@ -12,8 +12,8 @@ import (
 	"lcache/sample"
 )
 
-// laterBed is a leftBed with 60 chunks of one sample each, memory for 16 of them, and a slot for as many. Half of the memory may have copies for later chunks: they take half as
-// much as what is read.
+// laterBed is a leftBed with 60 chunks of one sample each. Memory has room for 16 samples, and a slot for as many.
+// Copies for later chunks may take half of the memory.
 func laterBed(t *testing.T, passing bool) *leftBed {
 	t.Helper()
 	var order [][]sample.Index
@@ -26,7 +26,8 @@ func laterBed(t *testing.T, passing bool) *leftBed {
 	return b
 }
 
-// begins asks for the first chunk, and waits until those are read that the rank may read ahead of it, and the last one is noted.
+// begins requests the first chunk. It waits until the rank's read-ahead is complete and the last later chunk is
+// noted.
 func (b *leftBed) begins(ahead int) {
 	b.t.Helper()
 	b.ask(0, 0)
@@ -34,7 +35,7 @@ func (b *leftBed) begins(ahead int) {
 	b.waitFor("the last chunk is noted", func() bool { return !b.passing || len(b.passes(59)) > 0 })
 }
 
-// passes lets samples lie in the slot, and then uses the slot for others. It returns which of them have been copied.
+// passes puts samples into the slot, and then reuses the slot. It returns the samples that were copied.
 func (b *leftBed) passes(indices ...sample.Index) (copied []sample.Index) {
 	b.t.Helper()
 	slot, ok := b.Staging.Acquire(staging.Segment{Log: 7})
@@ -55,7 +56,7 @@ func (b *leftBed) passes(indices ...sample.Index) (copied []sample.Index) {
 	var kept prefetch.Kept
 	b.Staging.Reclaim(func(staging.Segment) bool { return true }, func(_ staging.Segment, gone func(sample.Index)) {
 		kept = b.r.KeepFromSlot(members)
-		clear(b.Staging.Slot(slot)) // as what is loaded next would
+		clear(b.Staging.Slot(slot)) // as the next load would
 		members(gone)
 	})
 	kept.Restore(b.Staging)
@@ -68,7 +69,7 @@ func (b *leftBed) passes(indices ...sample.Index) (copied []sample.Index) {
 	return copied
 }
 
-// readToEnd asks for the chunks from one on, and returns what was read from the source in all.
+// readToEnd requests the chunks from one on, and returns all samples read from the source.
 func (b *leftBed) readToEnd(from int) (read []sample.Index) {
 	b.t.Helper()
 	for batch := from; batch < 60; batch++ {
@@ -85,7 +86,8 @@ func (b *leftBed) readToEnd(from int) (read []sample.Index) {
 	return read
 }
 
-// What the pass brings for another job is kept for the chunks that a rank comes to later, and is not read for them.
+// Samples that the scan loads for another job are kept for chunks that the rank will reach later. They are not read
+// for these chunks.
 func TestKeptForLater(t *testing.T) {
 	b := laterBed(t, true)
 	b.begins(8)
@@ -102,8 +104,8 @@ func TestKeptForLater(t *testing.T) {
 	}
 }
 
-// Where no pass goes over the log for another job, the memory is for what is read next.
-func TestNothingForLaterWithoutAPass(t *testing.T) {
+// If no scan loads samples for another job, all memory is for the next reads.
+func TestNoLaterCopiesWithoutAScan(t *testing.T) {
 	b := laterBed(t, false)
 	b.begins(16)
 	if got := b.passes(30, 40); got != nil {
@@ -114,7 +116,7 @@ func TestNothingForLaterWithoutAPass(t *testing.T) {
 	}
 }
 
-// Copies take half of the memory. Those that are needed first stay, whatever the order in which they come.
+// Copies take half of the memory. Those needed first stay, whatever the order in which they arrive.
 func TestLaterCopiesThatAreNeededFirst(t *testing.T) {
 	for name, order := range map[string]func([]sample.Index){"first first": func([]sample.Index) {}, "last first": slices.Reverse[[]sample.Index]} {
 		t.Run(name, func(t *testing.T) {
@@ -137,7 +139,7 @@ func TestLaterCopiesThatAreNeededFirst(t *testing.T) {
 			if len(there) != 16 || there[0] != 20 || there[15] != 35 {
 				t.Errorf("%v are there, want 20 to 35", there)
 			}
-			if read := b.readToEnd(1); len(read) > 46 { // a share of the memory follows the pace, and may become a little smaller
+			if read := b.readToEnd(1); len(read) > 46 { // a rank's share of memory depends on its pace, and may become a little smaller
 				t.Errorf("%d samples were read, want 44, or one or two more", len(read))
 			}
 		})
@@ -165,7 +167,7 @@ func TestLaterCopiesAreFreed(t *testing.T) {
 	}
 }
 
-// A rank that reads nothing ahead, because the pass serves it, lends its part of the memory for copies.
+// A rank that reads nothing ahead because the scan serves it lends its part of the memory for copies.
 func TestIdleRanksLendMemoryForCopies(t *testing.T) {
 	var order [][]sample.Index
 	for i := range 60 {
@@ -174,7 +176,7 @@ func TestIdleRanksLendMemoryForCopies(t *testing.T) {
 	b := newLeftBed(t, slices.Repeat([]uint32{3000}, 60), fetch.Options{Jobs: 4}, staging.Options{Slots: 1, SlotBytes: 16 * 4096, SideBytes: 1 << 16, MissBytes: 32 * room}, prefetch.Options{},
 		map[int][][]sample.Index{0: order, 1: nil})
 	b.passing = true
-	b.r.Asked(chunker.Position{Rank: 1}) // it has no chunk: something else serves it
+	b.r.Asked(chunker.Position{Rank: 1}) // it has no chunk, because another producer serves it
 	b.begins(8)
 	var all []sample.Index
 	for i := sample.Index(12); i < 60; i++ {
@@ -191,19 +193,19 @@ func TestIdleRanksLendMemoryForCopies(t *testing.T) {
 	for some := range slices.Chunk(all, 8) {
 		b.passes(some...)
 	}
-	const half = 24 // copies that half of the rank's share has room for: three quarters of the memory are its share, because the other one takes nothing
+	const half = 24 // copies that half of the rank's share has room for: its share is three quarters of the memory, because the other rank takes nothing
 	if n := count(); n <= half {
 		t.Errorf("%d copies, want more than %d", n, half)
 	}
 }
 
-// Chunks that are only noted are looked up by Later: what Chunk says of a chunk is for one that is listed.
+// Chunks that are only noted are looked up with Later. Chunk is called only for chunks that are listed.
 func TestNotedChunksAreNotListed(t *testing.T) {
 	var order [][]sample.Index
 	for i := range 60 {
 		order = append(order, []sample.Index{sample.Index(i)})
 	}
-	var listed, noted atomic.Int64 // the last batch that was looked up
+	var listed, noted atomic.Int64 // the last batch looked up
 	var b *leftBed
 	b = newLeftBed(t, slices.Repeat([]uint32{3000}, 60), fetch.Options{Jobs: 4}, staging.Options{Slots: 1, SlotBytes: 16 * 4096, SideBytes: 1 << 16, MissBytes: 16 * room},
 		prefetch.Options{Later: func(at chunker.Position) (prefetch.Upcoming, bool) {

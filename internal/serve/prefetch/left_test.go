@@ -18,10 +18,11 @@ import (
 	"lcache/sample"
 )
 
-// A leftBed is a readerBed over a source and no log, in which something else may bring samples. Of a sample of 3000 bytes the memory takes room.
+// A leftBed is a readerBed over a source without a log, in which another producer may load samples. A sample of 3000
+// bytes takes room bytes of memory.
 type leftBed struct {
 	*readerBed
-	brings atomic.Pointer[func(sample.Index) bool] // what is left to the Prefetcher
+	brings atomic.Pointer[func(sample.Index) bool] // samples that are left to the Prefetcher
 	listed *atomic.Int64                           // the last batch that Chunk was called for; nil: not noted
 }
 
@@ -51,10 +52,11 @@ func newLeftBed(t *testing.T, sizes []uint32, o fetch.Options, memory staging.Op
 	return b
 }
 
-// leave says which samples are left to the Prefetcher.
+// leave sets which samples are left to the Prefetcher.
 func (b *leftBed) leave(which func(sample.Index) bool) { b.brings.Store(&which) }
 
-// missBed has n samples of 3000 bytes, one for each chunk of rank 0 in the order of their indices, and a ring for some of them.
+// missBed has n samples of 3000 bytes: one for each chunk of rank 0, in the order of their indices. The ring has room
+// for some of them.
 func missBed(t *testing.T, n, ring, jobs int) *leftBed {
 	t.Helper()
 	var order [][]sample.Index
@@ -82,7 +84,8 @@ func (b *leftBed) take(i sample.Index) *staging.Hold {
 	return h
 }
 
-// Misses are read in the order of need, as far as the ring has room, and each is read once. What something else brings is not read.
+// Misses are read in the order of need, as far as the ring has room, and each is read once. Samples of another
+// producer are not read.
 func TestMissesInTheOrderOfNeed(t *testing.T) {
 	const n, ring, per = 60, 6, 3
 	order := shuffled(n, per, 4)
@@ -95,7 +98,7 @@ func TestMissesInTheOrderOfNeed(t *testing.T) {
 		b.r.Asked(at)
 		for _, i := range chunk {
 			if !isMiss(i) {
-				b.until(func() bool { _, queued := b.r.Look(at, i); return !queued }) // once the chunk is listed: something else brings it
+				b.until(func() bool { _, queued := b.r.Look(at, i); return !queued }) // once the chunk is listed: another producer loads it
 				continue
 			}
 			b.until(func() bool { return b.present(i) })
@@ -113,8 +116,8 @@ func TestMissesInTheOrderOfNeed(t *testing.T) {
 	}
 }
 
-// Regression: a sample larger than the ring stopped the reading ahead until its rank had passed it.
-func TestMissesPassOverWhatNeverFits(t *testing.T) {
+// Regression: a sample larger than the ring stopped reading ahead until its rank had passed it.
+func TestTooLargeMissDelaysNoOther(t *testing.T) {
 	b := newLeftBed(t, []uint32{3000, 3*4096 + 2, 3000, 3 * 4096}, fetch.Options{Jobs: 1}, staging.Options{MissBytes: 4 * 4096}, prefetch.Options{},
 		map[int][][]sample.Index{0: {{0}, {1}, {2}, {3}}})
 	b.r.Asked(chunker.Position{})
@@ -130,8 +133,8 @@ func TestMissesPassOverWhatNeverFits(t *testing.T) {
 	}
 }
 
-// A sample that is no longer wanted, because its rank has jumped, gives its room to one that is; one that is held stays.
-func TestMissesThatNobodyWants(t *testing.T) {
+// A sample that is no longer wanted, because its rank has jumped, makes room for a wanted one. A held sample stays.
+func TestUnwantedMissesMakeRoom(t *testing.T) {
 	const n, ring, far = 100, 3, 80
 	b := missBed(t, n, ring, 2)
 	b.r.Asked(chunker.Position{})
@@ -150,7 +153,7 @@ func TestMissesThatNobodyWants(t *testing.T) {
 		if b.present(i) {
 			t.Errorf("sample %d is still there after Stop", i)
 		}
-		if i > ring+1 && i < far && reads[b.Name(i)] != 0 { // one may have begun before the jump
+		if i > ring+1 && i < far && reads[b.Name(i)] != 0 { // one read may have begun before the jump
 			t.Errorf("sample %d was read though nobody wanted it any more", i)
 		}
 	}
@@ -183,8 +186,8 @@ func TestMissesAreReadOnce(t *testing.T) {
 	}
 }
 
-// Stop does not wait for a source that has gone deaf. Memory that this may still write to is not given back before.
-func TestStopWithADeafSource(t *testing.T) {
+// Stop does not wait for a hung source. Memory that its answer may still write to is not given back before.
+func TestStopWithAHungSource(t *testing.T) {
 	b := missBed(t, 4, 4, 2)
 	begun, hung := make(chan struct{}, 4), make(chan struct{})
 	b.Source.Before(func(context.Context, sample.Entry, []byte) error { begun <- struct{}{}; <-hung; return nil })
@@ -207,7 +210,7 @@ func TestStopWithADeafSource(t *testing.T) {
 	}
 }
 
-// A read that fails frees its memory, and wakes waiters to look again.
+// A failed read frees its memory, and wakes waiting requests.
 func TestMissesThatFail(t *testing.T) {
 	b := missBed(t, 3, 2, 1)
 	b.Source.Before(func(_ context.Context, e sample.Entry, _ []byte) error {
@@ -224,20 +227,21 @@ func TestMissesThatFail(t *testing.T) {
 	if b.present(0) {
 		t.Error("a read that failed was published")
 	}
-	b.r.Skip(chunker.Position{}) // the request reads it by index, and is answered with the error
+	b.r.Skip(chunker.Position{}) // the request reads it by index, and gets the error
 	b.r.Delivered(chunker.Position{})
 	b.ask(0, 1)
 	b.ask(0, 2)
 }
 
-// Regression: a request read by index what was about to be read ahead, and waited for memory. It was read once more when there was some.
-func TestMissesBroughtByIndexBeforeTheyBegin(t *testing.T) {
+// Regression: a request read a sample by index that was about to be read ahead and waited for memory. It was read
+// again when there was some.
+func TestMissesReadByIndexFirst(t *testing.T) {
 	const ring = 2
 	b := missBed(t, ring+2, ring, 1)
 	b.r.Asked(chunker.Position{})
 	b.until(func() bool { return b.present(0, 1) })
 	at := chunker.Position{Batch: ring}
-	b.r.Asked(at) // the memory is full of what the rank has left behind
+	b.r.Asked(at) // memory is full of samples that the rank has left behind
 	b.waitFor("its read is about to begin", func() bool { return b.r.Taken(ring) })
 	b.r.Skip(at)
 	if reading, queued := b.r.Look(at, ring); reading || queued {
@@ -251,8 +255,8 @@ func TestMissesBroughtByIndexBeforeTheyBegin(t *testing.T) {
 	}
 }
 
-// When the window begins to serve a rank what is read for it stays, and what is not begun is left to the window. When the window no longer does, that is found
-// again.
+// When the window begins to serve a rank, samples that were read for it stay, and reads that have not begun are left
+// to the window. When the window stops, the prefetcher reads them again.
 func TestRefreshInBothDirections(t *testing.T) {
 	const n = 12
 	b := missBed(t, n, 2*n, 2)
@@ -286,7 +290,7 @@ func TestRefreshInBothDirections(t *testing.T) {
 	b.waitFor("the window's last sample is listed as the window's again", isListed)
 	close(let[b.Name(2)])
 	close(let[b.Name(3)])
-	b.until(func() bool { return b.present(0, 1, 2, 3) }) // what is read stays, and what has begun comes
+	b.until(func() bool { return b.present(0, 1, 2, 3) }) // read samples stay, and reads in flight complete
 	if got := b.Source.Order(); len(got) != 4 {
 		t.Errorf("%v were read, want the four that had begun", got)
 	}
@@ -304,7 +308,8 @@ func TestRefreshInBothDirections(t *testing.T) {
 	}
 }
 
-// A sample that lies in a slot is not read for a chunk. It is read when the slot is used for other samples before the chunk was asked for, however that is noticed.
+// A sample in a slot is not read for a chunk. It is read if the slot is reused before the chunk was requested,
+// whether the prefetcher is notified or finds out itself.
 func TestLeavesItsSlot(t *testing.T) {
 	for name, notice := range map[string]func(b *leftBed, i sample.Index){
 		"the prefetcher is told":        func(b *leftBed, i sample.Index) { b.r.LeftSlot(i) },
@@ -324,7 +329,7 @@ func TestLeavesItsSlot(t *testing.T) {
 			if got, want := b.Source.Order(), []string{b.Name(0), b.Name(1), b.Name(3)}; !slices.Equal(got, want) {
 				t.Fatalf("read were %v, want %v: the other one lies in a slot", got, want)
 			}
-			b.r.LeftSlot(2) // it has not
+			b.r.LeftSlot(2) // it has not left
 			if freed := b.Staging.Reclaim(func(staging.Segment) bool { return true }, func(_ staging.Segment, gone func(sample.Index)) { gone(2) }); freed != 1 {
 				t.Fatalf("%d slots were reclaimed, want 1", freed)
 			}
@@ -338,9 +343,10 @@ func TestLeavesItsSlot(t *testing.T) {
 	}
 }
 
-// A sample that a chunk wants is copied when its slot is used for something else. Without memory it is read again in its turn.
+// A sample that a chunk wants is copied when its slot is reused. Without memory for the copy, it is read again in its
+// turn.
 func TestKeptFromItsSlot(t *testing.T) {
-	for _, ring := range []int{6, 3} { // samples
+	for _, ring := range []int{6, 3} { // number of samples
 		b := missBed(t, 4, ring, 1)
 		slot, _ := b.Staging.Acquire(staging.Segment{Log: 7})
 		copy(b.Staging.Slot(slot), b.Content(2))
@@ -352,7 +358,7 @@ func TestKeptFromItsSlot(t *testing.T) {
 		var kept prefetch.Kept
 		b.Staging.Reclaim(func(staging.Segment) bool { return true }, func(_ staging.Segment, gone func(sample.Index)) {
 			kept = b.r.KeepFromSlot(func(f func(sample.Index)) { f(1); f(2); f(2) })
-			clear(b.Staging.Slot(slot)) // as what is loaded next would
+			clear(b.Staging.Slot(slot)) // as the next load would
 			gone(2)
 		})
 		if b.present(2) {
@@ -378,8 +384,9 @@ func TestKeptFromItsSlot(t *testing.T) {
 	}
 }
 
-// A sample is copied from its slot, also if a request by index gives it another address meanwhile: what lies there may be used for something else at any time.
-func TestKeptFromItsSlotBesideARequest(t *testing.T) {
+// A sample is copied from its slot even if a request by index gives it another address meanwhile, because that memory
+// may be reused at any time.
+func TestKeptFromItsSlotDuringARequest(t *testing.T) {
 	b := missBed(t, 4, 8, 1)
 	slot, _ := b.Staging.Acquire(staging.Segment{Log: 7})
 	copy(b.Staging.Slot(slot), b.Content(2))
@@ -387,7 +394,7 @@ func TestKeptFromItsSlotBesideARequest(t *testing.T) {
 	b.Staging.Ready(slot)
 	b.r.Asked(chunker.Position{})
 	b.until(func() bool { return b.present(0, 1, 3) && b.r.Ready(chunker.JobRank{}) == 3 })
-	x, ok := b.Staging.Alloc(staging.Side, 2, 3000) // of the request; it holds other bytes by the time of the copy
+	x, ok := b.Staging.Alloc(staging.Side, 2, 3000) // memory of the request; it has other bytes by the time of the copy
 	if !ok {
 		t.Fatal("no side memory")
 	}

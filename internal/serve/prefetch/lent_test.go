@@ -11,7 +11,8 @@ import (
 	"lcache/sample"
 )
 
-// TestSlotsAskedBack: when the ring gives slots back, what was read ahead into them is freed at once, not when ranks come to it, and what a rank asks for then is read.
+// TestSlotsAskedBack: when the ring gives slots back, samples that were read ahead into them are freed at once, not
+// when ranks reach them. Samples that a rank requests then are read.
 func TestSlotsAskedBack(t *testing.T) {
 	const n, slots = 60, 10
 	var order [][]sample.Index
@@ -24,7 +25,7 @@ func TestSlotsAskedBack(t *testing.T) {
 	b.until(func() bool { return b.present(30) })
 	b.Staging.ReturnSlots()
 	b.r.UseSide()
-	b.until(func() bool { return b.Staging.SlotsBack() >= slots-2 }) // what the rank comes to next is kept
+	b.until(func() bool { return b.Staging.SlotsBack() >= slots-2 }) // the rank's next samples are kept
 	for i := range sample.Index(n) {
 		at := chunker.Position{Batch: int(i)}
 		b.r.Asked(at)
@@ -32,10 +33,11 @@ func TestSlotsAskedBack(t *testing.T) {
 		b.Staging.Release(b.take(i))
 		b.r.Delivered(at)
 	}
-	b.until(func() bool { return b.Staging.SlotsBack() == slots }) // a worker may still hold what it has just published
+	b.until(func() bool { return b.Staging.SlotsBack() == slots }) // a worker may still hold a sample that it has just published
 }
 
-// TestOthersQueue: what waits for memory for a later chunk alone is not called coming: a request for it would wait until that chunk is needed.
+// TestOthersQueue: a sample that waits for memory only for a later chunk is not reported as coming, because a request
+// would wait until that chunk is needed.
 func TestOthersQueue(t *testing.T) {
 	b := missBed(t, 20, 4, 1)
 	b.r.Asked(chunker.Position{})

@@ -10,9 +10,9 @@ import (
 	"lcache/sample"
 )
 
-// TestGiveWay: what is needed later goes back to its list when a rank asks for a chunk of which something is still to be begun, and the next burst is of that chunk; what a rank asks for
-// now does not give way.
-func TestGiveWay(t *testing.T) {
+// TestYield: when a rank requests a chunk with reads that have not begun, samples that are needed later return to
+// their list, and the next burst is for that chunk. Samples of requested chunks do not yield.
+func TestYield(t *testing.T) {
 	memory, err := staging.New(staging.Options{Samples: 6, Align: 8, Slots: 1, SlotBytes: 4096})
 	if err != nil {
 		t.Fatal(err)
@@ -20,7 +20,7 @@ func TestGiveWay(t *testing.T) {
 	defer memory.Close()
 	r := &Prefetcher{cache: fetch.Options{Staging: memory}, ranks: map[chunker.JobRank]*rankCursor{}, patient: -1}
 	chunks := map[int]*chunk{}
-	for rank, asked := range []int{0, 1} { // each has listed its second chunk; only the second rank asks for it
+	for rank, asked := range []int{0, 1} { // each rank has listed its second chunk; only the second rank requests it
 		c := &rankCursor{rank: chunker.JobRank{Job: rank}, asked: chunker.Position{Batch: asked}, work: &meters{}}
 		k := &chunk{of: c, at: c.rank.At(0, 1)}
 		for i := range 3 {
@@ -58,7 +58,7 @@ func TestGiveWay(t *testing.T) {
 	}
 }
 
-// TestSplit: a read of neighbours becomes one of each sample that a chunk wants, in the same order.
+// TestSplit: a read of neighbours becomes one read for each sample that a chunk wants, in the same order.
 func TestSplit(t *testing.T) {
 	along := &dropped{}
 	p := &randomRead{parts: []part{{off: 10, n: 5, need: 7, pf: &prefetch{}}, {off: 15, n: 6, need: 3, pf: &prefetch{}}, {off: 21, n: 6, need: 3, pf: &prefetch{index: 9, memory: along, opportunistic: true}}}, need: 3}
@@ -71,7 +71,7 @@ func TestSplit(t *testing.T) {
 	}
 }
 
-// dropped notes what is not read along.
+// dropped notes samples that are not read opportunistically.
 type dropped struct {
 	OpportunisticMemory
 	indices []sample.Index

@@ -9,7 +9,7 @@ import (
 	"lcache/sample"
 )
 
-// opportunistic is memory for so many samples of opportunistic reads.
+// opportunistic is memory for a number of samples from opportunistic reads.
 type opportunistic struct {
 	b    *bed
 	room int
@@ -17,8 +17,8 @@ type opportunistic struct {
 	mu    sync.Mutex // guards the fields that follow
 	want  map[sample.Index]bool
 	kept  map[sample.Index][]byte
-	again map[sample.Index]int // how often a chunk's own samples were shown
-	taken int                  // set apart and not dropped
+	again map[sample.Index]int // how often each chunk's own samples were passed to Again
+	taken int                  // reserved and not dropped
 }
 
 func (a *opportunistic) Wanted(of []sample.Index) (wanted []sample.Index) {
@@ -76,15 +76,16 @@ func (a *opportunistic) Copy(index sample.Index, dst []byte) bool {
 	return copy(dst, a.kept[index]) > 0
 }
 
-// TestOpportunisticReads: samples of 3,000 bytes lie one after the other. An epoch asks for each third one, in an order in which neighbours are far from each other. A read brings those opportunistic that lie near, up
-// to 32 KiB apart, and each of them is then copied from memory: a fraction of the reads is left, and no sample is read twice. Without memory for them each sample is a read by itself. The memory is shown
-// the bytes of each sample that is read for its own chunk, once.
+// TestOpportunisticReads: samples of 3,000 bytes are stored one after the other. An epoch requests every third one,
+// in an order in which neighbours are far apart. A read also loads samples up to 32 KiB away, and each of them is
+// later copied from memory. So there are far fewer reads, and no sample is read twice. Without memory for them, each
+// sample is a separate read. The memory gets the bytes of each sample that is read for its own chunk, once.
 func TestOpportunisticReads(t *testing.T) {
-	const n, each, stride = 900, 3, 37 // neighbours are 73 batches from each other
+	const n, each, stride = 900, 3, 37 // neighbours are 73 batches apart
 	for _, c := range []struct {
 		name        string
 		room        int
-		least, most uint64 // reads
+		least, most uint64 // number of reads
 	}{
 		{"room for all", n, n / each / 40, n / each / 3},
 		{"room for some", n / each / 4, n / each / 2, n / each * 3 / 4},
@@ -105,7 +106,7 @@ func TestOpportunisticReads(t *testing.T) {
 			before := b.reads()
 			for batch, chunk := range order {
 				a.mu.Lock()
-				delete(a.want, chunk[0]) // it is asked for now
+				delete(a.want, chunk[0]) // it is requested now
 				a.mu.Unlock()
 				b.ask(0, batch) // compares its bytes
 			}

@@ -10,9 +10,10 @@ import (
 	"lcache/sample"
 )
 
-// TestAnyNumberOfPaths: with one, two and three paths, and in however little memory, every chunk of two ranks comes, and each sample on the first path that has it. Few are read more than once.
+// TestAnyNumberOfPaths: with one, two and three paths, and with little memory, every chunk of two ranks arrives, and
+// each sample comes through the first path that has it. Few are read more than once.
 func TestAnyNumberOfPaths(t *testing.T) {
-	const n, logged, between = 300, 100, 200 // samples below logged lie in the log, those below between on the path between
+	const n, logged, between = 300, 100, 200 // samples below logged are in the log, those below between on the path in between
 	for _, paths := range []int{1, 2, 3} {
 		for _, ring := range []int{96 << 10, 256 << 10, 8 << 20} {
 			t.Run(fmt.Sprintf("%d/%d", paths, ring), func(t *testing.T) {
@@ -49,7 +50,7 @@ func TestAnyNumberOfPaths(t *testing.T) {
 						}
 					}
 				}
-				most := func(samples int64) int64 { return 2 * samples } // what gave way is read once more
+				most := func(samples int64) int64 { return 2 * samples } // a read that has yielded is repeated once
 				if got := b.Fetcher.Stats.Reads[sample.FromSource].Reads.Load(); got > most(counts[sample.FromSource]) || ring == 8<<20 && got != counts[sample.FromSource] {
 					t.Errorf("%d reads from the source for %d samples", got, counts[sample.FromSource])
 				}

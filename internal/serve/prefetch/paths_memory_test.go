@@ -69,7 +69,7 @@ func (b *pathsBed) land(t *testing.T) {
 	}
 }
 
-// TestMemoryIsSparedForAllPaths: memory goes to what is needed first, whichever of the other paths brings it.
+// TestMemoryIsSparedForAllPaths: memory goes to the samples needed first, whichever of the other paths reads them.
 func TestMemoryIsSparedForAllPaths(t *testing.T) {
 	for paths := 1; paths <= 3; paths++ {
 		b := newPathsBed(t, paths)
@@ -81,16 +81,17 @@ func TestMemoryIsSparedForAllPaths(t *testing.T) {
 				}
 			}
 		}
-		taken := b.take(0, 1, 1) // what a path has taken and not begun counts, too
+		taken := b.take(0, 1, 1) // samples that a path has taken count too, even if their reads have not begun
 		if got, want := b.spared(sample.Origin(paths-1), b.chunks[1].prefetches[paths-1:]), int64(paths-1)*int64(fetch.SideBytes(1000)); len(taken) != 1 || got != want {
 			t.Errorf("%d paths: %d bytes are spared for %d samples that were taken and others, want %d", paths, got, len(taken), want)
 		}
 	}
 }
 
-// TestFirstPathGivesWayFirst: where a chunk has no room that a rank waits for, later chunks lose what the first path brings, then what the next one brings; what the last path brings leaves only with
-// its chunk. A request that needs side memory gets that of the first path before that of the next one.
-func TestFirstPathGivesWayFirst(t *testing.T) {
+// TestFirstPathYieldsFirst: if a chunk that a rank waits for has no room, later chunks lose the samples of the
+// first path, then those of the next path. Samples of the last path leave only with their chunk. A request that needs
+// side memory gets that of the first path before that of the next one.
+func TestFirstPathYieldsFirst(t *testing.T) {
 	for paths := 1; paths <= 3; paths++ {
 		for _, how := range []string{"urgent", "request"} {
 			b := newPathsBed(t, paths)
@@ -121,7 +122,7 @@ func TestFirstPathGivesWayFirst(t *testing.T) {
 	}
 }
 
-// TestEveryPathIsWoken: memory that a path leaves alone, or that it waits for, is looked for by all other paths.
+// TestEveryPathIsWoken: when a path leaves memory unused, or stops waiting for it, all other paths look for memory.
 func TestEveryPathIsWoken(t *testing.T) {
 	for paths := 1; paths <= 3; paths++ {
 		b := newPathsBed(t, paths)

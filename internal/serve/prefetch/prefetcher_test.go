@@ -18,22 +18,23 @@ import (
 	"lcache/sample"
 )
 
-// readerBed has samples of 3000 bytes, of which the first logged are on disk, in blocks of 64 KiB; orders are by rank, of each epoch.
+// readerBed has samples of 3000 bytes. The first logged of them are on disk, in blocks of 64 KiB. orders has the
+// order of each rank, the same in each epoch.
 type readerBed struct {
 	*bed
 	t             *testing.T
 	r             *prefetch.Prefetcher
 	orders        map[int][][]sample.Index
-	epochs        atomic.Int64 // beyond the first
+	epochs        atomic.Int64 // number of epochs after the first
 	idle          atomic.Int64
-	left          func(sample.Index) bool      // nil: all
-	jobs          bool                         // each rank is a job of its own
-	passing       bool                         // a pass goes over the log for another job
-	near          bool                         // what lies around a sample is read with it
+	left          func(sample.Index) bool      // samples left to the prefetcher; nil: all
+	jobs          bool                         // each rank is a separate job
+	passing       bool                         // a scan reads the log for another job
+	near          bool                         // neighbours of a sample are read with it
 	opportunistic prefetch.OpportunisticMemory // nil: no opportunistic reads
 }
 
-// until waits for something that staging tells of.
+// until waits for a change that staging notifies of.
 func (b *bed) until(what func() bool) {
 	for {
 		changed := b.Staging.Changed()
@@ -44,7 +45,7 @@ func (b *bed) until(what func() bool) {
 	}
 }
 
-// waitFor waits for something that staging does not notify of.
+// waitFor waits for a change that staging does not notify of.
 func (b *readerBed) waitFor(what string, done func() bool) {
 	b.t.Helper()
 	for end := time.Now().Add(20 * time.Second); !done(); time.Sleep(time.Millisecond) {
@@ -59,7 +60,7 @@ func newReaderBed(t *testing.T, n, logged, ring int, o fetch.Options, orders map
 	return newReaderBedOn(t, n, logged, ring, fetchtest.Options{Fetch: o}, orders)
 }
 
-// newReaderBedOn is newReaderBed with a bed of its own kind.
+// newReaderBedOn is newReaderBed with options for the bed.
 func newReaderBedOn(t *testing.T, n, logged, ring int, o fetchtest.Options, orders map[int][][]sample.Index) *readerBed {
 	t.Helper()
 	io := fetchtest.OpenIO(t)
@@ -86,7 +87,7 @@ func newReaderBedOn(t *testing.T, n, logged, ring int, o fetchtest.Options, orde
 	return b
 }
 
-// rank returns a rank, which is its job's only one if each is a job of its own.
+// rank returns a rank. It is the only rank of its job if each rank is a separate job.
 func (b *readerBed) rank(n int) chunker.JobRank {
 	if b.jobs {
 		return chunker.JobRank{Job: n, Rank: n}
@@ -106,7 +107,8 @@ func (b *readerBed) chunk(at chunker.Position) (prefetch.Upcoming, bool) {
 	return prefetch.Upcoming{CM: metaindex.CM{Content: order[at.Batch]}, Next: next, Left: b.left, Scanning: b.passing, Near: b.near, Opportunistic: b.opportunistic}, true
 }
 
-// ask waits for a chunk of the first epoch and returns which of its samples came from the source. What is held is given back, and the reader told.
+// ask waits for a chunk of the first epoch, releases it, and notifies the prefetcher. It returns which of its samples
+// came from the source.
 func (b *readerBed) ask(rank, batch int) (fromSource []bool) {
 	b.t.Helper()
 	return b.askAt(b.rank(rank).At(0, batch))
@@ -120,7 +122,7 @@ func (b *readerBed) askAt(at chunker.Position) (fromSource []bool) {
 	return fromSource
 }
 
-// originsAt waits for a chunk and returns where its samples came from. What is held is given back, and the reader notified.
+// originsAt waits for a chunk, releases it, and notifies the prefetcher. It returns the origins of its samples.
 func (b *readerBed) originsAt(at chunker.Position) (from []sample.Origin) {
 	b.t.Helper()
 	want := b.orders[at.Rank][at.Batch]
@@ -148,7 +150,7 @@ func (b *readerBed) originsAt(at chunker.Position) (from []sample.Origin) {
 
 func (b *readerBed) reads() uint64 { return b.Store.Stats().BlockReads }
 
-// shuffled deals a permutation to chunks of a size.
+// shuffled splits a permutation into chunks of a size.
 func shuffled(n, size int, seed uint64) (order [][]sample.Index) {
 	perm := rand.New(rand.NewPCG(seed, 1)).Perm(n)
 	for chunk := range slices.Chunk(perm, size) {
@@ -161,7 +163,7 @@ func shuffled(n, size int, seed uint64) (order [][]sample.Index) {
 	return order
 }
 
-// Every chunk comes, in order, from the log where it has the sample and from the source where it has not, each sample once, however
+// Every chunk arrives, in order. Samples in the log come from the log, the others from the source, each once, however
 // small the ring is.
 func TestReaderGoesThroughAnEpoch(t *testing.T) {
 	const n, logged = 400, 300
@@ -174,7 +176,8 @@ func TestReaderGoesThroughAnEpoch(t *testing.T) {
 				}
 			}
 		}
-		// Small rings have room for one chunk or a few, in whatever pieces, and later ones give way with what was read for them.
+		// Small rings have room for one chunk or a few, in any pieces. Later chunks yield their room, with the samples read
+		// for them.
 		most := n - logged
 		if ring < 8<<20 {
 			most += most / 10
@@ -194,7 +197,8 @@ func TestReaderGoesThroughAnEpoch(t *testing.T) {
 	}
 }
 
-// What is read ahead is in order, also where the log has it packed, so that each sample is a read by itself. Regression: it counted as read at random.
+// Reads ahead count as reads in order, also if the samples are compressed, so that each is a separate read.
+// Regression: they counted as random reads.
 func TestReaderCountsNoPackedSampleAsRandom(t *testing.T) {
 	const n = 60
 	b := newReaderBedOn(t, n, n, 8<<20, fetchtest.Options{Packed: true, Fetch: fetch.Options{PackedBytes: 1 << 20}}, map[int][][]sample.Index{0: shuffled(n, 7, 3)})
@@ -210,11 +214,11 @@ func TestReaderCountsNoPackedSampleAsRandom(t *testing.T) {
 	}
 }
 
-// Neighbours that are needed soon are one read; samples that lie further apart are not.
+// Neighbours that are needed soon are one read. Samples further apart are separate reads.
 func TestReaderMergesNeighbours(t *testing.T) {
 	var near, far []sample.Index
 	for i := range sample.Index(20) {
-		near = append(near, (i*7)%20)  // 20 samples in a row, in any order
+		near = append(near, (i*7)%20)  // 20 adjacent samples, in any order
 		far = append(far, 40+(i%4)*20) // 60 KB apart, and each five times
 	}
 	for _, c := range []struct {
@@ -230,7 +234,8 @@ func TestReaderMergesNeighbours(t *testing.T) {
 	}
 }
 
-// With replacement a sample is asked for again soon: it is read once for all chunks that are listed, and stays for each of them.
+// In sampling with replacement, a sample is requested again soon. It is read once for all listed chunks, and stays
+// for each of them.
 func TestReaderKeepsForEveryChunk(t *testing.T) {
 	order := [][]sample.Index{{1, 2, 2}, {2, 3}, {3, 1}, {2}, {4, 4, 1}}
 	b := newReaderBed(t, 8, 8, 1<<20, fetch.Options{}, map[int][][]sample.Index{0: order, 1: {{2, 3}, {1}}})
@@ -249,7 +254,8 @@ func TestReaderKeepsForEveryChunk(t *testing.T) {
 	}
 }
 
-// Workers of one rank don't ask in order, a loop may be broken off and begun elsewhere, and a connection may ask again.
+// Workers of one rank don't request in order, a loop may stop and start elsewhere, and a connection may repeat
+// requests.
 func TestReaderFollowsItsRank(t *testing.T) {
 	const n = 900
 	order := shuffled(n, 3, 9)
@@ -268,7 +274,7 @@ func TestReaderFollowsItsRank(t *testing.T) {
 	}
 	b.r.Delivered(chunker.Position{Batch: 250})
 	b.ask(0, 252)
-	b.r.Asked(chunker.Position{Batch: 10}) // back, and the second request shows that it stays there
+	b.r.Asked(chunker.Position{Batch: 10}) // back; the second request shows that the rank stays there
 	for batch := 11; batch < 30; batch++ {
 		b.ask(0, batch)
 	}
@@ -277,8 +283,8 @@ func TestReaderFollowsItsRank(t *testing.T) {
 	}
 }
 
-// A loop may be broken off and begun in the next epoch, of which the first chunks are listed: what is left of the one before holds its rank's whole
-// share of the ring.
+// A loop may stop and start in the next epoch, whose first chunks are listed. The rest of the old epoch holds the
+// rank's whole share of the ring.
 func TestReaderLeavesAnEpoch(t *testing.T) {
 	const n = 32
 	b := newReaderBed(t, n, n, 64<<10, fetch.Options{}, map[int][][]sample.Index{0: shuffled(n, 2, 3)})
@@ -295,7 +301,7 @@ func TestReaderLeavesAnEpoch(t *testing.T) {
 	}
 }
 
-// A rank that does not come takes its share of the ring and no more.
+// A rank that makes no requests takes only its share of the ring.
 func TestReaderRanksDoNotWait(t *testing.T) {
 	const n = 600
 	b := newReaderBed(t, n, n, 256<<10, fetch.Options{}, map[int][][]sample.Index{0: shuffled(n, 4, 1), 1: shuffled(n, 4, 2)})
@@ -311,8 +317,8 @@ func TestReaderRanksDoNotWait(t *testing.T) {
 	}
 }
 
-// A place that does not give its bytes is read twice, as by index, and then the source is asked. Its neighbours in the same read are
-// good all the same.
+// If a location returns wrong bytes, it is read twice, as by index, and then the source is read. Its neighbours in
+// the same read are fine.
 func TestReaderMeetsDamage(t *testing.T) {
 	for _, how := range []string{"corrupt", "EIO once", "EIO"} {
 		b := newReaderBed(t, 40, 40, 1<<20, fetch.Options{}, map[int][][]sample.Index{0: {{1, 2, 3}, {4, 30}}})
@@ -345,8 +351,8 @@ func TestReaderMeetsDamage(t *testing.T) {
 
 var errBroken = blockio.ErrClosed // any error will do
 
-// A disk that hangs loses its turn: waiters are woken to read elsewhere, and the memory is not used again before the late answer. Stop
-// does not wait for it, Fetcher.Close does.
+// If the disk hangs, waiting requests are woken to read elsewhere, and the memory is not reused before the late
+// answer. Stop does not wait for the disk; Fetcher.Close does.
 func TestReaderMeetsAHungDisk(t *testing.T) {
 	b := newReaderBed(t, 40, 39, 1<<20, fetch.Options{LogTimeout: soon}, map[int][][]sample.Index{0: {{1, 39}, {20}}})
 	release := fetchtest.HoldReads(t, b.io, func(int64) bool { return true })
@@ -384,7 +390,7 @@ func TestReaderStopsInTheMiddle(t *testing.T) {
 	}
 }
 
-// What came from the source is offered to be kept, what came from the log is not.
+// Samples from the source are offered to be kept, samples from the log are not.
 func TestReaderOffersMisses(t *testing.T) {
 	var mu sync.Mutex
 	kept := map[sample.Index]int{}
@@ -408,8 +414,8 @@ func TestReaderOffersMisses(t *testing.T) {
 	}
 }
 
-// An order that is pushed late, or again, replaces the one before.
-func TestReaderIsToldOfOrders(t *testing.T) {
+// An order that is pushed late, or again, replaces the order before.
+func TestReaderFollowsPushedOrders(t *testing.T) {
 	b := newReaderBed(t, 60, 60, 1<<20, fetch.Options{}, map[int][][]sample.Index{0: {}})
 	var mu sync.Mutex
 	orders := [][]sample.Index(nil)
@@ -442,7 +448,7 @@ func TestReaderIsToldOfOrders(t *testing.T) {
 }
 
 // A sample larger than the ring is left to requests by index, and delays no other sample.
-func TestReaderPassesOverWhatNeverFits(t *testing.T) {
+func TestTooLargeSampleDelaysNoOther(t *testing.T) {
 	b := newReaderBed(t, 20, 19, 4096, fetch.Options{}, map[int][][]sample.Index{0: {{1}, {0}}}) // sample 1 crosses pages, 0 does not
 	at := chunker.Position{}
 	b.r.Asked(at)
@@ -457,9 +463,10 @@ func TestReaderPassesOverWhatNeverFits(t *testing.T) {
 	}
 }
 
-// TestGatheredFromASlot: what lies in a slot while its piece is read is not read with the piece, and is read once when it has left the slot. Nothing is held afterwards.
+// TestGatheredFromASlot: a sample that is in a slot while its neighbours are read is not read with them. It is read
+// once after it has left the slot. Nothing is held afterwards.
 func TestGatheredFromASlot(t *testing.T) {
-	const n, listed, lent = 40, 16, 10 // the ring has room for listed; the lent one lies in its later half, which is read with what lies around it alone
+	const n, listed, lent = 40, 16, 10 // the ring has room for listed samples; the lent one is in its later half, whose neighbours are only read opportunistically
 	var order [][]sample.Index
 	for i := range sample.Index(n) {
 		order = append(order, []sample.Index{i})

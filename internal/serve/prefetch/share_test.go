@@ -50,7 +50,8 @@ func TestPace(t *testing.T) {
 	}
 }
 
-// TestTakeIsFairBetweenJobs: a job of one rank has as much in flight as one of three, whose ranks share evenly; and several times as much as one that is patient.
+// TestTakeIsFairBetweenJobs: a job of one rank has as much in flight as a job of three, whose ranks share evenly. It
+// has several times as much as a patient job.
 func TestTakeIsFairBetweenJobs(t *testing.T) {
 	memory, err := staging.New(staging.Options{Samples: 4 * 600, Align: 8, Slots: 1, SlotBytes: 4096})
 	if err != nil {
@@ -69,7 +70,7 @@ func TestTakeIsFairBetweenJobs(t *testing.T) {
 			c.chunks = []*chunk{k}
 			r.ranks[c.rank] = c
 		}
-		const quota = 60 // samples of one chunk that are taken at a time
+		const quota = 60 // samples of one chunk that are taken at once
 		if got := len(r.take(sample.FromLog, 8*quota, 1<<30)); got != 8*quota {
 			t.Fatalf("%d were taken, want %d", got, 8*quota)
 		}

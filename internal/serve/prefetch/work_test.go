@@ -9,7 +9,7 @@ import (
 	"lcache/sample"
 )
 
-// What is read counts for the job that it is read for, and is forgotten with the job's last rank.
+// A read counts for the job that it is made for. The count is dropped with the job's last rank.
 func TestReaderCountsForEachJob(t *testing.T) {
 	const n, first = 400, 300
 	order := shuffled(n, 5, 1)
@@ -34,7 +34,7 @@ func TestReaderCountsForEachJob(t *testing.T) {
 	}
 }
 
-// A rank advances as long as samples come for it.
+// A rank advances as long as samples arrive for it.
 func TestReaderAdvances(t *testing.T) {
 	const n = 40
 	b := newReaderBed(t, n, n, 8<<20, fetch.Options{}, map[int][][]sample.Index{0: shuffled(n, 5, 1)})

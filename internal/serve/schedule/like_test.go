@@ -49,11 +49,11 @@ func TestIsLike(t *testing.T) {
 			t.Errorf("%s: IsLike is %v, and %v the other way round; want %v", tt.story, is, back, tt.want)
 		}
 	}
-	one, foretold := with(Job{}, map[int]order{0: a}), with(Job{}, nil)
-	if err := foretold.PushPartial(0, 0, a, func(int, int) bool { return false }); err != nil {
+	one, partial := with(Job{}, map[int]order{0: a}), with(Job{}, nil)
+	if err := partial.PushPartial(0, 0, a, func(int, int) bool { return false }); err != nil {
 		t.Fatal(err)
 	}
-	if one.IsLike(foretold, 0) {
-		t.Error("a foretold order, which may change, is like a pushed one")
+	if one.IsLike(partial, 0) {
+		t.Error("a partial order, which may change, is like a pushed one")
 	}
 }

@@ -12,8 +12,9 @@ import (
 
 func noneSpare(int, int) bool { return false }
 
-// TestForetold: what is foretold can be laid out and not be read. The order that fills it has the same key and leaves the version alone; another one has its own.
-func TestForetold(t *testing.T) {
+// TestPartialOrder: a partial order can be laid out, but not read. The order that completes it has the same key and does
+// not change the version. Any other order has its own key.
+func TestPartialOrder(t *testing.T) {
 	s, err := New(Job{World: 2}, 10)
 	if err != nil {
 		t.Fatal(err)
@@ -22,7 +23,7 @@ func TestForetold(t *testing.T) {
 	part := map[int][][]sample.Index{0: {{1, none}, {3}}, 1: {{none, 5}, {none}}}
 	for rank, batches := range part {
 		if s.IsComplete(1, 0) {
-			t.Error("it is complete before all ranks' orders are foretold")
+			t.Error("it is complete before all ranks have partial orders")
 		}
 		if err := s.PushPartial(1, rank, batches, noneSpare); err != nil {
 			t.Fatal(err)
@@ -32,7 +33,7 @@ func TestForetold(t *testing.T) {
 		t.Errorf("complete %v, known %v, %d samples", s.IsComplete(1, time.Hour), s.IsKnown(1), s.Samples(1))
 	}
 	if _, err := s.Chunks(ctx, 1, 0); err == nil {
-		t.Error("what is foretold can be read")
+		t.Error("a partial order can be read")
 	}
 	ahead, err := s.ToLayOut(ctx, 1)
 	if err != nil {
@@ -50,14 +51,14 @@ func TestForetold(t *testing.T) {
 		return changed
 	}
 	if push(0, [][]sample.Index{{1, 9}, {3}}) {
-		t.Error("an order that fills what was foretold changes it")
+		t.Error("an order that completes the partial one changes the version")
 	}
 	half, err := s.ToLayOut(ctx, 1) // rank 1 is still open
 	if err != nil || half.Key != ahead.Key || !slices.Equal(half.Open, ahead.Open) {
 		t.Errorf("with one rank known: %+v, %v, want the key and the open places of %+v", half, err, ahead)
 	}
 	if push(1, [][]sample.Index{{2, 5}, {9}}) {
-		t.Error("an order that fills what was foretold changes it")
+		t.Error("an order that completes the partial one changes the version")
 	}
 	whole, err := s.Order(ctx, 1)
 	if err != nil || whole.Key != ahead.Key || !slices.Equal(whole.Open, ahead.Open) || !slices.Equal(whole.Global, []sample.Index{1, 9, 2, 5, 3, 9}) || !s.IsCurrent(1, ahead) {
@@ -81,8 +82,8 @@ func TestForetold(t *testing.T) {
 	}
 }
 
-// TestForetoldOtherwise: an order that does not fill what was foretold replaces it.
-func TestForetoldOtherwise(t *testing.T) {
+// TestOtherOrderReplacesPartial: an order that does not complete the partial order replaces it.
+func TestOtherOrderReplacesPartial(t *testing.T) {
 	s, err := New(Job{}, 10)
 	if err != nil {
 		t.Fatal(err)
@@ -103,8 +104,9 @@ func TestForetoldOtherwise(t *testing.T) {
 	}
 }
 
-// TestForetoldTakesTheRoomOfWhatWasRead: where orders leave no room, those that nobody needs any longer make room for what is foretold, as for an order that is pushed.
-func TestForetoldTakesTheRoomOfWhatWasRead(t *testing.T) {
+// TestPartialOrderReplacesReadOrders: if orders leave no room, orders that are no longer needed make room for a partial
+// order, as for a pushed order.
+func TestPartialOrderReplacesReadOrders(t *testing.T) {
 	batches := [][]sample.Index{{1, 2}, {3}}
 	s, err := New(Job{}, 10)
 	if err != nil {

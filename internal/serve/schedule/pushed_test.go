@@ -22,7 +22,8 @@ func refused(t *testing.T, err error, why string) {
 	}
 }
 
-// TestTwoPushersAtOnce: two processes claim a rank and push for it at once. In every sequence of their steps, the order of the last owner counts.
+// TestTwoPushersAtOnce: two processes claim a rank and push for it at the same time. In every sequence of their
+// steps, the order of the last owner counts.
 func TestTwoPushersAtOnce(t *testing.T) {
 	idle := func(int) bool { return false }
 	none := func(int, int) bool { return false }
@@ -53,7 +54,8 @@ func TestTwoPushersAtOnce(t *testing.T) {
 	}
 }
 
-// TestDroppedEpochsAreRemembered: an epoch whose pushed orders were dropped differs from one that never had any, also after many drops.
+// TestDroppedEpochsAreRemembered: an epoch whose pushed orders were dropped differs from one that never had any, even
+// after many drops.
 func TestDroppedEpochsAreRemembered(t *testing.T) {
 	testenv.WithoutRace(t)
 	s, err := New(Job{Recipe: "torch.distributed_sampler", Seed: "7", BatchSize: 4, World: 1}, 8)

@@ -7,7 +7,8 @@ import (
 	"lcache/sample"
 )
 
-// TestPushedWhileItIsMade: an order that is pushed while the epoch's order is being made counts, for callers that wait and for later ones.
+// TestPushedWhileItIsMade: an order that is pushed while the epoch's order is being made counts, for waiting and for
+// later callers.
 func TestPushedWhileItIsMade(t *testing.T) {
 	const n = 1 << 17
 	s, err := New(Job{}, n)

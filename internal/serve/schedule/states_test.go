@@ -13,13 +13,14 @@ import (
 	"lcache/sample"
 )
 
-// The model of an epoch: plain sets, and what follows from them. TestStates compares it with a Schedule after every step of random walks.
+// The model of an epoch consists of plain sets. TestStates compares it with a Schedule after every step of random
+// walks.
 type modelEpoch struct {
 	pushed   map[int]modelOrder // by rank
-	foretold map[int]bool       // ranks with an open order
-	allowed  bool               // the recipe's order holds although orders are withheld
+	partial map[int]bool       // ranks with a partial order
+	allowed  bool               // the recipe's order was released although orders are held back
 	dropped  bool
-	session  string // that pushed what was dropped; "": several
+	session  string // that pushed the dropped orders; "": several
 }
 
 type modelOrder struct {
@@ -28,23 +29,23 @@ type modelOrder struct {
 }
 
 type model struct {
-	recipe, withheld bool
-	local            int // ranks that are expected
-	ranks            int // that push: without a recipe more than are expected may
+	recipe, held bool
+	local            int // number of expected ranks
+	ranks            int // number of ranks that push: without a recipe, more than the expected ones may
 	epochs           [3]modelEpoch
 }
 
 // modelBegan is the time of all pushes.
 var modelBegan = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// What ranks push in the walks: one order that fills what is foretold, and one that does not.
+// What ranks push in the walks: one order that completes the partial one, and one that does not.
 var (
 	modelPart   = [][]sample.Index{{1, sample.None}, {3}}
 	modelFills  = [][]sample.Index{{1, 9}, {3}}
 	modelOthers = [][]sample.Index{{2, 4}, {6}}
 )
 
-func (m *model) replays(e int) bool { return m.recipe && (!m.withheld || m.epochs[e].allowed) }
+func (m *model) replays(e int) bool { return m.recipe && (!m.held || m.epochs[e].allowed) }
 
 func (m *model) isKnown(e int) bool { return m.replays(e) || len(m.epochs[e].pushed) > 0 }
 
@@ -54,14 +55,14 @@ func (m *model) isComplete(e int, patient bool) bool {
 	}
 	ep := &m.epochs[e]
 	for r := range m.local {
-		if _, is := ep.pushed[r]; !is && !ep.foretold[r] {
+		if _, is := ep.pushed[r]; !is && !ep.partial[r] {
 			return !patient && len(ep.pushed) > 0
 		}
 	}
 	return true
 }
 
-// finding is what the schedule has at a rank's first batch.
+// finding returns the schedule's finding for a rank's first batch.
 func (m *model) finding(e, r int) Finding {
 	if _, is := m.epochs[e].pushed[r]; is || !m.epochs[e].dropped && m.replays(e) {
 		return Scheduled
@@ -69,7 +70,7 @@ func (m *model) finding(e, r int) Finding {
 	return Unknown
 }
 
-// chunk is a rank's first batch, or the reason why there is none.
+// chunk returns a rank's first batch, or the reason why there is none.
 func (m *model) chunk(e, r int, recipe *Schedule) string {
 	if o, is := m.epochs[e].pushed[r]; is {
 		return fmt.Sprint(o.batches[0])
@@ -95,27 +96,27 @@ func (m *model) batches(e, r int) int {
 }
 
 func (m *model) forget(e int) {
-	m.epochs[e] = modelEpoch{pushed: map[int]modelOrder{}, foretold: map[int]bool{}}
+	m.epochs[e] = modelEpoch{pushed: map[int]modelOrder{}, partial: map[int]bool{}}
 }
 
-// foretell reports whether a part of a rank's order is taken.
-func (m *model) foretell(e, r int) bool {
+// pushPartial reports whether a partial order of a rank is accepted.
+func (m *model) pushPartial(e, r int) bool {
 	ep := &m.epochs[e]
 	if _, pushed := ep.pushed[r]; pushed || m.replays(e) {
 		return false
 	}
-	ep.foretold[r], ep.dropped = true, false
+	ep.partial[r], ep.dropped = true, false
 	return true
 }
 
 func (m *model) allow(e int) {
-	if m.recipe && m.withheld && !m.epochs[e].allowed {
+	if m.recipe && m.held && !m.epochs[e].allowed {
 		m.epochs[e].allowed = true
-		clear(m.epochs[e].foretold)
+		clear(m.epochs[e].partial)
 	}
 }
 
-// push reports whether the epoch's order is another one now.
+// push reports whether the epoch's order has changed.
 func (m *model) push(e, r int, o modelOrder) (changed bool) {
 	ep := &m.epochs[e]
 	before, is := ep.pushed[r]
@@ -123,11 +124,11 @@ func (m *model) push(e, r int, o modelOrder) (changed bool) {
 		ep.pushed[r] = o
 		return false
 	}
-	fills := !is && ep.foretold[r] && slices.EqualFunc(o.batches, modelFills, slices.Equal)
+	fills := !is && ep.partial[r] && slices.EqualFunc(o.batches, modelFills, slices.Equal)
 	ep.pushed[r], ep.dropped = o, false
-	delete(ep.foretold, r)
+	delete(ep.partial, r)
 	if !fills {
-		clear(ep.foretold)
+		clear(ep.partial)
 	}
 	return !fills
 }
@@ -160,7 +161,7 @@ func (m *model) isOthers(e, r int) bool {
 	return pusher != "" && pusher != "a"
 }
 
-// compare compares all that can be asked of the schedule.
+// compare compares all queries of the schedule with the model.
 func (m *model) compare(s, recipe *Schedule) (wrong []string) {
 	say := func(what string, got, want any) {
 		if fmt.Sprint(got) != fmt.Sprint(want) {
@@ -177,10 +178,10 @@ func (m *model) compare(s, recipe *Schedule) (wrong []string) {
 		_, err := s.Order(ctx, e)
 		say(fmt.Sprintf("Order(%d) exists", e), err == nil, m.isKnown(e))
 		o, err := s.ToLayOut(ctx, e)
-		say(fmt.Sprintf("ToLayOut(%d) exists", e), err == nil, m.isKnown(e) || len(m.epochs[e].foretold) > 0)
+		say(fmt.Sprintf("ToLayOut(%d) exists", e), err == nil, m.isKnown(e) || len(m.epochs[e].partial) > 0)
 		if err == nil {
 			pushed := len(m.epochs[e].pushed)
-			open := !m.replays(e) && len(m.epochs[e].foretold) > 0
+			open := !m.replays(e) && len(m.epochs[e].partial) > 0
 			say(fmt.Sprintf("ToLayOut(%d) has places that are open", e), slices.Contains(o.Global, sample.None), open)
 			say(fmt.Sprintf("ToLayOut(%d) is the recipe's", e), o.Key == keyOf(recipe, e), m.replays(e) && pushed < m.local)
 			say(fmt.Sprintf("IsCurrent(%d)", e), s.IsCurrent(e, o), true)
@@ -222,12 +223,12 @@ func keyOf(recipe *Schedule, epoch int) (key [16]byte) {
 	return key
 }
 
-// A walker takes random steps of a Schedule and its model.
+// A walker takes random steps with a Schedule and its model.
 type walker struct {
 	t      *testing.T
 	r      *rand.Rand
 	s      *Schedule
-	recipe *Schedule // a Schedule whose orders nobody changes; nil without a recipe
+	recipe *Schedule // a Schedule whose orders never change; nil without a recipe
 	m      *model
 	steps  []string
 	seen   *[states][events]bool // the transitions of all walks
@@ -267,9 +268,9 @@ func (w *walker) step() {
 	ep, was := &w.m.epochs[e], w.s.look(e).state
 	switch w.r.IntN(8) {
 	case 0, 1:
-		w.steps = append(w.steps, fmt.Sprintf("Foretell(%d, %d)", e, r))
+		w.steps = append(w.steps, fmt.Sprintf("PushPartial(%d, %d)", e, r))
 		err := w.s.PushPartial(e, r, modelPart, noneSpare)
-		if taken := w.m.foretell(e, r); taken != (err == nil) {
+		if taken := w.m.pushPartial(e, r); taken != (err == nil) {
 			w.fail(fmt.Sprintf("%v, want that it is taken: %v", err, taken))
 		}
 		if err == nil {
@@ -316,7 +317,7 @@ func (w *walker) step() {
 	}
 }
 
-// saw notes a transition, which must be the one that the table has.
+// saw notes a transition, which must be in the table.
 func (w *walker) saw(from state, ev event, epoch int) {
 	w.t.Helper()
 	if got, want := w.s.look(epoch).state, transitions[from][ev]; got != want {
@@ -325,16 +326,16 @@ func (w *walker) saw(from state, ev event, epoch int) {
 	w.seen[from][ev] = true
 }
 
-// retract retracts the orders from an epoch on, or begins to withhold them.
+// retract retracts the orders from an epoch on, or begins to hold orders back.
 func (w *walker) retract(from int) {
 	switch {
-	case w.m.withheld:
+	case w.m.held:
 		w.steps = append(w.steps, fmt.Sprintf("Retract(%d)", from))
 		w.s.Retract(from)
 	case w.r.IntN(4) == 0:
 		w.steps = append(w.steps, "Withhold()")
 		w.s.Hold()
-		w.m.withheld, from = true, 0
+		w.m.held, from = true, 0
 	default:
 		return
 	}
@@ -348,7 +349,8 @@ func (w *walker) fail(why string) {
 	w.t.Fatalf("%s\n%s", strings.Join(w.steps, "\n"), why)
 }
 
-// TestStates walks at random through what can become of an epoch's order. After every step it compares all that can be asked with a model. The walks see every transition of the table.
+// TestStates walks at random through the states of an epoch's order. After every step it compares all queries with a
+// model. The walks cover every transition of the table.
 func TestStates(t *testing.T) {
 	seen := &[states][events]bool{}
 	for seed := range uint64(120) {

@@ -24,7 +24,7 @@ func publish(s *Staging, x *Extent, data []byte, from sample.Origin) *Extent {
 	return out[0]
 }
 
-// free is how many bytes of a pool are not given out.
+// free returns the free bytes of a pool.
 func free(s *Staging, p Pool) uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -81,7 +81,7 @@ func TestWithdrawAndShare(t *testing.T) {
 	if s.SideUsed() != 0 || s.Present(1) {
 		t.Errorf("%d bytes are used, present %v after the last reference", s.SideUsed(), s.Present(1))
 	}
-	// Unpublished memory, under a Hold: what requests by index do.
+	// Unpublished memory in a Hold, as for requests by index.
 	y := alloc(t, s, Side, 2, 100)
 	var h Hold
 	h.Add(y)
@@ -91,8 +91,8 @@ func TestWithdrawAndShare(t *testing.T) {
 	}
 }
 
-// An address that has moved on, to a slot or to another extent, is not cleared by the one it left.
-func TestDropLeavesALaterAddress(t *testing.T) {
+// An address that has moved, to a slot or to another extent, is not cleared when the old extent is dropped.
+func TestDropKeepsALaterAddress(t *testing.T) {
 	s := newStaging(t, Options{Samples: 10, Slots: 1, SlotBytes: 4096, MissBytes: 8192})
 	a, _ := s.Acquire(Segment{1, 0})
 	x, y := alloc(t, s, Miss, 3, 10), alloc(t, s, Miss, 3, 10)
@@ -113,7 +113,7 @@ func TestDropLeavesALaterAddress(t *testing.T) {
 	s.Ready(a)
 }
 
-// KeepAtMost and Take want the same reference: one gets it, and the memory comes back once.
+// KeepAtMost and Take want the same reference. One of them gets it, and the memory is freed once.
 func TestKeepAtMostAgainstTake(t *testing.T) {
 	const rounds = 2000
 	s := newStaging(t, Options{Samples: 4, Slots: 1, SlotBytes: 4096, MissBytes: 3 * 4096})

@@ -11,7 +11,7 @@ import (
 	"lcache/sample"
 )
 
-// imprint fills a sample's place with its index and a number that no other writing has.
+// imprint fills a sample's place with its index and a unique number.
 func imprint(p []byte, i sample.Index, serial uint32) {
 	for at := 0; at+8 <= len(p); at += 8 {
 		binary.LittleEndian.PutUint32(p[at:], i)
@@ -19,7 +19,7 @@ func imprint(p []byte, i sample.Index, serial uint32) {
 	}
 }
 
-// read checks that a place holds one writing of sample i, and says which.
+// read checks that a place has one imprint of sample i, and returns its number.
 func read(t *testing.T, p []byte, i sample.Index) (serial uint32) {
 	serial = binary.LittleEndian.Uint32(p[4:])
 	for at := 0; at+8 <= len(p); at += 8 {
@@ -35,8 +35,8 @@ func read(t *testing.T, p []byte, i sample.Index) (serial uint32) {
 	return serial
 }
 
-// A loader moves a window over the epochs, misses come and go, and many readers take, look twice and release. Bytes under a Hold never
-// change, and everything comes back in the end.
+// A loader moves a window over the epochs, misses come and go, and many readers take, read twice and release. Bytes
+// in a Hold never change, and all memory is free at the end.
 func TestBytesUnderAHoldNeverChange(t *testing.T) {
 	const segments, size, slots, epochs, readers = 6, 256, 3, 60, 6
 	const samples = segments*10 + 10 // the last ten are misses
@@ -116,7 +116,7 @@ func readOnce(t *testing.T, s *Staging, r *rand.Rand, samples, size int) (found 
 	return 1
 }
 
-// loadSegment is what a pass does, without its disk: it waits for a slot, writes, publishes.
+// loadSegment is what the scan does, without a disk: it waits for a slot, writes and publishes.
 func loadSegment(t *testing.T, s *Staging, owner Segment, size int, serial *atomic.Uint32) {
 	for {
 		changed := s.Changed()

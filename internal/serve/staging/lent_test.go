@@ -7,8 +7,8 @@ import (
 	"lcache/sample"
 )
 
-// TestLentSlots: what is lent to the ring is memory of the ring; asked back, a slot is free when nothing lies in it any longer, and what lies there is no slot's
-// before that.
+// TestLentSlots: lent slots are memory of the ring. When they are returned, a slot becomes free once no piece of the
+// ring is in it. Until then the memory belongs to no slot.
 func TestLentSlots(t *testing.T) {
 	s := newStaging(t, Options{Samples: 10, Slots: 3, SlotBytes: 8192, MissBytes: 4096, Lent: true})
 	if _, ok := s.Acquire(Segment{Log: 1}); ok || s.MissBytes() != 3*8192+4096 || s.SlotsBack() != 0 {
@@ -51,8 +51,8 @@ func TestLentSlots(t *testing.T) {
 	}
 }
 
-// TestLentSlotsAtRandom: whatever lies in the ring when its slots are asked back, every slot comes back with the last piece that lies in it, and the ring has its
-// own memory at the end.
+// TestLentSlotsAtRandom: whatever is in the ring when its slots are returned, every slot becomes free with its last
+// piece, and the ring has its own memory at the end.
 func TestLentSlotsAtRandom(t *testing.T) {
 	for seed := range uint64(200) {
 		r := rand.New(rand.NewPCG(seed, 0))

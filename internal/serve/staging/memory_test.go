@@ -22,8 +22,8 @@ func newStaging(t testing.TB, o Options) *Staging {
 	return s
 }
 
-// The memory can't be resized, written by the file, or mapped writable: neither by the server's own descriptor, nor by the one
-// that clients get, nor by a new one of the same file.
+// The memory can't be resized, written through the file, or mapped writable: not by the server's own descriptor, the
+// clients' descriptor, or a new one of the same file.
 func TestMemoryIsSealed(t *testing.T) {
 	s := newStaging(t, Options{Samples: 1, Slots: 1, SlotBytes: 4096})
 	size := int(s.Bytes())
@@ -59,7 +59,7 @@ func TestMemoryIsSealed(t *testing.T) {
 	if string(s.Slot(0)[:14]) != "written before" {
 		t.Error("the bytes were changed")
 	}
-	s.Slot(0)[0] = 'W' // the server itself writes on
+	s.Slot(0)[0] = 'W' // the server itself can still write
 }
 
 func writeAt(fd int) error { _, err := unix.Pwrite(fd, []byte("x"), 0); return err }
@@ -77,7 +77,7 @@ func addSeal(fd int) error {
 	return err
 }
 
-// What clients get shows the server's writes and permits none.
+// The clients' file shows the server's writes and cannot be written.
 func TestFileIsReadOnly(t *testing.T) {
 	s := newStaging(t, Options{Samples: 1, Slots: 1, SlotBytes: 4096})
 	fd, size := int(s.File().Fd()), int(s.Bytes())
@@ -99,7 +99,7 @@ func TestFileIsReadOnly(t *testing.T) {
 	if string(mem[100:105]) != "hello" {
 		t.Error("the client's map does not show what the server wrote")
 	}
-	// A client's map outlives the server's.
+	// A client's mapping outlives the server's.
 	s.Close()
 	if string(mem[100:105]) != "hello" {
 		t.Error("the client's map lost its bytes when the server closed")

@@ -6,7 +6,8 @@ import (
 	"lcache/sample"
 )
 
-// TestOriginsStayUntilTaken: the first Take after a Publish gets the furthest origin since the Take before, wherever the bytes lie by then; the next one gets the log.
+// TestOriginsStayUntilTaken: the first Take after a Publish returns the furthest origin since the Take before,
+// wherever the bytes are by then. The next Take returns the log.
 func TestOriginsStayUntilTaken(t *testing.T) {
 	const samples = 40
 	s := newStaging(t, Options{Samples: samples, Slots: 1, SlotBytes: 4096})
@@ -23,7 +24,7 @@ func TestOriginsStayUntilTaken(t *testing.T) {
 	}
 	for first := range sample.Origins {
 		for second := range sample.Origins {
-			for i := range sample.Index(samples) { // of one word, and of the next ones
+			for i := range sample.Index(samples) { // in one word, and in the next ones
 				s.Publish(i, 64, first)
 				s.Publish(i, 128, second)
 			}

@@ -6,7 +6,8 @@ import (
 	"lcache/sample"
 )
 
-// TestPieces: several samples of one read are published, kept and given back one by one; the memory of the read ends with the last.
+// TestPieces: several samples of one read are published, kept and dropped one by one. The memory of the read is freed
+// with the last.
 func TestPieces(t *testing.T) {
 	s := newStaging(t, Options{Samples: 10, Slots: 1, SlotBytes: 4096, MissBytes: 16384})
 	whole := alloc(t, s, Miss, 1, 12000)
@@ -46,7 +47,8 @@ func TestPieces(t *testing.T) {
 	}
 }
 
-// TestPieceBehindASlot: a sample that lies in a slot keeps its address while a piece of it is published, and gets the piece's when the slot is reclaimed.
+// TestPieceBehindASlot: a sample in a slot keeps its address while a piece of it is published. It gets the piece's
+// address when the slot is reclaimed.
 func TestPieceBehindASlot(t *testing.T) {
 	s := newStaging(t, Options{Samples: 10, Slots: 1, SlotBytes: 4096, MissBytes: 16384})
 	owner := Segment{Log: 1}
@@ -76,7 +78,8 @@ func TestPieceBehindASlot(t *testing.T) {
 	}
 }
 
-// TestMissIsCountedOnce: the first Take of a sample that was read from the source is a miss, wherever the sample lies by then, and no later one is.
+// TestMissIsCountedOnce: the first Take of a sample from the source is a miss, wherever the sample is by then. No
+// later Take is.
 func TestMissIsCountedOnce(t *testing.T) {
 	for _, c := range []struct {
 		name string

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// checkPool compares a pool with the pieces that are out: nothing overlaps, and what is free is free in pieces as large as can be.
+// checkPool compares a pool with the allocated pieces: they do not overlap, and free pieces are as large as possible.
 func checkPool(t *testing.T, p *pool, base, size uint64, out map[uint64]uint64) {
 	t.Helper()
 	owner := map[uint64]string{} // by page
@@ -83,7 +83,7 @@ func TestPoolAgainstAModel(t *testing.T) {
 	}
 }
 
-// Pieces that come and go in order use the pool as a ring, around one that stays.
+// Pieces that are allocated and freed in order use the pool as a ring, around a piece that stays.
 func TestPoolIsARing(t *testing.T) {
 	const size = 10 * pieceAlign
 	p := newRing(0, size)
@@ -112,7 +112,8 @@ func TestPoolIsARing(t *testing.T) {
 	}
 }
 
-// Clients that hold three batches each, and give back the oldest, leave room in one piece while they hold three fifths of the memory at most.
+// Clients hold three batches each, and release the oldest. As long as they hold at most three fifths of the memory,
+// one free piece is large enough for the next batch.
 func TestPoolKeepsAPieceFree(t *testing.T) {
 	const size, clients, each, most = 16 << 20, 8, 3, 1 << 20
 	type piece struct{ off, n uint64 }
@@ -133,7 +134,7 @@ func TestPoolKeepsAPieceFree(t *testing.T) {
 				}
 			}
 			short := []piece{}
-			for range r.IntN(4) { // what is read meanwhile, and given back before the next batch
+			for range r.IntN(4) { // read meanwhile, and freed before the next batch
 				n := uint64(1+r.IntN(most/4/pieceAlign)) * pieceAlign
 				if off, ok := p.alloc(n); ok {
 					short = append(short, piece{off, n})

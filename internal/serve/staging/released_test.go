@@ -8,7 +8,8 @@ import (
 	"lcache/sample"
 )
 
-// CheckReleased names a Hold, a pin and an extent while each is held, and nothing once they are released, which may also be after Close.
+// CheckReleased names a Hold, a pin and an extent while each is held, and none once they are released, even after
+// Close.
 func TestCheckReleased(t *testing.T) {
 	s, err := staging.New(staging.Options{Samples: 4, Align: 64, Slots: 1, SlotBytes: 4096, MissBytes: 8192, SideBytes: 8192})
 	if err != nil {

@@ -6,7 +6,8 @@ import (
 	"lcache/sample"
 )
 
-// TestReload: a slot that is ready is loaded again by another owner of its segment. Its samples stay where they are, held or not, and the slot is not taken back meanwhile.
+// TestReload: another owner of its segment loads a ready slot again. Its samples keep their addresses, held or not,
+// and the slot is not reclaimed meanwhile.
 func TestReload(t *testing.T) {
 	s := newStaging(t, Options{Samples: 40, Slots: 2, SlotBytes: 4096})
 	old, owner := Segment{Log: 1, Segment: 2}, Segment{Log: 7, Segment: 2}

@@ -7,7 +7,7 @@ import (
 	"lcache/sample"
 )
 
-// members lists the samples of segment k of a line that has 10 in each.
+// tens lists the samples of a segment, for an epoch layout with 10 samples in each.
 func tens(owner Segment, f func(sample.Index)) {
 	for i := range 10 {
 		f(sample.Index(owner.Segment*10 + i))
@@ -16,7 +16,7 @@ func tens(owner Segment, f func(sample.Index)) {
 
 func always(Segment) bool { return true }
 
-// take asks for samples once.
+// take calls Take once.
 func take(s *Staging, want ...sample.Index) (h Hold, absent int, out []Address) {
 	out = make([]Address, len(want))
 	absent = s.Take(&h, want, make([]bool, len(want)), make([]bool, len(want)), out)
@@ -90,7 +90,8 @@ func TestSlotLifeCycle(t *testing.T) {
 	}
 }
 
-// Take holds all or nothing: a waiter for one sample must not keep the slots of the others from reuse.
+// Take holds all or nothing: a request that waits for one sample must not keep the slots of the others from being
+// reused.
 func TestTakeHoldsAllOrNothing(t *testing.T) {
 	s := newStaging(t, Options{Samples: 40, Slots: 1, SlotBytes: 4096, MissBytes: 8192})
 	a, _ := s.Acquire(Segment{1, 0})
@@ -100,7 +101,7 @@ func TestTakeHoldsAllOrNothing(t *testing.T) {
 	s.Ready(a)
 	want := []sample.Index{0, 1, 2, 7, 0}
 	have, there, out := make([]bool, 5), make([]bool, 5), make([]Address, 5)
-	have[2] = true // brought in another way
+	have[2] = true // it came in another way
 	out[2] = Address{Offset: 999}
 	refs := func() (n int) {
 		s.Holders(func(_ Segment, refs int) { n += refs })
@@ -124,13 +125,13 @@ func TestTakeHoldsAllOrNothing(t *testing.T) {
 		t.Errorf("once more: %d absent, held %d times", n, refs())
 	}
 	s.Release(&h)
-	s.Release(&h) // a Hold that was released holds nothing
+	s.Release(&h) // a released Hold holds nothing
 	if s.Reclaim(always, tens) != 1 || s.Present(7) {
 		t.Error("not all came back with the one Hold")
 	}
 }
 
-// The overlap of two epochs: a sample lies in the old line's slot and in the new one's. Taking back either must not harm the other.
+// Two epochs overlap: a sample is in the slots of both layouts. Reclaiming either must not harm the other.
 func TestOneSampleInTwoSlots(t *testing.T) {
 	for _, newerGoesFirst := range []bool{false, true} {
 		s := newStaging(t, Options{Samples: 40, Slots: 2, SlotBytes: 4096})
@@ -164,7 +165,7 @@ func TestOneSampleInTwoSlots(t *testing.T) {
 	}
 }
 
-// While a slot's addresses are being withdrawn it can neither be taken from nor acquired.
+// While the addresses of a slot are being withdrawn, it can be neither taken from nor acquired.
 func TestTakeDuringWithdrawal(t *testing.T) {
 	s := newStaging(t, Options{Samples: 40, Slots: 1, SlotBytes: 4096})
 	a, _ := s.Acquire(Segment{1, 0})

@@ -2,7 +2,7 @@ package status
 
 import "testing"
 
-// TestWear: what is written in a time, a day; and how often that is a whole drive.
+// TestWear: a write volume is extrapolated to a day, and to drive writes per day.
 func TestWear(t *testing.T) {
 	for _, c := range []struct {
 		written        int64
@@ -12,7 +12,7 @@ func TestWear(t *testing.T) {
 		{100e9, 200, 10e12, Wear{WrittenPerDay: 43.2e12, DriveWritesPerDay: 4.32}},
 		{100e9, 200, 0, Wear{WrittenPerDay: 43.2e12}},
 		{0, 3600, 1e12, Wear{}},
-		{1e9, 59, 1e12, Wear{}}, // too short to say anything
+		{1e9, 59, 1e12, Wear{}}, // too short
 	} {
 		got := Wear{DriveBytes: c.drive}
 		c.want.DriveBytes = c.drive
