@@ -15,7 +15,7 @@ import (
 
 const align = 64
 
-// text is n bytes that compress to about a half.
+// text returns n bytes that compress to about a half.
 func text(r *rand.Rand, n int) []byte {
 	words := []string{"sample ", "segment ", "the ", "log ", "of ", "epoch ", "\n", "reorder "}
 	b := make([]byte, 0, n+64)
@@ -55,7 +55,7 @@ func newForm(t testing.TB, room uint64, data [][]byte) (*Form, *sample.Lengths) 
 	return New(sizes, l, align, room, 16<<20), l
 }
 
-// lengths of samples that lie at edges.
+// lengths are sample sizes around the limits.
 var edges = []int{1, 2, 12, 13, 63, 64, 65, 127, 128, 129, 1000, 4095, 4096, 4097, 65535, 65536, 65537, 300_000, 3 << 20}
 
 func TestPackUnpack(t *testing.T) {
@@ -108,7 +108,7 @@ func TestPackUnpack(t *testing.T) {
 	}
 }
 
-// What was packed once is packed alike again; something else is refused, until the length is forgotten.
+// A sample is compressed in the same way again. Other bytes are refused until its length is forgotten.
 func TestPackAgain(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	first, other := text(r, 5000), noise(r, 5000)
@@ -140,7 +140,7 @@ func TestPackAgain(t *testing.T) {
 	}
 }
 
-// What exceeds the room is refused, and what is small enough still enters; a restart counts the same.
+// Samples that exceed the room are refused, and later small ones still fit. After a restart the count is the same.
 func TestRoom(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	data := [][]byte{noise(r, 1000), noise(r, 2000), noise(r, 900), noise(r, 100)}
@@ -167,8 +167,9 @@ func TestRoom(t *testing.T) {
 	}
 }
 
-// Samples over the limit are stored as they are, however well they compress. What was compressed by a Form with another limit stays so: its lengths are read, and it is
-// packed to them again. What was stored as it is stays so under a higher limit.
+// Samples over the limit are stored as they are, however well they compress. Samples that were compressed under
+// another limit stay compressed, with the same length. Samples that were stored as they are stay so under a higher
+// limit.
 func TestHuge(t *testing.T) {
 	r := rand.New(rand.NewPCG(9, 1))
 	data := [][]byte{text(r, 5000), text(r, 5000), text(r, 4000), noise(r, 5000), text(r, 5000)}
@@ -265,7 +266,8 @@ func TestTrial(t *testing.T) {
 	}
 }
 
-// FuzzUnpack: whatever bytes a disk gives, Unpack does not panic and writes only the destination, and packed bytes come back.
+// FuzzUnpack: whatever bytes a disk returns, Unpack does not panic and writes only to the destination. Compressed
+// bytes unpack to the original.
 func FuzzUnpack(f *testing.F) {
 	r := rand.New(rand.NewPCG(9, 10))
 	for _, n := range []int{100, 1000, 70_000} {
@@ -295,7 +297,7 @@ func FuzzUnpack(f *testing.F) {
 		if err != nil && !errors.Is(err, errCorrupt) {
 			t.Errorf("an error of another class: %v", err)
 		}
-		if err == nil { // any bytes decode to the same ones each time, over whatever lay there
+		if err == nil { // any bytes give the same result each time, whatever was in the destination
 			again := noise(rand.New(rand.NewPCG(1, 1)), n)
 			if e := unpack(data, again); e != nil || !bytes.Equal(again, room[64:64+n]) {
 				t.Errorf("unpacked again it is something else: %v", e)

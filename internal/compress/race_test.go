@@ -13,10 +13,11 @@ import (
 	"time"
 )
 
-// racesEnv names the race that a child of TestRacesAreSeen makes.
+// racesEnv names the race that a child of TestRacesAreSeen runs.
 const racesEnv = "STORED_RACE"
 
-// TestRacesAreSeen: the race detector sees that bytes change while lz4 reads them, and that they are read while lz4 writes them. Each race is made by a child, which the detector ends with 66.
+// TestRacesAreSeen: the race detector notices bytes that change while lz4 reads them, and reads while lz4 writes. A
+// child runs each race, and the detector ends it with exit code 66.
 func TestRacesAreSeen(t *testing.T) {
 	plain := text(rand.New(rand.NewPCG(1, 2)), 10_000)
 	packed, ok := new(packer).pack(plain, align)
@@ -33,7 +34,7 @@ func TestRacesAreSeen(t *testing.T) {
 	if race, ok := races[os.Getenv(racesEnv)]; ok {
 		var both sync.WaitGroup
 		both.Go(func() {
-			time.Sleep(10 * time.Millisecond) // lz4 comes second: where it is compiled with the detector, it does so much that the detector forgets how it began
+			time.Sleep(10 * time.Millisecond) // lz4 comes second: if it is compiled with the detector, it does so much that the detector forgets the first access
 			race[0]()
 		})
 		both.Go(race[1])

@@ -12,7 +12,7 @@ import (
 	"lcache/internal/errcode"
 )
 
-// TestTable: numbers have no gap, since no row is ever removed, and each name is used once.
+// TestTable: numbers have no gap, because no row is ever removed, and each name is used once.
 func TestTable(t *testing.T) {
 	names := map[string]bool{}
 	for i, row := range errcode.Table {
@@ -31,7 +31,7 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// TestProtocolPage: docs/protocol.md has each row of the table as it is.
+// TestProtocolPage: docs/protocol.md has each row of the table.
 func TestProtocolPage(t *testing.T) {
 	page, err := os.ReadFile("../../docs/protocol.md")
 	if err != nil {
@@ -49,7 +49,7 @@ func TestProtocolPage(t *testing.T) {
 
 var update = flag.Bool("update", false, "write docs/errors.md again")
 
-// page is docs/errors.md.
+// page returns the text of docs/errors.md.
 func page() string {
 	var out strings.Builder
 	out.WriteString(`# Error codes
@@ -69,7 +69,7 @@ Each error with which an ` + "`lcache`" + ` command ends has a code in brackets 
 	return out.String()
 }
 
-// TestErrorsPage: docs/errors.md has the table as it is.
+// TestErrorsPage: docs/errors.md has the table.
 func TestErrorsPage(t *testing.T) {
 	const path = "../../docs/errors.md"
 	if *update {
@@ -82,7 +82,7 @@ func TestErrorsPage(t *testing.T) {
 	}
 }
 
-// TestOf: the innermost error that has a code decides, through any wrapping.
+// TestOf: the innermost error with a code decides, through any wrapping.
 func TestOf(t *testing.T) {
 	inner := errcode.New(errcode.NotACache, "not a cache")
 	for _, c := range []struct {

@@ -5,8 +5,8 @@ import (
 	"testing/fstest"
 )
 
-// TestMemoryWithinItsControlGroup: the limit of this process's own control group counts, in both versions, not only a limit at the root of the
-// hierarchy.
+// TestMemoryWithinItsControlGroup: the limit of this process's own control group counts, in both versions, not only a
+// limit at the root of the hierarchy.
 func TestMemoryWithinItsControlGroup(t *testing.T) {
 	const machine = 64 << 30
 	for _, c := range []struct {

@@ -17,7 +17,7 @@ import (
 
 var nan, inf = float32(math.NaN()), float32(math.Inf(1))
 
-// scorers makes one of each that takes losses.
+// scorers returns one of each scorer that accepts losses.
 func scorers(t *testing.T, n int) map[string]score.Scorer {
 	t.Helper()
 	out := map[string]score.Scorer{}
@@ -30,7 +30,7 @@ func scorers(t *testing.T, n int) map[string]score.Scorer {
 	return out
 }
 
-// TestBadObservations: what is wrong is refused and counted, the rest counts, and nothing grows.
+// TestBadObservations: invalid parts are refused and counted, the rest counts, and no memory grows.
 func TestBadObservations(t *testing.T) {
 	big := make([]sample.Index, score.MaxSamples+1)
 	for _, c := range []struct {
@@ -68,7 +68,8 @@ func TestBadObservations(t *testing.T) {
 	}
 }
 
-// TestSilence: an epoch without observations changes nothing; after two the method is idle and epochs are plain, until reports return.
+// TestSilence: an epoch without observations changes nothing. After two, the method is idle and epochs are plain,
+// until reports return.
 func TestSilence(t *testing.T) {
 	for name, s := range scorers(t, 100) {
 		b := draw.Boundary{Scorer: s, Samples: 100, Seed: 1, Draw: draw.Systematic}
@@ -91,7 +92,7 @@ func TestSilence(t *testing.T) {
 	}
 }
 
-// TestFewObservations: values of samples that nobody reports stay, and the share is known.
+// TestFewObservations: values of samples without observations stay, and the observed share is known.
 func TestFewObservations(t *testing.T) {
 	for name, s := range scorers(t, 10) {
 		importancetest.Observe(s, 10, 0)
@@ -111,7 +112,7 @@ func TestFewObservations(t *testing.T) {
 	}
 }
 
-// TestNothingKnown: with equal values, zeros, or one sample, nobody is preferred.
+// TestNothingKnown: with equal values, zeros, or one sample, no sample is preferred.
 func TestNothingKnown(t *testing.T) {
 	for _, m := range importance.Methods {
 		for _, v := range []float64{0, 3} {
@@ -135,7 +136,7 @@ func TestNothingKnown(t *testing.T) {
 	}
 }
 
-// TestSmallCache: a cache that is smaller than a sample keeps nothing, and an index beyond the dataset is nobody's.
+// TestSmallCache: a cache that is smaller than a sample keeps none, and an index beyond the dataset is never kept.
 func TestSmallCache(t *testing.T) {
 	labels := make([]int32, 10)
 	for _, m := range importance.Methods {
@@ -163,7 +164,7 @@ func TestSmallCache(t *testing.T) {
 	}
 }
 
-// TestBadParameters: each is refused with its name and what it may be.
+// TestBadParameters: each invalid parameter is refused, with its name and valid range.
 func TestBadParameters(t *testing.T) {
 	for _, m := range importance.Methods {
 		if err := m.Check(m.Defaults); err != nil {
@@ -206,7 +207,8 @@ func TestBadParameters(t *testing.T) {
 	}
 }
 
-// TestRepeatedBoundary: what a boundary draws follows from the values: asked again it is the same, for another epoch another one.
+// TestRepeatedBoundary: a boundary depends only on the values. Repeated, it draws the same order; for another epoch,
+// another order.
 func TestRepeatedBoundary(t *testing.T) {
 	for name, s := range scorers(t, 500) {
 		m := testenv.OK[importance.Method](t)(importance.Lookup(name))
@@ -231,7 +233,7 @@ func TestRepeatedBoundary(t *testing.T) {
 	}
 }
 
-// unseen reports whether an order over 500 samples leaves any out.
+// unseen reports whether an order over 500 samples leaves out any.
 func unseen(t *testing.T, order []sample.Index) bool {
 	t.Helper()
 	return testenv.OK[draw.Shape](t)(draw.ShapeOf(order, 500)).Unseen > 0

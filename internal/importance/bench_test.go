@@ -18,7 +18,7 @@ import (
 	"lcache/internal/testenv"
 )
 
-// resident is the process's memory in bytes, without what files back.
+// resident returns the process's memory in bytes, without memory that files back.
 func resident(tb testing.TB) int64 {
 	text, err := os.ReadFile("/proc/self/statm")
 	if err != nil {
@@ -33,7 +33,8 @@ func resident(tb testing.TB) int64 {
 	return int64(all-shared) * int64(os.Getpagesize())
 }
 
-// BenchmarkBoundary is what happens between two epochs of 14.2 million samples: sort, draw, shuffle. It should take at most 3 s, and the layer at most 0.5 GB.
+// BenchmarkBoundary measures the boundary of 14.2 million samples: sort, draw, shuffle. It should take at most 3 s,
+// and the layer at most 0.5 GB.
 func BenchmarkBoundary(b *testing.B) {
 	for _, name := range []string{"impact", "shade"} {
 		for _, d := range []draw.Draw{draw.Systematic, draw.Multinomial} {
@@ -65,7 +66,8 @@ func BenchmarkBoundary(b *testing.B) {
 	}
 }
 
-// BenchmarkObserve is the server's part of one batch of 256, of samples drawn at random. It should take at most 0.1 CPU-s for a million of them.
+// BenchmarkObserve measures the server's work for a batch of 256 random samples. A million batches should take at
+// most 0.1 CPU-s.
 func BenchmarkObserve(b *testing.B) {
 	for _, name := range []string{"impact", "shade"} {
 		for _, n := range []int{1_281_167, importancetest.ImageNet} {

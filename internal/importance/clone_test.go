@@ -12,7 +12,7 @@ import (
 	"lcache/sample"
 )
 
-// TestClone: a copy does what its original would have done, and the original does not notice.
+// TestClone: a copy behaves as its original would have, and does not affect the original.
 func TestClone(t *testing.T) {
 	const n, capacity = 200, 70
 	size := func(i sample.Index) int64 { return 1 + int64(i)%3 }
@@ -69,9 +69,9 @@ func sameTold(a, b []any) bool {
 	})
 }
 
-// TestNodesBesideAnyPolicy: beside each policy a node is served itself and for its neighbours, no sample is in both caches, and the bytes of both stay within the memory
-// while the border between them moves.
-func TestNodesBesideAnyPolicy(t *testing.T) {
+// TestNodesWithAnyPolicy: with each policy, a node is served for itself and for its neighbours, no sample is in
+// both caches, and both together stay within the memory while their shares change.
+func TestNodesWithAnyPolicy(t *testing.T) {
 	const n, capacity = 100, 40
 	for _, name := range importance.Policies {
 		p := importancetest.Paired(t, name, make([]int32, n), capacity, 0.5, 0)

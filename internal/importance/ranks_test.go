@@ -11,7 +11,8 @@ import (
 	"lcache/sample"
 )
 
-// TestRanksInAnyOrder: the values of several ranks are the same whichever rank is heard first, in this epoch and of the one before: the newest batch counts.
+// TestRanksInAnyOrder: the values of several ranks do not depend on the order of arrival, in this epoch and the one
+// before: the newest batch counts.
 func TestRanksInAnyOrder(t *testing.T) {
 	const n, ranks, batches = 40, 5, 30
 	for _, method := range importance.Methods {
@@ -39,7 +40,7 @@ func TestRanksInAnyOrder(t *testing.T) {
 				if err := s.Share(ranks); err != nil {
 					t.Fatal(err)
 				}
-				s.EndEpoch(score.Progress{Epoch: 3}) // epoch 4 is trained, and some are late with 3
+				s.EndEpoch(score.Progress{Epoch: 3}) // epoch 4 is trained, and some reports about 3 are late
 				at := make([]int, ranks)
 				for left := ranks; left > 0; {
 					rank := r.IntN(ranks)

@@ -11,7 +11,7 @@ import (
 	"unicode/utf8"
 )
 
-// inner is embedded without a name of its own in JSON.
+// inner is embedded without a name in JSON.
 type inner struct {
 	Deep string `json:"deep"`
 }
@@ -42,7 +42,8 @@ func documentOf(s string) document {
 	return d
 }
 
-// FuzzRoundTrip: any text comes back, wherever it stands; the JSON is JSON; the value is not changed; and text that is UTF-8 is written as encoding/json writes it.
+// FuzzRoundTrip: any text is restored, wherever it is. The JSON is valid, and the value is not changed. UTF-8 text is
+// written as by encoding/json.
 func FuzzRoundTrip(f *testing.F) {
 	for _, s := range []string{"", "plain", "caf\xe9", "\xff\xfe", "é\xc3", "\xed\xb2\x80", "\xf0\x9f\x98", "\ufffd", "\ufffd\xff", `\udc80`, `\xe9`, mark, mark + "e9", mark + mark + "\xe9", "\x00<&>\u2028\"\\", "😀\xe9",
 		"\U0010fffe\U000f0000", "a\xe9" + mark} {
@@ -50,7 +51,7 @@ func FuzzRoundTrip(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, s string) {
 		d := documentOf(s)
-		d.Hidden = &d // encoding/json does not look there
+		d.Hidden = &d // encoding/json does not look here
 		b, err := Marshal(d)
 		if err != nil || !json.Valid(b) || !utf8.Valid(b) {
 			t.Fatalf("%q: %q, %v", s, b, err)
@@ -77,7 +78,8 @@ func FuzzRoundTrip(f *testing.F) {
 	})
 }
 
-// FuzzUnmarshal: what is JSON for encoding/json is JSON here, and nothing else is; only lone surrogates from \udc80 to \udcff are read in another way.
+// FuzzUnmarshal: what is valid JSON for encoding/json is valid here, and nothing else is. Only lone surrogates from
+// \udc80 to \udcff are read differently.
 func FuzzUnmarshal(f *testing.F) {
 	for _, s := range []string{`"\udc80"`, `"\uDCFF\ud800\udc80\ud800x\udc7f\udd00\\udc80"`, `"\ud83d\ude00\udce9"`, `{"\udce9":"\udbff\udfff","x":"` + mark + `e9"}`, `"\udce`, `\udc80`, `["\udc8g"]`, "\"\xe9\\udce9\"", `1`} {
 		f.Add(s)
@@ -97,12 +99,12 @@ func FuzzUnmarshal(f *testing.F) {
 	})
 }
 
-// TestUnmarshal: text of clients that escape in other ways, and targets of other kinds.
+// TestUnmarshal: texts of clients with other escapes, and targets of other kinds.
 func TestUnmarshal(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
 		{`"caf\udce9"`, "caf\xe9"},
 		{`"caf\uDCE9"`, "caf\xe9"},
-		{`"\udcc3\udca9"`, "é"}, // two bytes that are UTF-8 together
+		{`"\udcc3\udca9"`, "é"}, // two bytes that together are UTF-8
 		{`"\ud800\udc80"`, "\U00010080"},
 		{`"\ud83d\ude00\udce9"`, "😀\xe9"},
 		{`"\\udce9"`, `\udce9`},
@@ -110,7 +112,7 @@ func TestUnmarshal(t *testing.T) {
 		{`"\udc7f\udd00\ud800"`, "\ufffd\ufffd\ufffd"},
 		{`"\udbff\udfff\udce9"`, mark + "\xe9"},
 		{`"` + mark + `e9\udce9"`, mark + "e9\xe9"},
-		{`"\ufffd"`, "\ufffd"}, // what earlier versions wrote
+		{`"\ufffd"`, "\ufffd"}, // written by earlier versions
 	} {
 		var got string
 		if err := Unmarshal([]byte(c.text), &got); err != nil || got != c.want {
@@ -127,7 +129,7 @@ func TestUnmarshal(t *testing.T) {
 	}
 }
 
-// TestMarshal: the form that docs/protocol.md promises.
+// TestMarshal checks the form that docs/protocol.md specifies.
 func TestMarshal(t *testing.T) {
 	for _, c := range []struct {
 		value any
@@ -150,7 +152,7 @@ func TestMarshal(t *testing.T) {
 	}
 }
 
-// TestPython: Python's json reads and writes these texts as os.fsdecode gives the names.
+// TestPython: Python's json reads and writes these texts as the results of os.fsdecode.
 func TestPython(t *testing.T) {
 	python, err := exec.LookPath("python3")
 	if err != nil {

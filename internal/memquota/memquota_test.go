@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 )
 
-// take fails unless a share takes n bytes, or does not, as want says.
+// take fails the test unless Take of n bytes returns want.
 func take(t *testing.T, s *Share, n int64, want bool) {
 	t.Helper()
 	if got := s.Take(n); got != want {
@@ -21,9 +21,9 @@ func TestSharesHaveLimits(t *testing.T) {
 	a := New(100)
 	orders, frames := a.Share(10, 60), a.Share(20, 120)
 	take(t, orders, 61, false)
-	take(t, orders, 60, true) // 50 of the 100
+	take(t, orders, 60, true) // 50 from the 100
 	take(t, orders, 1, false)
-	take(t, frames, 71, false) // 20 are its own, and 50 are left
+	take(t, frames, 71, false) // 20 are reserved for it, and 50 are left
 	take(t, frames, 70, true)
 	if left := a.Left(); left != 0 {
 		t.Errorf("%d bytes are left, want 0", left)
@@ -31,7 +31,7 @@ func TestSharesHaveLimits(t *testing.T) {
 	orders.Give(55)
 	take(t, frames, 51, false)
 	take(t, frames, 50, true)
-	take(t, orders, 5, true) // what is reserved for it is there whatever others take
+	take(t, orders, 5, true) // its reserve is there whatever others take
 	take(t, orders, 1, false)
 	frames.Give(120)
 	orders.Give(10)
@@ -40,7 +40,7 @@ func TestSharesHaveLimits(t *testing.T) {
 	}
 }
 
-// What waits gets memory in the order in which it came, and nobody passes it.
+// Waiting requests get memory in order of arrival, and none is overtaken.
 func TestWaitInTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New(0).Share(10, 10)
@@ -64,7 +64,7 @@ func TestWaitInTurn(t *testing.T) {
 	})
 }
 
-// If a waiting request gives up, the ones behind it go on.
+// If a waiting request gives up, the requests behind it continue.
 func TestGiveUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New(0).Share(10, 10)
@@ -88,18 +88,18 @@ func TestGiveUp(t *testing.T) {
 	})
 }
 
-// A change of one share's limit counts for the others.
+// A change of one share's limit affects the others.
 func TestSetLimit(t *testing.T) {
 	a := New(10)
 	one, two := a.Share(0, 10), a.Share(0, 10)
 	take(t, one, 10, true)
 	take(t, two, 1, false)
-	one.SetLimit(10) // its own now
+	one.SetLimit(10) // now reserved
 	take(t, two, 10, true)
 	take(t, one, 1, false)
 }
 
-// Whatever is taken and given back, limits hold, and at the end nothing is missing.
+// With many concurrent users, limits hold, and at the end all memory is back.
 func TestAtOnce(t *testing.T) {
 	a := New(1000)
 	shares := []*Share{a.Share(100, 600), a.Share(0, 900), a.Share(200, 200)}

@@ -14,7 +14,7 @@ import (
 	"lcache/internal/disk/blockio"
 )
 
-// benchFile is a written file: reserved blocks alone would be read without asking the device.
+// benchFile returns a file with written blocks. Blocks that are only reserved would be read without the device.
 func benchFile(b *testing.B, size int64) string {
 	b.Helper()
 	io := openEngine(b, "pread", "auto")
@@ -51,8 +51,8 @@ func cpuSeconds() float64 {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano()).Seconds()
 }
 
-// BenchmarkRead keeps depth reads of one size in flight, at random places of a file that lies in TMPDIR; each Done submits
-// its Op again. CPU time is that of the process, in seconds for 10^9 bytes.
+// BenchmarkRead keeps depth reads of one size in flight, at random positions of a file in TMPDIR. Each Done submits
+// its Op again. CPU time is that of the process, in seconds per 10^9 bytes.
 func BenchmarkRead(b *testing.B) {
 	const fileSize = 256 << 20
 	name := benchFile(b, fileSize)
@@ -96,7 +96,7 @@ func BenchmarkRead(b *testing.B) {
 
 func readAll(b *testing.B, io *blockio.IO, f *blockio.File, mem []byte, size, depth int, fileSize int64) {
 	places := fileSize / int64(size)
-	rng := rand.New(rand.NewPCG(1, 2)) // Dones come one at a time from a ring; the pool's need their own
+	rng := rand.New(rand.NewPCG(1, 2)) // a ring calls one Done at a time; the pool's Dones need separate generators
 	ended := make(chan error, depth)
 	for i := range min(depth, b.N) {
 		mine := rand.New(rand.NewPCG(rng.Uint64(), uint64(i)))

@@ -19,8 +19,8 @@ import (
 	"lcache/iouring"
 )
 
-// The tests here run this test binary again, under a limit that can't be lifted in a process once it is set. The child does what the
-// value of childEnv says, prints what it saw and exits.
+// These tests run this test binary again, under a limit that a process can't remove once it is set. The child does
+// what the value of childEnv says, prints the result and exits.
 const childEnv = "LCACHE_BLOCKIO_CHILD"
 
 func runChild(t *testing.T, what string, wrap ...string) string {
@@ -39,7 +39,7 @@ func child(what string) int {
 	verb, arg, _ := strings.Cut(what, "=")
 	run := childOpen
 	switch verb {
-	case "setup", "enter": // refuse that system call with the error number arg
+	case "setup", "enter": // refuses that system call with the error number arg
 		errno, err := strconv.Atoi(arg)
 		if err != nil {
 			fmt.Println(err)
@@ -60,7 +60,8 @@ func child(what string) int {
 	return 0
 }
 
-// refuse makes the kernel answer a system call with an error number, in all threads, as a container's seccomp profile does.
+// refuse makes the kernel return an error number for a system call in all threads, like a container's seccomp
+// profile.
 func refuse(call, errno uint32) error {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return err
@@ -116,7 +117,7 @@ func childRegister() error {
 	return io.Close()
 }
 
-// useFile writes and reads back.
+// useFile writes to a file and reads back.
 func useFile(io *blockio.IO, mem []byte) error {
 	if mem == nil {
 		mem = make([]byte, 8192)[:0] // an empty transfer and a sync must work too
@@ -166,7 +167,7 @@ func TestWithoutRing(t *testing.T) {
 	}
 }
 
-// TestSmallMemlock takes the right to lock memory away, and nearly all of the limit.
+// TestSmallMemlock removes the capability to lock memory, and nearly all of the limit.
 func TestSmallMemlock(t *testing.T) {
 	openEngine(t, "uring", "auto").Close()
 	for _, tool := range []string{"setpriv", "prlimit"} {

@@ -23,7 +23,7 @@ func TestMain(m *testing.M) {
 	os.Exit(testenv.Run(m, testenv.Count{What: "bytes outside the heap", Now: offheap.Mapped}, testenv.Count{What: "registered bytes", Now: blockio.Registered}))
 }
 
-// openEngine opens an engine, or skips where the kernel has no io_uring.
+// openEngine opens an engine, or skips the test if the kernel has no io_uring.
 func openEngine(t testing.TB, engine, direct string) *blockio.IO {
 	t.Helper()
 	io, err := blockio.Open(blockio.Options{Engine: engine, Direct: direct})
@@ -37,7 +37,7 @@ func openEngine(t testing.TB, engine, direct string) *blockio.IO {
 	return io
 }
 
-// choices are all values, or the one that the environment asks for.
+// choices returns all values, or the one in the environment.
 func choices(env string, all ...string) []string {
 	if v := os.Getenv(env); v != "" {
 		return []string{v}
@@ -56,8 +56,9 @@ func TestEngines(t *testing.T) {
 	}
 }
 
-// TestHungFileLeavesTheOthers holds more operations on one file than it may have in flight: those on another one go on.
-func TestHungFileLeavesTheOthers(t *testing.T) {
+// TestHungFileDelaysNoOther holds more operations on one file than may be in flight. Operations on another file
+// complete.
+func TestHungFileDelaysNoOther(t *testing.T) {
 	for _, engine := range choices("LCACHE_IO", "uring", "pread") {
 		t.Run(engine, func(t *testing.T) {
 			io, err := blockio.Open(blockio.Options{Engine: engine, Depth: 8, PerFile: 4})
@@ -108,8 +109,8 @@ func TestHungFileLeavesTheOthers(t *testing.T) {
 	}
 }
 
-// TestWritesBesideHungReads holds as many reads of a file as may be in flight: writes to it go on.
-func TestWritesBesideHungReads(t *testing.T) {
+// TestWritesPassHungReads holds as many reads of a file as may be in flight. Writes to it complete.
+func TestWritesPassHungReads(t *testing.T) {
 	for _, engine := range choices("LCACHE_IO", "uring", "pread") {
 		t.Run(engine, func(t *testing.T) {
 			io, err := blockio.Open(blockio.Options{Engine: engine, Depth: 4})

@@ -58,7 +58,7 @@ func TestOpenFileRefuses(t *testing.T) {
 	}
 }
 
-// TestNoDirect opens a regular file whose file system refuses O_DIRECT.
+// TestNoDirect opens a regular file on a file system that refuses O_DIRECT.
 func TestNoDirect(t *testing.T) {
 	const refuses = "/proc/self/comm"
 	if fd, err := unix.Open(refuses, unix.O_RDWR|unix.O_DIRECT, 0); err == nil {
@@ -124,7 +124,8 @@ func TestFileSizeLimit(t *testing.T) {
 	}
 	defer f.Close()
 	mem := blockiotest.Mem(t, 4096)
-	// No file can be so long: the kernel's own error, which differs between file systems, must come with place and length.
+	// No file can be that long. The kernel's own error, which differs between file systems, must come with path and
+	// length.
 	var errno unix.Errno
 	err = io.Write(context.Background(), f, 1<<63-4096, mem)
 	if !errors.As(err, &errno) || !strings.Contains(err.Error(), "4096 bytes at") {

@@ -101,7 +101,7 @@ func TestBacklogKeepsDepth(t *testing.T) {
 	take(ops[1])
 	take(nil) // at depth
 	b.giveBack(ops[0])
-	take(ops[0]) // goes on first, and takes no more room
+	take(ops[0]) // goes first, and takes no additional room
 	take(nil)
 	b.finish(ops[1], nil)
 	take(ops[2])
@@ -117,7 +117,7 @@ func TestBacklogKeepsDepth(t *testing.T) {
 	b.add(ops[2:3])
 }
 
-// One file never has more than its part in flight, files take turns, and what one can't use is the others'.
+// One file never has more than its share in flight, files take turns, and other files use what one does not need.
 func TestBacklogSharesDepth(t *testing.T) {
 	b := newBacklog(5, 3)
 	b.kick = func(int) {}
@@ -136,7 +136,7 @@ func TestBacklogSharesDepth(t *testing.T) {
 	}
 	b.finish(ops[6], nil)
 	b.finish(ops[7], nil)
-	for i := 8; i < 12; i += 2 { // the slow file has its three: all the rest is the other's
+	for i := 8; i < 12; i += 2 { // the slow file has its three; the rest belongs to the other file
 		for _, want := range []*Op{ops[i], ops[i+1], nil} {
 			if got := b.takeLocked(); got != want {
 				t.Fatalf("took %v, want %v", got, want)
@@ -154,7 +154,7 @@ func TestBacklogSharesDepth(t *testing.T) {
 	}
 }
 
-// A write does not wait behind reads: each way has a depth of its own.
+// A write does not wait behind reads, because each direction has a separate depth.
 func TestBacklogWritesPassReads(t *testing.T) {
 	b := newBacklog(2, 2)
 	b.kick = func(int) {}

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestSubmitWhileRegistering: registering holds the ring's lock, so that a submitter finds it taken. Operations that were submitted meanwhile
-// were once left in the backlog until the next Submit.
+// TestSubmitWhileRegistering: registering holds the ring's lock, so a submitter finds it taken. Regression:
+// operations that were submitted meanwhile stayed in the backlog until the next Submit.
 func TestSubmitWhileRegistering(t *testing.T) {
 	io, err := Open(Options{Engine: "uring"})
 	if err != nil {

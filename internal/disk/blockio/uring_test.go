@@ -27,7 +27,7 @@ func openRing(t *testing.T, depth int) (*IO, *uring) {
 	return io, io.engine.(*uring)
 }
 
-// interpose sets the ring's next answers; when they have been given the kernel answers.
+// interpose sets the ring's next answers. After these, the kernel answers.
 func interpose(e *uring, answers ...unix.Errno) (left func() int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -57,7 +57,7 @@ func repeat(errno unix.Errno, n int) []unix.Errno {
 	return list
 }
 
-// TestRingTrouble lets the kernel refuse in all ways while many operations are submitted, more than the depth.
+// TestRingTrouble lets the kernel return all kinds of errors while more operations are submitted than the depth.
 func TestRingTrouble(t *testing.T) {
 	const n, size = 40, 4096
 	for _, c := range []struct {
@@ -102,7 +102,7 @@ func TestRingTrouble(t *testing.T) {
 					}
 				}
 			}
-			// Submit asks too, without counting: how many of "busy for long" are used differs.
+			// Submit also asks, without counting, so the number of used "busy for long" answers differs.
 			if (failed > 0) != (c.want != nil) || c.want == nil && left() > 0 {
 				t.Errorf("%d operations failed, %d answers were not asked for", failed, left())
 			}
@@ -125,9 +125,9 @@ func TestRingTrouble(t *testing.T) {
 	}
 }
 
-// TestNobodyIsForgotten submits at the worst time: when the holder of the ring's lock has already looked for work. Submit must
-// come back, and the operation must end without another one's help.
-func TestNobodyIsForgotten(t *testing.T) {
+// TestNoOperationIsForgotten submits at the worst time: after the holder of the ring's lock has looked for work. Submit
+// must return, and the operation must complete without another one.
+func TestNoOperationIsForgotten(t *testing.T) {
 	io, e := openRing(t, 4)
 	f, err := io.OpenFile(filepath.Join(t.TempDir(), "file"), true)
 	if err != nil {
@@ -149,7 +149,7 @@ func TestNobodyIsForgotten(t *testing.T) {
 	e.ring.Interpose(func(submit uint32, kernel func(uint32) (int, unix.Errno)) (int, unix.Errno) {
 		switch calls++; calls {
 		case 1:
-			return -1, unix.EAGAIN // in Submit: the reaper is to try again
+			return -1, unix.EAGAIN // in Submit: the reaper must try again
 		case 2:
 			back := make(chan struct{})
 			go func() {
@@ -157,7 +157,7 @@ func TestNobodyIsForgotten(t *testing.T) {
 				io.Submit(&Op{File: f, Buf: mem[4096:], Done: func(_ *Op, err error) { second <- err }})
 			}()
 			<-back
-			e.ring.Retract(func(token uint64) { // nothing stays that could bring a completion
+			e.ring.Retract(func(token uint64) { // nothing is left that could bring a completion
 				e.decided.push(e.release(token))
 			})
 			return 0, 0
@@ -205,7 +205,8 @@ func TestFixedIsUsed(t *testing.T) {
 	}
 }
 
-// TestRegisteredOnUse: memory that is registered on use is pinned part by part, when a transfer begins that lies in one; across two parts, and with a kernel that refuses, I/O goes on without.
+// TestRegisteredOnUse: memory that is registered on use is pinned part by part, when a transfer in a part begins.
+// Across two parts, or if the kernel refuses, I/O continues without registration.
 func TestRegisteredOnUse(t *testing.T) {
 	if !mayLock() {
 		t.Skip("memory is registered at once here: locked memory is limited")
@@ -285,7 +286,7 @@ func TestRegisteredOnUse(t *testing.T) {
 	}
 }
 
-// TestUnits: how much is registered at once.
+// TestUnits checks the size of a unit that is registered at once.
 func TestUnits(t *testing.T) {
 	for _, c := range []struct{ bytes, unit int }{{1, 2 << 20}, {32 << 20, 2 << 20}, {46 << 20, 4 << 20}, {400 << 20, 16 << 20}, {4 << 30, 16 << 20}, {8 << 30, 32 << 20}, {1 << 40, 1 << 30}} {
 		if got := unitOf(c.bytes); got != c.unit {

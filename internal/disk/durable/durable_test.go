@@ -20,7 +20,8 @@ var (
 	second = bytes.Repeat([]byte("second version! "), 2000)
 )
 
-// crashes calls do on a directory with an old file "f", and returns what f may be after a power cut at any step: "old", "new", "none" or "torn".
+// crashes calls do on a directory with an old file "f". It returns the possible states of f after a power cut at any
+// step: "old", "new", "none" or "torn".
 func crashes(t *testing.T, do func(path string, trace durable.Trace) error) (found []string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -87,7 +88,7 @@ func TestCrashReplace(t *testing.T) {
 	}
 }
 
-// A replacement that leaves out one of its syncs is found by the same crashes, so that they are no empty promise.
+// A replacement without one of its syncs is detected by the same crashes. So TestCrashReplace does prove something.
 func TestCrashesFindAMissingSync(t *testing.T) {
 	for _, c := range []struct {
 		without durable.Step
@@ -117,7 +118,8 @@ func TestRemove(t *testing.T) {
 	}
 }
 
-// Each step is refused once. The error is the step's; the file is the old one, or after the rename the new one; no temporary file stays.
+// Each step is refused once. The error is that step's. The file is the old one, or after the rename the new one. No
+// temporary file stays.
 func TestRefusedSteps(t *testing.T) {
 	refusal := errors.New("refused")
 	for nth := range 20 {
@@ -154,7 +156,7 @@ func TestRefusedSteps(t *testing.T) {
 	t.Error("a replacement has no end")
 }
 
-// A write that fails at any point leaves the old file and nothing else.
+// A write that fails at any point leaves only the old file.
 func TestReplaceFails(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "f")
@@ -165,7 +167,7 @@ func TestReplaceFails(t *testing.T) {
 	fails := map[string]func(v *durable.Version) error{
 		"at once":      func(*durable.Version) error { return boom },
 		"half written": func(v *durable.Version) error { v.Write([]byte("ne")); return boom },
-		"sync":         func(v *durable.Version) error { v.Write([]byte("new")); return v.File.Close() }, // Sync and Close fail then
+		"sync":         func(v *durable.Version) error { v.Write([]byte("new")); return v.File.Close() }, // so Sync and Close fail
 	}
 	for name, fill := range fails {
 		if err := durable.Replace(path, fill); err == nil {
@@ -178,7 +180,7 @@ func TestReplaceFails(t *testing.T) {
 			t.Errorf("%s: left %v, %v", name, list, err)
 		}
 	}
-	// What a crash left is cleared.
+	// The leftover of a crash is removed.
 	if err := os.WriteFile(path+".new", []byte("torn"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -190,7 +192,8 @@ func TestReplaceFails(t *testing.T) {
 	}
 }
 
-// What a crash left under the temporary name is removed, also if it is a link that would lead the new bytes elsewhere.
+// The leftover of a crash under the temporary name is removed, even if it is a link that would lead the new bytes
+// elsewhere.
 func TestLeftovers(t *testing.T) {
 	dir := t.TempDir()
 	path, other := filepath.Join(dir, "f"), filepath.Join(dir, "other")

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Reserve and its way out for file systems that have no fallocate make the same file, with space on the disk for each byte.
+// Reserve, and its replacement for file systems without fallocate, make the same file, with disk space for each byte.
 func TestReserve(t *testing.T) {
 	const size = 1<<20 + 77
 	for name, reserve := range map[string]func(f *os.File, old, size int64) error{"fallocate": Reserve, "zeros": writeZeros} {

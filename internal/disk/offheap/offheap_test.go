@@ -29,7 +29,7 @@ func TestMakeFree(t *testing.T) {
 	Free[uint64](nil)
 }
 
-// Mapped counts every array until it is freed, also by a part of it that begins where it does.
+// Mapped counts every array until it is freed, even through a shorter slice that begins at the same element.
 func TestMapped(t *testing.T) {
 	before := Mapped()
 	a, err := Make[uint32](1000)
@@ -53,7 +53,7 @@ func TestMapped(t *testing.T) {
 	}
 }
 
-// A dense array is an array like others, of any size.
+// A dense array works like others, at any size.
 func TestMakeDense(t *testing.T) {
 	before := Mapped()
 	for _, n := range []int{0, 3, hugeFrom/8 + 5} {
@@ -80,7 +80,7 @@ func TestMakeDense(t *testing.T) {
 	}
 }
 
-// pages is the process's virtual memory in pages.
+// pages returns the process's virtual memory in pages.
 func pages(t *testing.T) int {
 	t.Helper()
 	b, err := os.ReadFile("/proc/self/statm")
@@ -94,7 +94,7 @@ func pages(t *testing.T) int {
 	return n
 }
 
-// The array is not on Go's heap, is given back whole, and also if the owner has shortened its slice meanwhile.
+// The array is not on Go's heap, and is unmapped completely, even if the owner has shortened its slice.
 func TestMemoryIsOutsideTheHeapAndComesBack(t *testing.T) {
 	const n = 64 << 20
 	var before, after runtime.MemStats
@@ -151,7 +151,7 @@ func TestConcurrentUse(t *testing.T) {
 	wg.Wait()
 }
 
-// TestGrow: what was there stays, what is new is zeroed, and bytes are counted once.
+// TestGrow: old elements stay, new ones are zero, and bytes are counted once.
 func TestGrow(t *testing.T) {
 	before := Mapped()
 	var s []uint64

@@ -9,11 +9,12 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(testenv.Run(m)) }
 
-// TestRoom: the files of all jobs share the room. A job's own file is part of what the job takes, also while it is being replaced. After the job only its file counts.
+// TestRoom: the files of all jobs share the room. A job's own file is part of its reservation, even while it is being
+// replaced. After the job, only its file counts.
 func TestRoom(t *testing.T) {
 	r := room{total: 1000, taken: map[string]int64{}}
 	files := []file{{name: "a", bytes: 100}, {name: "a.new", bytes: 100}, {name: "old", bytes: 300}}
-	if n := r.lack("a", 800, files); n != 200 { // a.new is not the job's yet
+	if n := r.lack("a", 800, files); n != 200 { // a.new does not belong to the job yet
 		t.Errorf("a lacks %d bytes beside old and a.new, want 200", n)
 	}
 	if r.take("a", 700) {

@@ -20,13 +20,13 @@ import (
 	"lcache/internal/testenv"
 )
 
-// bed is Files of a small cache, and what they are told.
+// bed is the Files of a small cache, with their inputs.
 type bed struct {
 	t *testing.T
 	*Files
 	asleep  []string // jobs that are not connected
 	stopped []string
-	free    uint64 // bytes above the free-space reserve; 0: as many as there are
+	free    uint64 // bytes above the free-space reserve; 0: no limit
 	now     time.Time
 }
 
@@ -68,7 +68,7 @@ func newBed(t *testing.T) *bed {
 	return b
 }
 
-// save makes a job's file of some bytes, of some age.
+// save creates a job's file of a size and age.
 func (b *bed) save(name string, bytes int64, age time.Duration) {
 	b.t.Helper()
 	err := errors.Join(os.WriteFile(b.Path(name), nil, 0o600), os.Truncate(b.Path(name), bytes), os.Chtimes(b.Path(name), time.Time{}, b.now.Add(-age)))
@@ -98,7 +98,8 @@ func (b *bed) refused(err error, text string) {
 	}
 }
 
-// TestTake: the oldest files make room, and no more of them than needed. Then jobs that are not connected make room. If all together are too few, nothing is removed.
+// TestTake: the oldest files make room, but only as many as needed. After them, jobs that are not connected make
+// room. If all together are too few, none is removed.
 func TestTake(t *testing.T) {
 	b := newBed(t)
 	half := b.o.Cache.StateRoom() / 2 / 4096 * 4096
@@ -116,7 +117,7 @@ func TestTake(t *testing.T) {
 	if err := b.Grow("a", half); err == nil || !strings.Contains(err.Error(), "the budget has no room for") {
 		t.Errorf("a version that the budget has no room for: %v", err)
 	}
-	b.save("b", half, 0) // two versions of it take the whole room
+	b.save("b", half, 0) // two versions of it take all of the room
 	b.refused(b.Take("b"), "end another job with importance")
 	if got := b.names(); !slices.Equal(got, []string{"old", "b"}) {
 		t.Errorf("%q are left of old and b, although b has no room", got)

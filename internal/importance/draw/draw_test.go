@@ -12,7 +12,7 @@ import (
 	"lcache/sample"
 )
 
-// uses counts each sample of an order.
+// uses counts the uses of each sample in an order.
 func uses(order []uint32, n int) []int {
 	out := make([]int, n)
 	for _, i := range order {
@@ -21,7 +21,8 @@ func uses(order []uint32, n int) []int {
 	return out
 }
 
-// TestSystematic: each sample comes ⌊t⌋ or ⌈t⌉ times, an epoch has exactly its length, and over many epochs each sample has t uses on average.
+// TestSystematic: each sample is drawn ⌊t⌋ or ⌈t⌉ times, an epoch has exactly its length, and over many epochs each
+// sample is drawn t times on average.
 func TestSystematic(t *testing.T) {
 	const n, epochs = 50, 4000
 	r := rand.New(rand.NewPCG(3, 4))
@@ -53,7 +54,7 @@ func TestSystematic(t *testing.T) {
 	}
 }
 
-// TestMultinomial compares with a draw that is written as the definition is.
+// TestMultinomial compares with a draw that follows the definition literally.
 func TestMultinomial(t *testing.T) {
 	testenv.WithoutRace(t)
 	r := rand.New(rand.NewPCG(5, 6))
@@ -105,7 +106,7 @@ func TestDrawOfNothing(t *testing.T) {
 	}
 }
 
-// TestSplit: positions of L samples do not change when the H part is filled, and only H samples fill it.
+// TestSplit: the positions of L-samples do not change when the H part is filled, and only H-samples fill it.
 func TestSplit(t *testing.T) {
 	const n, high = 200, 60
 	r := rand.New(rand.NewPCG(7, 8))
@@ -184,7 +185,7 @@ func TestShapeOf(t *testing.T) {
 	}
 }
 
-// TestWeights: 1/t, with mean 1.
+// TestWeights: the weights are 1/t, with mean 1.
 func TestWeights(t *testing.T) {
 	got := Weights([]float64{0.5, 1, 0}, []sample.Index{0, 1, 2, 9}, nil)
 	want := []float32{8. / 3, 4. / 3, 0, 0}
@@ -196,7 +197,7 @@ func TestWeights(t *testing.T) {
 	}
 }
 
-// FuzzOrder: whatever the targets are, an epoch has their length, and no sample of target 0.
+// FuzzOrder: whatever the targets are, an epoch has their length, and no sample with target 0.
 func FuzzOrder(f *testing.F) {
 	f.Add(uint64(1), []byte{1, 2, 3, 0, 255})
 	f.Add(uint64(2), []byte{0, 0, 1})

@@ -9,7 +9,7 @@ import (
 	"github.com/cockroachdb/datadriven"
 )
 
-// TestCarry reads testdata/carry.txt as stories of the unused segments of a layout.
+// TestCarry reads testdata/carry.txt. Each paragraph has the unused segments of a layout.
 //
 //	carry mean=BYTES segment=BYTES block=BYTES opportunistic=BYTES outside=N again=N
 //	SEGMENT BYTES WANTED
@@ -37,7 +37,8 @@ func TestCarry(t *testing.T) {
 	})
 }
 
-// TestRandomReads: of a segment with samples of 16,000 bytes of which a quarter is wanted, a wanted sample is read with the next one if no more than two lie between them.
+// TestRandomReads: a segment has samples of 16,000 bytes, of which a quarter is wanted. A wanted sample is read with
+// the next one if at most two samples are between them.
 func TestRandomReads(t *testing.T) {
 	s := unusedSegment{bytes: 400 * 16_000, wanted: 100}
 	near := func(got, want float64) bool { return math.Abs(got-want) < 1e-6*math.Max(1, want) }
@@ -54,7 +55,7 @@ func TestRandomReads(t *testing.T) {
 	if some := s.randomReads(16_000, 20); some.opportunistic != 20 || !near(some.gaps, 100*(.25*.75+2*.25*.75*.75)*16_000*20/(100-100*math.Pow(.75, 3))) {
 		t.Errorf("with memory for 20: %+v", some)
 	}
-	if large := s.randomReads(100_000, 1000); large.reads >= 100 || large.gaps != 0 { // larger than the gap: neighbours alone
+	if large := s.randomReads(100_000, 1000); large.reads >= 100 || large.gaps != 0 { // larger than the gap: only adjacent samples are read together
 		t.Errorf("of large samples: %+v, want fewer than 100 reads without gaps", large)
 	}
 }

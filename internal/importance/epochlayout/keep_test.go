@@ -10,13 +10,14 @@ import (
 	"lcache/sample"
 )
 
-// dataset is a log of 8 samples of 100 bytes. The budget admits the even ones, and the log holds them now.
+// dataset is a log of 8 samples of 100 bytes. The budget admits the even ones, and the log has them now.
 func dataset() *Log {
 	even := func(i sample.Index) bool { return i%2 == 0 }
 	return &Log{Sizes: []uint32{100, 100, 100, 100, 100, 100, 100, 100}, Align: 8, Segment: 416, Block: 208, Admits: even, Has: even}
 }
 
-// predicted is an epoch of which samples are used most in a given order. Memory will hold the first ones, as many as have room in cache bytes.
+// predicted is an epoch with a given order of use. Memory will hold the most-used samples, as many as fit into cache
+// bytes.
 func predicted(t *testing.T, mostUsed []sample.Index, cache int64, order []sample.Index) *Epoch {
 	t.Helper()
 	by, err := offheap.MakeDense[sample.Index](len(mostUsed))
@@ -32,7 +33,7 @@ func predicted(t *testing.T, mostUsed []sample.Index, cache int64, order []sampl
 	return &Epoch{Prediction: p, Order: order, Earlier: func() []sample.Index { return nil }, Held: func(sample.Index) bool { return false }}
 }
 
-// members lists a set; nil: there is none.
+// members lists a set; nil for a nil set.
 func members(s *sample.Set, n int) (list []sample.Index) {
 	for i := range sample.Index(n) {
 		if s != nil && s.Has(i) {
@@ -42,14 +43,15 @@ func members(s *sample.Set, n int) (list []sample.Index) {
 	return list
 }
 
-// TestKeeps: the log of a drawn epoch keeps what the epoch delivers from the log, most often first, of the samples that the log holds or that the epoch before reads from the source. It never takes more room than the
-// samples that the budget admits.
+// TestKeeps: the log of a drawn epoch keeps the samples that the epoch delivers most often from the log. They must be
+// in the log, or read from the source in the epoch before. It never takes more room than the samples that the budget
+// admits.
 func TestKeeps(t *testing.T) {
 	const open = sample.None
 	for _, c := range []struct {
 		name   string
 		change func(*Log, *Epoch)
-		want   []sample.Index // nil: what the budget admits
+		want   []sample.Index // nil: the samples that the budget admits
 	}{
 		{"what the log holds is kept", func(*Log, *Epoch) {}, []sample.Index{0, 2, 4, 6}},
 		{"delivered samples that the epoch before reads from the source take the place of unused ones", func(_ *Log, e *Epoch) {
@@ -60,9 +62,9 @@ func TestKeeps(t *testing.T) {
 			e.Held = func(i sample.Index) bool { return i == 7 }
 		}, []sample.Index{0, 2, 4, 5}},
 		{"a sample that is larger than all admitted ones is not kept", func(l *Log, e *Epoch) {
-			l.Sizes[5] = 101 // 104 bytes in the log, as the admitted ones
+			l.Sizes[5] = 101 // 104 bytes in the log, like the admitted ones
 			l.Sizes[7] = 105
-			e.Order = append(e.Order, 7, 7) // it is delivered most often
+			e.Order = append(e.Order, 7, 7) // delivered most often
 			e.Earlier = func() []sample.Index { return []sample.Index{5, 7} }
 		}, []sample.Index{0, 2, 4, 5}},
 		{"memory will hold the most used samples, and they are kept last", func(_ *Log, e *Epoch) {
@@ -88,7 +90,8 @@ func TestKeeps(t *testing.T) {
 	}
 }
 
-// TestUnused: samples that memory will hold are not read in order, the unused segments are in the order of expected uses, and a segment stays in place only if the log keeps all of it.
+// TestUnused: samples that memory will hold are not read in order. The unused segments are in the order of expected
+// uses. A segment stays in place only if the log keeps all of it.
 func TestUnused(t *testing.T) {
 	layout := &chunker.EpochLayout{Order: []sample.Index{0, 2, 4, 6, 3, 1, 5, 7}, Used: 2, Starts: []uint64{0, 2, 4, 6, 8}}
 	by := []sample.Index{0, 6, 4, 2, 7, 5, 3, 1}
@@ -98,7 +101,7 @@ func TestUnused(t *testing.T) {
 		change func(*Log, *Epoch)
 		carry  []int
 		kept   []sample.Index
-		empty  bool // it is laid out by its order alone
+		empty  bool // the layout only follows its order
 	}{
 		{"the log keeps all samples", func(l *Log, _ *Epoch) { l.Admits, l.Has = all, all }, []int{1, 2, 3}, nil, false},
 		{"the log keeps the even samples", func(*Log, *Epoch) {}, []int{1}, []sample.Index{0, 2, 4, 6}, false},
@@ -130,7 +133,7 @@ func TestUnused(t *testing.T) {
 	}
 }
 
-// TestCountReads: a sample that is delivered again is not wanted of its segment again, and memory has what it will hold.
+// TestCountReads: a repeated sample counts once for its segment. Samples that memory will hold do not count.
 func TestCountReads(t *testing.T) {
 	layout := &chunker.EpochLayout{Order: []sample.Index{0, 2, 4, 6, 3, 1, 5, 7}, Used: 2, Starts: []uint64{0, 2, 4, 6, 8}}
 	e := predicted(t, []sample.Index{6, 0, 1, 2, 3, 4, 5, 7}, 100, []sample.Index{4, 6, 0, 4, sample.None, 1, 3, 1, 4})
@@ -144,7 +147,7 @@ func TestCountReads(t *testing.T) {
 	}
 }
 
-// TestPredict: memory will hold the most used samples; under the policy lru that is not known.
+// TestPredict: memory will hold the most-used samples. With the policy lru, that is unknown.
 func TestPredict(t *testing.T) {
 	for policy, want := range map[string][]sample.Index{"next-use": {2, 3}, "lru": nil} {
 		by, err := offheap.MakeDense[sample.Index](4)

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestLosses: the same seed gives the same losses; a fifth of them wander far; they fall.
+// TestLosses: the same seed gives the same losses, a fifth of them vary strongly, and they fall.
 func TestLosses(t *testing.T) {
 	const n = 20_000
 	a, b, other := New(n, 1), New(n, 1), New(n, 2)

@@ -19,7 +19,7 @@ func TestMain(m *testing.M) {
 	os.Exit(testenv.Run(m, testenv.Count{What: "bytes outside the heap", Now: offheap.Mapped}))
 }
 
-// samples are the bytes of 40 samples of 3000 bytes, whose checksums are known.
+// samples are 40 samples of 3000 bytes with known checksums.
 type samples struct {
 	Dataset
 	bytes [][]byte
@@ -73,7 +73,7 @@ func (s *samples) opportunistic(t *testing.T) (a *Opportunistic, each int64) {
 	return a, each
 }
 
-// newBytes is a Bytes of the samples.
+// newBytes returns a Bytes for the samples.
 func (s *samples) newBytes(t *testing.T) *Bytes {
 	t.Helper()
 	h, err := newBytes(s.Dataset)
@@ -84,7 +84,7 @@ func (s *samples) newBytes(t *testing.T) *Bytes {
 	return h
 }
 
-// logged collects what is logged at WARN and above.
+// logged collects log messages at WARN and above.
 type logged struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -96,7 +96,7 @@ func (l *logged) Write(b []byte) (int, error) {
 	return l.text.Write(b)
 }
 
-// lines counts the logged lines that contain a text.
+// lines counts the log messages that contain a text.
 func (l *logged) lines(text string) (n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -108,7 +108,7 @@ func (l *logged) lines(text string) (n int) {
 	return n
 }
 
-// returns calls f and fails the test if it does not return.
+// returns calls f and fails the test if f does not return.
 func returns(t *testing.T, what string, f func()) {
 	t.Helper()
 	done := make(chan struct{})

@@ -11,7 +11,7 @@ import (
 	"lcache/sample"
 )
 
-// bytesMapped is how many bytes a memory has mapped for samples.
+// bytesMapped returns the bytes that a memory has mapped for samples.
 func bytesMapped(h *Bytes) (n int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -21,7 +21,7 @@ func bytesMapped(h *Bytes) (n int64) {
 	return n
 }
 
-// TestCopyWhileMemoryIsLocked: a sample is found and copied while the owner of a memory holds its lock.
+// TestCopyWhileMemoryIsLocked: a sample can be found and copied while the owner of a memory holds its lock.
 func TestCopyWhileMemoryIsLocked(t *testing.T) {
 	d := newSamples(t)
 	a, _ := d.opportunistic(t)
@@ -38,7 +38,8 @@ func TestCopyWhileMemoryIsLocked(t *testing.T) {
 	})
 }
 
-// TestFreedDuringCopy: the bytes of a sample that is being copied do not change when the sample is freed, kept again, or the memory is closed.
+// TestFreedDuringCopy: the bytes of a sample do not change during a copy, even if the sample is freed or kept again,
+// or the memory is closed.
 func TestFreedDuringCopy(t *testing.T) {
 	d := newSamples(t)
 	h := d.newBytes(t)
@@ -95,7 +96,7 @@ func TestFreedDuringCopy(t *testing.T) {
 	}
 }
 
-// TestFreedWhileWritten: a sample that is freed while its bytes are written is not here, and its room is used again.
+// TestFreedWhileWritten: a sample that is freed while its bytes are written is not held, and its room is reused.
 func TestFreedWhileWritten(t *testing.T) {
 	d := newSamples(t)
 	h := d.newBytes(t)
@@ -122,7 +123,7 @@ func TestFreedWhileWritten(t *testing.T) {
 	}
 }
 
-// TestCopiesAtAnyTime: copies that run while samples are kept and freed have right bytes.
+// TestCopiesAtAnyTime: copies have right bytes while samples are kept and freed.
 func TestCopiesAtAnyTime(t *testing.T) {
 	d := newSamples(t)
 	h := d.newBytes(t)
@@ -166,7 +167,8 @@ func TestCopiesAtAnyTime(t *testing.T) {
 	}
 }
 
-// TestKeepingAllocatesNothing: to keep, copy and free a sample takes nothing of Go's heap, whatever its size.
+// TestKeepingAllocatesNothing: keeping, copying and freeing a sample allocates nothing on Go's heap, whatever its
+// size.
 func TestKeepingAllocatesNothing(t *testing.T) {
 	d := newSamples(t)
 	h, dst := d.newBytes(t), make([]byte, size)
@@ -179,11 +181,11 @@ func TestKeepingAllocatesNothing(t *testing.T) {
 	}
 }
 
-// TestNoMemoryForSamples: where the system refuses memory nothing is kept, and one warning says so.
+// TestNoMemoryForSamples: if the system refuses memory, no sample is kept, and there is one warning.
 func TestNoMemoryForSamples(t *testing.T) {
 	d := newSamples(t)
 	h := d.newBytes(t)
-	h.cells = &cells{grid: grid{size: 1 << 47, each: 1}} // beyond any address space
+	h.cells = &cells{grid: grid{size: 1 << 47, each: 1}} // larger than any address space
 	for i := range sample.Index(3) {
 		if h.keep(i, d.bytes[i]); h.Has(i) || h.hasOrWrites(i) {
 			t.Error("a sample is kept without memory")

@@ -8,7 +8,7 @@ import (
 	"lcache/sample"
 )
 
-// TestCells: what is written is read, cells come back, and no byte of one chain gets into another.
+// TestCells: written bytes are read back, freed cells are reused, and no byte of one chain gets into another.
 func TestCells(t *testing.T) {
 	c := cellsOf(128)
 	defer c.close()
@@ -45,7 +45,7 @@ func TestCells(t *testing.T) {
 	}
 }
 
-// TestCellsOfLargeSamples: of a dataset of large samples no more is mapped at once than the system gives.
+// TestCellsOfLargeSamples: for a dataset of large samples, one mapping is not larger than the system allows.
 func TestCellsOfLargeSamples(t *testing.T) {
 	for _, mean := range []int{100, 16 << 10, 100 << 20, 1 << 30, 4<<30 - 1} {
 		c := cellsOf(mean)
@@ -61,7 +61,8 @@ func TestCellsOfLargeSamples(t *testing.T) {
 	}
 }
 
-// TestMappedIsBounded: samples that come and go map no more than what is kept at a time, and at most two chunks of cells.
+// TestMappedIsBounded: samples that come and go map at most the bytes that are kept at once, plus two chunks of
+// cells.
 func TestMappedIsBounded(t *testing.T) {
 	d := newSamples(t)
 	h := d.newBytes(t)

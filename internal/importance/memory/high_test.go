@@ -12,7 +12,7 @@ import (
 	"lcache/sample"
 )
 
-// slowPolicy is a memory policy whose work at a boundary ends when the test says so.
+// slowPolicy is a memory policy whose work at a boundary ends when the test allows it.
 type slowPolicy struct {
 	policy.Policy
 	began, goOn chan struct{}
@@ -33,12 +33,12 @@ func (p *slowPolicy) Clone() (policy.Policy, error) {
 	return p.Policy.Clone()
 }
 
-// shared is the shared memory that deliveries lie in.
+// shared is the shared memory of deliveries.
 type shared []byte
 
 func (m shared) slice(offset uint64, n int) []byte { return m[offset:][:n] }
 
-// high makes a memory with room for four samples.
+// high returns a memory with room for four samples.
 func (s *samples) high(t *testing.T, name, more string) (*High, shared) {
 	t.Helper()
 	room := 4 * newCells(s.Manifest).round(size)
@@ -55,7 +55,7 @@ func (s *samples) high(t *testing.T, name, more string) (*High, shared) {
 	return h, m
 }
 
-// delivery is one of some samples, with bytes in the shared memory.
+// delivery returns a delivery of some samples, with bytes in the shared memory.
 func (m shared) delivery(epoch int, data []byte, indices ...sample.Index) Delivery {
 	d := Delivery{Epoch: epoch, Indices: indices}
 	for k := range indices {
@@ -65,7 +65,8 @@ func (m shared) delivery(epoch int, data []byte, indices ...sample.Index) Delive
 	return d
 }
 
-// TestRequestsAtABoundary: while a memory policy goes over all samples at a boundary, samples are copied, deliveries are counted afterwards, and the status is answered.
+// TestRequestsAtABoundary: while a memory policy scans all samples at a boundary, samples can be copied and the
+// status is answered. Deliveries are counted afterwards.
 func TestRequestsAtABoundary(t *testing.T) {
 	for what, boundary := range map[string]func(h *High){
 		"an epoch begins":     func(h *High) { h.Begin(1, make([]float64, 40), nil, nil, state.Config{}) },
@@ -113,7 +114,7 @@ func TestRequestsAtABoundary(t *testing.T) {
 	}
 }
 
-// TestManyDeliveriesAtABoundary: all deliveries are counted, also those that are not noted for the policy.
+// TestManyDeliveriesAtABoundary: all deliveries are counted, even those that are not queued for the policy.
 func TestManyDeliveriesAtABoundary(t *testing.T) {
 	d := newSamples(t)
 	h, m := d.high(t, "lru", "")
@@ -131,8 +132,9 @@ func TestManyDeliveriesAtABoundary(t *testing.T) {
 	}
 }
 
-// TestRefusedBytesAreNoHit: a sample whose bytes were not right is no hit although the policy keeps it, and its bytes are kept when they are right.
-func TestRefusedBytesAreNoHit(t *testing.T) {
+// TestWrongBytesAreNotAHit: a sample with wrong bytes is not a hit, although the policy keeps it. Its bytes are kept
+// when they are right.
+func TestWrongBytesAreNotAHit(t *testing.T) {
 	for _, name := range []string{"lru", "minio", "next-use", "paper"} {
 		t.Run(name, func(t *testing.T) {
 			d := newSamples(t)

@@ -6,7 +6,7 @@ import (
 	"lcache/sample"
 )
 
-// TestForgottenNodes: a node that was found before all were forgotten does not enter, and one that was found afterwards does.
+// TestForgottenNodes: a node that was found before all nodes were forgotten is not added; a later one is.
 func TestForgottenNodes(t *testing.T) {
 	d := newSamples(t)
 	h, _ := d.high(t, "lru", `,"substitute":"class","params":{"ratio":[0.5,0.5]}`)

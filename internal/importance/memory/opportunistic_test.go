@@ -64,7 +64,8 @@ func TestOpportunisticMemory(t *testing.T) {
 	}
 }
 
-// TestStaysForTheNextEpoch: a sample from a random read, or an opportunistic one, that is wanted in the next epoch stays for it, in half of the memory at most, and then is as any sample that was read along.
+// TestStaysForTheNextEpoch: a sample from a random or an opportunistic read stays for the next epoch if that epoch
+// wants it, in at most half of the memory. Then it is like any other opportunistic sample.
 func TestStaysForTheNextEpoch(t *testing.T) {
 	d := newSamples(t)
 	a, cell := d.opportunistic(t)

@@ -12,7 +12,7 @@ import (
 	"lcache/sample"
 )
 
-// kindsOfValues are distributions that a sort or a draw may meet.
+// kindsOfValues are distributions for sorts and draws.
 func kindsOfValues(n int, r *rand.Rand) map[string][]float64 {
 	out := map[string][]float64{}
 	add := func(name string, f func(i int) float64) {
@@ -31,7 +31,7 @@ func kindsOfValues(n int, r *rand.Rand) map[string][]float64 {
 	return out
 }
 
-// descending are all indices, that of the greatest value first.
+// descending returns all indices, in descending order of value.
 func descending(values []float64) []sample.Index {
 	by := make([]uint32, len(values))
 	Greatest(values, by)

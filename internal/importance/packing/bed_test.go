@@ -31,14 +31,15 @@ func TestMain(m *testing.M) {
 	os.Exit(testenv.Run(m, testenv.Count{What: "bytes outside the heap", Now: offheap.Mapped}, testenv.Count{What: "registered bytes", Now: blockio.Registered}))
 }
 
-// bed is a cache of samples of about 13 KB in blocks of 128 KiB, and what a Packer works with. Every tenth sample is an H-sample.
+// bed is a cache of samples of about 13 KB in blocks of 128 KiB, with the inputs of a Packer. Every tenth sample is
+// an H-sample.
 type bed struct {
 	t     *testing.T
 	cache *cache.Cache
 	bytes [][]byte
 	all   []sample.Index
 
-	memory    []byte // the shared memory: all samples, one after the other
+	memory    []byte // the shared memory: all samples, concatenated
 	addresses []staging.Address
 
 	// The turn.
@@ -47,16 +48,16 @@ type bed struct {
 	tries   atomic.Int64
 	alone   bool // EndAppends was called in this turn
 
-	looks     atomic.Int64 // at the clock
+	looks     atomic.Int64 // number of reads of the clock
 	later     atomic.Int64 // nanoseconds that the clock is ahead
 	registers atomic.Int64
-	broken    atomic.Bool // nothing can be registered
+	broken    atomic.Bool // registering buffers fails
 	bad       chan sample.Index
 }
 
 func newBed(t *testing.T, n int, compress string) *bed { return newBedWith(t, n, compress, 0) }
 
-// newBedWith is newBed, but the last sample has so many bytes more.
+// newBedWith is newBed, but the last sample is larger by more bytes.
 func newBedWith(t *testing.T, n int, compress string, more int) *bed {
 	t.Helper()
 	b := &bed{t: t, bad: make(chan sample.Index, n)}
@@ -117,7 +118,8 @@ func (b *bed) Release() {
 	b.mu.Unlock()
 }
 
-// spread moves every fourth sample to a second Logfile, in the order of the first one, until so few places are free. If these are not enough it moves every second one, and so on.
+// spread moves every fourth sample to a second Logfile, in the order of the first one, until only free arena blocks
+// are left. If that is not enough, it moves every second sample, and so on.
 func (b *bed) spread(free int) {
 	b.t.Helper()
 	var order []sample.Index
@@ -145,7 +147,7 @@ func (b *bed) spread(free int) {
 			off, err = to.Append(b.t.Context(), seg, i, b.bytes[i])
 		}
 		if err == nil {
-			err = to.Flush(b.t.Context()) // blocks that are full have their places after that
+			err = to.Flush(b.t.Context()) // then full blocks have their locations
 		}
 		if err != nil {
 			b.t.Fatal(err)
@@ -154,7 +156,7 @@ func (b *bed) spread(free int) {
 	}
 }
 
-// packer starts a Packer over the bed.
+// packer starts a Packer on the bed.
 func (b *bed) packer() *Packer {
 	b.t.Helper()
 	p, err := New(Options{Cache: b.cache, Logger: b.cache.Logger, Turn: b, Seed: 5, Memory: 32 << 20, AppendTimeout: time.Minute, ReadTimeout: time.Minute,
@@ -187,7 +189,7 @@ func (b *bed) packer() *Packer {
 
 func isHigh(i sample.Index) bool { return i%10 == 0 }
 
-// high is the set of H-samples.
+// high returns the set of H-samples.
 func (b *bed) high() *sample.Set { return b.set(isHigh) }
 
 func (b *bed) set(has func(sample.Index) bool) *sample.Set {
@@ -204,7 +206,8 @@ func (b *bed) set(has func(sample.Index) bool) *sample.Set {
 	return set
 }
 
-// changing trains epochs until something holds. In each of them a random half of the samples are H-samples: packages of L-samples become packages of H-samples, L-samples are packed again, and places become few.
+// changing trains epochs until holds returns true. In each of them, a random half of the samples are H-samples. So
+// packages of L-samples become packages of H-samples, L-samples are packed again, and arena blocks become few.
 func (b *bed) changing(p *Packer, what string, holds func() bool) {
 	b.t.Helper()
 	r := rand.New(rand.NewPCG(2, 3))
@@ -214,14 +217,14 @@ func (b *bed) changing(p *Packer, what string, holds func() bool) {
 	})
 }
 
-// deliver delivers all samples, one after the other.
+// deliver delivers all samples in order.
 func (b *bed) deliver(p *Packer) {
 	for i := range b.all {
 		p.Delivered(b.all[i:i+1], b.addresses[i:i+1])
 	}
 }
 
-// packed counts the samples that lie in packages, and those that lie nowhere.
+// packed counts the samples in packages, and those that the log does not have.
 func (b *bed) packed() (low, high, absent int) {
 	for _, i := range b.all {
 		num, _, _, ok := b.cache.Locations.Split(b.cache.Locations.Get(i))
@@ -237,7 +240,7 @@ func (b *bed) packed() (low, high, absent int) {
 	return low, high, absent
 }
 
-// until delivers all samples again and again until something holds.
+// until delivers all samples again and again until holds returns true.
 func (b *bed) until(p *Packer, what string, holds func() bool) {
 	b.t.Helper()
 	for end := time.Now().Add(time.Minute); !holds(); {
@@ -250,7 +253,7 @@ func (b *bed) until(p *Packer, what string, holds func() bool) {
 	}
 }
 
-// idles waits until the worker has begun two more steps: then it has seen all that happened before the call.
+// idles waits until the worker has begun two more steps. Then it has seen everything that happened before the call.
 func (b *bed) idles() {
 	b.t.Helper()
 	for from, end := b.looks.Load(), time.Now().Add(time.Minute); b.looks.Load() < from+2; time.Sleep(time.Millisecond) {

@@ -11,7 +11,7 @@ import (
 	"lcache/logfile"
 )
 
-// TestDecide reads testdata/decide.txt as stories: a paragraph is a state, and what follows from it.
+// TestDecide reads testdata/decide.txt. Each paragraph is a state, with the result.
 //
 //	step: the worker's next action, and why. Packages have 4 blocks, 5 are open.
 //	  [handed] spare=places next=piece victims=N state=state [full] [spent]
@@ -104,7 +104,7 @@ func (s *story) view() view {
 	return v
 }
 
-// list is the pieces of a half: bytes and living bytes of each.
+// list returns the pieces of a Logfile: total and live bytes of each.
 func (s *story) list(name string) (list []substitute.Piece) {
 	s.asked[name] = true
 	for _, one := range strings.Split(s.has[name], ",") {

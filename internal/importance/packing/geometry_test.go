@@ -6,7 +6,7 @@ import (
 	"lcache/logfile"
 )
 
-// TestGeometry: fewer packages are open with less memory, two at least.
+// TestGeometry: with less memory, fewer packages are open, but at least two.
 func TestGeometry(t *testing.T) {
 	f := facts{samples: 10_000, kept: 10_000 * 13_000, largest: 16 << 10, block: 128 << 10, places: 1100, segment: 2 << 20}
 	g, ok := chooseGeometry(f, 1<<40)
@@ -30,7 +30,8 @@ func TestGeometry(t *testing.T) {
 	}
 }
 
-// TestGeometryLimits: packages that exist keep their size. A package is not larger than a segment, and a huge sample is not packed.
+// TestGeometryLimits: existing packages keep their size. A package is not larger than a segment, and a huge sample is
+// not packed.
 func TestGeometryLimits(t *testing.T) {
 	f := facts{samples: 10_000, kept: 10_000 * 13_000, largest: 16 << 10, block: 128 << 10, places: 1100, segment: 2 << 20}
 	f.begun = &logfile.Header{Open: 3, SegmentBlocks: 7, Segments: 40}

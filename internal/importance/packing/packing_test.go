@@ -10,7 +10,8 @@ import (
 	"lcache/sample"
 )
 
-// TestPacker: L-samples that are delivered come to lie in packages. Segments in which little lives are emptied for that, and all samples stay in the log.
+// TestPacker: delivered L-samples end up in packages. Sparse segments are emptied for that, and all samples stay in
+// the log.
 func TestPacker(t *testing.T) {
 	for _, compress := range []string{"", cache.LZ4} {
 		t.Run(compress, func(t *testing.T) {
@@ -38,7 +39,8 @@ func TestPacker(t *testing.T) {
 	}
 }
 
-// TestPackerWithFewPlaces: with hardly more free places than packages are open, samples are moved out of segments one by one, until all L-samples lie in packages.
+// TestPackerWithFewPlaces: with hardly more free arena blocks than open packages, samples are moved out of segments
+// one by one, until all L-samples are in packages.
 func TestPackerWithFewPlaces(t *testing.T) {
 	for _, free := range []int{6, 7, 9} {
 		t.Run(fmt.Sprint(free), func(t *testing.T) {
@@ -54,7 +56,8 @@ func TestPackerWithFewPlaces(t *testing.T) {
 	}
 }
 
-// TestPackerWithALargeSample: a sample for which too few places are free, or that is never packed, keeps no other one from being packed.
+// TestPackerWithALargeSample: a sample that is too large for the free arena blocks, or for packing, does not prevent
+// others from being packed.
 func TestPackerWithALargeSample(t *testing.T) {
 	for n, more := range map[int]int{1300: 4 << 20, 2600: mostPacked} {
 		t.Run(fmt.Sprint(more), func(t *testing.T) {
@@ -78,7 +81,7 @@ func TestPackerWithALargeSample(t *testing.T) {
 	}
 }
 
-// TestPackerMakesRoomForALargeSample: pieces are emptied until a large sample finds a place, too.
+// TestPackerMakesRoomForALargeSample: pieces are emptied until a large sample fits too.
 func TestPackerMakesRoomForALargeSample(t *testing.T) {
 	for _, free := range []int{17, 25} {
 		t.Run(fmt.Sprint(free), func(t *testing.T) {
@@ -91,8 +94,9 @@ func TestPackerMakesRoomForALargeSample(t *testing.T) {
 	}
 }
 
-// TestPackerFreesWhatIsEmpty: a segment in which nothing lives is freed, however few places are free. Then there are places for the samples of others.
-func TestPackerFreesWhatIsEmpty(t *testing.T) {
+// TestPackerFreesEmptySegments: a segment without live samples is freed, however few arena blocks are free. Its blocks
+// are then free for other samples.
+func TestPackerFreesEmptySegments(t *testing.T) {
 	b := newBed(t, 1300, "")
 	b.spread(3)
 	low := 1170
@@ -107,7 +111,7 @@ func TestPackerFreesWhatIsEmpty(t *testing.T) {
 	b.until(p, "all L-samples come to lie in packages", func() bool { n, _, _ := b.packed(); return n == low })
 }
 
-// TestPackerWaitsForItsTurn: nothing is written without the turn, and copies that wait are dropped.
+// TestPackerWaitsForItsTurn: nothing is written without the turn, and waiting copies are dropped.
 func TestPackerWaitsForItsTurn(t *testing.T) {
 	b := newBed(t, 60, "")
 	b.allowed.Store(false)
@@ -150,7 +154,7 @@ func TestPackerHoldsTheTurn(t *testing.T) {
 	b.until(p, "samples are packed in turn", func() bool { low, _, _ := b.packed(); return low == 54 })
 }
 
-// TestPackerPauses: when packages can't be begun, the next attempt is after 30 seconds of the clock.
+// TestPackerPauses: if packages can't be created, the next attempt is after 30 seconds of the clock.
 func TestPackerPauses(t *testing.T) {
 	b := newBed(t, 60, "")
 	b.broken.Store(true)
@@ -169,7 +173,8 @@ func TestPackerPauses(t *testing.T) {
 	b.until(p, "samples are packed after the pause", func() bool { low, _, _ := b.packed(); return low == 54 })
 }
 
-// TestPackerStoresMisses: from the first drawn epoch on a sample that the log lacks is packed when it was read from the source, an H-sample too.
+// TestPackerStoresMisses: from the first drawn epoch on, a sample that is not in the log is packed after its read
+// from the source, even an H-sample.
 func TestPackerStoresMisses(t *testing.T) {
 	b := newBed(t, 60, "")
 	p := b.packer()
@@ -190,7 +195,8 @@ func TestPackerStoresMisses(t *testing.T) {
 	})
 }
 
-// TestPackerMeetsBadBytes: a stored sample with a wrong checksum becomes a miss when its segment is emptied, and is not copied. Neither is a delivered one whose memory had another use.
+// TestPackerMeetsBadBytes: a stored sample with a wrong checksum becomes a miss when its segment is emptied, and is
+// not copied. A delivered sample is not copied either if its memory had another use.
 func TestPackerMeetsBadBytes(t *testing.T) {
 	b := newBed(t, 400, "")
 	p := b.packer()
@@ -217,7 +223,7 @@ func TestPackerMeetsBadBytes(t *testing.T) {
 	}
 }
 
-// TestNilPacker packs nothing.
+// TestNilPacker: a nil Packer packs nothing.
 func TestNilPacker(t *testing.T) {
 	b := newBed(t, 20, "")
 	p, err := New(Options{Cache: b.cache, Logger: b.cache.Logger, Memory: 1 << 20})
@@ -233,7 +239,8 @@ func TestNilPacker(t *testing.T) {
 	p.Close()
 }
 
-// TestUnits: a unit is a package, or a part of a Logfile of the same size. Each L-sample is in one unit, and no H-sample is.
+// TestUnits: a unit is a package, or a part of a Logfile of the same size. Each L-sample is in one unit, and no
+// H-sample is.
 func TestUnits(t *testing.T) {
 	b := newBed(t, 300, "")
 	check := func(when string) {
@@ -263,7 +270,7 @@ func TestUnits(t *testing.T) {
 	p := b.packer()
 	p.Begin(b.high())
 	b.until(p, "some samples are packed", func() bool { low, _, _ := b.packed(); return low > 50 })
-	b.mu.Lock() // nothing moves
+	b.mu.Lock() // no sample moves
 	defer b.mu.Unlock()
 	check("partly packed")
 }

@@ -7,7 +7,7 @@ import (
 	"lcache/logfile"
 )
 
-// TestPieces: what lives in a piece follows what is moved.
+// TestPieces: the live bytes of a piece follow the moves.
 func TestPieces(t *testing.T) {
 	p := pieces{{{Bytes: 100, Live: 80, Low: 50, Ordered: true}}}
 	from, to := piece{0, 0}, piece{logfile.PackagesNum, 3}
@@ -40,7 +40,7 @@ func TestPieces(t *testing.T) {
 	}
 	p.freed(from)
 	p.freed(to)
-	p.left(piece{1, 4}, 10, false) // of a piece that was not counted
+	p.left(piece{1, 4}, 10, false) // from a piece that was not counted
 	if p.at(from) != (substitute.Piece{Ordered: true}) || p.at(to) != (substitute.Piece{}) {
 		t.Errorf("freed pieces have %+v and %+v", p.at(from), p.at(to))
 	}

@@ -10,7 +10,8 @@ import (
 	"lcache/sample"
 )
 
-// TestRing: samples come out in the order in which they went in. A sample without room is refused, and all room is free again in the end.
+// TestRing: samples come out in the order in which they went in. A sample without room is refused, and all room is
+// free at the end.
 func TestRing(t *testing.T) {
 	mapped := offheap.Mapped()
 	var h ring
@@ -58,7 +59,8 @@ func TestRing(t *testing.T) {
 	}
 }
 
-// TestRingDuringCopies: while a sample is being copied others can be put behind it. They come out after it, clear drops all of them, and close waits for it.
+// TestRingDuringCopies: while a sample is being copied, others can be added after it. They come out after it, clear
+// drops all of them, and close waits for the copy.
 func TestRingDuringCopies(t *testing.T) {
 	mapped := offheap.Mapped()
 	var h ring

@@ -36,7 +36,8 @@ func (m *pairModel) has(id sample.Index) bool {
 	return here || m.node(id) >= 0
 }
 
-// get says who serves a request: itself, the newest node that ever listed it, if that is still there and may, or nobody.
+// get returns the sample that serves a request: the sample itself, or the newest node that lists it if it is still
+// there and may allows it, or none.
 func (m *pairModel) get(id sample.Index, may bool, newest map[sample.Index]int, born []int) (sample.Index, policy.Kind) {
 	if m.has(id) {
 		return id, policy.Hit
@@ -65,7 +66,7 @@ func TestHomophilyModel(t *testing.T) {
 			labels[i] = r.Int32N(3)
 		}
 		m := &pairModel{total: 30, capacity: 15, values: map[sample.Index]float64{}, important: map[sample.Index]int64{}, labels: labels, most: int(trial % 4), uses: map[sample.Index]int{}}
-		newest, born := map[sample.Index]int{}, []int{} // the last node that listed a sample; a node by ticket, -1 when gone
+		newest, born := map[sample.Index]int{}, []int{} // newest: the last node that lists each sample; born: a node by ticket, -1 if it has left
 		p := importancetest.Paired(t, "paper", labels, 30, 0.5, m.most)
 		gone := func(drop []sample.Index, what string) {
 			for _, i := range drop {
@@ -158,7 +159,8 @@ func TestHomophilyModel(t *testing.T) {
 	}
 }
 
-// TestSubstituteMayBeRefused: a candidate that the batch has already is not served, and a node is not used up by being refused.
+// TestSubstituteMayBeRefused: a candidate that the batch already has is not served. A refusal does not count as a use
+// of the node.
 func TestSubstituteMayBeRefused(t *testing.T) {
 	p := importancetest.Paired(t, "paper", []int32{0, 0, 0, 1}, 10, 0.5, 1)
 	defer p.Close()

@@ -15,12 +15,13 @@ import (
 	"github.com/cockroachdb/datadriven"
 )
 
-// TestKeep reads testdata/keep.txt as stories: a paragraph has samples, with what is known of each, and how much the log has room for; the answer is what it keeps.
+// TestKeep reads testdata/keep.txt. Each paragraph has samples with their facts, and the room of the log. The answer
+// is the list of kept samples.
 //
 //	keep room=BYTES [most=SAMPLES]
 //	NAME expected=T [uses=N] [size=BYTES] [here] [comes] [high]
 //	----
-//	the names of those that are kept
+//	the names of the kept samples
 func TestKeep(t *testing.T) {
 	datadriven.RunTest(t, "testdata/keep.txt", func(t *testing.T, d *datadriven.TestData) string {
 		k := policy.Keeping{Most: 1 << 30}
@@ -78,7 +79,8 @@ func TestKeep(t *testing.T) {
 	})
 }
 
-// TestKeepFits: what is kept never takes more than there is room for, has nothing that is neither in the log nor delivered, and leaves out nothing that is delivered as long as something is kept that is not.
+// TestKeepFits: the kept samples never take more than the room. None of them is neither in the log nor delivered. No
+// delivered sample is left out while a sample that is not delivered is kept.
 func TestKeepFits(t *testing.T) {
 	for seed := range uint64(300) {
 		r := rand.New(rand.NewPCG(seed, 3))

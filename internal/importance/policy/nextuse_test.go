@@ -8,7 +8,7 @@ import (
 	"lcache/internal/importance/policy"
 )
 
-// BenchmarkNextUse is a request and, after a miss, an offer, with a fifth of the samples in memory.
+// BenchmarkNextUse measures a request and, after a miss, an offer, with a fifth of the samples in memory.
 func BenchmarkNextUse(b *testing.B) {
 	const n = 1_000_000
 	p, err := policy.NewNextUse(n, n/5)

@@ -15,11 +15,11 @@ import (
 	"lcache/sample"
 )
 
-// model is a cache as a list that is searched from end to end. It says what a policy must do.
+// model is a cache as a list that is searched completely. It defines what a policy must do.
 type model struct {
 	kept     map[sample.Index]int64
 	capacity int64
-	key      func(sample.Index) float64 // what is least goes first; then the smaller index
+	key      func(sample.Index) float64 // the smallest key is evicted first; of equal keys, the smaller index
 	yields   func(top, incoming sample.Index) bool
 }
 
@@ -54,7 +54,7 @@ func (m *model) offer(id sample.Index, bytes int64) (bool, []sample.Index) {
 	return true, drop
 }
 
-// drive sends the same requests to a policy and to its model, and compares each answer, and what is kept in the end.
+// drive sends the same requests to a policy and to its model, and compares each answer, and the contents at the end.
 func drive(t *testing.T, p policy.Policy, m *model, ids []sample.Index, size func(sample.Index) int64, before func(k int, id sample.Index)) {
 	t.Helper()
 	for k, id := range ids {
@@ -84,7 +84,7 @@ func drive(t *testing.T, p policy.Policy, m *model, ids []sample.Index, size fun
 	}
 }
 
-// requests are drawn so that some samples come often.
+// requests returns random requests, in which some samples are frequent.
 func requests(r *rand.Rand, n, count int) []sample.Index {
 	out := make([]sample.Index, count)
 	for k := range out {
@@ -106,7 +106,8 @@ func TestLRUModel(t *testing.T) {
 	}
 }
 
-// TestNextUseIsMIN: in one epoch with samples of one size nothing hits more than Belady's MIN with bypass, which is found here by trying.
+// TestNextUseIsMIN: in one epoch with samples of one size, no policy has more hits than Belady's MIN with bypass,
+// which the test finds by exhaustive search.
 func TestNextUseIsMIN(t *testing.T) {
 	for trial := range uint64(300) {
 		r := rand.New(rand.NewPCG(trial, 2))
@@ -132,7 +133,7 @@ func TestNextUseIsMIN(t *testing.T) {
 	}
 }
 
-// most is the greatest number of hits of order[at:], over all ways to keep and to drop.
+// most returns the maximum number of hits of order[at:], over all ways to keep and drop samples.
 func most(order []sample.Index, at int, kept []sample.Index, capacity int, known map[string]int) int {
 	if at == len(order) {
 		return 0
@@ -162,7 +163,8 @@ func most(order []sample.Index, at int, kept []sample.Index, capacity int, known
 	return best
 }
 
-// TestNextUseModel compares with a search through the rest of the order, with samples of several sizes and over several epochs.
+// TestNextUseModel compares with a search through the rest of the order, with samples of several sizes and over
+// several epochs.
 func TestNextUseModel(t *testing.T) {
 	testenv.WithoutRace(t)
 	for trial := range uint64(20) {
@@ -196,8 +198,8 @@ func TestNextUseModel(t *testing.T) {
 	}
 }
 
-// TestHCacheModel: with the shadow finished at once the heap does what a search by value does; with a shadow under way nothing is lost, the room is kept,
-// and when it is finished only values of the newest list count.
+// TestHCacheModel: if the shadow heap is finished at once, the cache does what a search by value does. While it is
+// being built, no sample is lost and the capacity is kept. When it is finished, only values of the newest list count.
 func TestHCacheModel(t *testing.T) {
 	for trial := range uint64(20) {
 		r := rand.New(rand.NewPCG(trial, 4))
@@ -220,7 +222,7 @@ func TestHCacheModel(t *testing.T) {
 				drive(t, p, m, requests(r, n, 300), size, nil)
 				continue
 			}
-			// Slowly: what is kept is compared with the answers alone.
+			// A slow build: the contents are compared only with the answers.
 			for k, id := range requests(r, n, 200) {
 				if k%7 == 0 {
 					p.Build(1)
@@ -260,7 +262,7 @@ func TestHCacheModel(t *testing.T) {
 	}
 }
 
-// TestAPPModel: the same with scores that change, and uses that decide between equal ones.
+// TestAPPModel: the same with changing scores. Uses decide between equal scores.
 func TestAPPModel(t *testing.T) {
 	testenv.WithoutRace(t)
 	for trial := range uint64(40) {
@@ -270,7 +272,7 @@ func TestAPPModel(t *testing.T) {
 		p := testenv.OK[*policy.APP](t)(policy.NewAPP(n, 20, strict))
 		score, seen := map[sample.Index]float64{}, map[sample.Index]int{}
 		m := &model{kept: map[sample.Index]int64{}, capacity: 20}
-		// Scores are whole numbers, so that uses fit behind the point.
+		// Scores are whole numbers, so the model's key has the uses after the decimal point.
 		m.key = func(i sample.Index) float64 { return score[i] + float64(seen[i])/1e6 }
 		m.yields = func(top, in sample.Index) bool {
 			return seen[in] > 0 && (score[top] < score[in] || !strict && score[top] == score[in])
@@ -314,7 +316,7 @@ func TestAPPModel(t *testing.T) {
 	}
 }
 
-// TestMinIO: what came first stays.
+// TestMinIO: the first samples stay.
 func TestMinIO(t *testing.T) {
 	p := testenv.OK[*policy.MinIO](t)(policy.NewMinIO(10, 10))
 	defer p.Close()

@@ -12,7 +12,8 @@ import (
 	"lcache/sample"
 )
 
-// TestMostUsed: all samples once, most used first, to a four-thousandth of the most uses; equal ones by index; numbers that are none come last.
+// TestMostUsed: all samples once, most used first, to 1/4096 of the most uses. Equal ones are in order of index. NaN
+// comes last.
 func TestMostUsed(t *testing.T) {
 	r := rand.New(rand.NewPCG(4, 2))
 	for _, n := range []int{0, 1, 5, 3000} {

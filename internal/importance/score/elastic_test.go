@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// TestElasticStays: without the number of epochs, while the spread grows, and never up again.
+// TestElasticStays: the ratio does not change without the number of epochs, or while the spread grows, and it never
+// rises.
 func TestElasticStays(t *testing.T) {
 	e := NewElastic(0.9, 0.8, 0.01, 5)
 	for k := range 20 {
@@ -22,7 +23,7 @@ func TestElasticStays(t *testing.T) {
 	e = NewElastic(0.9, 0.8, 0.01, 5)
 	last := 0.9
 	r := rand.New(rand.NewPCG(1, 1))
-	for k := range 60 { // longer than was said
+	for k := range 60 { // longer than announced
 		a := r.Float64()
 		sigma := 1 / float64(k+1)
 		if k > 10 {

@@ -11,7 +11,7 @@ import (
 	"lcache/sample"
 )
 
-// TestBadCounts is the same of neighbours.
+// TestBadCounts is TestBadObservations for neighbours.
 func TestBadCounts(t *testing.T) {
 	var got []sample.Index
 	best := sample.None
@@ -39,7 +39,7 @@ func TestBadCounts(t *testing.T) {
 	}
 }
 
-// TestTwiceInABatch: loss keeps the last, rank the greater score, graph the last counts.
+// TestTwiceInABatch: Loss keeps the last loss, Rank the greater score, Graph the last counts.
 func TestTwiceInABatch(t *testing.T) {
 	value := func(s interface {
 		Scorer
@@ -66,7 +66,8 @@ func TestTwiceInABatch(t *testing.T) {
 	}
 }
 
-// TestRankScorerIsRankScores: both ways to the scores agree, with ties, negative losses, and batches of any size.
+// TestRankScorerIsRankScores: both computations of the scores agree, with ties, negative losses, and batches of any
+// size.
 func TestRankScorerIsRankScores(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 3))
 	for trial := range 300 {
@@ -86,7 +87,7 @@ func TestRankScorerIsRankScores(t *testing.T) {
 	}
 }
 
-// TestLateObservation: a batch of the epoch before does not put an older value over a newer one.
+// TestLateObservation: a batch of the epoch before does not replace a newer value.
 func TestLateObservation(t *testing.T) {
 	s := testenv.OK[*Loss](t)(NewLoss(2, LossOptions{}))
 	defer s.Close()
@@ -99,7 +100,7 @@ func TestLateObservation(t *testing.T) {
 	}
 }
 
-// TestNegativeLoss: it is 0, also below an irreducible loss.
+// TestNegativeLoss: a negative loss counts as 0, even below an irreducible loss.
 func TestNegativeLoss(t *testing.T) {
 	s := testenv.OK[*Loss](t)(NewLoss(3, LossOptions{Irreducible: []float32{1, 1, 1}}))
 	defer s.Close()
@@ -114,8 +115,8 @@ func TestNegativeLoss(t *testing.T) {
 	}
 }
 
-// TestNewestWins: an older batch changes nothing, whichever rank it is of; a new process of a rank, which counts from 0, is heard again; what was looked at again
-// is newer than all that was trained.
+// TestNewestWins: an older batch changes nothing, whichever rank it is from. A new process of a rank counts from 0,
+// and its batches are accepted again. A re-evaluation is newer than all training batches.
 func TestNewestWins(t *testing.T) {
 	s := testenv.OK[*Loss](t)(NewLoss(1, LossOptions{}))
 	defer s.Close()
@@ -132,7 +133,7 @@ func TestNewestWins(t *testing.T) {
 	}{
 		{Losses, 1, 0, 9, false, true},
 		{Losses, 0, 0, 8, false, false},
-		{Losses, 0, 0, 9, false, false}, // of equal batches the greater rank's
+		{Losses, 0, 0, 9, false, false}, // of equal batches, the greater rank wins
 		{Losses, 0, 1, 5, false, true},
 		{Losses, 1, 0, 10, false, false},
 		{Losses, 1, 1, 4, false, false},
@@ -141,7 +142,7 @@ func TestNewestWins(t *testing.T) {
 		{Losses, 1, 1, 6, false, false},
 		{Losses, 0, 1, 0, true, true},
 		{Losses, 1, 1, 1<<turnBatch + 7, false, true},
-		{Losses, 1, 1, 1<<turnBatch + 6, false, true}, // beyond so many, batches are not told apart: the one heard last counts
+		{Losses, 1, 1, 1<<turnBatch + 6, false, true}, // batches beyond this number are not distinguished: the last one to arrive counts
 	} {
 		t.Run(fmt.Sprint(k), func(t *testing.T) {
 			if step.restarts {
@@ -156,7 +157,7 @@ func TestNewestWins(t *testing.T) {
 	}
 }
 
-// TestSortOfABatch: keys are sorted by loss, and equal losses stay in the batch's order.
+// TestSortOfABatch: keys are sorted by loss, and equal losses keep the order of the batch.
 func TestSortOfABatch(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	s := &Rank{}

@@ -14,7 +14,7 @@ import (
 	"lcache/sample"
 )
 
-// BenchmarkWarmUp is one epoch's end during ImPACT's warm-up.
+// BenchmarkWarmUp measures the end of an epoch during ImPACT's warm-up.
 func BenchmarkWarmUp(b *testing.B) {
 	w, err := score.NewWarmUp(importancetest.ImageNet, score.LossOptions{Unstable: importancetest.ImageNet / 20, Overlap: 2, MaxEpochs: math.MaxInt})
 	if err != nil {
@@ -38,7 +38,7 @@ func BenchmarkWarmUp(b *testing.B) {
 	b.ReportMetric((importancetest.CPUTime(b)-cpu).Seconds()/float64(b.N), "cpu-s/op")
 }
 
-// TestWarmUp: it ends by the rule, S is what wanders, and no epoch without observations counts.
+// TestWarmUp: the warm-up ends by its rule, S has the unstable samples, and epochs without observations do not count.
 func TestWarmUp(t *testing.T) {
 	const n, seeds = 2000, 3
 	for seed := range uint64(seeds) {
@@ -46,7 +46,7 @@ func TestWarmUp(t *testing.T) {
 		s := testenv.OK[*score.Loss](t)(score.NewLoss(n, score.LossOptions{Unstable: n / 20, Overlap: 0.8, MaxEpochs: 10}))
 		observed, e := 0, 0
 		for ; s.Activity().State != score.Active && e < 30; e++ {
-			if e != 2 { // one epoch without a word
+			if e != 2 { // one epoch without observations
 				index := make([]sample.Index, n)
 				for i := range index {
 					index[i] = uint32(i)

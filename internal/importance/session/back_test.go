@@ -11,7 +11,8 @@ import (
 	"lcache/sample"
 )
 
-// TestBackToADroppedOrder: the schedule keeps the orders of some epochs that are over. A rank that goes back to an epoch before these gets an order that is drawn again: nobody can push the old one.
+// TestBackToADroppedOrder: the schedule keeps the orders of some past epochs. A rank that goes back to an earlier
+// epoch gets a newly drawn order, because the old one no longer exists.
 func TestBackToADroppedOrder(t *testing.T) {
 	b := newBed(t, shade, nil)
 	b.Join(0, "run", true)

@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 
 const samples = 40
 
-// bed is a Session over 40 samples, with a server that only notes what it is told.
+// bed is a Session over 40 samples, with a Host that only records its calls.
 type bed struct {
 	t *testing.T
 	*Session
@@ -38,7 +38,7 @@ type bed struct {
 	published []string // "epoch/rank"
 	changed   []int    // epochs that had another order before
 	laidOut   []int
-	wake      func() // nil: nothing
+	wake      func() // nil: not called
 }
 
 func (b *bed) LaidOut() []int {
@@ -79,7 +79,7 @@ func (b *bed) Units(high *sample.Set, _ int, _ uint64) (units [][]sample.Index) 
 	return units
 }
 
-// newBed makes what a Session works with. change is called before it begins; nil: nothing.
+// newBed makes the inputs of a Session. change is called before it begins; it may be nil.
 func newBed(t *testing.T, text string, change func(*bed)) *bed {
 	t.Helper()
 	b := &bed{t: t}
@@ -130,7 +130,7 @@ func newBed(t *testing.T, text string, change func(*bed)) *bed {
 	return b
 }
 
-// close ends the Session, which gives everything back.
+// close ends the Session, which releases everything.
 func (b *bed) close() {
 	b.Stop(errOver)
 	b.Wait()
@@ -141,7 +141,7 @@ func (b *bed) close() {
 
 var errOver = fmt.Errorf("the test is over")
 
-// order waits for an epoch as a rank, and returns what it reads.
+// order waits for an epoch as a rank, and returns the rank's order.
 func (b *bed) order(epoch, rank int) []sample.Index {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.t.Context(), time.Minute)
@@ -156,7 +156,7 @@ func (b *bed) order(epoch, rank int) []sample.Index {
 	return page
 }
 
-// observes observes a loss for all samples of an order, and ends the epoch.
+// observes reports a loss for all samples of an order, and ends the epoch.
 func (b *bed) observes(epoch, rank int, order []sample.Index, loss func(sample.Index) float32) {
 	for k, batch := range slices.Collect(slices.Chunk(order, b.o.Config.BatchSize)) {
 		o := score.Observation{Kind: score.Losses, Rank: uint16(rank), Epoch: uint32(epoch), Batch: uint32(k), Index: slices.Clone(batch), Node: sample.None}

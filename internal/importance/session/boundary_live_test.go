@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// TestNoRankWaitsForever: whatever ranks have asked for before, each rank that waits for an order gets it in the end, whether the other ranks wait, train no further, or are gone.
+// TestNoRankWaitsForever: whatever ranks have requested before, each rank that waits for an order gets it in the end,
+// whether other ranks wait, stop training, or are gone.
 func TestNoRankWaitsForever(t *testing.T) {
 	const silence, patience = 10 * time.Second, 30 * time.Second
 	for seed := range uint64(3000) {
@@ -24,7 +25,7 @@ func TestNoRankWaitsForever(t *testing.T) {
 				clear(published)
 			}
 			published[step.to] = true
-			if r.IntN(2) == 0 { // drawn an epoch ahead
+			if r.IntN(2) == 0 { // drawn one epoch ahead
 				published[step.to+1] = true
 			}
 			p.made(now, step.to, step.to, false)
@@ -46,7 +47,7 @@ func TestNoRankWaitsForever(t *testing.T) {
 		}
 		wants := map[int]int{}
 		for rank := range world {
-			if r.IntN(4) > 0 { // else it is gone
+			if r.IntN(4) > 0 { // otherwise it is gone
 				wants[rank] = r.IntN(9)
 			}
 		}
@@ -65,7 +66,7 @@ func TestNoRankWaitsForever(t *testing.T) {
 		for ask(); len(wants) > 0 && now.Before(end); now = now.Add(time.Second) {
 			before := p.epoch
 			boundary()
-			if p.epoch != before { // which wakes all that wait
+			if p.epoch != before { // a boundary wakes all waiting ranks
 				ask()
 			}
 		}

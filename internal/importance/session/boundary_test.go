@@ -13,14 +13,15 @@ import (
 	"lcache/internal/importance/score"
 )
 
-// TestBoundary reads testdata/boundary.txt as stories of the ranks that share an epoch.
+// TestBoundary reads testdata/boundary.txt. Each paragraph has the ranks that share an epoch.
 //
 //	boundary world=N epoch=E published=E,E…
 //	RANK joins RUN | RANK asks E | RANK names E | RANK ends E | RANK ends E, looks | S seconds later | E is published | boundary | boundary after a look | boundary fails
 //	----
-//	where the ranks are after each line, and what the worker does
+//	the positions of the ranks after each line, and the worker's decision
 //
-// A rank that was not seen for 10 seconds may be gone, and the ranks inside an epoch have 30 seconds. "boundary" makes the one that was decided.
+// A rank that was silent for 10 seconds may be gone, and the ranks inside an epoch have 30 seconds. "boundary" makes
+// the boundary that was decided.
 func TestBoundary(t *testing.T) {
 	datadriven.RunTest(t, "testdata/boundary.txt", func(t *testing.T, d *datadriven.TestData) string {
 		published := map[int]bool{}
@@ -90,7 +91,7 @@ func TestBoundary(t *testing.T) {
 	})
 }
 
-// TestBoundaryOfAnyOrder: what is decided does not depend on the order in which ranks stand.
+// TestBoundaryOfAnyOrder: the decision does not depend on the order of the ranks.
 func TestBoundaryOfAnyOrder(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	v := boundaryView{epoch: 5, published: func(int) bool { return false }, silence: time.Second, patience: time.Minute}
@@ -106,7 +107,7 @@ func TestBoundaryOfAnyOrder(t *testing.T) {
 	}
 }
 
-// TestProgressOfTheLowestRank: the lowest rank's word about an epoch counts, the last one of it.
+// TestProgressOfTheLowestRank: the lowest rank's report about an epoch counts, and of its reports the last.
 func TestProgressOfTheLowestRank(t *testing.T) {
 	p := positions{world: 4, epoch: 3, published: func(int) bool { return true }, ranks: map[int]*rankState{}}
 	accuracy := func(x float64) *float64 { return &x }
@@ -125,7 +126,7 @@ func TestProgressOfTheLowestRank(t *testing.T) {
 	}
 }
 
-// TestWorldsAreBounded: a rank that the job does not have is not kept.
+// TestWorldsAreBounded: a rank that the job does not have is not recorded.
 func TestWorldsAreBounded(t *testing.T) {
 	p := positions{world: 2, epoch: 1, published: func(int) bool { return true }, ranks: map[int]*rankState{}}
 	for _, rank := range []int{-1, 2, 1 << 31, 1 << 40} {

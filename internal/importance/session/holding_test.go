@@ -10,7 +10,8 @@ import (
 	"lcache/internal/serve/deliver"
 )
 
-// TestHolding: jobs take states, orders and samples from shares of one account, a refused job names the --memory that it needs, and a job that is over gives everything back.
+// TestHolding: jobs take states, orders and samples from shares of one account. The error of a refused job names the
+// needed --memory. A job that has ended gives everything back.
 func TestHolding(t *testing.T) {
 	const memory = 1 << 20
 	account := memquota.New(memory)
@@ -41,7 +42,8 @@ func TestHolding(t *testing.T) {
 	}
 }
 
-// TestOrdersTakeMemory: an epoch that is drawn ahead, or served with substitutes, has more orders in memory.
+// TestOrdersTakeMemory: with an epoch that is drawn ahead, or served with substitutes, a job has more orders in
+// memory.
 func TestOrdersTakeMemory(t *testing.T) {
 	n, bytes := ordersOf(state.Config{BatchSize: 4, WorldSize: 2, Lag: "0"}, 1000)
 	for _, c := range []struct {

@@ -10,7 +10,8 @@ import (
 	"lcache/internal/serve/schedule"
 )
 
-// TestParse: a text is refused if it can't be read, if only some ranks are on this machine, or if it differs from the recipe that the server replays. If the client does not know where ranks are, nothing is refused.
+// TestParse: a text is refused if it can't be parsed, if only some ranks are on this machine, or if it differs from
+// the recipe that the server replays. If the client does not know where ranks run, it is accepted.
 func TestParse(t *testing.T) {
 	pushed, err := schedule.New(schedule.Job{}, samples)
 	if err != nil {
@@ -26,7 +27,7 @@ func TestParse(t *testing.T) {
 		schedule *schedule.Schedule
 		text     string
 		here     bool
-		refused  string // "": it is not
+		refused  string // "": accepted
 	}{
 		{pushed, `"local_world_size":16`, true, ""},
 		{pushed, `"local_world_size":20`, true, ""},

@@ -12,8 +12,9 @@ import (
 	"lcache/sample"
 )
 
-// TestOrderTakenBackWhileDelivered: an order that the worker takes back, and plans again, while a delivery of it is counted.
-func TestOrderTakenBackWhileDelivered(t *testing.T) {
+// TestOrderRetractedDuringDelivery: the worker retracts an order and plans it again, while a delivery of it is being
+// counted.
+func TestOrderRetractedDuringDelivery(t *testing.T) {
 	two := &Requested{byRank: map[int][][]sample.Index{0: {{1, 2, 3}}}, kinds: substitute.Kinds{0}, places: 3, world: 1, size: 3}
 	s := &Session{orders: announced{requested: map[int]*Requested{}}}
 	served, requested := []sample.Index{1, 5, 3}, []sample.Index{1, 2, 3}
@@ -48,7 +49,8 @@ func TestOrderTakenBackWhileDelivered(t *testing.T) {
 	}
 }
 
-// TestRequestedOrdersAreCountedExactly: what is counted of requested orders is what is given back, also where there was no room for one, and where one is kept again.
+// TestRequestedOrdersAreCountedExactly: the bytes counted for requested orders are the bytes given back, even if
+// there was no room for one, and if one is kept again.
 func TestRequestedOrdersAreCountedExactly(t *testing.T) {
 	orders := memquota.New(0).Share(100, 100)
 	b := newBed(t, shade, func(b *bed) { b.o.Orders = memquota.New(0).Share(1<<16, 1<<16) })

@@ -16,7 +16,8 @@ import (
 
 const shade = `{"method":"shade","cache":0,"lag":0}`
 
-// TestEpochsAreDrawn: each rank's part of an order is published when all ranks have ended the epoch before, and samples of greater loss come more often.
+// TestEpochsAreDrawn: each rank's part of an order is published when all ranks have ended the epoch before. Samples
+// of greater loss come more often.
 func TestEpochsAreDrawn(t *testing.T) {
 	b := newBed(t, `{"method":"shade","cache":0,"lag":0,"world_size":2}`, nil)
 	for rank := range 2 {
@@ -60,8 +61,8 @@ func TestEpochsAreDrawn(t *testing.T) {
 	}
 }
 
-// TestOrderThatIsWaitedFor: a rank that has ended its epoch waits for the others. The error says for what.
-func TestOrderThatIsWaitedFor(t *testing.T) {
+// TestWaitForOtherRanks: a rank that has ended its epoch waits for the others. The error names the cause.
+func TestWaitForOtherRanks(t *testing.T) {
 	b := newBed(t, `{"method":"shade","cache":0,"lag":0,"world_size":2}`, nil)
 	for rank := range 2 {
 		b.Join(rank, "run", true)
@@ -82,7 +83,7 @@ func TestOrderThatIsWaitedFor(t *testing.T) {
 	b.order(1, 0)
 }
 
-// TestStopWhileABoundaryIsMade: requests get the reason of the end, also if the worker is busy when it comes.
+// TestStopWhileABoundaryIsMade: requests get the reason of the stop, even if the worker is busy then.
 func TestStopWhileABoundaryIsMade(t *testing.T) {
 	began, goOn := make(chan struct{}), make(chan struct{})
 	b := newBed(t, shade, nil)
@@ -115,7 +116,7 @@ func TestStopWhileABoundaryIsMade(t *testing.T) {
 	}
 }
 
-// TestNothingIsQueuedAfterTheEnd: what clients send to a session that is over takes no memory.
+// TestNothingIsQueuedAfterTheEnd: reports to a session that has ended take no memory.
 func TestNothingIsQueuedAfterTheEnd(t *testing.T) {
 	b := newBed(t, shade, nil)
 	b.Stop(errOver)
@@ -127,7 +128,7 @@ func TestNothingIsQueuedAfterTheEnd(t *testing.T) {
 	}
 }
 
-// TestRestart: a session that begins again draws the same order, which its file has before the epoch begins.
+// TestRestart: a restarted session draws the same order. Its file has the order before the epoch begins.
 func TestRestart(t *testing.T) {
 	b := newBed(t, shade, nil)
 	b.Join(0, "run", true)
@@ -152,7 +153,8 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// TestDroppedOrders: what the state draws again is taken back; after it has forgotten everything, all is.
+// TestDroppedOrders: orders that the state draws again are retracted. After the state has forgotten everything, all
+// orders are.
 func TestDroppedOrders(t *testing.T) {
 	o := &state.Order{}
 	for _, c := range []struct {
@@ -180,7 +182,8 @@ func TestDroppedOrders(t *testing.T) {
 	}
 }
 
-// TestFileProgress: an order that is published before its file waits for it, for some time. If the file is late once, later orders do not wait before it has come.
+// TestFileProgress: the first request of a published order waits for the file, for a limited time. After the file was
+// late once, later orders do not wait until it has caught up.
 func TestFileProgress(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	f := fileProgress{version: 1, pending: map[int]pendingOrder{}}

@@ -14,8 +14,9 @@ import (
 	"lcache/internal/importance/score"
 )
 
-// BenchmarkAdvance is the boundary between two epochs of 14.2 million samples, as one worker makes it: it ends the epoch, draws the next order, and saves the state. The drawing should take at most 3 s (BenchmarkBoundary of
-// package importance); to save takes what the disk takes beside that.
+// BenchmarkAdvance measures the boundary between two epochs of 14.2 million samples, as the worker makes it: end the
+// epoch, draw the next order, save the state. Drawing should take at most 3 s (BenchmarkBoundary of package
+// importance). Saving adds the time of the disk.
 func BenchmarkAdvance(b *testing.B) {
 	const n = 14_200_000
 	for _, job := range []string{`"method":"impact","lag":1,"params":{"s_share":0}`, `"method":"impact","lag":"split","params":{"s_share":0}`, `"method":"shade","lag":1`} {
@@ -78,7 +79,7 @@ func BenchmarkAdvance(b *testing.B) {
 	}
 }
 
-// processor is how many seconds this process has computed.
+// processor returns the CPU seconds of this process.
 func processor(b *testing.B) float64 {
 	var u unix.Rusage
 	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {

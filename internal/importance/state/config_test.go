@@ -9,7 +9,7 @@ import (
 
 func newBuffered(b []byte) *bufio.Reader { return bufio.NewReader(bytes.NewReader(b)) }
 
-// TestRefusedConfigs: what can't be is refused with the name of what is wrong, and what it may be.
+// TestRefusedConfigs: an invalid option is refused, with its name and valid values.
 func TestRefusedConfigs(t *testing.T) {
 	for text, want := range map[string]string{
 		`{`:                   "importance",
@@ -40,7 +40,7 @@ func TestRefusedConfigs(t *testing.T) {
 	}
 }
 
-// TestConfig: what is left out is the default, and two configs that differ say in what.
+// TestConfig: options that are left out get the defaults. Differs names the options in which two configs differ.
 func TestConfig(t *testing.T) {
 	c := config(t, `{"method":"spider","cache":"1KiB","seed":null,"lag":null,"params":{"ratio":[0.7,0.6],"k":9,"gamma":null}}`)
 	if c.Name != "default" || c.Cache != 1024 || c.Seed != 7 || c.Lag != "0" || c.Policy != "next-use" || c.Params.RatioEnd != 0.6 || c.Params.K != 9 || c.Params.Gamma != 0.01 || c.Params.Batch != 20 {
@@ -82,7 +82,8 @@ func TestIgnoredParams(t *testing.T) {
 	}
 }
 
-// TestSubstituteConfig: with substitutes nothing is laid out ahead unless the user says so, and a job that allows them is another one than a job that does not.
+// TestSubstituteConfig: with substitutes, no layout is made ahead unless the user asks for it. A job that allows them
+// is not the same job as one that does not.
 func TestSubstituteConfig(t *testing.T) {
 	for text, want := range map[string][2]string{
 		`{"method":"impact"}`:                            {"", Split},
@@ -102,7 +103,7 @@ func TestSubstituteConfig(t *testing.T) {
 	}
 }
 
-// FuzzParse: whatever a client sends, a config that is taken has numbers within bounds.
+// FuzzParse: whatever a client sends, an accepted config has numbers within bounds.
 func FuzzParse(f *testing.F) {
 	for _, text := range methods {
 		f.Add([]byte(text))

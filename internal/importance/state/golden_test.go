@@ -20,7 +20,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden file")
 
-// few is a state of three samples after so many epochs, with all parts that a file can have.
+// few returns a state of three samples after some epochs, with all parts that a file can have.
 func few(t *testing.T, path, asked string, epochs int) *State {
 	t.Helper()
 	c, err := Parse([]byte(asked), Defaults{Lag: "0"})
@@ -44,7 +44,7 @@ func few(t *testing.T, path, asked string, epochs int) *State {
 	return s
 }
 
-// nextServes serves sample i + 1 for sample i in every other place, where that is not the last sample.
+// nextServes serves sample i + 1 for sample i in every other position, unless i is the last sample.
 func nextServes(_ int, requested []sample.Index) (p substitute.Plan, err error) {
 	if p.Indices, err = offheap.MakeDense[uint32](len(requested)); err != nil {
 		return p, err
@@ -65,8 +65,8 @@ func nextServes(_ int, requested []sample.Index) (p substitute.Plan, err error) 
 	return p, nil
 }
 
-// TestGoldenFile: the file of a state has these bytes, and these bytes are that state: files of earlier programs of these versions can be read. A job without
-// substitutes has version 1.
+// TestGoldenFile: the file of a state has exactly these bytes, and these bytes restore the state, so files of earlier
+// programs with these versions can be read. A job without substitutes has version 1.
 func TestGoldenFile(t *testing.T) {
 	const split, low = `{"method":"impact","lag":"split","cache":200,"seed":7,"name":"a","batch_size":2,"world_size":1,"params":{"warmup":1}}`,
 		`{"method":"impact","substitute":"low","cache":200,"seed":7,"name":"a","batch_size":2,"world_size":1,"params":{"warmup":1}}`

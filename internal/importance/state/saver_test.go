@@ -15,7 +15,8 @@ import (
 	"lcache/internal/importance/score"
 )
 
-// TestSaver: what a Saver writes is what Save would. While the disk holds one version up, Save returns; of the versions that come meanwhile the newest is written.
+// TestSaver: a Saver writes the same bytes as Save. While the disk delays one version, Save returns; of the versions
+// queued meanwhile, the newest is written.
 func TestSaver(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a")
 	s, _ := opened(t, path, config(t, methods["impact, split"]))
@@ -73,7 +74,7 @@ func TestSaver(t *testing.T) {
 	}
 }
 
-// TestSaverFails: a version that can't be written is told, and the next one is written.
+// TestSaverFails: the failure of a version is reported, and the next version is written.
 func TestSaverFails(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a")
 	s, said := opened(t, path, config(t, methods["shade"]))

@@ -37,7 +37,7 @@ func config(t testing.TB, text string) Config {
 	return c
 }
 
-// opened restores or begins a state; what it warned of is written to the returned buffer.
+// opened restores or begins a state. The returned buffer gets its warnings.
 func opened(t testing.TB, path string, c Config) (*State, *bytes.Buffer) {
 	t.Helper()
 	var said bytes.Buffer
@@ -50,7 +50,7 @@ func opened(t testing.TB, path string, c Config) (*State, *bytes.Buffer) {
 	return s, &said
 }
 
-// observe reports the losses of an epoch, which depend on sample and epoch alone.
+// observe reports the losses of an epoch, which depend only on sample and epoch.
 func observe(s *State, epoch int) {
 	for batch, indices := range slices.Collect(slices.Chunk(s.Order(epoch).Indices, 20)) {
 		o := score.Observation{Kind: score.Losses, Epoch: uint32(epoch), Batch: uint32(batch), Index: indices}
@@ -82,7 +82,8 @@ var methods = map[string]string{
 	"another draw seed": `{"method":"shade","seed":"18446744073709551615"}`,
 }
 
-// TestRestoredDrawsTheSame: a state that is restored at any boundary has the order of the epoch that begins, and draws the same ones after it.
+// TestRestoredDrawsTheSame: a state that is restored at any boundary has the order of the epoch that begins, and
+// draws the same orders after it.
 func TestRestoredDrawsTheSame(t *testing.T) {
 	for name, text := range methods {
 		t.Run(name, func(t *testing.T) {
@@ -149,7 +150,8 @@ func TestLagOne(t *testing.T) {
 	}
 }
 
-// TestSilentTrainer: without observations epochs are plain, a warning comes once, and the state is idle until reports return.
+// TestSilentTrainer: without observations epochs are plain, there is one warning, and the state is idle until reports
+// return.
 func TestSilentTrainer(t *testing.T) {
 	s, said := opened(t, filepath.Join(t.TempDir(), "a"), config(t, methods["shade"]))
 	advance(t, s, 0)
@@ -171,7 +173,7 @@ func TestSilentTrainer(t *testing.T) {
 	}
 }
 
-// TestGoesBack: an epoch that is kept stays as it was; for one that is not kept everything is forgotten.
+// TestGoesBack: a kept epoch keeps its order. Going back to one that is not kept forgets everything.
 func TestGoesBack(t *testing.T) {
 	s, said := opened(t, filepath.Join(t.TempDir(), "a"), config(t, methods["shade"]))
 	advance(t, s, 0)
@@ -198,7 +200,7 @@ func TestGoesBack(t *testing.T) {
 	}
 }
 
-// TestRepetitions: an observation counts once, unless the rank has a new process.
+// TestRepetitions: a repeated observation counts once, unless the rank has a new process.
 func TestRepetitions(t *testing.T) {
 	s, _ := opened(t, filepath.Join(t.TempDir(), "a"), config(t, methods["shade"]))
 	advance(t, s, 0)
@@ -217,8 +219,9 @@ func TestRepetitions(t *testing.T) {
 	}
 }
 
-// TestWhatIsRepeated: the samples of greatest value are repeated, or those that memory holds if it can say.
-func TestWhatIsRepeated(t *testing.T) {
+// TestRepeatedSamples: the repeated samples are those of greatest value, or those that memory holds if the policy
+// knows them.
+func TestRepeatedSamples(t *testing.T) {
 	for _, held := range [][]sample.Index{nil, {3, 150}} {
 		s, _ := opened(t, filepath.Join(t.TempDir(), "a"), config(t, methods["shade, repeated"]))
 		s.Held = func() (*sample.Set, error) {
@@ -259,8 +262,9 @@ func TestWhatIsRepeated(t *testing.T) {
 	}
 }
 
-// TestFileOfAnother: the state of another dataset or of another job is not used, and neither is a damaged one, whatever bit is wrong.
-func TestFileOfAnother(t *testing.T) {
+// TestForeignOrDamagedFile: a state of another dataset or another job is not used, and neither is a damaged one, whatever
+// bit is wrong.
+func TestForeignOrDamagedFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a")
 	c := config(t, methods["impact, split"])
 	s, _ := opened(t, path, c)
@@ -309,8 +313,8 @@ func TestFileOfAnother(t *testing.T) {
 	again.Close()
 }
 
-// TestTwoOrdersOfAnother: a file with two orders, of which one can't be, is not used.
-func TestTwoOrdersOfAnother(t *testing.T) {
+// TestInvalidPairOfOrders: a file with two orders, one of them impossible, is not used.
+func TestInvalidPairOfOrders(t *testing.T) {
 	c := config(t, methods["impact, low"])
 	for name, spoil := range map[string]func(o *Order){
 		"a substitute that is none": func(o *Order) { o.Kinds.Set(1, policy.Substitute) },
@@ -336,8 +340,8 @@ func TestTwoOrdersOfAnother(t *testing.T) {
 	}
 }
 
-// TestNothingIsServedInPlace: where nobody can say what to serve, what was drawn is served.
-func TestNothingIsServedInPlace(t *testing.T) {
+// TestWithoutAPlanTheDrawnOrderIsServed: if the served order can't be planned, the drawn order is served.
+func TestWithoutAPlanTheDrawnOrderIsServed(t *testing.T) {
 	s, said := opened(t, filepath.Join(t.TempDir(), "a"), config(t, methods["impact, low"]))
 	s.Serve = func(int, []sample.Index) (substitute.Plan, error) { return substitute.Plan{}, errors.New("no memory") }
 	advance(t, s, 0)
@@ -348,7 +352,8 @@ func TestNothingIsServedInPlace(t *testing.T) {
 	}
 }
 
-// TestWeightsOfSubstitutes: any L-sample may be served for any other, so they weigh the same; H-samples are served as they are drawn, more often, and weigh less.
+// TestWeightsOfSubstitutes: any L-sample may be served for any other, so all L-samples have the same weight.
+// H-samples are served as drawn, more often, and weigh less.
 func TestWeightsOfSubstitutes(t *testing.T) {
 	s, _ := opened(t, filepath.Join(t.TempDir(), "a"), config(t, `{"method":"impact","substitute":"low","cache":4000,"params":{"s_share":0}}`))
 	advance(t, s, 0)
@@ -381,7 +386,8 @@ func TestWeightsOfSubstitutes(t *testing.T) {
 	}
 }
 
-// FuzzDecode: whatever a file holds, reading it ends with a state or an error, and takes no more memory than the file allows.
+// FuzzDecode: whatever a file contains, reading it ends with a state or an error, and takes no more memory than the
+// size of the file allows.
 func FuzzDecode(f *testing.F) {
 	both := map[bool]Config{false: config(f, methods["impact, split"]), true: config(f, methods["impact, low"])}
 	path := filepath.Join(f.TempDir(), "a")
@@ -423,7 +429,8 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// TestWeights: rare samples weigh more, with a mean of 1; plain epochs weigh all the same; indices beyond the dataset nothing.
+// TestWeights: rare samples weigh more, with a mean of 1. All samples of a plain epoch weigh the same. Indices beyond
+// the dataset weigh nothing.
 func TestWeights(t *testing.T) {
 	s, _ := opened(t, filepath.Join(t.TempDir(), "a"), config(t, methods["impact, lag 0"]))
 	advance(t, s, 0)

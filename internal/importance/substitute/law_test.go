@@ -19,12 +19,12 @@ import (
 
 const lawSamples = 12
 
-// TestLaw reads the stories of substitution.
+// TestLaw reads testdata with cases of substitution.
 func TestLaw(t *testing.T) {
 	datadriven.RunTest(t, "testdata/law.txt", func(t *testing.T, d *datadriven.TestData) string { return tellLaw(t, d) })
 }
 
-// tellLaw plays one paragraph.
+// tellLaw runs one paragraph.
 func tellLaw(t *testing.T, d *datadriven.TestData) string {
 	rule, uses := d.Cmd, 0
 	var high []sample.Index
@@ -121,8 +121,9 @@ func indices(t *testing.T, text string) (out []sample.Index) {
 	return out
 }
 
-// TestLawHolds: whatever is loaded, listed and asked for, the rules hold, restated here: a substitute is served for no H-sample, is in no batch twice, was allowed, and for
-// "low" is no H-sample and was not served before in the epoch; for "class" it is of the asked sample's class. A hit and a miss are the sample itself.
+// TestLawHolds: the rules, restated here, hold whatever is loaded, listed and requested. A substitute is never served
+// for an H-sample, is never twice in a batch, and was allowed. For "low" it is not an H-sample and was not yet served
+// in the epoch; for "class" it has the class of the requested sample. A hit and a miss are the sample itself.
 func TestLawHolds(t *testing.T) {
 	const n = 80
 	for seed := range uint64(60) {

@@ -44,7 +44,7 @@ func TestPacking(t *testing.T) {
 	}
 }
 
-// TestVictim: what is emptied next.
+// TestVictim checks the choice of the next piece to empty.
 func TestVictim(t *testing.T) {
 	dense, half, sparse := substitute.Piece{Bytes: 100, Live: 90, Low: 90}, substitute.Piece{Bytes: 100, Live: 50, Low: 20}, substitute.Piece{Bytes: 100, Live: 49, Low: 49}
 	emptier, ordered, taken := substitute.Piece{Bytes: 1000, Live: 100}, substitute.Piece{Bytes: 100, Live: 95, Ordered: true}, substitute.Piece{Bytes: 100, Live: 1, Stays: true}

@@ -15,7 +15,7 @@ import (
 	"lcache/sample"
 )
 
-// planCase is a memory with nodes, and an epoch that is drawn.
+// planCase is a memory with nodes, and a drawn epoch.
 type planCase struct {
 	pair            *policy.Homophily
 	labels          []int32
@@ -62,13 +62,14 @@ func (c *planCase) plan(t *testing.T, cut substitute.Cut) substitute.Plan {
 	return testenv.OK[substitute.Plan](t)(substitute.NewLaw(substitute.Class, r, nil).Serve(c.order, cut))
 }
 
-// TestPlanOfClass: whatever memory holds, an epoch's plan keeps the law, restated here: a substitute is a node of the boundary and of the class of now, stands in at most max_uses times, and is
-// in no rank's batch twice. What is no substitute is the sample itself. The same memory gives the same plan, and does not change by it.
+// TestPlanOfClass: whatever memory holds, an epoch's plan follows the rules, restated here. A substitute is a node of
+// the boundary with the current class. It is used at most max_uses times, and is not twice in a rank's batch. All
+// other positions have the sample itself. The same memory gives the same plan, and planning does not change it.
 func TestPlanOfClass(t *testing.T) {
 	for seed := range uint64(24) {
 		name, cut := importance.Policies[seed%4], substitute.Cut{World: 1 + int(seed%3), Batch: 5 + int(seed%7)}
 		c := newPlanCase(t, name, seed)
-		if seed%5 == 0 { // labels of now, not of when the nodes came
+		if seed%5 == 0 { // the current labels, not those from when the nodes came
 			for i := range c.labels {
 				c.labels[i] = (c.labels[i] + int32(i)%2) % 3
 			}
@@ -112,8 +113,10 @@ func TestPlanOfClass(t *testing.T) {
 	}
 }
 
-// TestPlanForesees: memory that then goes through the served order hits where the plan said so, while no node comes or goes; by its own policy exactly, by next use of the served order at least as often.
-func TestPlanForesees(t *testing.T) {
+// TestPlanPredictsHits: a memory that then serves the order has hits where the plan predicted them, as long as no node
+// comes or leaves. That holds exactly with its own policy; with next-use of the served order, it has at least as many
+// hits.
+func TestPlanPredictsHits(t *testing.T) {
 	for _, name := range importance.Policies {
 		c := newPlanCase(t, name, 2)
 		p := c.plan(t, substitute.Cut{World: 1, Batch: 8})
@@ -146,7 +149,8 @@ func TestPlanForesees(t *testing.T) {
 	}
 }
 
-// TestPlanOverAnEpoch: an order that is drawn an epoch ahead is planned by a memory that goes through the epoch between first.
+// TestPlanOverAnEpoch: an order that is drawn one epoch ahead is planned on a memory that first simulates the epoch
+// in between.
 func TestPlanOverAnEpoch(t *testing.T) {
 	c := newPlanCase(t, "paper", 3)
 	defer c.pair.Close()
@@ -166,7 +170,8 @@ func TestPlanOverAnEpoch(t *testing.T) {
 	}
 }
 
-// BenchmarkPlanOfClass is the plan of an epoch of 14.2 million samples: it should take seconds, and memory that is bounded.
+// BenchmarkPlanOfClass measures the plan of an epoch of 14.2 million samples. It should take seconds, and bounded
+// memory.
 func BenchmarkPlanOfClass(b *testing.B) {
 	const n = importancetest.ImageNet
 	labels, err := offheap.MakeDense[int32](n)

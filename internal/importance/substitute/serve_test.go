@@ -17,7 +17,7 @@ import (
 	"github.com/cockroachdb/datadriven"
 )
 
-// TestServe reads the stories of whole epochs with substitutes.
+// TestServe reads testdata with whole epochs with substitutes.
 func TestServe(t *testing.T) {
 	datadriven.RunTest(t, "testdata/serve.txt", func(t *testing.T, d *datadriven.TestData) string { return tellServe(t, d) })
 }
@@ -82,7 +82,7 @@ func tellServe(t *testing.T, d *datadriven.TestData) string {
 	return out.String()
 }
 
-// epoch is a random drawn epoch over units that random samples lie in.
+// epoch is a random drawn epoch, over units of random samples.
 type epoch struct {
 	n     int
 	order []sample.Index
@@ -128,7 +128,8 @@ func (e epoch) plan(t *testing.T, rule string) (substitute.Plan, *substitute.Loa
 	return testenv.OK[substitute.Plan](t)(substitute.NewLaw(rule, l, e.o.High).Serve(e.order, e.cut)), l
 }
 
-// TestServeHolds: whatever is drawn and wherever it lies, the served order keeps the law, restated here, and is the same each time.
+// TestServeHolds: whatever is drawn and wherever it is stored, the served order follows the rules, restated here, and
+// is the same each time.
 func TestServeHolds(t *testing.T) {
 	substitutes := 0
 	for seed := range uint64(200) {
@@ -187,7 +188,7 @@ func TestServeHolds(t *testing.T) {
 	}
 }
 
-// TestServeIsRandom: another seed or another epoch has other substitutes.
+// TestServeIsRandom: another seed or another epoch gives other substitutes.
 func TestServeIsRandom(t *testing.T) {
 	e := randomEpoch(0)
 	for seed := uint64(1); len(e.units) < 10*e.o.Depth; seed++ {
@@ -207,7 +208,8 @@ func TestServeIsRandom(t *testing.T) {
 	}
 }
 
-// TestRecut: in other batches than it was planned for, a plan serves no substitute twice in a batch, nor after itself.
+// TestRecut: cut into other batches than planned, a plan serves no substitute twice in a batch, or after the sample
+// itself.
 func TestRecut(t *testing.T) {
 	for _, c := range []struct {
 		rule                    string
@@ -215,12 +217,12 @@ func TestRecut(t *testing.T) {
 		planned, batch          int
 	}{
 		{substitute.Low, []sample.Index{1, 2, 3}, []sample.Index{1, 8, 9}, []sample.Index{1, 8, 9}, 3, 3},
-		{substitute.Low, []sample.Index{1, 2, 3}, []sample.Index{1, 8, 8}, []sample.Index{1, 8, 3}, 3, 3},          // twice: the second one gives way
-		{substitute.Low, []sample.Index{1, 2, 3}, []sample.Index{1, 3, 9}, []sample.Index{1, 2, 9}, 3, 3},          // asked for
-		{substitute.Low, []sample.Index{1, 2, 2}, []sample.Index{2, 2, 2}, []sample.Index{1, 2, 2}, 3, 3},          // what is served as itself is left alone
-		{substitute.Low, []sample.Index{1, 2, 3, 4}, []sample.Index{2, 2, 1, 4}, []sample.Index{1, 2, 3, 4}, 4, 2}, // sample 1 was served as itself instead: it stands in for no other one
+		{substitute.Low, []sample.Index{1, 2, 3}, []sample.Index{1, 8, 8}, []sample.Index{1, 8, 3}, 3, 3},          // twice: the second one is replaced
+		{substitute.Low, []sample.Index{1, 2, 3}, []sample.Index{1, 3, 9}, []sample.Index{1, 2, 9}, 3, 3},          // requested in the batch
+		{substitute.Low, []sample.Index{1, 2, 2}, []sample.Index{2, 2, 2}, []sample.Index{1, 2, 2}, 3, 3},          // a sample served as itself is not changed
+		{substitute.Low, []sample.Index{1, 2, 3, 4}, []sample.Index{2, 2, 1, 4}, []sample.Index{1, 2, 3, 4}, 4, 2}, // sample 1 was served as itself instead, so it replaces no other sample
 		{substitute.Class, []sample.Index{1, 2, 3, 4}, []sample.Index{2, 2, 1, 4}, []sample.Index{1, 2, 1, 4}, 4, 2},
-		{substitute.Low, []sample.Index{1, 2, 1, 4, 5, 6}, []sample.Index{9, 2, 1, 4, 1, 6}, []sample.Index{9, 2, 1, 4, 5, 6}, 2, 2}, // places from 2 on are not of the plan
+		{substitute.Low, []sample.Index{1, 2, 1, 4, 5, 6}, []sample.Index{9, 2, 1, 4, 1, 6}, []sample.Index{9, 2, 1, 4, 5, 6}, 2, 2}, // positions from 2 on do not belong to the plan
 	} {
 		served := slices.Clone(c.served)
 		if substitute.Recut(c.rule, c.requested, served, c.planned, substitute.Cut{World: 1, Batch: c.batch}); !slices.Equal(served, c.want) {
@@ -245,7 +247,7 @@ func TestRecut(t *testing.T) {
 	}
 }
 
-// BenchmarkServe plans an epoch of a million samples.
+// BenchmarkServe measures the plan of an epoch of a million samples.
 func BenchmarkServe(b *testing.B) {
 	const n = 1 << 20
 	r := rand.New(rand.NewPCG(1, 1))

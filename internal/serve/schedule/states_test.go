@@ -16,11 +16,11 @@ import (
 // The model of an epoch consists of plain sets. TestStates compares it with a Schedule after every step of random
 // walks.
 type modelEpoch struct {
-	pushed   map[int]modelOrder // by rank
+	pushed  map[int]modelOrder // by rank
 	partial map[int]bool       // ranks with a partial order
-	allowed  bool               // the recipe's order was released although orders are held back
-	dropped  bool
-	session  string // that pushed the dropped orders; "": several
+	allowed bool               // the recipe's order was released although orders are held back
+	dropped bool
+	session string // that pushed the dropped orders; "": several
 }
 
 type modelOrder struct {
@@ -30,9 +30,9 @@ type modelOrder struct {
 
 type model struct {
 	recipe, held bool
-	local            int // number of expected ranks
-	ranks            int // number of ranks that push: without a recipe, more than the expected ones may
-	epochs           [3]modelEpoch
+	local        int // number of expected ranks
+	ranks        int // number of ranks that push: without a recipe, more than the expected ones may
+	epochs       [3]modelEpoch
 }
 
 // modelBegan is the time of all pushes.
