@@ -13,7 +13,7 @@ import (
 	"lcache/source"
 )
 
-// TestMostParts: a sample of a shard, or of files that share their stem, has at most 65,535 parts.
+// TestMostParts: a sample in a shard, or of files with the same stem, has at most 65,535 parts.
 func TestMostParts(t *testing.T) {
 	const most = 65535
 	at := filepath.Join(t.TempDir(), "x.tar")
@@ -48,7 +48,7 @@ func TestMostParts(t *testing.T) {
 	}
 }
 
-// TestSizesThatServersTell: sizes are held against their bounds before anything is made of them.
+// TestSizesThatServersTell: sizes from a server are checked against their bounds before they are used.
 func TestSizesThatServersTell(t *testing.T) {
 	size := ""
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

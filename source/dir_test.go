@@ -17,10 +17,10 @@ import (
 	"lcache/source/sourcetest"
 )
 
-// tree is a directory of a test, and its Mutator.
+// tree is a directory of a test, and the Mutator for it.
 type tree struct {
 	dir   string
-	clock time.Time // of the last write: each gets a time of its own, whatever the kernel's clock can tell apart
+	clock time.Time // time of the last write: each write gets a different one, whatever the kernel's clock can distinguish
 }
 
 func newTree(t testing.TB, files map[string][]byte) *tree {
@@ -146,7 +146,7 @@ func TestDirOptions(t *testing.T) {
 	}
 }
 
-// TestAllowEmpty: class folders without a file, or without one of the extensions, are classes then, and the labels of the others count them.
+// TestAllowEmpty: class folders without a wanted file count as classes in the labels of the others.
 func TestAllowEmpty(t *testing.T) {
 	tr := newTree(t, files("b/1.jpg", "c/2.txt", "d/3.jpg"))
 	if err := os.MkdirAll(tr.path("a/sub"), 0o777); err != nil {
@@ -161,7 +161,8 @@ func TestAllowEmpty(t *testing.T) {
 	}
 }
 
-// Every way in which a listing fails, with a word of its one line that names the place and one that says what to do.
+// All ways in which a listing fails. Each error is one line with a word that names the file, and a word that says
+// what to do.
 func TestDirListErrors(t *testing.T) {
 	tests := []struct {
 		name  string
@@ -231,8 +232,8 @@ func TestDirListErrors(t *testing.T) {
 	}
 }
 
-// A file next to the class folders is no sample, so it can't make a listing fail; with --ext neither can what the extensions leave out. A link
-// to nothing could have been a folder, unless its name has an extension.
+// A file next to the class folders is not a sample, so it can't make a listing fail. With --ext, neither can a file
+// with another extension. A link without a target may have been a folder, unless its name has an extension.
 func TestDirIgnores(t *testing.T) {
 	tr := newTree(t, files("a/x.jpg", "README"))
 	err := errors.Join(syscall.Mkfifo(tr.path("pipe"), 0o666), os.Symlink("no", tr.path("broken.md")), syscall.Mkfifo(tr.path("a/pipe"), 0o666), os.Symlink("no", tr.path("a/broken.txt")))
@@ -269,7 +270,8 @@ func TestDirLinksWithin(t *testing.T) {
 
 func TestDirLongNames(t *testing.T) {
 	tr := newTree(t, files("short"))
-	// Names of 64 KiB can't be given to the kernel at once, so the tree is made from its end: each folder is moved into a new one.
+	// Names of 64 KiB are too long for one system call, so the tree is made from its end: each folder is moved into a
+	// new one.
 	elem := strings.Repeat("d", 255)
 	build := func(depth int, leaf string) string {
 		if err := tr.Write("work/"+leaf, []byte("deep")); err != nil {

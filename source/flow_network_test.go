@@ -22,7 +22,7 @@ import (
 	"lcache/source/sourcetest"
 )
 
-// noRanges is a web server that gives each file whole, whatever is asked for.
+// noRanges is a web server that sends each file whole, whatever the request.
 type noRanges map[string][]byte
 
 func (files noRanges) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -38,8 +38,8 @@ func (files noRanges) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// Through a network that cuts answers, resets connections and is slow, shards that are read front to back give the right samples. LCACHE_STREAM_REQUESTS is how many requests that takes
-// at least, of each kind.
+// TestStreamsOnABadNetwork: on a network that cuts answers, resets connections and is slow, shards without random
+// access give the right samples. LCACHE_STREAM_REQUESTS is the minimum number of requests, of each kind.
 func TestStreamsOnABadNetwork(t *testing.T) {
 	least := int64(40)
 	if text := os.Getenv("LCACHE_STREAM_REQUESTS"); text != "" {
@@ -76,14 +76,14 @@ func TestStreamsOnABadNetwork(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := s3test.StartProxy(t, c.server)
 			p.Add(t, "latency", 0.3, map[string]any{"latency": 5, "jitter": 5})
-			p.Add(t, "limit_data", 0.25, map[string]any{"bytes": 150_000}) // of a connection, in all: bodies end early
+			p.Add(t, "limit_data", 0.25, map[string]any{"bytes": 150_000}) // bytes of a connection: bodies end early
 			p.Add(t, "reset_peer", 0.05, map[string]any{"timeout": 3})
 			pattern := strings.Replace(c.pattern, "%s", p.URL, 1)
 			var requests, retries int64
 			for begun := time.Now(); !t.Failed() && (requests < least || retries == 0 && time.Since(begun) < time.Minute); {
 				n := readStreams(t, pattern, source.Options{Stream: true, Remote: source.Remote{S3: source.S3{Endpoint: p.URL, Region: s3test.Region}}}, c.packing, wants)
 				requests, retries = requests+n.Requests, retries+n.Retries
-				p.Enable(t, false) // connections that the proxy spares would carry everything soon
+				p.Enable(t, false) // otherwise connections without a toxic would soon carry everything
 				p.Enable(t, true)
 			}
 			if retries == 0 {
@@ -94,7 +94,8 @@ func TestStreamsOnABadNetwork(t *testing.T) {
 	}
 }
 
-// readStreams lists shards and reads their samples: each shard once in its order, and some samples at random meanwhile. wants has what the samples are, by their names without the packing.
+// readStreams lists shards and reads their samples: each shard once in order, and some samples at random meanwhile.
+// wants has the samples, by their names without the compression.
 func readStreams(t *testing.T, pattern string, o source.Options, packing string, wants map[string][]byte) source.Requests {
 	s, err := source.Open(pattern, o)
 	if err != nil {

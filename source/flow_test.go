@@ -25,7 +25,7 @@ import (
 	"lcache/source/sourcetest"
 )
 
-// packed is a file as gzip or zstd packs it.
+// packed compresses a file with gzip or zstd.
 func packed(t testing.TB, packing string, data []byte) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -45,7 +45,7 @@ func packed(t testing.TB, packing string, data []byte) []byte {
 	return b.Bytes()
 }
 
-// packedShelf is a shelf whose shards are packed. Its samples have the names of the packed shards.
+// packedShelf is a shelf with compressed shards. Its samples have the names of the compressed shards.
 type packedShelf struct {
 	*shelf
 	packing string
@@ -70,7 +70,7 @@ func (s packedShelf) Replace(name string, data []byte) error {
 	return errors.Join(os.Rename(at, at+".old"), s.Write(name, data), os.Remove(at+".old"))
 }
 
-// packing makes a shelf pack what it writes.
+// packing makes a shelf compress its shards.
 func packing(t testing.TB, s *shelf, packing string, lacks ...string) packedShelf {
 	put := s.put
 	if put == nil {
@@ -80,9 +80,9 @@ func packing(t testing.TB, s *shelf, packing string, lacks ...string) packedShel
 	return packedShelf{s.fill(t), packing, lacks}
 }
 
-// Shards that are packed, or whose server gives no ranges, are sources as all others are.
+// TestStreams: shards that are compressed, or whose server does not support ranges, pass the tests of all sources.
 func TestStreams(t *testing.T) {
-	defer source.SetFlowTrusted(source.SetFlowTrusted(0)) // a change is seen at the next read
+	defer source.SetFlowTrusted(source.SetFlowTrusted(0)) // a change is noticed at the next read
 	stream := source.Options{Stream: true}
 	t.Run("folder", func(t *testing.T) {
 		sourcetest.Run(t, func(t *testing.T, files map[string][]byte) (source.Source, sourcetest.Mutator) {
@@ -121,11 +121,11 @@ func packedBraces(files map[string][]byte, packing string) string {
 	return braces(files) + "." + packing
 }
 
-// blocks is a server of one object without ranges, which counts GETs, and can break answers off.
+// blocks is a server of one object without ranges, which counts GETs and can cut answers.
 type blocks struct {
 	mu   sync.Mutex // guards the fields that follow
 	data []byte
-	cut  func(n int64) int // of the n-th answer, from 0: how many bytes it gives; -1: all
+	cut  func(n int64) int // bytes of the n-th answer, from 0; -1: all
 	gets int64
 }
 
@@ -151,21 +151,22 @@ func (b *blocks) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// asked is how many GETs there were.
+// asked returns the number of GETs so far.
 func (b *blocks) asked() int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.gets
 }
 
-// set changes what is served, and how.
+// set changes the object and the cuts.
 func (b *blocks) set(data []byte, cut func(n int64) int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.data, b.cut = data, cut
 }
 
-// A read whose context is cancelled fails, also where a flow that others read has the bytes already.
+// TestStreamWhenCancelled: a read with a cancelled context fails, even if another reader's flow already has the
+// bytes.
 func TestStreamWhenCancelled(t *testing.T) {
 	var members []string
 	for i := range 40 {
@@ -191,7 +192,8 @@ func TestStreamWhenCancelled(t *testing.T) {
 	}
 }
 
-// A reader that goes through a shard without ranges asks for it once, also where answers break off: then it goes on where it was. Reads at random give the same bytes.
+// TestStreamReadsOnce: a reader that goes through a shard without ranges requests it once, even if answers break off;
+// then it continues where it was. Reads at random give the same bytes.
 func TestStreamReadsOnce(t *testing.T) {
 	var members []string
 	for i := range 400 {
@@ -212,7 +214,7 @@ func TestStreamReadsOnce(t *testing.T) {
 	if err != nil || shapeOf(got) != shapeOf(want) {
 		t.Fatalf("%d samples, %v; want %d", len(got), err, len(want))
 	}
-	if b.asked() != 2 { // the first shows that there are no ranges
+	if b.asked() != 2 { // the first request shows that there are no ranges
 		t.Errorf("the listing took %d GETs, want 2", b.asked())
 	}
 	told := 0
@@ -258,7 +260,7 @@ func TestStreamReadsOnce(t *testing.T) {
 	}
 }
 
-// A shard without ranges that changed is an error that names it.
+// TestStreamChanged: a shard without ranges that has changed causes an error that names it.
 func TestStreamChanged(t *testing.T) {
 	data := shard(t, "a.jpg="+strings.Repeat("a", 3<<20), "b.jpg="+strings.Repeat("b", 3<<20))
 	b := &blocks{data: data, cut: func(int64) int { return -1 }}
@@ -275,7 +277,8 @@ func TestStreamChanged(t *testing.T) {
 	}
 }
 
-// Many readers of one shard that can only be read front to back, in and out of order, get their bytes, and cost a bounded number of readings.
+// TestStreamManyReaders: many readers of one shard without random access, in and out of order, get the right bytes
+// with a bounded number of passes.
 func TestStreamManyReaders(t *testing.T) {
 	var members []string
 	for i := range 300 {
@@ -307,7 +310,8 @@ func TestStreamManyReaders(t *testing.T) {
 	wg.Wait()
 }
 
-// Without --stream a packed shard is refused; with it, one that is cut off or damaged is an error that names it when it is listed.
+// TestStreamErrors: without --stream a compressed shard is refused. With it, a truncated or damaged one is an error
+// of the listing that names it.
 func TestStreamErrors(t *testing.T) {
 	data := shard(t, "a.jpg="+strings.Repeat("xyz", 300_000), "b.jpg=more")
 	for name, c := range map[string]struct {

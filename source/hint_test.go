@@ -20,7 +20,7 @@ func TestRecords(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		files []sized
-		want  string // how it begins; "": there is no hint
+		want  string // beginning of the hint; "": there is none
 	}{
 		{"pictures", []sized{{"a/1.jpg", 100_000}, {"a/2.jpg", 300_000_000}}, ""},
 		{"parquet", []sized{small, {"train-0.parquet", 1e6}, {"train-1.PARQUET", 1e6}}, "each sample is a whole .parquet file: "},
@@ -47,7 +47,7 @@ func TestRecords(t *testing.T) {
 	}
 }
 
-// TestMeantShards: a source that is named like shards, and can't be opened or has nothing, gets the name with tar:.
+// TestMeantShards: a source that is named like shards, and can't be opened or is empty, leads to advice with tar:.
 func TestMeantShards(t *testing.T) {
 	dir := t.TempDir()
 	for _, c := range []struct{ src, want string }{
@@ -67,7 +67,8 @@ func TestMeantShards(t *testing.T) {
 	}
 }
 
-// TestInsteadOfPictures: a directory without a file of the wanted extensions names the shards that it has, or the files of records.
+// TestInsteadOfPictures: for a directory without a file of the wanted extensions, the advice names its shards or
+// record files.
 func TestInsteadOfPictures(t *testing.T) {
 	for _, c := range []struct{ file, want string }{
 		{"0.tar", `: did you mean "tar:DIR/*.tar"?`},
@@ -96,7 +97,7 @@ func TestInsteadOfPictures(t *testing.T) {
 	}
 }
 
-// TestMeantShardsOfABucket: a prefix that is named like shards, and below which there is no object.
+// TestMeantShardsOfABucket: a prefix is named like shards, and there is no object below it.
 func TestMeantShardsOfABucket(t *testing.T) {
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprint(w, `<ListBucketResult><Name>bucket</Name><IsTruncated>false</IsTruncated></ListBucketResult>`)

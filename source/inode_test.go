@@ -11,7 +11,8 @@ import (
 	"lcache/source"
 )
 
-// TestInodes: a listing and a read have the same inode of each file, and that is the file's. Of files of one sample it is one number that stands for all.
+// TestInodes: a listing and a read return the same inode for each file. For several files of one sample, it is one
+// combined number.
 func TestInodes(t *testing.T) {
 	for _, without := range []bool{false, true} {
 		alike := map[string][]byte{}
@@ -50,7 +51,7 @@ func TestInodes(t *testing.T) {
 				}
 				seen[e.Inode] = e.Name
 			}
-			// Another file of the same size and time is the same sample to a listing, but for the inode.
+			// Another file of the same size and time is the same sample to a listing, except for the inode.
 			before := l.Entries[0]
 			exchange(t, in, "a/1.jpg", "b/3.jpg")
 			after := listed(t, s)[0]
@@ -61,7 +62,7 @@ func TestInodes(t *testing.T) {
 	}
 }
 
-// exchange gives two files each other's name.
+// exchange exchanges the names of two files.
 func exchange(t *testing.T, in *tree, a, b string) {
 	t.Helper()
 	if err := errors.Join(os.Rename(in.path(a), in.path("a/aside")), os.Rename(in.path(b), in.path(a)), os.Rename(in.path("a/aside"), in.path(b))); err != nil {
@@ -69,7 +70,7 @@ func exchange(t *testing.T, in *tree, a, b string) {
 	}
 }
 
-// TestInodesNumbering: where inodes prove nothing there are none, of files and of what links lead to.
+// TestInodesNumbering: on file systems where inodes prove nothing, files and link targets have none.
 func TestInodesNumbering(t *testing.T) {
 	in, out := linked(t, files("a/1.jpg", "a/1.txt"), files("x"), map[string]string{"a/2.jpg": "OUT/x"})
 	var st, there unix.Statfs_t
@@ -95,7 +96,8 @@ func TestInodesNumbering(t *testing.T) {
 	}
 }
 
-// TestInodeGivenAgain: a file that takes the place, the size, the time and the inode of one that was removed, as when an archive is unpacked over older files, is another file.
+// TestInodeGivenAgain: a file with the path, size, time and inode of a removed file is still another file. That
+// happens when an archive is unpacked over older files.
 func TestInodeGivenAgain(t *testing.T) {
 	in, _ := linked(t, map[string][]byte{"a.bin": []byte("one")}, nil, nil)
 	s := in.open(t, source.Options{})
@@ -110,7 +112,7 @@ func TestInodeGivenAgain(t *testing.T) {
 	if err := unix.Statx(unix.AT_FDCWD, in.path("a.bin"), 0, unix.STATX_BTIME, &st); err != nil || st.Mask&unix.STATX_BTIME == 0 {
 		t.Skip("the file system does not tell when a file was made")
 	}
-	for range 20 { // it has the inode of the one before in most turns
+	for range 20 { // in most rounds it gets the inode of the file before
 		before := listed(t, s)[0]
 		if err := os.Remove(in.path("a.bin")); err != nil {
 			t.Fatal(err)

@@ -43,7 +43,7 @@ func TestListingMemory(t *testing.T) {
 	runtime.KeepAlive(items)
 }
 
-// TestRemovedKeys: keys that the extensions leave out are counted as files of a directory are.
+// TestRemovedKeys: keys that the extensions exclude are counted like files of a directory.
 func TestRemovedKeys(t *testing.T) {
 	for _, c := range []struct {
 		opts Options

@@ -45,7 +45,7 @@ func TestLabels(t *testing.T) {
 	}
 }
 
-// TestLabelsErrors: each names the line and what to do.
+// TestLabelsErrors: each error names the line and says what to do.
 func TestLabelsErrors(t *testing.T) {
 	tr := newTree(t, files("a/1", "a/2", "a/3", "b/1", "b/2"))
 	const all = "a/1,1\na/2,1\na/3,1\nb/1,1\nb/2,1\n"

@@ -9,7 +9,8 @@ import (
 	"lcache/source"
 )
 
-// TestLeftOut: a listing counts the files of a directory or of shards that belong to no sample, of those that the extensions keep. Hidden files and the file of labels are not counted.
+// TestLeftOut: a listing counts the files of a directory or of shards that have a wanted extension but belong to no
+// sample. Hidden files and the file of labels do not count.
 func TestLeftOut(t *testing.T) {
 	labels := filepath.Join(t.TempDir(), "labels.csv")
 	if err := os.WriteFile(labels, []byte("a/1.jpg,1\na/2.jpg,2\n"), 0o600); err != nil {
@@ -52,7 +53,7 @@ func TestLeftOut(t *testing.T) {
 	}
 }
 
-// TestLeftOutAgain: a folder that has not changed is not looked into, so what lies in it is not counted again.
+// TestLeftOutAgain: an unchanged folder is not read, so its files are not counted again.
 func TestLeftOutAgain(t *testing.T) {
 	old := source.SetSettled(-time.Hour)
 	defer source.SetSettled(old)

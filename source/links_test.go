@@ -18,7 +18,7 @@ import (
 	"lcache/source/sourcetest"
 )
 
-// linked is a source with links to a folder outside it.
+// linked returns a source with links to a folder outside it.
 func linked(t testing.TB, in, out map[string][]byte, links map[string]string) (in1, out1 *tree) {
 	t.Helper()
 	in1, out1 = newTree(t, in), newTree(t, out)
@@ -28,7 +28,7 @@ func linked(t testing.TB, in, out map[string][]byte, links map[string]string) (i
 	return in1, out1
 }
 
-// relink is ln -sfn.
+// relink is like ln -sfn.
 func relink(t testing.TB, tr *tree, target, name string) {
 	t.Helper()
 	p := tr.path(name)
@@ -46,7 +46,7 @@ func listed(t testing.TB, s source.Source) []sample.Entry {
 	return entries
 }
 
-// TestLinks: the layouts that people have. The order is that of sorted(os.walk(class, followlinks=True)).
+// TestLinks has layouts that people use. The order is that of sorted(os.walk(class, followlinks=True)).
 func TestLinks(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -96,7 +96,7 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// TestLinksLongNames: a path that the kernel does not take at once, with a link in it.
+// TestLinksLongNames: a path with a link that is too long for one system call.
 func TestLinksLongNames(t *testing.T) {
 	elem := strings.Repeat("d", 250)
 	tr, out := linked(t, files("a/0"), files("x"), nil)
@@ -116,7 +116,7 @@ func TestLinksLongNames(t *testing.T) {
 	}
 }
 
-// retarget are the ways in which a link comes to stand for another file of the same size and time.
+// retarget has the ways in which a link can come to lead to another file of the same size and time.
 var retarget = []struct {
 	name string
 	do   func(t *testing.T, in, out *tree)
@@ -142,7 +142,7 @@ var retarget = []struct {
 	{"file replaced by a link", func(t *testing.T, in, out *tree) { relink(t, in, out.path("v2/x"), "a/plain") }},
 }
 
-// versions makes two folders that only the bytes of their files tell apart, and a source with links to the first.
+// versions makes two folders that differ only in the bytes of their files, and a source with links to the first.
 func versions(t *testing.T) (in, out *tree) {
 	in, out = linked(t, nil, nil, nil)
 	at := time.Unix(1_600_000_000, 0)
@@ -155,7 +155,7 @@ func versions(t *testing.T) (in, out *tree) {
 			t.Fatal(err)
 		}
 	}
-	for _, v := range []string{"v1", "v2"} { // as cp -a makes them
+	for _, v := range []string{"v1", "v2"} { // like cp -a
 		if err := os.Chtimes(out.path(v), at, at); err != nil {
 			t.Fatal(err)
 		}
@@ -168,7 +168,8 @@ func versions(t *testing.T) (in, out *tree) {
 	return in, out
 }
 
-// TestLinksVersion: a link to another file of the same size and time is a change, for a read and for the next listing.
+// TestLinksVersion: a link to another file of the same size and time is a change, for a read and for the next
+// listing.
 func TestLinksVersion(t *testing.T) {
 	old := source.SetSettled(-time.Hour)
 	defer source.SetSettled(old)
@@ -232,7 +233,8 @@ func TestLinksVersion(t *testing.T) {
 	}
 }
 
-// TestLinksNumbering: where inodes prove nothing a sample is the same for as long as its size and time are.
+// TestLinksNumbering: on file systems where inodes prove nothing, a sample is the same as long as its size and time
+// are.
 func TestLinksNumbering(t *testing.T) {
 	in, out := versions(t)
 	var st unix.Statfs_t
@@ -258,7 +260,7 @@ func TestLinksNumbering(t *testing.T) {
 	}
 }
 
-// TestLinksRelist: what changes behind a link is found by a listing that looks only where it must.
+// TestLinksRelist: a change behind a link is found by a listing that skips unchanged folders.
 func TestLinksRelist(t *testing.T) {
 	old := source.SetSettled(-time.Hour)
 	defer source.SetSettled(old)
@@ -314,7 +316,7 @@ func TestLinksRelist(t *testing.T) {
 	}
 }
 
-// TestLinksPlanted: a read through a link takes the file that was listed and nothing else, and never waits.
+// TestLinksPlanted: a read through a link returns only the listed file, and never waits.
 func TestLinksPlanted(t *testing.T) {
 	for _, c := range []struct{ target, want string }{
 		{"/dev/null", "no longer a regular file"},
@@ -346,7 +348,7 @@ func TestLinksPlanted(t *testing.T) {
 	}
 }
 
-// BenchmarkRelistLinks is a listing of a folder in which everything is a link, over one that was listed before.
+// BenchmarkRelistLinks measures the second listing of a folder in which everything is a link.
 func BenchmarkRelistLinks(b *testing.B) {
 	const n = 100_000
 	in, out := newTree(b, nil), newTree(b, nil)

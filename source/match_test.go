@@ -10,13 +10,13 @@ import (
 	"lcache/source"
 )
 
-// TestDifference runs the cases that the Python client's rule runs, too.
+// TestDifference runs the same cases as the Python client's rule.
 func TestDifference(t *testing.T) {
 	b, err := os.ReadFile("../testdata/listings.json")
 	if err != nil {
 		t.Fatal(err)
 	}
-	type flags struct { // Part of what is asked for, FirstPart of what was made
+	type flags struct { // Part is for the requested filter, FirstPart for the cache's
 		Ext    []string
 		Flat   bool
 		Group  string
@@ -54,7 +54,7 @@ func TestDifferenceNamesBoth(t *testing.T) {
 	}
 }
 
-// TestSame: a directory is itself under every name, and no other one is.
+// TestSame: a directory is the same under every name, and differs from all others.
 func TestSame(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"a", "b"} {

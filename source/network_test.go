@@ -20,8 +20,8 @@ import (
 	"lcache/source/sourcetest"
 )
 
-// Through a network that cuts answers, resets connections and is slow, every read gives the right bytes, and none hangs. LCACHE_REQUESTS is how many requests that takes at least. In a long run
-// connections stall, too.
+// TestBadNetwork: on a network that cuts answers, resets connections and is slow, every read gives the right bytes,
+// and none hangs. LCACHE_REQUESTS is the minimum number of requests. In a long run, connections also stall.
 func TestBadNetwork(t *testing.T) {
 	least := int64(480)
 	if text := os.Getenv("LCACHE_REQUESTS"); text != "" {
@@ -37,7 +37,7 @@ func TestBadNetwork(t *testing.T) {
 		files[fmt.Sprintf("c/%03d", i)] = sourcetest.Content(byte(i), 3000*i)
 	}
 	small, readers := len(files), 16
-	if least > 10_000 { // large ones side by side, so that more bytes are wanted than may be under way
+	if least > 10_000 { // large ones in parallel, so that the limit of bytes is reached
 		for i := range 10 {
 			files[fmt.Sprintf("large/%d", i)] = sourcetest.Content(byte(200+i), 9<<20)
 		}
@@ -51,10 +51,10 @@ func TestBadNetwork(t *testing.T) {
 		t.Fatalf("%d samples, %v", len(entries), err)
 	}
 	p.Add(t, "latency", 0.3, map[string]any{"latency": 5, "jitter": 5})
-	p.Add(t, "limit_data", 0.5, map[string]any{"bytes": 150_000}) // of a connection, in all: bodies end early
+	p.Add(t, "limit_data", 0.5, map[string]any{"bytes": 150_000}) // bytes of a connection: bodies end early
 	p.Add(t, "reset_peer", 0.05, map[string]any{"timeout": 3})
-	if least > 10_000 { // a stalled connection takes 10 s where there may be no second request
-		p.Add(t, "timeout", 0.01, map[string]any{"timeout": 0}) // it stays open, and gives nothing
+	if least > 10_000 { // a stalled connection takes 10 s if there may be no second request
+		p.Add(t, "timeout", 0.01, map[string]any{"timeout": 0}) // the connection stays open without another byte
 		p.Add(t, "bandwidth", 0.05, map[string]any{"rate": 500})
 	}
 	var next atomic.Int64
@@ -66,7 +66,7 @@ func TestBadNetwork(t *testing.T) {
 					return
 				}
 				n := int(next.Add(1))
-				if n%200 == 0 { // connections that the proxy spares would carry everything soon
+				if n%200 == 0 { // otherwise connections without a toxic would soon carry everything
 					p.Enable(t, false)
 					p.Enable(t, true)
 				}
@@ -75,7 +75,7 @@ func TestBadNetwork(t *testing.T) {
 					continue
 				}
 				dst := make([]byte, e.Size)
-				ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute) // a hang ends here
+				ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute) // limits a hang
 				if err := s.Read(ctx, e, dst); err != nil || !bytes.Equal(dst, files[e.Name]) {
 					t.Errorf("Read %s: %v, or other bytes", e.Name, err)
 				}
@@ -94,7 +94,7 @@ func TestBadNetwork(t *testing.T) {
 	t.Logf("%d requests, %d retries, %d hedges; at most %d bytes under way", n.Requests, n.Retries, n.Hedges, n.MostBytes)
 }
 
-// An outage in the middle delays reads, and fails none of them.
+// TestOutage: an outage in the middle delays reads, and none fails.
 func TestOutage(t *testing.T) {
 	g := s3test.Start(t)
 	g.Fill(t, map[string][]byte{"c/x": sourcetest.Content(1, 5000)})
@@ -122,7 +122,7 @@ func TestOutage(t *testing.T) {
 	}
 }
 
-// pythonRanges is Python's http.server with ranges, which it lacks.
+// pythonRanges adds ranges to Python's http.server.
 const pythonRanges = `
 import functools, http.server, io, re, sys
 
@@ -146,7 +146,7 @@ handler = functools.partial(Handler, directory=sys.argv[2])
 http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), handler).serve_forever()
 `
 
-// A web server without ETags, as everybody has one: without ranges, and with them.
+// TestPythonServer: a common web server without ETags, without ranges and with them.
 func TestPythonServer(t *testing.T) {
 	t.Run("without ranges", func(t *testing.T) {
 		readPythonServer(t, func(port, dir string) []string {
@@ -155,13 +155,13 @@ func TestPythonServer(t *testing.T) {
 	})
 	t.Run("with ranges", func(t *testing.T) {
 		n := readPythonServer(t, func(port, dir string) []string { return []string{"-c", pythonRanges, port, dir} })
-		if n.Requests-n.Retries != 1+3+2+1 { // the list, a HEAD each, two ranges, and what is small
+		if n.Requests-n.Retries != 1+3+2+1 { // the list, a HEAD each, two ranges, and the small objects
 			t.Errorf("%d requests, %d retries", n.Requests, n.Retries)
 		}
 	})
 }
 
-// readPythonServer lists and reads what a server gives, and returns how many requests that took.
+// readPythonServer lists and reads a server's samples, and returns the number of requests.
 func readPythonServer(t *testing.T, arguments func(port, dir string) []string) source.Requests {
 	python, err := exec.LookPath("python3")
 	if err != nil {

@@ -13,7 +13,8 @@ import (
 	"testing"
 )
 
-// imageFolder is what torchvision's find_classes and make_dataset do, in pure Python. It prints the classes, then label and path of every file.
+// imageFolder is torchvision's find_classes and make_dataset in pure Python. It prints the classes, then label and
+// path of every file.
 const imageFolder = `
 import os, sys
 top = sys.argv[1]
@@ -44,7 +45,7 @@ func TestOrderIsPythons(t *testing.T) {
 				}
 			}
 			path := top + "/" + strings.Join(elems, "/")
-			os.MkdirAll(filepath.Dir(path), 0o777) // fails where a file of this name is already; then the next line does too
+			os.MkdirAll(filepath.Dir(path), 0o777) // fails if a file has this name already; then the next line fails too
 			if f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o666); err == nil {
 				f.Close()
 			}
@@ -77,7 +78,8 @@ func TestOrderIsPythons(t *testing.T) {
 	}
 }
 
-// randomName is short and of few letters, so that many names begin alike; bytes that are no UTF-8 are among them.
+// randomName returns a short name of few different letters, so that many names have a common prefix. Some bytes are
+// not UTF-8.
 func randomName(rng *rand.Rand) string {
 	letters := []string{"a", "b", "-", ".x", "0", "Z", " ", "\n", "é", "\u07ff", "\ud7ff", "\ue000", "\uffee", "🙂", "\x80", "\xc3", "\xe2\x82", "\xed\xa0\x80", "\xf0\x9f", "\xff"}
 	var b strings.Builder
@@ -116,7 +118,7 @@ func cells(t *testing.T, s Source) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// The quick ways of comparePython against code points written out.
+// FuzzComparePython compares comparePython with a comparison by code points.
 func FuzzComparePython(f *testing.F) {
 	for _, s := range []string{"", "a", "é", "\xff", "\xe2\x82", "\xe2\x82a", "\xe2\x82\xac", "\ue000", "\xed\xa0\x80", "\xf0\x9f\x99", "🙂"} {
 		f.Add(s, "x"+s)

@@ -14,7 +14,8 @@ import (
 	"lcache/source/sourcetest"
 )
 
-// A sample that turned into something else is changed, gone or refused: never read from elsewhere, and never a hang.
+// TestDirReadPlanted: a sample that was replaced by something else is reported as changed, gone or refused. It is
+// never read from elsewhere, and never hangs.
 func TestDirReadPlanted(t *testing.T) {
 	secret := filepath.Join(t.TempDir(), "secret")
 	if err := os.WriteFile(secret, []byte("0123456789"), 0o666); err != nil {
@@ -55,7 +56,8 @@ func TestDirReadPlanted(t *testing.T) {
 	}
 }
 
-// hook is a context whose n-th look does something: what happens between two chunks of a read, without a race.
+// hook is a context that calls a function at its n-th check, which is between two chunks of a read. So the test has
+// no race.
 type hook struct {
 	context.Context
 	looks int
@@ -80,11 +82,11 @@ func TestDirChangedWhileRead(t *testing.T) {
 		{"cut", func(tr *tree) error { return tr.Write("a/x", nil) }, source.ErrChanged},
 		{"grown", func(tr *tree) error { return tr.Write("a/x", sourcetest.Content(9, size+1)) }, source.ErrChanged},
 		{"cancelled", func(*tree) error { return context.Canceled }, context.Canceled},
-		{"replaced", func(tr *tree) error { return tr.Replace("a/x", sourcetest.Content(9, size)) }, nil}, // the old file's bytes are the right ones
+		{"replaced", func(tr *tree) error { return tr.Replace("a/x", sourcetest.Content(9, size)) }, nil}, // the old file has the right bytes
 		{"removed", func(tr *tree) error { return tr.Remove("a/x") }, nil},
 	}
 	for _, tt := range tests {
-		for looks := 2; looks <= 5; looks++ { // the first is before the open, then one before each of four chunks
+		for looks := 2; looks <= 5; looks++ { // the first check is before the open, then there is one before each of four chunks
 			tr := newTree(t, map[string][]byte{"a/x": sourcetest.Content(1, size)})
 			s := tr.open(t, source.Options{})
 			_, entries, err := s.List(t.Context(), nil)

@@ -10,8 +10,8 @@ import (
 	"lcache/source"
 )
 
-// FuzzDecodeFolders takes any bytes for the record of a listing, sealed or not. What is accepted has the samples that it was asked for, and is
-// the same when it is written again.
+// FuzzDecodeFolders reads any bytes as the record of a listing, sealed or not. An accepted record has the requested
+// number of samples, and is the same when it is written again.
 func FuzzDecodeFolders(f *testing.F) {
 	of := [16]byte{7}
 	b := source.EncodeFolders([]source.Folder{{Path: "", Inode: 1, Modified: -5, Changed: 9}, {Path: "a", Inode: 2, Samples: 3}, {Path: "a/ü\n", Inode: 1 << 63, Samples: 1<<32 - 1}}, of)

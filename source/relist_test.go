@@ -15,7 +15,7 @@ import (
 	"lcache/source"
 )
 
-// renew gives a folder another mtime, as a change in it does, whatever the kernel's clock can tell apart.
+// renew gives a folder another mtime, as a change does, whatever the kernel's clock can distinguish.
 func (tr *tree) renew(t *testing.T, folder string) {
 	t.Helper()
 	tr.clock = tr.clock.Add(time.Second)
@@ -24,7 +24,7 @@ func (tr *tree) renew(t *testing.T, folder string) {
 	}
 }
 
-// TestRelist: after any change a listing that looks only into changed folders is the same as one of everything.
+// TestRelist: after any change, a listing that reads only changed folders equals a full listing.
 func TestRelist(t *testing.T) {
 	testenv.Long(t)
 	old := source.SetSettled(-time.Hour)
@@ -32,7 +32,7 @@ func TestRelist(t *testing.T) {
 	type step struct {
 		name    string
 		change  func(tr *tree) error
-		folders []string // whose times the change moves
+		folders []string // folders whose times the change moves
 		part    bool     // entries of the listing before are needed
 	}
 	steps := []step{
@@ -79,7 +79,8 @@ func TestRelist(t *testing.T) {
 	}
 }
 
-// TestRelistLooksOnlyAtChangedFolders: a file that is written to in its place is not noticed, since its folder is not looked into.
+// TestRelistLooksOnlyAtChangedFolders: a file that is written to in place is not noticed, because its folder is not
+// read.
 func TestRelistLooksOnlyAtChangedFolders(t *testing.T) {
 	old := source.SetSettled(-time.Hour)
 	defer source.SetSettled(old)
@@ -100,7 +101,8 @@ func TestRelistLooksOnlyAtChangedFolders(t *testing.T) {
 	}
 }
 
-// TestRelistFresh: what changed just now may change again without another time, so it is listed again.
+// TestRelistFresh: a recent change may be followed by another one with the same time, so such a folder is listed
+// again.
 func TestRelistFresh(t *testing.T) {
 	tr := newTree(t, files("a/1", "b/1"))
 	s := tr.open(t, source.Options{})
@@ -110,7 +112,7 @@ func TestRelistFresh(t *testing.T) {
 	}
 }
 
-// TestRelistLabels: labels are read every time, and those of the folders come back.
+// TestRelistLabels: the file of labels is read every time. Without it, the labels are those of the folders again.
 func TestRelistLabels(t *testing.T) {
 	old := source.SetSettled(-time.Hour)
 	defer source.SetSettled(old)
@@ -133,7 +135,7 @@ func TestRelistLabels(t *testing.T) {
 	}
 }
 
-// relist lists again, and says how often the entries before were needed.
+// relist lists again, and returns how often the entries before were needed.
 func relist(t *testing.T, s source.Source, last *source.Listing, entries []sample.Entry) (l *source.Listing, asked int) {
 	t.Helper()
 	var b *source.Before

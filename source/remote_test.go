@@ -20,7 +20,7 @@ import (
 	"lcache/source/sourcetest"
 )
 
-// bucket is a folder of the gateway's bucket, as what lies behind a source.
+// bucket is a folder of the gateway's bucket, as the Mutator of a source.
 type bucket struct {
 	*s3test.Gateway
 	prefix string
@@ -30,8 +30,8 @@ func (b bucket) Write(name string, data []byte) error   { return b.Put(b.prefix+
 func (b bucket) Replace(name string, data []byte) error { return b.Put(b.prefix+name, data) }
 func (b bucket) Remove(name string) error               { return b.Gateway.Remove(b.prefix + name) }
 
-// Lacks: an object that is written again with the bytes that it had is the same version. Keys are UTF-8. The gateway makes paths of them, in which two
-// slashes are one, and shows no control characters: what keys may be is tested in package s3.
+// Lacks: an object that is written again with the same bytes has the same version. Keys are UTF-8. The gateway turns
+// keys into paths, in which two slashes are one, and does not list control characters. Package s3 tests the keys.
 func (b bucket) Lacks() []string {
 	return []string{sourcetest.ReplacedAlike, "Names", "PartsNames", "Unlisted"}
 }
@@ -71,7 +71,8 @@ func TestS3(t *testing.T) {
 	}
 }
 
-// What a bucket and a directory with the same files list is the same, whatever the options are.
+// TestS3ListsAsADirectoryDoes: the listing of a bucket equals that of a directory with the same files, whatever the
+// options.
 func TestS3ListsAsADirectoryDoes(t *testing.T) {
 	g := s3test.Start(t)
 	dir := t.TempDir()
@@ -85,7 +86,7 @@ func TestS3ListsAsADirectoryDoes(t *testing.T) {
 		}
 	}
 	g.Fill(t, files)
-	if err := g.Put("x/b/folder/", nil); err != nil { // as some tools make one for each folder
+	if err := g.Put("x/b/folder/", nil); err != nil { // some tools create one for each folder
 		t.Fatal(err)
 	}
 	labels := t.TempDir() + "/labels.csv"
@@ -120,7 +121,7 @@ func TestS3ListsAsADirectoryDoes(t *testing.T) {
 	}
 }
 
-// site is a web server with a list, as what lies behind a source.
+// site is a web server with a list, as the Mutator of a source.
 type site struct {
 	mu     sync.Mutex // guards the fields that follow
 	files  map[string][]byte
@@ -172,7 +173,7 @@ func (s *site) Remove(name string) error {
 	return nil
 }
 
-// Lacks: a list has an order of its own, and names are addresses.
+// Lacks: a list defines the order, and names are addresses.
 func (s *site) Lacks() []string { return []string{"Order", "Flat", "Names", "Parts", "PartsNames"} }
 
 func TestWeb(t *testing.T) {
@@ -215,7 +216,7 @@ func TestWebLists(t *testing.T) {
 	for _, c := range []struct {
 		list string
 		opts source.Options
-		want string // classes, then name=label:size of each sample; or the error behind the source's name
+		want string // classes, then name=label:size of each sample; or the error after the source's name
 	}{
 		{"b/2\na/1\n", source.Options{}, "[a b] b/2=1:4 a/1=0:4"},
 		{"b/2\na/1\n", source.Options{Flat: true}, "[] b/2=0:4 a/1=0:4"},

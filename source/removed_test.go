@@ -11,7 +11,8 @@ import (
 	"lcache/source"
 )
 
-// TestRemoved: a listing counts the files that would be samples without its extensions, of every kind of source. A file beside class folders is no sample in any case.
+// TestRemoved: a listing counts the files that would be samples without its extensions, for every kind of source. A
+// file next to class folders is never a sample.
 func TestRemoved(t *testing.T) {
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprint(w, "a/1.jpg\t10\t0\te1\na/2.txt\t10\t0\te2\na/3.JPG\t10\t0\te3\n")
@@ -52,7 +53,7 @@ func TestRemoved(t *testing.T) {
 	}
 }
 
-// TestRemovedAgain: a filter that removed nothing of the listing before is compared with the folders alone that have changed.
+// TestRemovedAgain: a filter that removed nothing from the listing before is compared only with the changed folders.
 func TestRemovedAgain(t *testing.T) {
 	old := source.SetSettled(-time.Hour)
 	defer source.SetSettled(old)

@@ -17,7 +17,7 @@ import (
 	"lcache/source/sourcetest"
 )
 
-// faltering is a source whose reads fail as a list says, one entry a read; behind its end they succeed.
+// faltering is a source whose reads fail as listed, one entry per read. After the list, they succeed.
 type faltering struct {
 	source.Source
 	mu    sync.Mutex
@@ -41,7 +41,7 @@ func (f *faltering) Read(ctx context.Context, e sample.Entry, dst []byte) error 
 
 func (f *faltering) String() string { return "faltering" }
 
-// clock notes what was waited for, and waits for nothing.
+// clock records the waits, and does not wait.
 type clock struct{ waits []time.Duration }
 
 func (c *clock) sleep(ctx context.Context, d time.Duration) error {
@@ -94,7 +94,7 @@ func TestRetry(t *testing.T) {
 	}
 }
 
-// Waits double up to the cap, and no two clients keep step.
+// TestRetryBacksOff: waits double up to the maximum, and clients do not retry in step.
 func TestRetryBacksOff(t *testing.T) {
 	s, tick := &faltering{fails: repeat(syscall.EIO, 100)}, &clock{}
 	r := source.NewRetrying(s, source.Retry{Tries: 11, First: 100 * time.Millisecond, Most: 2 * time.Second, Sleep: tick.sleep})
@@ -115,7 +115,8 @@ func TestRetryBacksOff(t *testing.T) {
 	}
 }
 
-// The budget is everybody's: when it is used up a read fails at once, until reads have succeeded again.
+// TestRetryBudget: all reads share the budget. When it is used up, a read fails at once, until reads have succeeded
+// again.
 func TestRetryBudget(t *testing.T) {
 	s, tick := &faltering{fails: repeat(syscall.EIO, 5)}, &clock{}
 	r := source.NewRetrying(s, source.Retry{Tries: 3, Budget: 3, Sleep: tick.sleep})
@@ -141,7 +142,8 @@ func TestRetryBudget(t *testing.T) {
 	}
 }
 
-// A read is not tried again beyond the deadline of its context, and what ends the context ends the wait.
+// TestRetryInsideTheDeadline: a read is not retried after the deadline of its context, and the end of the context
+// ends the wait.
 func TestRetryInsideTheDeadline(t *testing.T) {
 	s := &faltering{fails: repeat(syscall.EIO, 100)}
 	r := source.NewRetrying(s, source.Retry{First: time.Hour, Most: time.Hour})
@@ -158,7 +160,7 @@ func TestRetryInsideTheDeadline(t *testing.T) {
 	}
 }
 
-// What tries again keeps the contract of a source.
+// TestRetryingIsASource: a Retrying passes the tests of all sources.
 func TestRetryingIsASource(t *testing.T) {
 	sourcetest.Run(t, func(t *testing.T, files map[string][]byte) (source.Source, sourcetest.Mutator) {
 		tr := newTree(t, files)

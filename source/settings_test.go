@@ -6,7 +6,7 @@ import (
 	"lcache/source"
 )
 
-// What is given comes before what is kept, also a switch that is given as off.
+// TestRemoteSettings: given settings override stored ones, including a switch that is given as off.
 func TestRemoteSettings(t *testing.T) {
 	kept := source.Remote{S3: source.S3{Endpoint: "http://here", Region: "r", PathStyle: true, Unsigned: true, RequesterPays: true}, OtherHosts: true, NoHedge: true}
 	all := source.PathStyle | source.Unsigned | source.RequesterPays | source.OtherHosts | source.NoHedge
@@ -44,7 +44,8 @@ func TestRemoteSettings(t *testing.T) {
 	}
 }
 
-// An endpoint is the same with the port that its scheme has anyway and without it, also one that an older program kept as it was given.
+// TestSameEndpoint: an endpoint is the same with its default port and without it, even if an older program stored the
+// user's text.
 func TestSameEndpoint(t *testing.T) {
 	for _, c := range []struct {
 		given, kept string

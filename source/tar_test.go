@@ -19,11 +19,11 @@ import (
 	"lcache/source/sourcetest"
 )
 
-// shelf is a folder of shards, one for each folder of the files in it, and their Mutator.
+// shelf is a folder of shards, one for each folder of the files, and the Mutator for them.
 type shelf struct {
-	*tree                                      // where they lie on this machine
+	*tree                                      // their local folder
 	put   func(name string, data []byte) error // writes a shard
-	files map[string][]byte                    // what the shards hold
+	files map[string][]byte                    // the files in the shards
 }
 
 func newShelf(t testing.TB, files map[string][]byte) *shelf {
@@ -56,7 +56,7 @@ func shardOf(name string) string {
 	return folder + ".tar"
 }
 
-// sampleOf is the sample that a file becomes: its name must have no dot.
+// sampleOf returns the sample of a file, whose name must have no dot.
 func sampleOf(name string) string {
 	if strings.Contains(name, ".") {
 		return ""
@@ -64,7 +64,7 @@ func sampleOf(name string) string {
 	return shardOf(name) + "/" + name
 }
 
-// write writes the shard that has the file anew.
+// write writes the shard with the file again.
 func (s *shelf) write(name string) error {
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
@@ -124,7 +124,7 @@ func TestTar(t *testing.T) {
 	}
 }
 
-// shards writes tar files of members, whose bytes are those that member gives.
+// shards writes tar files of members, with the bytes that member returns.
 func shards(t testing.TB, files map[string]string) *tree {
 	t.Helper()
 	tr := newTree(t, nil)
@@ -136,7 +136,7 @@ func shards(t testing.TB, files map[string]string) *tree {
 	return tr
 }
 
-// shard is a tar of members, each "name" or "name=content".
+// shard returns a tar of members, each "name" or "name=content".
 func shard(t testing.TB, members ...string) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -162,7 +162,7 @@ func member(m string) (name string, data []byte) {
 	return name, sourcetest.Content(byte(len(name)), 1000+len(name))
 }
 
-// shapeOf is a listing as text: name, label, parts.
+// shapeOf formats a listing: name, label, parts.
 func shapeOf(entries []sample.Entry) string {
 	var all []string
 	for _, e := range entries {
@@ -212,7 +212,7 @@ func TestTarList(t *testing.T) {
 	}
 }
 
-// Every error of a listing, word for word. DIR stands for the folder.
+// TestTarErrors: every error of a listing, word for word. DIR stands for the folder.
 func TestTarErrors(t *testing.T) {
 	for what, c := range map[string]struct {
 		files         map[string]string
@@ -266,7 +266,7 @@ func TestTarErrors(t *testing.T) {
 	}
 }
 
-// Members of one name: the last counts, and that is said once a shard.
+// TestTarLast: of members with one name the last counts, and a message says so once for each shard.
 func TestTarLast(t *testing.T) {
 	tr := shards(t, map[string]string{"a.tar": "x.txt=first y.txt=other x.txt=last y.txt=more"})
 	var said bytes.Buffer
@@ -284,7 +284,7 @@ func TestTarLast(t *testing.T) {
 	}
 }
 
-// A shard that is as it was is not read again; one that has changed is, alone.
+// TestTarKept: an unchanged shard is not read again; a changed one is, without the others.
 func TestTarKept(t *testing.T) {
 	tr := shards(t, map[string]string{"a.tar": "x.cls=1 x.jpg", "b.tar": "x.cls=2 x.jpg"})
 	opts := source.Options{Kept: filepath.Join(t.TempDir(), "shards")}
@@ -300,7 +300,7 @@ func TestTarKept(t *testing.T) {
 	if got := listed(); got != want {
 		t.Fatal(got)
 	}
-	// Bytes that are wrong, with the time and size of those that were right: only who reads them would see it.
+	// Wrong bytes with the time and size of the right ones: only a read would notice them.
 	info, err := os.Stat(tr.path("a.tar"))
 	if err != nil {
 		t.Fatal(err)

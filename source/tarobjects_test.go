@@ -19,12 +19,12 @@ import (
 	"lcache/source/sourcetest"
 )
 
-// farShelf is a shelf over a network: shards that are written again with the bytes that they had may be the same version.
+// farShelf is a shelf over a network: a shard that is written again with the same bytes may have the same version.
 type farShelf struct{ *shelf }
 
 func (farShelf) Lacks() []string { return []string{sourcetest.ReplacedAlike} }
 
-// braces is a pattern of all shards that a conformance test has.
+// braces returns a pattern for all shards of a conformance test.
 func braces(files map[string][]byte) string {
 	shards := map[string]bool{}
 	for name := range files {
@@ -52,7 +52,7 @@ func TestTarS3(t *testing.T) {
 	})
 }
 
-// serveShards is a web server of shards below /data/.
+// serveShards is a web server with shards below /data/.
 func serveShards(t *testing.T, files map[string][]byte) (*site, string) {
 	t.Helper()
 	s := &site{files: map[string][]byte{}, etags: map[string]int{}, ranges: true}
@@ -72,7 +72,8 @@ func TestTarWeb(t *testing.T) {
 	})
 }
 
-// What a server and a folder with the same shards list and give is the same, and costs a HEAD a shard, then large pieces.
+// TestTarWebAsAFolder: a server and a folder with the same shards give the same listing and samples. The server takes
+// a HEAD for each shard, then large pieces.
 func TestTarWebAsAFolder(t *testing.T) {
 	var members []string
 	for i := range 200 {
@@ -92,7 +93,7 @@ func TestTarWebAsAFolder(t *testing.T) {
 	if err != nil || shapeOf(got) != shapeOf(want) || len(got) != 202 {
 		t.Fatalf("%d samples, %v; want %d", len(got), err, len(want))
 	}
-	const listing = 2 + 1 + 1 + 2 // HEADs; whether there are ranges; pieces of 4 MiB of the small shard; of the large one its begin, then behind the large member
+	const listing = 2 + 1 + 1 + 2 // HEADs; the check for ranges; pieces of 4 MiB of the small shard; the beginning of the large one, then the part after the large member
 	if n, _ := source.RequestsOf(far); n.Requests < listing || n.Requests > listing+1 || n.Retries != 0 {
 		t.Errorf("the listing took %+v", n)
 	}
@@ -103,7 +104,7 @@ func TestTarWebAsAFolder(t *testing.T) {
 			t.Errorf("%s: %v, or other bytes", e.Name, err)
 		}
 	}
-	if n, _ := source.RequestsOf(far); n.Requests-before.Requests != 201+2 { // the large one takes two ranges; its label is in the second
+	if n, _ := source.RequestsOf(far); n.Requests-before.Requests != 201+2 { // the large one takes two ranges, and its label is in the second
 		t.Errorf("%d requests to read %d samples one by one", n.Requests-before.Requests, len(got))
 	}
 	again := openRemote(t, "tar:"+url+"x:{0..1}.tar", opts)
@@ -115,7 +116,7 @@ func TestTarWebAsAFolder(t *testing.T) {
 	}
 }
 
-// A shard that is written while it is listed, or behind a listing, is never read.
+// TestTarWebChanged: a shard that is written during a listing or after it is never read.
 func TestTarWebChanged(t *testing.T) {
 	web, url := serveShards(t, map[string][]byte{"a.tar": shard(t, "x.cls=1", "x.jpg=one")})
 	s := openRemote(t, "tar:"+url+"a.tar", source.Options{})
@@ -136,7 +137,7 @@ func TestTarWebChanged(t *testing.T) {
 	if err := s.Read(t.Context(), e, make([]byte, e.Size)); !errors.Is(err, source.ErrGone) {
 		t.Errorf("gone: %v", err)
 	}
-	// Between the question for its version and the first bytes of it:
+	// Between the request for its version and its first bytes:
 	web.Write("a.tar", shard(t, "x.jpg=one"))
 	moving := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		web.ServeHTTP(w, r)
@@ -150,12 +151,12 @@ func TestTarWebChanged(t *testing.T) {
 	}
 }
 
-// Every error of shards over a network, word for word. URL stands for the server.
+// TestTarWebErrors: every error of shards over a network, word for word. URL stands for the server.
 func TestTarWebErrors(t *testing.T) {
 	good := shard(t, "x.jpg")
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
-		case "/s-0.tar": // without ranges
+		case "/s-0.tar": // does not support ranges
 			w.Header().Set("ETag", `"1"`)
 			r.Header.Del("Range")
 			http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(good[:1100]))
@@ -165,7 +166,7 @@ func TestTarWebErrors(t *testing.T) {
 		case "/n-0.tar", "/n-0.tar.gz":
 			http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(good))
 		case "/w-0.tar":
-			w.Header().Set("ETag", `W/"1"`) // the same may be said of other bytes
+			w.Header().Set("ETag", `W/"1"`) // a weak ETag may be the same for other bytes
 			http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(good))
 		case "/t-0.tar":
 			w.Header().Set("ETag", `"1"`)

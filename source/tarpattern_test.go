@@ -12,7 +12,7 @@ func TestTarPattern(t *testing.T) {
 		{"/data", []string{"train/000.tar", "val/000.tar"}, "tar:/data/*/*.tar"},
 		{"/data", []string{"000.tar.gz", "001.tar.gz"}, "tar:/data/*.tar.gz"},
 		{"/data", []string{"000.tgz"}, "tar:/data/*.tgz"},
-		{"s3://bucket/prefix/", []string{"000.tar"}, "tar:s3://bucket/prefix/000.tar"}, // shards over a network have no stars
+		{"s3://bucket/prefix/", []string{"000.tar"}, "tar:s3://bucket/prefix/000.tar"}, // shards over a network have no wildcards
 		{"s3://bucket/", []string{"t/a-098.tar", "t/a-099.tar", "t/a-100.tar"}, "tar:s3://bucket/t/a-{098..100}.tar"},
 		{"s3://bucket/p/", []string{"0.tar", "1.tar", "2.tar"}, "tar:s3://bucket/p/{0..2}.tar"},
 		{"s3://bucket/p/", []string{"000.tar", "002.tar"}, ""},

@@ -52,7 +52,8 @@ func TestTarTogether(t *testing.T) {
 		}
 		rest = rest[n:]
 	}
-	// The first sample's jpg was written again at the end of the shard, behind the gap, and that piece takes all that lies in between. Pieces of a file are small.
+	// The jpg of the first sample was written again at the end of the shard, after the gap, and that piece contains
+	// everything in between. Pieces of a local file are small.
 	if want := []int{31, 1, 1, 5, 5, 2}; !slices.Equal(pieces, want) {
 		t.Errorf("pieces of %v samples, want %v", pieces, want)
 	}
@@ -68,7 +69,7 @@ func TestTarTogether(t *testing.T) {
 	}
 }
 
-// A shard may be a link; one that leads out is not read where nothing outside may be.
+// TestTarLinks: a shard may be a link. A link that leaves the source is not read if that is not allowed.
 func TestTarLinks(t *testing.T) {
 	away := shards(t, map[string]string{"a.tar": "x.jpg y.jpg", "b.tar": "x.jpg y.jpg"})
 	tr := shards(t, map[string]string{"c.tar": "z.jpg"})

@@ -9,7 +9,8 @@ import (
 	"lcache/source/internal/tarshard"
 )
 
-// TestShardListingMemory holds the memory of the listing of shards to 46 bytes a sample beside its key: 12, and 16 for each of its two parts.
+// TestShardListingMemory limits the memory of a listing of shards to 46 bytes per sample in addition to its key: 12,
+// and 16 for each of its two parts.
 func TestShardListingMemory(t *testing.T) {
 	const shards, each = 10, 4_000
 	heap := func() int64 {

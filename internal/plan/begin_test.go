@@ -61,8 +61,8 @@ func TestBeginningDecides(t *testing.T) {
 	}
 }
 
-// TestBeginningSeconds compares with the shares of the disk's bandwidth that the capped volume gives: reads by place 0.09
-// of it at 16 KB, 0.52 at 100 KB (1 MiB blocks) and 0.41 (256 KiB blocks); a sort and the epoch behind it half.
+// TestBeginningSeconds compares with the shares of the disk's bandwidth on the capped volume: random reads get 0.09
+// of it at 16 KB, and at 100 KB 0.52 (1 MiB blocks) or 0.41 (256 KiB blocks). A sort and the epoch after it get half.
 func TestBeginningSeconds(t *testing.T) {
 	for _, tc := range []struct{ sample, block, want float64 }{
 		{16e3, 1 << 20, 0.09}, {100e3, 1 << 20, 0.52}, {100e3, 256 << 10, 0.41},
@@ -77,7 +77,7 @@ func TestBeginningSeconds(t *testing.T) {
 			t.Errorf("a sort and the epoch: %.3f of the bandwidth, want 0.5", got)
 		}
 	}
-	// With a next epoch, the pass reads and writes beside the prefetcher: 20 GB are read, 10 GB written.
+	// With a next epoch, the scan reads and writes while the prefetcher reads: 20 GB are read, 10 GB written.
 	b := secondRun(400e3)
 	if _, place, _, _ := b.Decide(); math.Abs(place-20e9/524288000) > 1e-9 {
 		t.Errorf("by place with a pass beside it: %.2f s, want %.2f s", place, 20e9/524288000)
@@ -99,7 +99,7 @@ func FuzzBeginning(f *testing.F) {
 	})
 }
 
-// TestReconsiderAfter: the question comes several times before a quarter of the epoch is delivered.
+// TestReconsiderAfter: the choice is made several times before a quarter of the epoch is delivered.
 func TestReconsiderAfter(t *testing.T) {
 	for rest, want := range map[float64]time.Duration{0: 0, 4: 200 * time.Millisecond, 20: time.Second, 100: 5 * time.Second, 1e300: 5 * time.Second, math.Inf(1): 5 * time.Second, math.NaN(): 5 * time.Second, -1: 5 * time.Second} {
 		if got := ReconsiderAfter(rest); got != want {

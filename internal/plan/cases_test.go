@@ -8,7 +8,7 @@ import (
 	"lcache/internal/plan/plantest"
 )
 
-// TestCases compares with golden cases: those of testdata/cases.json, or of the file that PLAN_CASES names.
+// TestCases compares with golden cases: those of testdata/cases.json, or of the file in PLAN_CASES.
 func TestCases(t *testing.T) {
 	plantest.Run(t, map[string]func(*testing.T, json.RawMessage) any{
 		"next_use":    nextUseCase,
@@ -117,7 +117,7 @@ func mixCase(t *testing.T, input json.RawMessage) any {
 	return map[string]any{"mix": Mix(in.Read, in.Write, in.BothRead, in.BothWrite)}
 }
 
-// memoryInput is what the kinds memory and fit have in common.
+// memoryInput has the common inputs of the kinds memory and fit.
 type memoryInput struct {
 	Kept    float64 `json:"kept_bytes"`
 	Block   float64 `json:"block_bytes"`

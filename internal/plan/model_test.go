@@ -45,7 +45,7 @@ func TestMoreIsNotSlower(t *testing.T) {
 					f.Nodes = nodes
 					set(&f, x)
 					_, e := mustModel(t, f).BestAdmission(p)
-					// The block is halved as the budget shrinks: the slack jumps with it by up to 1 %.
+					// The block is halved as the budget shrinks, so the slack jumps by up to 1 %.
 					if e.EpochS > before*1.005 {
 						t.Errorf("%s × %.3f, %g nodes, %s: %.2f s, with less %.2f s", name, x, nodes, p, e.EpochS, before)
 					}
@@ -56,7 +56,7 @@ func TestMoreIsNotSlower(t *testing.T) {
 	}
 }
 
-// TestMoreMemoryLosesNoHits: a larger block takes more slack, but never more than 0.01 of the hit ratio.
+// TestMoreMemoryLosesNoHits: a larger block takes more slack, but at most 0.01 of the hit ratio.
 func TestMoreMemoryLosesNoHits(t *testing.T) {
 	for _, budget := range []float64{1e9, 5e9, 20e9, 70e9, 137e9} {
 		before := 0.0
@@ -72,7 +72,7 @@ func TestMoreMemoryLosesNoHits(t *testing.T) {
 	}
 }
 
-// TestHitBound: no policy holds more than its nodes have space for.
+// TestHitBound: no policy holds more than its nodes have room for.
 func TestHitBound(t *testing.T) {
 	for _, nodes := range []float64{1, 2, 4, 16} {
 		for _, budget := range []float64{0, 1e8, 1e9, 30e9, 60e9, 137e9, 1e12} {
@@ -100,7 +100,7 @@ func TestBestAdmissionIsBest(t *testing.T) {
 	}
 }
 
-// TestSmallestCache: with it the best epoch is within 2 % of any, with 2 % less it is not.
+// TestSmallestCache: with this budget the best epoch is within 2 % of any; with 2 % less budget it is not.
 func TestSmallestCache(t *testing.T) {
 	m := mustModel(t, imageNet())
 	best := func(p Policy, budget float64) float64 {
@@ -122,7 +122,7 @@ func TestSmallestCache(t *testing.T) {
 	}
 }
 
-// TestRunAddsUp: the parts are the whole, and an ingest is paid for once.
+// TestRunAddsUp: the parts add up to the whole, and an ingest is counted once.
 func TestRunAddsUp(t *testing.T) {
 	for _, epochs := range []float64{1, 2, 3, 90} {
 		for _, prefill := range []bool{false, true} {
@@ -156,7 +156,8 @@ func TestRunAddsUp(t *testing.T) {
 	}
 }
 
-// TestAutoMinds what the drives are meant for: less is held, and where that is no faster than in place, static.
+// TestAutoMindsWear: if a log would write more than the drives are rated for, less is held. If that is no faster than
+// static, static is chosen.
 func TestAutoMindsWear(t *testing.T) {
 	f := imageNet()
 	f.Samples, f.Source, f.ConsumerBPS = 8631687, Source{BPS: 150e6}, 2e9
@@ -176,7 +177,7 @@ func TestAutoMindsWear(t *testing.T) {
 	}
 }
 
-// TestAutoSays one sentence with the binding resource, both times and the writes.
+// TestAutoSays: the reason is one sentence with the bottleneck, both times and the write volume.
 func TestAutoSays(t *testing.T) {
 	a, err := mustModel(t, imageNet()).Auto()
 	if err != nil {
@@ -218,7 +219,7 @@ func TestCrossovers(t *testing.T) {
 	}
 }
 
-// TestModelRefuses facts that make no sense, by name.
+// TestModelRefuses: invalid facts are refused by name.
 func TestModelRefuses(t *testing.T) {
 	for _, tc := range []struct {
 		change func(*Facts)
@@ -255,7 +256,7 @@ func TestNextUseRefuses(t *testing.T) {
 	}
 }
 
-// TestNextUseAtFarSide: huge clusters and shares near 1 come to an end.
+// TestNextUseAtFarSide: huge clusters and shares near 1 give a result.
 func TestNextUseAtFarSide(t *testing.T) {
 	for _, nodes := range []float64{1, 2, 1e3, 1e9, 1e12} {
 		before := -1.0
@@ -304,7 +305,8 @@ func FuzzModel(f *testing.F) {
 	})
 }
 
-// TestBurst: an epoch that begins on a rested disk is as much shorter as the burst is long, where the disk binds; others are not.
+// TestBurst: an epoch that begins on a rested disk is shorter by the burst, if the disk is the bottleneck. Other
+// epochs are not.
 func TestBurst(t *testing.T) {
 	f := Facts{DatasetBytes: 1e9, Samples: 1e5, Batch: 256, Epochs: 9, CacheBytes: 2e9, Device: DiskLine{ReadBPS: 500e6, WriteBPS: 500e6, ReadIOPS: 3000, WriteIOPS: 3000}}
 	for _, p := range []Policy{Log, Static} {

@@ -12,8 +12,8 @@ import (
 	"lcache/internal/testenv"
 )
 
-// TestReconsider reads testdata/reconsider.txt as stories: a paragraph is a dataset of 100 GB, a disk and an epoch that was
-// served; then the layout of the epochs that come, how long both layouts' take, and why.
+// TestReconsider reads testdata/reconsider.txt. Each paragraph has a dataset of 100 GB, a disk and a served epoch.
+// The result is the layout of later epochs, the time with each layout, and the reason.
 //
 //	reconsider
 //	sample=BYTES read=BPS write=BPS iops=N held=SHARE source=BPS layout=log|static took=S stall=S left=N [in-a-log] [wear=BYTES]
@@ -49,13 +49,13 @@ func TestReconsider(t *testing.T) {
 	})
 }
 
-// TestReconsiderKeepsItsMind: where both layouts are served as they were predicted, one change of mind is the last.
+// TestReconsiderKeepsItsMind: if both layouts perform as predicted, there is at most one change.
 func TestReconsiderKeepsItsMind(t *testing.T) {
 	testenv.WithoutRace(t)
 	for sample := 4e3; sample < 1e6; sample *= 1.07 {
 		f := Facts{DatasetBytes: 100e9, Samples: 100e9 / sample, Batch: 256, Epochs: 90, CacheBytes: 1 << 60, MemoryBytes: 1 << 60,
 			Device: DiskLine{ReadBPS: 500e6, WriteBPS: 500e6, ReadIOPS: 3000, WriteIOPS: 3000}}
-		for _, consumer := range []float64{50, 210, 300, 2000} { // seconds that an epoch takes by itself
+		for _, consumer := range []float64{50, 210, 300, 2000} { // seconds of an epoch without waits
 			for _, noise := range []float64{0.97, 1, 1.03} {
 				layout, changes := Log, 0
 				for epoch := range 10 {

@@ -5,14 +5,14 @@ import (
 	"testing"
 )
 
-// TestEpochsToReorder compares whole runs: from so many epochs on, reordering is the quicker one, and with one less it is not.
+// TestEpochsToReorder compares whole runs: with this many epochs left, reordering is faster; with one less it is not.
 func TestEpochsToReorder(t *testing.T) {
 	f := imageNet()
 	f.Samples, f.Source, f.ConsumerBPS = 8631687, Source{BPS: 40e6}, 2e9
 	if k := mustModel(t, f).EpochsToReorder(); k != 2 {
 		t.Errorf("16 KB on a volume of 3,000 operations: %v epochs, want 2", k)
 	}
-	f.Samples = 345267 // 400 KB: in place is faster for ever
+	f.Samples = 345267 // 400 KB: random reads are always faster
 	if k := mustModel(t, f).EpochsToReorder(); !math.IsInf(k, 1) {
 		t.Errorf("400 KB: %v epochs, want none", k)
 	}
@@ -34,7 +34,7 @@ func TestEpochsToReorder(t *testing.T) {
 	}
 }
 
-// TestModelBeginning: with the rates of a device line, small samples are sorted and large ones are not.
+// TestModelBeginning: with the rates of a device, small samples are sorted and large ones are not.
 func TestModelBeginning(t *testing.T) {
 	f := imageNet()
 	f.Source, f.ConsumerBPS = Source{BPS: 1e9}, 2e9

@@ -10,12 +10,12 @@ import (
 	"time"
 )
 
-// tests stands in for the tests of a package.
+// tests is a fake for the tests of a package.
 type tests func() int
 
 func (f tests) Run() int { return f() }
 
-// stderrOf returns what f writes to stderr.
+// stderrOf returns the output of f on stderr.
 func stderrOf(t *testing.T, f func()) string {
 	t.Helper()
 	r, w, err := os.Pipe()
@@ -35,7 +35,8 @@ func stderrOf(t *testing.T, f func()) string {
 	return string(b)
 }
 
-// A goroutine, a file and a counted byte that tests leave are each reported; failed tests keep their code, and tests that leave nothing pass.
+// TestRun: a leaked goroutine, file or counted byte is reported. Failed tests keep their exit code, and tests without
+// leaks pass.
 func TestRun(t *testing.T) {
 	patience = 50 * time.Millisecond
 	var bytes atomic.Int64
@@ -71,7 +72,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// recorder is a test that notes its failure instead of failing.
+// recorder is a test that records its failure instead of failing.
 type recorder struct {
 	testing.TB
 	cleanup func()
@@ -83,7 +84,7 @@ func (r *recorder) Cleanup(f func())      { r.cleanup = f }
 func (r *recorder) Failed() bool          { return r.failed }
 func (r *recorder) Errorf(string, ...any) { r.failed = true }
 
-// Check compares with the count before the test, not with zero.
+// TestCheck: Check compares with the count before the test, not with zero.
 func TestCheck(t *testing.T) {
 	patience = 50 * time.Millisecond
 	bytes := int64(100)

@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// TestShort: under the race detector, and with -short, a fixed part of the cases, spread over them; else all.
+// TestShort: under the race detector, and with -short, a fixed part of the cases runs, spread over all; otherwise
+// all.
 func TestShort(t *testing.T) {
 	cases := []int{0, 1, 2, 3, 4, 5, 6}
 	want := map[string][]int{"three": cases, "more than there are": cases, "the ninth in turn": cases, "five or two": {5}}
@@ -19,7 +20,8 @@ func TestShort(t *testing.T) {
 	}
 }
 
-// TestLeftOut: each test that is left out somewhere runs in one of the two runs of make test: under the race detector, and on pread without it.
+// TestLeftOut: each test that is skipped in one of the two runs of make test runs in the other: under the race
+// detector, or on pread without it.
 func TestLeftOut(t *testing.T) {
 	skipped := func(skip func(testing.TB)) (is bool) {
 		t.Run("", func(t *testing.T) {

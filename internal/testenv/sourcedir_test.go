@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// TestPlaces: a folder is in memory where that has room, else among the temporary files; it is empty, and gone after its test.
+// TestPlaces: a folder is in memory if there is room, otherwise with the temporary files. It is empty, and removed
+// after its test.
 func TestPlaces(t *testing.T) {
 	was, room := memory, least
 	defer func() { memory, least = was, room }()

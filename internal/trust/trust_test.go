@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stranger is a user that has no name and owns nothing.
+// stranger is the id of a user without a name or files.
 const stranger = 61001
 
 func write(t *testing.T, path string, mode fs.FileMode) string {
@@ -34,7 +34,7 @@ func makeDir(t *testing.T, path string, mode fs.FileMode) string {
 	return path
 }
 
-// isUntrusted checks an error: it is an *Error, counts as one of permissions, and names the path and what to do.
+// isUntrusted checks that an error is an *Error, matches fs.ErrPermission, and has the path and the advice.
 func isUntrusted(t *testing.T, err error, path string, advice ...string) {
 	t.Helper()
 	untrusted := new(Error)
@@ -49,7 +49,8 @@ func isUntrusted(t *testing.T, err error, path string, advice ...string) {
 	}
 }
 
-// TestModes: what is for its owner to write is trusted, whoever may read it; what the group or others may write is not.
+// TestModes: a file that only its owner can write is trusted, whoever can read it. A file that the group or others
+// can write is not.
 func TestModes(t *testing.T) {
 	dir := t.TempDir()
 	path := write(t, filepath.Join(dir, "f"), 0o600)
@@ -84,7 +85,7 @@ func TestModes(t *testing.T) {
 	}
 }
 
-// TestOwners: another user's file is not trusted. Root trusts root alone.
+// TestOwners: another user's file is not trusted. Root trusts only root.
 func TestOwners(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, to give files to another user")
@@ -99,7 +100,8 @@ func TestOwners(t *testing.T) {
 	isUntrusted(t, Dir(dir), dir, "chown -R 0 ", "61001")
 }
 
-// TestRootIsTrusted: a user trusts what is root's, and not what a third user has. The test runs itself as another user.
+// TestRootIsTrusted: a user trusts files of root, but not those of a third user. The test runs itself as another
+// user.
 func TestRootIsTrusted(t *testing.T) {
 	const variable = "TRUST_TEST_FOLDER"
 	if dir := os.Getenv(variable); dir != "" {
@@ -135,7 +137,7 @@ func TestRootIsTrusted(t *testing.T) {
 	}
 }
 
-// TestOnlyRegularFiles: nothing else is opened, and a pipe is not waited for.
+// TestOnlyRegularFiles: only regular files are opened, and a pipe does not block.
 func TestOnlyRegularFiles(t *testing.T) {
 	dir := t.TempDir()
 	path := func(name string) string { return filepath.Join(dir, name) }
@@ -179,7 +181,8 @@ func TestOnlyRegularFiles(t *testing.T) {
 	}
 }
 
-// TestNewFiles: a new file is for its owner alone whatever the umask, and later calls on it wait for the disk, as those on any file.
+// TestNewFiles: a new file is only for its owner, whatever the umask. Later calls on it wait for the disk, as for any
+// file.
 func TestNewFiles(t *testing.T) {
 	old := unix.Umask(0)
 	defer unix.Umask(old)
@@ -202,7 +205,7 @@ func TestNewFiles(t *testing.T) {
 	}
 }
 
-// TestOpenFolder: of the folders above a cache those count in which every user can replace what is there.
+// TestOpenFolder: finds the folder above a cache in which every user can replace entries.
 func TestOpenFolder(t *testing.T) {
 	top := makeDir(t, filepath.Join(t.TempDir(), "top"), 0o755)
 	middle := makeDir(t, filepath.Join(top, "middle"), 0o755)

@@ -19,7 +19,7 @@ func TestMessage(t *testing.T) {
 	}
 }
 
-// FuzzName: a name can be printed, and read back: no two names look the same.
+// FuzzName: a shown name can be printed and read back, so different names look different.
 func FuzzName(f *testing.F) {
 	for _, s := range []string{"plain", "caf\xe9", `caf\xe9`, "\\\xe9", "\\x\xe9", `\\xe9`, "a\nb", `a\nb`, `tar:/a\[1\].tar`, " é\u2028\U000e0001\ufffd ", `\u00a0\x5c`, "\xed\xb2\x80"} {
 		f.Add(s)
@@ -37,7 +37,7 @@ func FuzzName(f *testing.F) {
 	})
 }
 
-// readBack replaces escapes by what they stand for.
+// readBack replaces escapes by the bytes that they stand for.
 func readBack(t *testing.T, shown string) string {
 	return escapes.ReplaceAllStringFunc(shown, func(escape string) string {
 		s, err := strconv.Unquote(`"` + escape + `"`)

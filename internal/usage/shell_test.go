@@ -20,7 +20,7 @@ func TestShellWord(t *testing.T) {
 	}
 }
 
-// TestShellReadsWord: bash reads each word as it was.
+// TestShellReadsWord: bash reads each quoted word as the original.
 func TestShellReadsWord(t *testing.T) {
 	bash, err := exec.LookPath("bash")
 	if err != nil {

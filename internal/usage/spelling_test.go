@@ -17,8 +17,8 @@ func TestNearest(t *testing.T) {
 		{"batchsize", flags, "batch-size"},
 		{"batch", flags, "batch-size"},
 		{"BATCH-SIZE", flags, "batch-size"},
-		{"soc", flags, ""}, // two begin so
-		{"oi", flags, ""},  // everything is near to two letters
+		{"soc", flags, ""}, // two names begin so
+		{"oi", flags, ""},  // two letters are near to everything
 		{"x", flags, ""},
 		{"", flags, ""},
 		{"-", flags, ""},

@@ -30,7 +30,7 @@ func TestStories(t *testing.T) {
 		case "given":
 			f = Facts{}
 		case "then":
-			if f.Loader != nil { // a copy: the one before has been judged
+			if f.Loader != nil { // a copy, because the facts before have been judged
 				l := *f.Loader
 				f.Loader = &l
 			}

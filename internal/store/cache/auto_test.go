@@ -7,7 +7,8 @@ import (
 	"lcache/internal/plan"
 )
 
-// TestLayoutFor chooses by forced facts. A volume that is capped has 3,000 operations of up to 256 KiB and 500 MB a second.
+// TestLayoutFor chooses by given facts. The capped volume has 3,000 operations of up to 256 KiB and 500 MB per
+// second.
 func TestLayoutFor(t *testing.T) {
 	capped := plan.DiskLine{ReadBPS: 500e6, WriteBPS: 500e6, ReadIOPS: 3000, WriteIOPS: 3000, OpBytes: 256 << 10}
 	combined := plan.DiskLine{CombinedBPS: 500e6, CombinedIOPS: 3000, OpBytes: 256 << 10}

@@ -11,8 +11,8 @@ import (
 	"lcache/internal/usage"
 )
 
-// FuzzJob takes any bytes for job.json, with a right checksum or without. A record that is accepted is the same when it is written and read again. A
-// schedule made of it is an error, or answers.
+// FuzzJob reads any bytes as job.json, with or without a right checksum. An accepted record is the same after it is
+// written and read again. Its schedule is an error, or works.
 func FuzzJob(f *testing.F) {
 	dir := f.TempDir()
 	for _, j := range []Record{

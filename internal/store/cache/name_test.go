@@ -2,7 +2,7 @@ package cache
 
 import "testing"
 
-// TestName: people read the name of the dataset, and not a pattern.
+// TestName: the name shown to people is that of the dataset, not a pattern.
 func TestName(t *testing.T) {
 	for source, want := range map[string]string{
 		"/data/train":                         "train",

@@ -8,7 +8,8 @@ import (
 	"lcache/chunker"
 )
 
-// TestMostPacked: a few samples that are larger than 16 MiB and than a batch of the others are not compressed; where many are that large, all are.
+// TestMostPacked: a few samples that are larger than 16 MiB and than a batch of the others are not compressed. If
+// many are that large, all are compressed.
 func TestMostPacked(t *testing.T) {
 	const mb = 1_000_000
 	for _, c := range []struct {

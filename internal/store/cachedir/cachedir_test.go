@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// put writes files, given as name, content, name, content …, into dir.
+// put writes files into dir, given as name, content, name, content ….
 func put(t *testing.T, dir string, texts ...string) {
 	t.Helper()
 	for i := 0; i < len(texts); i += 2 {
@@ -37,7 +37,7 @@ func format(part, parts int) string {
 	return string(b)
 }
 
-// hold locks a file as a process that uses the cache would.
+// hold locks a file as a process that uses the cache does.
 func hold(t *testing.T, path string) {
 	t.Helper()
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
@@ -116,7 +116,7 @@ func TestList(t *testing.T) {
 	}
 }
 
-// TestListAll: a root that is not there has no caches, and a cache that a root has is listed once.
+// TestListAll: a missing root has no caches, and a cache that is in a root is listed once.
 func TestListAll(t *testing.T) {
 	root, elsewhere := t.TempDir(), t.TempDir()
 	put(t, root, "a/job.json", job)
@@ -130,7 +130,7 @@ func TestListAll(t *testing.T) {
 	}
 }
 
-// TestRemoveAll: all directories are looked at before the first is touched.
+// TestRemoveAll: all directories are checked before the first is changed.
 func TestRemoveAll(t *testing.T) {
 	root := t.TempDir()
 	put(t, root, "a/job.json", job, "b/job.json", job, "b/notes", "mine", "used/job.json", job, "used/LOCK", "4711\n", "other/notes", "")
@@ -158,7 +158,7 @@ func TestRemove(t *testing.T) {
 	for _, name := range files {
 		all = append(all, name, "x")
 	}
-	name := strings.Repeat("n", 64) // as long as that of a job's importance may be
+	name := strings.Repeat("n", 64) // maximum length of the name of a job's importance
 	put(t, dir, append(all, "job.json", job, "importance-"+name, "x", "importance-"+name+".new", "x", "importance-7.a_b", "x")...)
 	c, left, err := Remove(dir)
 	if err != nil || len(left) > 0 || c.Bytes == 0 {
@@ -169,8 +169,8 @@ func TestRemove(t *testing.T) {
 	}
 }
 
-// TestRemoveLeaves holds that nothing goes that somebody else made: a file, a folder, even one with a name of ours, what a link of a
-// name of ours points at.
+// TestRemoveLeaves: files that lcache did not make stay: a file, a folder, even one with a name of lcache's, and the
+// target of a link with such a name.
 func TestRemoveLeaves(t *testing.T) {
 	dir := t.TempDir()
 	put(t, dir, "job.json", job, "LOCK", "", "notes.txt", "x", "more/arena", "x", "sums/x", "x", "importance-", "x", "importance-.x", "x", "importance-"+strings.Repeat("n", 65), "x", "line-2", "x")
@@ -223,7 +223,7 @@ func TestRemoveLink(t *testing.T) {
 	}
 }
 
-// TestLink: a cache is not used through a link, whatever is above it.
+// TestLink: a cache is not used through a link; links above it do not matter.
 func TestLink(t *testing.T) {
 	dir := t.TempDir()
 	put(t, dir, "root/c/job.json", job, "other/x", "")
@@ -255,7 +255,8 @@ func TestLink(t *testing.T) {
 	}
 }
 
-// TestFolder: the same examples as the Python client's, whose lcache.open finds what lcache run made, and the reverse.
+// TestFolder has the same examples as the Python client's test, so lcache.open finds the caches of lcache run, and
+// the reverse.
 func TestFolder(t *testing.T) {
 	var elsewhere Listing
 	elsewhere.Remote.S3.Endpoint = "http://minio:9000"

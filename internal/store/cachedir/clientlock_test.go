@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// TestClientLock: one process at a time has it, also if a client has removed the file meanwhile, and others read what the holder does.
+// TestClientLock: one process at a time has the lock, even if a client has removed the file meanwhile. Others can
+// read the holder's activity.
 func TestClientLock(t *testing.T) {
 	dir := t.TempDir()
 	take := func() *ClientLock {

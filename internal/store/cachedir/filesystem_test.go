@@ -20,7 +20,7 @@ func TestFileSystemNumbers(t *testing.T) {
 	}
 }
 
-// FUSE is one number for all that a process serves.
+// FUSE has one number for all file systems that a process serves.
 func TestFileSystemMounts(t *testing.T) {
 	for mounted, want := range map[string]Nature{"fuse.sshfs": Network, "fuse.juicefs": Network, "fuse.gcsfuse": Network, "fuse.mergerfs": User, "fuse": User, "": User} {
 		name, nature := byMount("fuse", User, mounted)

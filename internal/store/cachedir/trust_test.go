@@ -13,7 +13,8 @@ import (
 	"lcache/internal/trust"
 )
 
-// TestUntrusted: of a cache that other users could have written to nothing is read, and nothing is removed. A list has it, with the reason.
+// TestUntrusted: if other users could have written to a cache, nothing of it is read or removed. A list shows it,
+// with the reason.
 func TestUntrusted(t *testing.T) {
 	dir := t.TempDir()
 	put(t, dir, "root/fine/job.json", job, "root/open/job.json", job, "root/open/arena", "samples", "root/file/FORMAT", format(0, 1), "root/file/importance-run", "values", "root/other/notes", "")
@@ -54,7 +55,7 @@ func TestUntrusted(t *testing.T) {
 	}
 }
 
-// TestWarnOfFolders: one line, however many directories of the cache lie in such folders.
+// TestWarnOfFolders: one line, however many directories of the cache are in such folders.
 func TestWarnOfFolders(t *testing.T) {
 	dir := t.TempDir()
 	put(t, dir, "shared/a/job.json", job, "shared/b/job.json", job)

@@ -20,7 +20,7 @@ import (
 	"lcache/source/sourcetest"
 )
 
-// stateOf names the files of a cache, but those of the lock, with their times and sizes.
+// stateOf returns the files of a cache, except the lock, with their times and sizes.
 func stateOf(t *testing.T, dir string) (state string) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -39,8 +39,8 @@ func stateOf(t *testing.T, dir string) (state string) {
 	return state
 }
 
-// A dry run over a cache tells the cost of what that lacks, which the next ingest then asks for, and changes nothing of it: when nothing is there, when a part is, when all is, and when the source
-// has changed.
+// TestDryRunOverACache: a dry run reports the cost of the missing samples, which the next ingest then pays, and does
+// not change the cache. Cases: no cache, a part of it, all of it, and a changed source.
 func TestDryRunOverACache(t *testing.T) {
 	const samples, part = 40, 15
 	var mu sync.Mutex // guards files
@@ -70,8 +70,8 @@ func TestDryRunOverACache(t *testing.T) {
 	for name, c := range map[string]struct {
 		src, changes string
 		changed      []byte
-		reads        int64 // samples, when one object has changed
-		gets, begins int64 // GETs for all samples, and when a part is there
+		reads        int64 // number of samples, after one object has changed
+		gets, begins int64 // GETs for all samples, and GETs if a part is there
 	}{
 		"list":   {srv.URL + "/LIST", "/7", sourcetest.Content(99, 1007), 1, samples, samples - part},
 		"shards": {"tar:" + srv.URL + "/t-{0..2}.tar", "/t-1.tar", tarOf(t, 77, 30, 1000), 30, 3, 1},

@@ -8,8 +8,8 @@ import (
 	"github.com/cockroachdb/datadriven"
 )
 
-// TestFate reads testdata/fate.txt as stories. A paragraph has the facts of a cache or a log that ingest finds, then its fate and the reason. The facts are
-// the fields of found and foundLog; a field that is not named is false.
+// TestFate reads testdata/fate.txt. Each paragraph has the facts of a cache or a log that ingest finds, then its fate
+// and the reason. The facts are the fields of found and foundLog; a field that is not named is false.
 func TestFate(t *testing.T) {
 	datadriven.RunTest(t, "testdata/fate.txt", func(t *testing.T, d *datadriven.TestData) string {
 		said := map[string]bool{}

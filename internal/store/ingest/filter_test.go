@@ -18,7 +18,7 @@ import (
 	"lcache/logfile"
 )
 
-// stage is a source, and a root of caches that are named as run names them.
+// stage is a source, and a root of caches that are named as lcache run names them.
 type stage struct {
 	t            *testing.T
 	source, root string
@@ -40,7 +40,7 @@ func (s *stage) write(name string) {
 	}
 }
 
-// folder is the cache of a filter that removes files; without a filter, that of all others.
+// folder returns the cache of a filter that removes files. Without a filter, it is the cache of all other filters.
 func (s *stage) folder(exts ...string) string {
 	return filepath.Join(s.root, cachedir.Folder(s.source, cachedir.Listing{Exts: exts}))
 }
@@ -55,7 +55,7 @@ func (s *stage) options(exts ...string) ingest.Options {
 	return o
 }
 
-// run ingests with a filter, and compares the cache that was used, what it holds and how much was read for it.
+// run ingests with a filter. It checks the used cache, the samples in it, and the number of samples read.
 func (s *stage) run(what string, exts []string, dir string, samples, read int) *ingest.Report {
 	s.t.Helper()
 	r, err := ingest.Run(s.t.Context(), s.options(exts...))
@@ -92,7 +92,7 @@ func recordOf(t *testing.T, dir string) cache.Record {
 	return r
 }
 
-// TestFiltersThatRemoveNothing share the cache that is there without a filter, whichever comes first.
+// TestFiltersThatRemoveNothing: filters that remove no file share the cache without a filter, whichever comes first.
 func TestFiltersThatRemoveNothing(t *testing.T) {
 	s := newStage(t, "a/1.jpg", "a/2.jpg", "b/3.png", "README")
 	images, more := []string{".jpg", ".png"}, []string{"PNG", "jpg", "gif"}
@@ -108,7 +108,8 @@ func TestFiltersThatRemoveNothing(t *testing.T) {
 	s.caches("after all", s.folder())
 }
 
-// TestFilterThatRemoves has a cache of its own. Both name each other when they are made, and each stays right when files come and go.
+// TestFilterThatRemoves: a filter that removes files has a separate cache. Each cache names the other when it is
+// made, and both stay right when files come and go.
 func TestFilterThatRemoves(t *testing.T) {
 	for _, filteredFirst := range []bool{true, false} {
 		s := newStage(t, "a/1.jpg", "a/2.jpg", "a/notes.txt")
@@ -145,7 +146,8 @@ func TestFilterThatRemoves(t *testing.T) {
 	}
 }
 
-// TestFilteredCacheFound: a cache that an earlier version made under the name with the filter is used as it is, also where the filter removes nothing.
+// TestFilteredCacheFound: a cache that an earlier version made under the filter's name is used, even if the filter
+// removes no file.
 func TestFilteredCacheFound(t *testing.T) {
 	s := newStage(t, "a/1.jpg", "a/2.jpg")
 	exts := []string{".jpg"}
@@ -158,7 +160,8 @@ func TestFilteredCacheFound(t *testing.T) {
 	s.caches("after all", s.folder(exts...))
 }
 
-// TestFiltersThatCantBeCompared: clients compare a filter with the last extension of each file, so one that asks for two has a cache of its own.
+// TestFiltersThatCantBeCompared: clients compare a filter with the last extension of each file. So a filter with a
+// double extension has a separate cache.
 func TestFiltersThatCantBeCompared(t *testing.T) {
 	s := newStage(t, "a/1.seg.png")
 	exts := []string{".seg.png"}
@@ -166,7 +169,8 @@ func TestFiltersThatCantBeCompared(t *testing.T) {
 	s.caches("after that", s.folder(exts...))
 }
 
-// TestFilterOfACacheInUse: what another process uses is compared by its last listing. If the filter removes files of that, it gets its own cache at once.
+// TestFilterOfACacheInUse: a cache in use by another process is compared by its last listing. If the filter removes
+// files of it, the filter gets a separate cache at once.
 func TestFilterOfACacheInUse(t *testing.T) {
 	s := newStage(t, "a/1.jpg", "a/2.png")
 	s.run("a new cache", nil, s.folder(), 2, 2)
@@ -183,7 +187,8 @@ func TestFilterOfACacheInUse(t *testing.T) {
 	s.caches("after all", s.folder(), s.folder(".jpg"))
 }
 
-// TestFilterOfADamagedCache: a damaged cache is made again for a filter that removes nothing, and is left alone by another.
+// TestFilterOfADamagedCache: a filter that removes no file makes a damaged cache again. Another filter leaves it
+// alone.
 func TestFilterOfADamagedCache(t *testing.T) {
 	s := newStage(t, "a/1.jpg", "a/2.png")
 	s.run("a new cache", nil, s.folder(), 2, 2)
@@ -194,7 +199,7 @@ func TestFilterOfADamagedCache(t *testing.T) {
 	s.run("it removes nothing", []string{".jpg", ".png"}, s.folder(), 2, 2)
 }
 
-// TestFilterListsOnce: a source is listed once, also where the cache turns out to be another one.
+// TestFilterListsOnce: a source is listed once, even if another cache turns out to be the right one.
 func TestFilterListsOnce(t *testing.T) {
 	var lists atomic.Int64
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -220,7 +225,7 @@ func TestFilterListsOnce(t *testing.T) {
 	s.caches("after all", s.folder(), s.folder(".jpg"), s.folder(".txt"))
 }
 
-// TestFilterOfShards: the indexes of shards are kept for the cache that is made in the end, and none is read again.
+// TestFilterOfShards: the indexes of shards are kept for the final cache, and none is read again.
 func TestFilterOfShards(t *testing.T) {
 	folder := t.TempDir()
 	if err := os.WriteFile(filepath.Join(folder, "a.tar"), tarOf(t, 1, 20, 3000), 0o600); err != nil {

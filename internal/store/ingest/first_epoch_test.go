@@ -12,8 +12,8 @@ import (
 	"lcache/internal/store/ingest"
 )
 
-// TestFirstEpoch: a cache that is made without reading shards over a network tells what its first epoch will cost, and what an ingest does: as many requests as
-// the dry run of that ingest says, and as the ingest then sends.
+// TestFirstEpoch: an ingest that does not read remote shards reports the requests of the first epoch, and those of a
+// full ingest. The latter equals the dry run's report, and the requests that the full ingest then sends.
 func TestFirstEpoch(t *testing.T) {
 	shards := map[string][]byte{"/0.tar": tarOf(t, 1, 200, 3000), "/1.tar": tarOf(t, 2, 100, 3000)}
 	var gets atomic.Int64
@@ -26,7 +26,7 @@ func TestFirstEpoch(t *testing.T) {
 	}))
 	defer srv.Close()
 	o := ingest.Options{Source: "tar:" + srv.URL + "/{0..1}.tar", Dirs: []string{filepath.Join(t.TempDir(), "cache")}, NoPrefill: true}
-	for range 2 { // also where the cache is there, and has nothing yet
+	for range 2 { // the second time with a cache that has no samples yet
 		r, err := ingest.Run(t.Context(), o)
 		if err != nil {
 			t.Fatal(err)
@@ -44,7 +44,7 @@ func TestFirstEpoch(t *testing.T) {
 	o.NoPrefill = false
 	before := gets.Load()
 	r, err := ingest.Run(t.Context(), o)
-	if err != nil || r.FirstEpoch != nil || r.StoredSamples != 300 || gets.Load()-before > 6 { // the last byte of the first shard is asked for, too
+	if err != nil || r.FirstEpoch != nil || r.StoredSamples != 300 || gets.Load()-before > 6 { // includes a request for the last byte of the first shard
 		t.Errorf("ingest: %+v, %v, %d requests", r, err, gets.Load()-before)
 	}
 	o.NoPrefill = true

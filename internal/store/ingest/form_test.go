@@ -6,7 +6,7 @@ import (
 	"lcache/chunker"
 )
 
-// TestIsBetter: a manifest lies packed if the log has more room then, and if both forms have room beside each other.
+// TestIsBetter: a manifest is packed if the log then has more room, and if both forms fit at the same time.
 func TestIsBetter(t *testing.T) {
 	const budget, metadata = 1000, 300
 	for _, tt := range []struct {

@@ -6,7 +6,7 @@ import (
 	"lcache/sample"
 )
 
-// TestLinksRule: a record of a listing under another rule is not trusted.
+// TestLinksRule: a record of a listing under another rule about links is not trusted.
 func TestLinksRule(t *testing.T) {
 	no := new(bool)
 	in, other := &run{}, &run{o: Options{FollowLinks: no}}

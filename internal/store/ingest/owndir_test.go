@@ -14,7 +14,8 @@ import (
 	"lcache/internal/trust"
 )
 
-// TestDirectoryOfAnother: an empty directory of another user is refused before anything is made there, with the command that makes one of this user's own.
+// TestDirectoryOfAnother: an empty directory of another user is refused before anything is written to it. The error
+// has the command that makes a private one.
 func TestDirectoryOfAnother(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, to give a directory to another user")
@@ -32,7 +33,7 @@ func TestDirectoryOfAnother(t *testing.T) {
 	}
 }
 
-// TestOwnDirectory: which advice is given for which directory.
+// TestOwnDirectory checks the advice for each kind of directory.
 func TestOwnDirectory(t *testing.T) {
 	dir := t.TempDir()
 	cacheIn := filepath.Join(dir, "cache")

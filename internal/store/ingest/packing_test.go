@@ -4,7 +4,8 @@ import (
 	"testing"
 )
 
-// TestDrawn: every share draws its own samples, spread over the share, and about as many bytes as a trial may read.
+// TestDrawn: every share tries samples of its own, spread over the share, and about as many bytes as a trial may
+// read.
 func TestDrawn(t *testing.T) {
 	for _, c := range []struct{ n, first, behind, size, want int }{
 		{0, 0, 0, 10, 0}, {1, 0, 1, 10, 1}, {1, 1, 1, 10, 0}, {10, 0, 10, 10, 10}, {10, 6, 9, 10, 3}, {10_000, 0, 10_000, 10, 1000}, {10_000, 7500, 10_000, 10, 1000},

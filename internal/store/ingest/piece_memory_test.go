@@ -17,7 +17,8 @@ import (
 	"lcache/internal/testenv"
 )
 
-// Samples of a few bytes, far apart in their shards: each reader has a piece of 4 MiB for them. What all readers have together is bounded, however small the samples are.
+// TestMemoryOfPieces: samples of a few bytes are far apart in their shards, so each reader has a piece of 4 MiB for
+// them. The memory of all readers together is bounded, however small the samples are.
 func TestMemoryOfPieces(t *testing.T) {
 	testenv.WithoutRace(t)
 	var b bytes.Buffer
@@ -54,7 +55,7 @@ func TestMemoryOfPieces(t *testing.T) {
 	o.Progress = func(p cache.Progress) {
 		var now runtime.MemStats
 		if p.Stage == "reading" && p.Samples%64 == 0 {
-			runtime.GC() // what is in use, and not what the collector has not freed yet
+			runtime.GC() // measures memory in use, not garbage
 			runtime.ReadMemStats(&now)
 			mu.Lock()
 			defer mu.Unlock()
@@ -65,7 +66,7 @@ func TestMemoryOfPieces(t *testing.T) {
 	if err != nil || r.StoredSamples != 8*320 {
 		t.Fatalf("%+v, %v", r, err)
 	}
-	const bound = 24 * (4 << 20) * 2 // pieces of all readers, and as much again for what is read meanwhile and stored
+	const bound = 24 * (4 << 20) * 2 // pieces of all readers, and as much again for pieces that are read while others are stored
 	if took := int64(most) - int64(before.HeapInuse); took > bound {
 		t.Errorf("the readers took %d MiB, want at most %d", took>>20, bound>>20)
 	} else {

@@ -14,13 +14,14 @@ import (
 	"lcache/source/sourcetest"
 )
 
-// A gateway that is killed in the middle of an ingest, and comes back, delays it: the ingest ends well, with the bucket's bytes, and asks again for nothing but what failed.
+// TestGatewayKilledInAnIngest: a gateway that is killed during an ingest and then restarted only delays the ingest.
+// The cache has the bucket's bytes, and only failed requests are repeated.
 func TestGatewayKilledInAnIngest(t *testing.T) {
 	for name, kind := range map[string]struct {
 		src     string
 		files   func(t *testing.T) map[string][]byte
 		samples int
-		at      int64 // samples that are read when the gateway is killed
+		at      int64 // number of samples read when the gateway is killed
 	}{
 		"objects": {"s3://" + s3test.Bucket + "/set/", func(*testing.T) map[string][]byte {
 			files := map[string][]byte{}
@@ -50,7 +51,7 @@ func TestGatewayKilledInAnIngest(t *testing.T) {
 				if p.Samples < kind.at {
 					return
 				}
-				once.Do(func() { // the other readers wait here, too, or are at requests
+				once.Do(func() { // other readers wait here too, or are at requests
 					g.Kill()
 					back.Go(func() {
 						time.Sleep(300 * time.Millisecond)

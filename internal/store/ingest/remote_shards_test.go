@@ -15,7 +15,7 @@ import (
 	"lcache/source/sourcetest"
 )
 
-// tarOf is a shard of samples with a part bin of so many bytes and a label.
+// tarOf returns a shard of samples, each with a part bin of size bytes and a label.
 func tarOf(t *testing.T, seed byte, samples, size int) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -36,7 +36,8 @@ func tarOf(t *testing.T, seed byte, samples, size int) []byte {
 	return b.Bytes()
 }
 
-// Shards in a bucket cost about what was told before: first a HEAD each and what their indexes take, then large pieces. Later only what has changed is read.
+// TestShardsInABucket: shards in a bucket cost about as much as predicted: a HEAD each, the requests for their
+// indexes, then large pieces. Later only changed shards are read.
 func TestShardsInABucket(t *testing.T) {
 	g := s3test.Start(t)
 	total := int64(0)
@@ -70,7 +71,7 @@ func TestShardsInABucket(t *testing.T) {
 		t.Errorf("told %+v before, want %+v; asked %+v, stored %d", costs, want, r.Remote, r.StoredSamples)
 	}
 
-	o.Remote = source.Remote{} // what was given once is known
+	o.Remote = source.Remote{} // the settings of the first ingest are stored
 	if r, err = ingest.Run(t.Context(), o); err != nil || r.Remote.Requests != want.Listed || r.Changed || len(costs) != 1 {
 		t.Errorf("nothing has changed: %+v asked, %v; want %d requests", r.Remote, err, want.Listed)
 	}

@@ -17,7 +17,8 @@ import (
 	"lcache/source/sourcetest"
 )
 
-// A bucket is read once, by as many requests as were told before; its cache needs no listing as long as it has all; and no secret is written anywhere.
+// TestBucket: a bucket is read once, with as many requests as predicted. Its complete cache needs no listing. No
+// secret is written anywhere.
 func TestBucket(t *testing.T) {
 	g := s3test.Start(t)
 	files := map[string][]byte{}
@@ -32,7 +33,7 @@ func TestBucket(t *testing.T) {
 	o := ingest.Options{Source: "s3://" + s3test.Bucket + "/set", Dirs: []string{dir}, Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		Remote: source.Remote{S3: source.S3{Endpoint: g.URL, Region: s3test.Region}, NoHedge: true}, Cost: func(c ingest.Cost) { costs = append(costs, c) }}
 	total := int64(9<<20 + 1000*59*60/2)
-	want := ingest.Cost{Listed: 1, Gets: 61, Samples: 61, Bytes: total} // c0/0 is empty, and the large one takes two
+	want := ingest.Cost{Listed: 1, Gets: 61, Samples: 61, Bytes: total} // c0/0 is empty and takes none, the large one takes two
 
 	dry := o
 	dry.DryRun = true
@@ -47,7 +48,7 @@ func TestBucket(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want.Samples-- // the empty one needs no place in the log
+	want.Samples-- // the empty sample is not in the log
 	if len(costs) != 1 || costs[0] != want || r.Remote.Requests != want.Listed+want.Gets || r.Remote.Retries != 0 || r.StoredSamples != 60 {
 		t.Errorf("told %+v before, want %+v; asked %+v, stored %d", costs, want, r.Remote, r.StoredSamples)
 	}
@@ -56,7 +57,7 @@ func TestBucket(t *testing.T) {
 		t.Errorf("record %+v, %v", record, err)
 	}
 
-	// From here on what was given once is known.
+	// From here on, the settings of the first ingest are stored.
 	o.Remote = source.Remote{}
 	o.Complete, o.NoPrefill = true, true
 	if r, err = ingest.Run(t.Context(), o); err != nil || r.Remote.Requests != 0 || r.Samples != 61 || r.Changed {
@@ -76,7 +77,7 @@ func TestBucket(t *testing.T) {
 		t.Errorf("the record says that the cache has all, and it lacks a sample: %v", err)
 	}
 
-	// A server may read with other settings, and keeps none of them. A switch that is given as off is off from then on.
+	// A server may read with other settings, and stores none of them. A switch that is explicitly off stays off.
 	for _, unsigned := range []bool{true, false} {
 		c, err := cache.Open(cache.Options{Dirs: []string{dir}, Remote: source.Remote{S3: source.S3{Unsigned: unsigned}}})
 		if err != nil {
@@ -108,7 +109,7 @@ func TestBucket(t *testing.T) {
 	findSecrets(t, dir, log.String())
 }
 
-// findSecrets looks for the gateway's credentials in every file of a cache and their names, and in a log.
+// findSecrets searches for the gateway's credentials in all files and file names of a cache, and in a log.
 func findSecrets(t *testing.T, dir, log string) {
 	t.Helper()
 	seen := 0

@@ -9,7 +9,8 @@ import (
 	"lcache/internal/store/ingest"
 )
 
-// Shards that have not changed are not listed again, unless something else is asked for. Whether they were listed shows in the file of their indexes.
+// TestSameShards: unchanged shards are not listed again, unless the options differ. The file of their indexes shows
+// whether they were listed.
 func TestSameShards(t *testing.T) {
 	folder, dir := t.TempDir(), filepath.Join(t.TempDir(), "cache")
 	for i, name := range []string{"a.tar", "b.tar"} {

@@ -14,7 +14,8 @@ import (
 	"lcache/source"
 )
 
-// A share is samples that follow each other in the listing. Together the shares are the source, and no sample is read twice.
+// TestShares: a share is a range of adjacent samples in the listing. Together the shares are the source, and no
+// sample is read twice.
 func TestShares(t *testing.T) {
 	var list strings.Builder
 	for i := range 10 {

@@ -20,10 +20,10 @@ import (
 	"lcache/source"
 )
 
-// noRanges is a server of files without ranges, which counts the GETs of each.
+// noRanges is a web server of files without ranges, which counts the GETs for each.
 type noRanges struct {
 	files map[string][]byte
-	hold  func(name string, n int) // before the n-th GET of a file is answered, from 1
+	hold  func(name string, n int) // called before the n-th GET of a file is answered, from 1
 
 	mu   sync.Mutex // guards the field that follows
 	gets map[string]int
@@ -78,7 +78,7 @@ func gzipped(t *testing.T, data []byte) []byte {
 	return b.Bytes()
 }
 
-// verified holds a whole cache against its source, byte for byte.
+// verified compares a whole cache with its source, byte for byte.
 func verified(t *testing.T, dir, src string, samples int) {
 	t.Helper()
 	r, err := cache.Verify(t.Context(), cache.VerifyOptions{Dirs: []string{dir}, Against: src})
@@ -87,7 +87,8 @@ func verified(t *testing.T, dir, src string, samples int) {
 	}
 }
 
-// Shards of a server without ranges are read twice, each time front to back: for their indexes, and for their samples. The cost line says so before. Later a shard is read again only if it has changed.
+// TestShardsWithoutRanges: shards of a server without ranges are read twice, each time from front to back: for their
+// indexes, and for their samples. The cost line says so before. Later only changed shards are read again.
 func TestShardsWithoutRanges(t *testing.T) {
 	files, total := map[string][]byte{}, int64(0)
 	for i := range 4 {
@@ -106,7 +107,7 @@ func TestShardsWithoutRanges(t *testing.T) {
 	if len(costs) != 1 || costs[0] != want || r.StoredSamples != 240 || r.Remote.Requests != want.Listed+want.Index+want.Gets {
 		t.Errorf("told %+v, want %+v; asked %+v, stored %d", costs, want, r.Remote, r.StoredSamples)
 	}
-	if got := fmt.Sprint(web.taken()); got != "map[t-0.tar:3 t-1.tar:2 t-2.tar:2 t-3.tar:2]" { // the first one shows that there are no ranges
+	if got := fmt.Sprint(web.taken()); got != "map[t-0.tar:3 t-1.tar:2 t-2.tar:2 t-3.tar:2]" { // the first request shows that there are no ranges
 		t.Errorf("GETs: %s", got)
 	}
 	verified(t, dir, src, 240)
@@ -122,7 +123,8 @@ func TestShardsWithoutRanges(t *testing.T) {
 	}
 }
 
-// An ingest of shards that can only be read front to back, which ends in the middle, goes on: it reads no shard again that was whole.
+// TestStreamsGoOn: an interrupted ingest of shards without random access continues. No shard that was read completely
+// is read again.
 func TestStreamsGoOn(t *testing.T) {
 	files := map[string][]byte{}
 	for i := range 6 {
@@ -149,13 +151,13 @@ func TestStreamsGoOn(t *testing.T) {
 	}
 	close(stuck)
 	web.taken()
-	o.Stream, o.Progress = false, nil // what was given once is known
+	o.Stream, o.Progress = false, nil // the settings of the first ingest are stored
 	r, err := ingest.Run(t.Context(), o)
 	if err != nil || r.StoredSamples != 240 || r.Already+r.ReadSamples != 240 || r.Already < 80 {
 		t.Fatalf("%+v, %v", r, err)
 	}
 	gets := web.taken()
-	for i, most := range []int{0, 0, 1, 1, 1, 1} { // the first shows that there are no ranges
+	for i, most := range []int{0, 0, 1, 1, 1, 1} { // the first request shows that there are no ranges
 		name := fmt.Sprintf("t-%d.tar.gz", i)
 		if n := gets[name]; i == 0 && n > 1 || i > 0 && n > most {
 			t.Errorf("%s was asked for %d times", name, n)
@@ -164,7 +166,8 @@ func TestStreamsGoOn(t *testing.T) {
 	verified(t, dir, src, 240)
 }
 
-// What the budget does not hold of shards that can only be read front to back is an error when they are ingested; a cache that was there before stays. Others may take less.
+// TestStreamsHeldByTheBudget: an ingest of shards without random access is an error if the budget does not hold all
+// of their samples. An existing cache stays. Other shards may take less.
 func TestStreamsHeldByTheBudget(t *testing.T) {
 	tr := t.TempDir()
 	plain := tarOf(t, 3, 400, 100_000)
@@ -181,7 +184,7 @@ func TestStreamsHeldByTheBudget(t *testing.T) {
 		t.Errorf("%v\nwant …%s…", err, want)
 	}
 	o.Budget = 0
-	r, err := ingest.Run(t.Context(), o) // also where the first epoch would read it
+	r, err := ingest.Run(t.Context(), o) // also if the first epoch would read it
 	if err != nil || r.StoredSamples != 400 {
 		t.Fatalf("%+v, %v", r, err)
 	}
@@ -197,7 +200,8 @@ func TestStreamsHeldByTheBudget(t *testing.T) {
 	}
 }
 
-// A cache of packed shards is that of the same shards unpacked: the same samples, labels and bytes. lz4 is tried on them, too.
+// TestPackedAsPlain: a cache of compressed shards has the same samples, labels and bytes as one of the same shards
+// uncompressed. lz4 is tried on them too.
 func TestPackedAsPlain(t *testing.T) {
 	tr := t.TempDir()
 	for i := range 3 {

@@ -24,7 +24,7 @@ import (
 	"lcache/sample"
 )
 
-// Where temporary folders are in memory, tests may use them all the same.
+// Allows temporary folders in memory.
 func init() { os.Setenv("LCACHE_TMPFS", "1") }
 
 func TestMain(m *testing.M) {
@@ -35,7 +35,7 @@ func job(seed string) schedule.Job {
 	return schedule.Job{Recipe: "torch.distributed_sampler", Seed: seed, Epochs: 3, BatchSize: 16, World: 1}
 }
 
-// made is a cache of 400 samples whose log is in the order of a seed, and what the samples are.
+// made returns a cache of 400 samples whose log is in the order of a seed, with the samples.
 func made(t *testing.T, seed, compress string) (dir string, want map[string][]byte) {
 	t.Helper()
 	r := rand.New(rand.NewPCG(1, 2))
@@ -65,7 +65,7 @@ func open(t *testing.T, dir string) *cache.Cache {
 	return c
 }
 
-// check reads every sample of the log by place, and compares the log's order with the wanted one.
+// check reads every sample of the log with a random read, and compares the log's order with the wanted one.
 func check(t *testing.T, c *cache.Cache, key [16]byte, want map[string][]byte) {
 	t.Helper()
 	logs := c.Store.HoldingByAge()
@@ -98,8 +98,8 @@ func check(t *testing.T, c *cache.Cache, key [16]byte, want map[string][]byte) {
 	}
 }
 
-// TestSort: a log is sorted into another order and back, plain and compressed, and into the order that it has already, out of a Logfile that is to be
-// left. All samples are there each time.
+// TestSort: a log is sorted into another order and back, plain and compressed. It is also sorted into the order that
+// it already has, out of a Logfile that must be left. All samples are there each time.
 func TestSort(t *testing.T) {
 	for _, compress := range []string{"", "lz4"} {
 		t.Run("compress="+compress, func(t *testing.T) {
@@ -136,7 +136,8 @@ func TestSort(t *testing.T) {
 	}
 }
 
-// TestKilledAtTheEnd: when a sort has removed the journal of the old log, a cache as a kill would leave it has all samples but those in half-filled blocks.
+// TestKilledAtTheEnd: a kill after a sort has removed the journal of the old log leaves all samples, except those in
+// half-filled blocks.
 func TestKilledAtTheEnd(t *testing.T) {
 	dir, _ := made(t, "1", "")
 	clone := filepath.Join(t.TempDir(), "clone")
@@ -175,7 +176,8 @@ func TestKilledAtTheEnd(t *testing.T) {
 	}
 }
 
-// TestSortInterrupted: sorts that are ended, each a little later than the one before, lose nothing: the last one goes on with what they left.
+// TestSortInterrupted: sorts that are interrupted, each a little later than the one before, lose nothing. The last
+// one completes their work.
 func TestSortInterrupted(t *testing.T) {
 	const rounds = 12
 	dir, want := made(t, "1", "")

@@ -16,12 +16,12 @@ func TestStartControl(t *testing.T) {
 	}
 }
 
-// Each story is a sequence of windows: what came in a second, and the limit that follows.
+// Each case is a sequence of windows: the bytes of a second, and the next limit.
 func TestControlStories(t *testing.T) {
 	type step struct {
 		mb   int64
 		full bool
-		slow time.Duration // not 0: instead of a window, the store was slow at this time
+		slow time.Duration // if not 0: instead of a window, the store was slow at this time
 		want int
 	}
 	for name, story := range map[string][]step{

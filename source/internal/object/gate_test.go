@@ -15,11 +15,11 @@ func TestGateIsFairAndBounded(t *testing.T) {
 		var order []int
 		var wg sync.WaitGroup
 		for i := range 40 {
-			synctest.Wait() // each one asks after the one before
+			synctest.Wait() // each request comes after the one before
 			wg.Go(func() {
 				n := int64(20 << 20)
 				if i == 20 {
-					n = 100 << 20 // larger than all that may be under way: alone
+					n = 100 << 20 // larger than the limit of bytes: it runs alone
 				}
 				g.enter(t.Context(), n)
 				mu.Lock()
@@ -39,7 +39,7 @@ func TestGateIsFairAndBounded(t *testing.T) {
 			t.Errorf("at most %d bytes under way, and %d in %d requests at the end", most, g.bytes, g.requests)
 		}
 		for i, n := range order {
-			if n-i > 3 || i-n > 3 { // those of one moment may swap
+			if n-i > 3 || i-n > 3 { // requests of the same moment may swap
 				t.Errorf("the request %d was let in as number %d", n, i)
 			}
 		}

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// slowFirst is a store whose second requests are quick, and whose others take a time once slow is set.
+// slowFirst is a store with fast second requests. The others are slow once slow is set.
 type slowFirst struct {
 	*script
 	slow bool
@@ -26,7 +26,7 @@ func newSlowFirst(size int, takes time.Duration) *slowFirst {
 	return s
 }
 
-// after reads so often that it is known how long a request takes, and makes the store slow.
+// after reads until the usual duration of a request is known, and then makes the store slow.
 func (s *slowFirst) after(t *testing.T, o Options, times int) *Reader {
 	t.Helper()
 	s.slow = false
@@ -40,7 +40,7 @@ func (s *slowFirst) after(t *testing.T, o Options, times int) *Reader {
 	return r
 }
 
-// Where more than one of twenty requests is slow, one of twenty is sent a second time, and not fewer.
+// TestHedgesAreFew: if more than one of twenty requests is slow, exactly one of twenty is sent a second time.
 func TestHedgesAreFew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSlowFirst(100, 5*time.Second)
@@ -60,7 +60,8 @@ func TestHedgesAreFew(t *testing.T) {
 	})
 }
 
-// A request of 8 MiB is not sent a second time, one of a byte less is, and none is by a reader without hedges.
+// TestHedgesBySize: a request of 8 MiB is not sent a second time, one of a byte less is. A reader without hedges
+// sends none.
 func TestHedgesBySize(t *testing.T) {
 	for name, c := range map[string]struct {
 		o      Options
@@ -87,7 +88,7 @@ func TestHedgesBySize(t *testing.T) {
 	}
 }
 
-// scribbler is a body that is cancelled and does not look at it: later it writes other bytes where it was to write, and fails.
+// scribbler is a body that ignores its cancellation: later it writes other bytes to its buffer, and fails.
 type scribbler struct {
 	io.ReadCloser
 	ctx context.Context
@@ -102,7 +103,7 @@ func (s *scribbler) Read(p []byte) (int, error) {
 	return 0, s.ctx.Err()
 }
 
-// scribbles has scribblers for first or second requests.
+// scribbles returns a store with scribblers for the first or second requests.
 type scribbles struct {
 	*slowFirst
 	apart bool
@@ -121,7 +122,8 @@ func (s scribbles) Get(ctx context.Context, r Request) (*Answer, error) {
 	return a, nil
 }
 
-// The request that loses writes nothing into memory that its reader has given back, and nothing over the bytes of the one that wins: neither the first one nor the second.
+// TestLoserWritesNothing: the losing request, first or second, writes neither to memory that its reader has given
+// back nor over the bytes of the winning one.
 func TestLoserWritesNothing(t *testing.T) {
 	for name, apart := range map[string]bool{"the first one loses": false, "the second one loses": true} {
 		t.Run(name, func(t *testing.T) {
@@ -141,7 +143,7 @@ func TestLoserWritesNothing(t *testing.T) {
 				if c := r.Counts(); c.Hedges != 1 {
 					t.Errorf("%d hedges", c.Hedges)
 				}
-				copy(got, bytes.Repeat([]byte{0x11}, 3000)) // it is the reader's again
+				copy(got, bytes.Repeat([]byte{0x11}, 3000)) // the memory belongs to the reader again
 				time.Sleep(time.Minute)
 				synctest.Wait()
 				if !bytes.Equal(got, bytes.Repeat([]byte{0x11}, 3000)) {

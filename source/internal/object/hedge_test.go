@@ -11,7 +11,7 @@ import (
 
 func TestHedge(t *testing.T) {
 	for name, c := range map[string]struct {
-		first  time.Duration // how long the slow request takes
+		first  time.Duration // duration of the slow request
 		second error         // of the hedge
 		hedges int64
 		took   time.Duration
@@ -35,7 +35,7 @@ func TestHedge(t *testing.T) {
 					return nil
 				}
 				r := NewReader(hangs{s}, Options{})
-				for range 40 { // so that it is known how long one takes
+				for range 40 { // so that the usual duration is known
 					if _, err := r.Read(t.Context(), Object{"k", 3000, nil}, make([]byte, 3000)); err != nil {
 						t.Fatal(err)
 					}
@@ -51,7 +51,7 @@ func TestHedge(t *testing.T) {
 	}
 }
 
-// late is a body whose first byte takes a time, but not longer than its request.
+// late is a body whose first byte is delayed, but not beyond the end of its request.
 type late struct {
 	io.ReadCloser
 	wait time.Duration

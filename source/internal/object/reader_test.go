@@ -14,10 +14,11 @@ import (
 	"time"
 )
 
-// script is a store with one object whose answers are scripted. Time in these tests is that of a synctest bubble, so nothing is waited for.
+// script is a store with one object and scripted answers. Time in these tests is that of a synctest bubble, so no
+// test really waits.
 type script struct {
 	data []byte
-	do   func(n int, r Request, a *Answer) error // the n-th request, from 0; nil: answer it
+	do   func(n int, r Request, a *Answer) error // called for the n-th request, from 0; nil: the request is answered normally
 
 	mu   sync.Mutex
 	seen []Request
@@ -53,7 +54,7 @@ func (s *script) Close() error { return nil }
 
 func body(ctx context.Context, b []byte) io.ReadCloser { return io.NopCloser(bytes.NewReader(b)) }
 
-// hung is a body that gives some bytes and then nothing until its context ends.
+// hung is a body that returns some bytes and then hangs until its context ends.
 type hung struct {
 	ctx  context.Context
 	give []byte
@@ -80,7 +81,7 @@ func content(n int) []byte {
 
 func passing(text string) error { return &Error{Trouble: Transient, Err: errors.New(text)} }
 
-// read reads all of the script's object by its listed version, in a bubble.
+// read reads the script's object in its listed version, in a bubble.
 func (s *script) read(t *testing.T, o Options, check func(r *Reader, got []byte, err error)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -122,7 +123,7 @@ func TestRangesAndTags(t *testing.T) {
 	})
 }
 
-// Bytes that come are told to the caller of a read, piece by piece.
+// TestMoved: the caller of a read is notified of arriving bytes, piece by piece.
 func TestMoved(t *testing.T) {
 	told := 0
 	ctx := WithMoved(t.Context(), func() { told++ })
@@ -201,7 +202,7 @@ func TestOneVersionWithoutAListedOne(t *testing.T) {
 	})
 }
 
-// A store that answers a range with the whole object is asked for whole objects from then on.
+// TestNoRanges: if a store answers a range with the whole object, whole objects are requested from then on.
 func TestNoRanges(t *testing.T) {
 	s := &script{data: content(20 << 20)}
 	cut := 0
@@ -214,7 +215,7 @@ func TestNoRanges(t *testing.T) {
 		return nil
 	}
 	s.read(t, Options{}, func(r *Reader, _ []byte, err error) {
-		want := []bool{false, false, true, true} // the range at 0, the one behind it, and the whole, which is cut once
+		want := []bool{false, false, true, true} // the range at 0, the next one, and the whole object, which is cut once
 		var got []bool
 		for _, q := range s.seen {
 			got = append(got, q.Whole)
@@ -242,7 +243,8 @@ func TestRetriesEndWithPatience(t *testing.T) {
 	})
 }
 
-// A store that asks for a wait beyond a read's patience is asked again within it.
+// TestAskedToWaitLong: if a store asks for a wait beyond a read's patience, it gets another request within the
+// patience.
 func TestAskedToWaitLong(t *testing.T) {
 	for _, back := range []bool{true, false} {
 		s := &script{data: content(10)}
@@ -263,7 +265,8 @@ func TestAskedToWaitLong(t *testing.T) {
 	}
 }
 
-// After an outage in which all retries of the minute were spent, the store's return is noticed soon.
+// TestOutageIsOver: after an outage in which all retries of the minute were spent, the end of the outage is noticed
+// soon.
 func TestOutageIsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
@@ -290,7 +293,8 @@ func TestOutageIsOver(t *testing.T) {
 	})
 }
 
-// Many readers of a store that is down for 20 s: few requests meanwhile, and none of the reads fails.
+// TestOutageDelays: many readers use a store that is down for 20 s. There are few requests meanwhile, and no read
+// fails.
 func TestOutageDelays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// What succeeds lets those go on that come to wait a little later, and these count.
+// TestBudgetSpare: successes release retries that begin to wait a little later, and these are counted.
 func TestBudgetSpare(t *testing.T) {
 	b := newBudget()
 	for i := range budgetLeast {
@@ -36,7 +36,8 @@ func TestBudgetSpare(t *testing.T) {
 	}
 }
 
-// Retries that go on without the budget's leave make the others wait: those that a success lets go, continued answers, and last tries.
+// TestBudgetCountsAll: retries beyond the budget make the others wait: those released by a success, continued
+// answers, and last attempts.
 func TestBudgetCountsAll(t *testing.T) {
 	for name, send := range map[string]func(b *budget){
 		"let go by a success": func(b *budget) {
@@ -72,14 +73,15 @@ func TestBudgetCountsAll(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		// The ten of the minute may be anybody's. No reader waits long enough for the one of each five seconds.
+		// Any reader may get the ten retries of the minute. No reader waits long enough for the one of each five seconds.
 		if counted := b.retries[0] + b.retries[1] + b.retries[2] + b.retries[3] + b.retries[4]; lasts+nones != 50 || counted != budgetLeast+lasts || nones < 20 {
 			t.Errorf("%d last tries, %d none, %d counted", lasts, nones, counted)
 		}
 	})
 }
 
-// In a long outage a store is asked once more for each read, and else no more than the budget has, however many readers go on by reading what comes next.
+// TestLongOutageIsNoStorm: in a long outage a store gets one last request for each read, and otherwise only the
+// retries of the budget, however many readers continue.
 func TestLongOutageIsNoStorm(t *testing.T) {
 	const readers, minutes = 200, 10
 	synctest.Test(t, func(t *testing.T) {
@@ -112,7 +114,8 @@ func TestLongOutageIsNoStorm(t *testing.T) {
 	})
 }
 
-// A store that fails three of ten requests is asked again for as many as fail, and no read waits out its patience.
+// TestSteadyErrors: a store that fails three of ten requests gets as many retries as failures, and no read runs out
+// of patience.
 func TestSteadyErrors(t *testing.T) {
 	const readers, each = 40, 100
 	synctest.Test(t, func(t *testing.T) {

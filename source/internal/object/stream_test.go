@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// stream reads all of the script's object as a stream, in a bubble.
+// stream reads the script's object as a stream, in a bubble.
 func (s *script) stream(t *testing.T, o Options, check func(r *Reader, got []byte, err error)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -28,7 +28,7 @@ func (s *script) stream(t *testing.T, o Options, check func(r *Reader, got []byt
 	})
 }
 
-// cutAt makes answers end early, each at the place that at gives, and as a server whose connection breaks.
+// cutAt makes answers end early, at the positions that at returns, like a broken connection.
 func cutAt(data []byte, at func(n int) int) func(n int, q Request, a *Answer) error {
 	return func(n int, q Request, a *Answer) error {
 		if end := at(n); end >= 0 {
@@ -81,7 +81,8 @@ func short(n int, a *Answer, whole []byte) error {
 	return nil
 }
 
-// A stream ends with an error when it never comes further, when no byte comes for its patience, and at once when the object has changed or is gone.
+// TestStreamEnds: a stream ends with an error if it never advances, or if no byte arrives within its patience. It
+// ends at once if the object has changed or is gone.
 func TestStreamEnds(t *testing.T) {
 	whole := content(1 << 20)
 	for name, c := range map[string]struct {
@@ -114,7 +115,7 @@ func TestStreamEnds(t *testing.T) {
 	}
 }
 
-// An answer that falls silent is asked for again; a reader that pauses is not taken for one.
+// TestStreamSilent: an answer that stops is requested again. A reader that pauses is not mistaken for one.
 func TestStreamSilent(t *testing.T) {
 	s := &script{data: content(2 << 20)}
 	synctest.Test(t, func(t *testing.T) {
@@ -137,7 +138,7 @@ func TestStreamSilent(t *testing.T) {
 	})
 }
 
-// silentOnce is a store whose first answer falls silent after 5000 bytes.
+// silentOnce is a store whose first answer stops after 5000 bytes.
 type silentOnce struct{ *script }
 
 func (s silentOnce) Get(ctx context.Context, q Request) (*Answer, error) {
@@ -148,7 +149,7 @@ func (s silentOnce) Get(ctx context.Context, q Request) (*Answer, error) {
 	return a, err
 }
 
-// A stream whose context ends returns at once.
+// TestStreamCancelled: a stream whose context ends returns at once.
 func TestStreamCancelled(t *testing.T) {
 	s := &script{data: content(1 << 20)}
 	synctest.Test(t, func(t *testing.T) {

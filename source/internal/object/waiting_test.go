@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// slowly gives a byte every five seconds.
+// slowly returns a byte every five seconds.
 type slowly struct{ left int }
 
 func (s *slowly) Read(p []byte) (int, error) {
@@ -23,7 +23,8 @@ func (s *slowly) Read(p []byte) (int, error) {
 
 func (s *slowly) Close() error { return nil }
 
-// TestWaitForOthersIsNoSilence: a read that waits longer than its patience for other reads, and then meets trouble that passes, is tried again.
+// TestWaitForOthersIsNoSilence: a read waits longer than its patience for other reads, and then has a temporary
+// error. It is retried.
 func TestWaitForOthersIsNoSilence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const slow = 9 // bytes of the reads that the others wait for: 45 s

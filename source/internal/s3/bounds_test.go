@@ -18,7 +18,8 @@ import (
 	"lcache/source/s3test"
 )
 
-// endless answers with a head and then with fill, again and again, until the client closes the connection. It returns how many bytes it could write.
+// endless answers with head, and then with fill again and again, until the client closes the connection. It returns
+// the number of bytes written.
 func endless(w http.ResponseWriter, status int, head, fill string) (written int) {
 	w.Header().Set("Content-Type", "application/xml")
 	w.WriteHeader(status)
@@ -46,14 +47,15 @@ func list(body string) http.HandlerFunc {
 	}
 }
 
-// TestAnswersWithoutEnd: what a service sends is read as far as its bound, and the error names the bound. Services accept a little more than is read: what lies in sockets.
+// TestAnswersWithoutEnd: a service's answer is read only up to its limit, and the error names the limit. The service
+// can write a little more than is read, because of socket buffers.
 func TestAnswersWithoutEnd(t *testing.T) {
 	const sockets = 16 << 20
 	s3test.Environment(t)
 	for name, c := range map[string]struct {
 		status     int
 		head, fill string
-		get, list  string // %s: the address of the server; "": not asked for
+		get, list  string // %s: the address of the server; "": not requested
 		most       int    // bytes
 		trouble    object.Trouble
 	}{
@@ -91,7 +93,7 @@ func TestAnswersWithoutEnd(t *testing.T) {
 				check("list", c.list, err)
 				asked++
 			}
-			server.Close() // it waits for its answers, which end when their connections do
+			server.Close() // waits for its answers, which end with their connections
 			if most := int64(asked * (c.most + sockets)); written.Load() > most {
 				t.Errorf("%d bytes were sent, want %d at most", written.Load(), most)
 			}
@@ -99,7 +101,7 @@ func TestAnswersWithoutEnd(t *testing.T) {
 	}
 }
 
-// TestPagesWithoutEnd: pages that bring nothing, or go round, end.
+// TestPagesWithoutEnd: listings end even if pages have no keys or repeat.
 func TestPagesWithoutEnd(t *testing.T) {
 	s3test.Environment(t)
 	const pack = ": pack the objects into shards (tar:s3://…), which need no listing"
@@ -149,7 +151,7 @@ func TestPagesWithoutEnd(t *testing.T) {
 	}
 }
 
-// TestCredentialsWithoutEnd: an answer with credentials is read as far as 1 MiB, whatever service gives it.
+// TestCredentialsWithoutEnd: an answer with credentials is read up to 1 MiB, whatever service sends it.
 func TestCredentialsWithoutEnd(t *testing.T) {
 	token := filepath.Join(t.TempDir(), "token")
 	if err := os.WriteFile(token, []byte("token"), 0o600); err != nil {
@@ -202,7 +204,7 @@ func TestCredentialsWithoutEnd(t *testing.T) {
 			s := open(t, "http://127.0.0.1:1", "b", s3.Settings{})
 			const want = "the credentials can't be read: an answer with credentials has more than 1 MiB: check the address of the service that gives them, and whether a proxy stands between"
 			var err error
-			for range 20 { // STS is asked by POST, and the SDK ends such a request when its answer begins: net/http may break off the answer for that
+			for range 20 { // STS uses POST, and the SDK ends such a request when its answer begins; net/http may then break off the answer
 				if _, err = s.Stat(t.Context(), "k"); err.Error() == want {
 					break
 				}

@@ -18,7 +18,7 @@ import (
 
 const expiredText = "the session token has expired: get new credentials (such as by aws sso login), and start again; a server that still runs keeps the environment it was started in: end it by lcache stop"
 
-// tokens answers requests that one session token signs, and refuses all others as expired.
+// tokens accepts requests signed with one session token, and refuses all others as expired.
 func tokens(t *testing.T, first string) (url string, valid *atomic.Value) {
 	valid = new(atomic.Value)
 	valid.Store(first)
@@ -57,7 +57,8 @@ func isExpired(err error) bool {
 	return errors.As(err, &e) && e.Trouble == object.Final && e.Error() == expiredText
 }
 
-// TestRenewedCredentials: a token that expires is an error that says so, until the AWS tools have written another one into their files.
+// TestRenewedCredentials: an expired token causes an error that says so, until the AWS tools have written another one
+// to their files.
 func TestRenewedCredentials(t *testing.T) {
 	s3test.Environment(t)
 	os.Unsetenv("AWS_ACCESS_KEY_ID")
@@ -98,7 +99,7 @@ func TestRenewedCredentials(t *testing.T) {
 	}
 }
 
-// TestExpiredEnvironment: the environment of a process does not change, so a token of it that has expired stays so.
+// TestExpiredEnvironment: the environment of a process does not change, so an expired token in it stays expired.
 func TestExpiredEnvironment(t *testing.T) {
 	s3test.Environment(t)
 	t.Setenv("AWS_SESSION_TOKEN", "first")
@@ -115,7 +116,7 @@ func TestExpiredEnvironment(t *testing.T) {
 	}
 }
 
-// TestRefusedHead: the answer to a HEAD has no text, and the error says all the same why it was refused.
+// TestRefusedHead: the answer to a HEAD has no text, but the error still says why it was refused.
 func TestRefusedHead(t *testing.T) {
 	s3test.Environment(t)
 	for code, want := range map[string]string{

@@ -15,7 +15,7 @@ import (
 	"lcache/source/s3test"
 )
 
-// Many requests at once, each signed for its own object, share what is known of the endpoint.
+// TestManyAtOnce: many concurrent requests, each signed for its own object, share the resolved endpoint.
 func TestManyAtOnce(t *testing.T) {
 	g := s3test.Start(t)
 	files := map[string][]byte{}
@@ -43,7 +43,8 @@ func TestManyAtOnce(t *testing.T) {
 	wg.Wait()
 }
 
-// Each request that many goroutines send through one client is sent once, and fails by what the store answers: the SDK neither tries again nor counts its tokens.
+// TestNoTokens: each request that many goroutines send through one client is sent once, and fails with the store's
+// answer. The SDK does not retry, and does not count its tokens.
 func TestNoTokens(t *testing.T) {
 	s3test.Environment(t)
 	var asked atomic.Int64

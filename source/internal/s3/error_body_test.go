@@ -17,7 +17,7 @@ import (
 
 const internalError = `<?xml version="1.0" encoding="UTF-8"?><Error><Code>InternalError</Code><Message>We encountered an internal error. Please try again.</Message></Error>`
 
-// readThrough reads an object of a server whose n-th answer, from 0, is answer's.
+// readThrough reads an object from a server; answer gives its n-th answer, from 0.
 func readThrough(t *testing.T, o object.Object, answer func(n int, w http.ResponseWriter, r *http.Request)) (got []byte, c object.Counts, err error) {
 	t.Helper()
 	s3test.Environment(t)
@@ -30,7 +30,8 @@ func readThrough(t *testing.T, o object.Object, answer func(n int, w http.Respon
 	return got, r.Counts(), err
 }
 
-// An error that comes with the status 200 is never taken for an object, whose version is not known and which is as long: it is asked for again.
+// TestErrorWith200: an error with status 200 is never taken for an object of unknown version and the same length. It
+// is requested again.
 func TestErrorWith200(t *testing.T) {
 	size := int64(len(internalError))
 	data := bytes.Repeat([]byte("x"), len(internalError))
@@ -70,7 +71,7 @@ func TestErrorWith200(t *testing.T) {
 	}
 }
 
-// Samples may be XML, short and long, and a store need not tell versions.
+// TestXMLSamples: samples may be XML, short and long, and a store need not report versions.
 func TestXMLSamples(t *testing.T) {
 	for _, data := range []string{"<annotation/>", "<Error>of a sample</Error>", "<Error><Code>" + strings.Repeat("long ", 9000), strings.Repeat("<a>", 1365) + "b"} {
 		got, c, err := readThrough(t, object.Object{Key: "k", Size: int64(len(data))}, func(_ int, w http.ResponseWriter, _ *http.Request) {
@@ -83,7 +84,8 @@ func TestXMLSamples(t *testing.T) {
 	}
 }
 
-// An answer that has another length than the object, or than it says, is never taken: what is too short is continued, and another length is a change.
+// TestWrongContentLength: an answer of another length than the object's, or its header's, is never accepted. A short
+// one is continued, and another length counts as a change.
 func TestWrongContentLength(t *testing.T) {
 	data := []byte(strings.Repeat("0123456789", 1000))
 	for name, c := range map[string]struct {

@@ -15,7 +15,7 @@ import (
 	"lcache/source/s3test"
 )
 
-// apiError answers as S3 does.
+// apiError answers with an error in the form of S3.
 func apiError(status int, code, text string, header ...string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/xml")

@@ -16,13 +16,14 @@ import (
 	"lcache/source/s3test"
 )
 
-// listed is a service with so many folders of two keys each. It answers each question with a page without keys, and goes on where its token says.
+// listed is a service with a number of folders of two keys each. It answers each request with a page without keys
+// first, and continues from its token.
 type listed struct {
 	folders int
 	tokens  bool // there are some
 
 	mu    sync.Mutex // guards after
-	after []string   // that were asked for
+	after []string   // values of start-after in the requests
 }
 
 func (l *listed) key(i int) string { return fmt.Sprintf("f%05d/%d", i/2, i%2) }
@@ -60,7 +61,7 @@ func (l *listed) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintf(w, "<IsTruncated>%t</IsTruncated>", from+1000 < 2*l.folders)
 }
 
-// Pages without keys do not end a listing, and more folders than one page has cut it into parts, too.
+// TestListGoesOn: pages without keys do not end a listing. More folders than fit one page still split it.
 func TestListGoesOn(t *testing.T) {
 	s3test.Environment(t)
 	l := &listed{folders: 2500, tokens: true}

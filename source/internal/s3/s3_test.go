@@ -88,7 +88,7 @@ func TestGetAndStat(t *testing.T) {
 			t.Errorf("%+v: %v, want the class %d", r, err, class)
 		}
 	}
-	g.Fill(t, map[string][]byte{"other": data[:10]}) // by the same client
+	g.Fill(t, map[string][]byte{"other": data[:10]}) // with the same client
 	if info, err := s.Stat(t.Context(), "other"); err != nil || info.Size != 10 {
 		t.Errorf("another object: %+v, %v", info, err)
 	}
@@ -107,13 +107,13 @@ func TestList(t *testing.T) {
 		files["odd/"+n] = []byte{byte(i)}
 		want = append(want, "odd/"+n)
 	}
-	for i := range 30 { // many folders, and one with several pages
+	for i := range 30 { // many folders, one of them with several pages
 		files[fmt.Sprintf("many/%c/%d", 'a'+i%26, i)] = nil
 	}
 	for i := range 1100 {
 		files[fmt.Sprintf("many/m/%05d", i*7)] = nil
 	}
-	for i := range 1200 { // no folder, and names that begin alike
+	for i := range 1200 { // no folder, and names with a common prefix
 		files[fmt.Sprintf("flat/img_%06d", i*31)] = nil
 	}
 	g.Fill(t, files)
@@ -130,14 +130,15 @@ func TestList(t *testing.T) {
 			}
 		}
 		slices.Sort(want)
-		// The gateway shows folders as keys that end in a slash only where they were made as such.
+		// The gateway lists folders as keys that end in a slash only if they were created as such.
 		if got := keys(t, s, prefix); !slices.Equal(got, want) {
 			t.Errorf("below %q: %d keys, want %d", prefix, len(got), len(want))
 		}
 	}
 }
 
-// The gateway sends keys as they are; S3 encodes them, so that they may have characters that XML has not.
+// TestEncodedKeys: the gateway sends keys as they are. S3 encodes them, so they may have characters that XML does not
+// allow.
 func TestEncodedKeys(t *testing.T) {
 	s3test.Environment(t)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -154,7 +155,8 @@ func TestEncodedKeys(t *testing.T) {
 	}
 }
 
-// Some services know no start-after, and begin each page with the first key. Others list keys in no order. Neither listing would end with all keys.
+// TestListingThatDoesNotGrow: some services ignore start-after, and begin each page with the first key. Others list
+// keys in no order. A listing of either is an error.
 func TestListingThatDoesNotGrow(t *testing.T) {
 	s3test.Environment(t)
 	for name, c := range map[string]struct {

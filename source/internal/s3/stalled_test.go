@@ -14,7 +14,8 @@ import (
 	"lcache/source/s3test"
 )
 
-// A connection that stays open and gives no further byte, or few, holds no read up for longer than it may: a second request has the answer, or the silent one is broken off and sent again.
+// TestStalledSockets: a connection that stays open without another byte, or with few, delays a read only for a
+// bounded time. Either a second request brings the answer, or the silent one is ended and repeated.
 func TestStalledSockets(t *testing.T) {
 	g := s3test.Start(t)
 	files := map[string][]byte{}
@@ -24,7 +25,7 @@ func TestStalledSockets(t *testing.T) {
 	g.Fill(t, files)
 	for name, c := range map[string]struct {
 		o      object.Options
-		toxics map[string]map[string]any // each of a part of the connections
+		toxics map[string]map[string]any // each for a part of the connections
 		went   func(c object.Counts) bool
 	}{
 		"hedged":     {object.Options{Idle: time.Second}, map[string]map[string]any{"timeout": {"timeout": 0}}, func(c object.Counts) bool { return c.Hedges > 0 }},
@@ -42,9 +43,9 @@ func TestStalledSockets(t *testing.T) {
 					t.Errorf("%s: %v, or other bytes", key, err)
 				}
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second) // a hang ends here
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second) // limits a hang
 			defer cancel()
-			for i := range 40 { // so that it is known how long one takes
+			for i := range 40 { // so that the usual duration is known
 				read(ctx, i)
 			}
 			for toxic, attributes := range c.toxics {
@@ -52,7 +53,7 @@ func TestStalledSockets(t *testing.T) {
 			}
 			began := time.Now()
 			for rounds := 0; rounds < 3 || !c.went(r.Counts()); rounds++ {
-				p.Enable(t, false) // connections from before, and those that the proxy spares, would carry everything
+				p.Enable(t, false) // otherwise old connections, and those without a toxic, would carry everything
 				p.Enable(t, true)
 				var next atomic.Int64
 				var wg sync.WaitGroup

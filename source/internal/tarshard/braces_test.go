@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// What Python's braceexpand 0.1.7 makes of these.
+// TestExpand has the results of Python's braceexpand 0.1.7.
 func TestExpand(t *testing.T) {
 	for pattern, want := range map[string]string{
 		"plain.tar":          "plain.tar",
@@ -51,7 +51,7 @@ func TestExpand(t *testing.T) {
 	}
 }
 
-// What webdataset 1.0.2 makes of these, but for "./", which is cut off here.
+// TestSplit has the results of webdataset 1.0.2, except for "./", which Split removes.
 func TestSplit(t *testing.T) {
 	for name, want := range map[string]string{
 		"a.jpg": "a|jpg", "d/a.JPG": "d/a|jpg", "a.b/c.jpg": "a.b/c|jpg", "a/b/c.d.E": "a/b/c|d.e", "a..b": "a|.b", "a.": "a|", "x/a.": "x/a|",

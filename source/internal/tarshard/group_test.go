@@ -56,7 +56,8 @@ func TestGroup(t *testing.T) {
 	}
 }
 
-// TestGroupManyParts: a sample of very many parts takes time for each, and not for each pair of them. The deadline is a hundred times what it takes.
+// TestGroupManyParts: the time for a sample of very many parts grows with their number, not with its square. The
+// deadline is a hundred times the usual time.
 func TestGroupManyParts(t *testing.T) {
 	const parts = 300_000
 	list := make([]Member, parts+1)

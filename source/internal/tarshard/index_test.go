@@ -15,7 +15,7 @@ import (
 	"testing"
 )
 
-// memory is a shard in memory, which counts how it is read.
+// memory is a shard in memory that counts its reads.
 type memory struct {
 	b     []byte
 	reads int
@@ -97,7 +97,7 @@ func TestIndex(t *testing.T) {
 	}
 }
 
-// Small members are read through; large ones are not read.
+// TestIndexReads: small members are read over; large ones are skipped.
 func TestIndexReads(t *testing.T) {
 	var small, large []tar.Header
 	for i := range 40 {
@@ -149,7 +149,7 @@ func TestIndexErrors(t *testing.T) {
 	}
 }
 
-// A shard that tar(1) wrote with links and a sparse file.
+// TestRefused: a shard from tar(1) with links and a sparse file.
 func TestRefused(t *testing.T) {
 	dir := t.TempDir()
 	sparse, err := os.Create(filepath.Join(dir, "s.jpg"))
@@ -184,7 +184,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// Any bytes: an error, or members that lie in the shard.
+// FuzzIndex: any bytes give an error, or members inside the shard.
 func FuzzIndex(f *testing.F) {
 	f.Add(write(f, tar.Header{Name: "a.jpg", Size: 10}, tar.Header{Name: "a.cls", Size: 1}))
 	f.Add(write(f, tar.Header{Name: strings.Repeat("n", 300) + ".jpg", Size: 10, Format: tar.FormatGNU}))
@@ -208,7 +208,7 @@ func FuzzIndex(f *testing.F) {
 	})
 }
 
-// TestNumbersInHeaders: sizes and names that a header makes up are an error that names their bound.
+// TestNumbersInHeaders: invented sizes and names in a header cause an error that names their limit.
 func TestNumbersInHeaders(t *testing.T) {
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)

@@ -50,7 +50,7 @@ func TestKept(t *testing.T) {
 	check(k, "")
 	again := openKept(t, path)
 	check(again, "")
-	// Each way to be cut off loses the last record alone.
+	// Any truncation loses only the last record.
 	b, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -78,7 +78,7 @@ func TestKept(t *testing.T) {
 	}
 }
 
-// What no longer belongs to the source does not fill the disk.
+// TestKeptForgets: records that no longer belong to the source do not fill the disk.
 func TestKeptForgets(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "shards")
 	list := make([]Member, 100)
@@ -107,7 +107,7 @@ func TestKeptForgets(t *testing.T) {
 	}
 }
 
-// Any bytes: an error, or a record that is encoded in the same way again.
+// FuzzKept: any bytes give an error, or a record that is encoded in the same way again.
 func FuzzKept(f *testing.F) {
 	f.Add(encode("x.tar", 1000, 5, []Member{{Name: "a.jpg", Off: 512, Size: 3}, {Name: "a.cls", Off: 2048, Size: 1, Text: "7"}}))
 	f.Add(encode("", 0, 0, nil))

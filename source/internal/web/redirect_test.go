@@ -17,7 +17,7 @@ import (
 	"lcache/source/internal/web"
 )
 
-// requests are one of each kind: for the list, a sample, its size, and a part of a shard.
+// requests has one request of each kind: for the list, a sample, its size, and a part of a shard.
 var requests = map[string]func(ctx context.Context, s *web.Store) error{
 	"list":   getting(object.Request{Key: "", Whole: true}),
 	"sample": getting(object.Request{Key: "a/1.bin", Len: 10, Whole: true}),
@@ -40,7 +40,7 @@ func getting(r object.Request) func(ctx context.Context, s *web.Store) error {
 	}
 }
 
-// redirecting answers every request with a redirect to an address.
+// redirecting is a server that redirects every request to an address.
 func redirecting(t *testing.T, to string) (host string, list string) {
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Location", to)
@@ -50,7 +50,8 @@ func redirecting(t *testing.T, to string) (host string, list string) {
 	return strings.TrimPrefix(srv.URL, "http://"), srv.URL + "/d/list"
 }
 
-// TestRedirectToPrivateHost: a redirect reaches no host that is not public, whatever it is called, and though the list is on such a host itself.
+// TestRedirectToPrivateHost: a redirect never reaches a host that is not public, whatever its name, even if the list
+// is on such a host.
 func TestRedirectToPrivateHost(t *testing.T) {
 	var asked atomic.Int64
 	meta := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { asked.Add(1) }))
@@ -78,7 +79,7 @@ func TestRedirectToPrivateHost(t *testing.T) {
 	}
 }
 
-// TestRedirectToOwnOrigin: the list's own server may lead to itself, wherever it is.
+// TestRedirectToOwnOrigin: the list's own server may redirect to itself, wherever it is.
 func TestRedirectToOwnOrigin(t *testing.T) {
 	etag := `"x"`
 	srv := server(t, []byte("0123456789"), &etag, func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/d/x", http.StatusFound) })
@@ -89,7 +90,7 @@ func TestRedirectToOwnOrigin(t *testing.T) {
 	}
 }
 
-// TestRedirectToPublicHost: a public host is reached, and is told nothing about where the request comes from.
+// TestRedirectToPublicHost: a public host is reached, and learns nothing about where the request comes from.
 func TestRedirectToPublicHost(t *testing.T) {
 	etag := `"x"`
 	var headers atomic.Pointer[http.Header]
@@ -121,14 +122,14 @@ func TestRedirectToPublicHost(t *testing.T) {
 			}
 		}
 		s.Close()
-		resolved = "127.0.0.1:80" // DNS gives another address afterwards
+		resolved = "127.0.0.1:80" // DNS returns another address afterwards
 		if err := ask(t.Context(), s); !isTrouble(err, object.Final) || !strings.Contains(err.Error(), "cdn.example, whose address 127.0.0.1 is not public") {
 			t.Errorf("%s: %v, want an error about the address that is dialled now", kind, err)
 		}
 	}
 }
 
-// TestRedirectBehindProxy: the name is resolved before the proxy is asked for it.
+// TestRedirectBehindProxy: the name is resolved before the request goes to the proxy.
 func TestRedirectBehindProxy(t *testing.T) {
 	for target, want := range map[string]string{
 		"203.0.113.7":        "",

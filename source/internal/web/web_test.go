@@ -26,7 +26,7 @@ func open(t *testing.T, address string) *web.Store {
 	return s
 }
 
-// server serves data at /d/x, with a strong ETag, and whatever the function says elsewhere.
+// server serves data at /d/x, with a strong ETag, and calls other for all other paths.
 func server(t *testing.T, data []byte, etag *string, other http.HandlerFunc) *httptest.Server {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/d/x", func(w http.ResponseWriter, r *http.Request) {
@@ -183,7 +183,7 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-// TestOrigins: the same host by another scheme or on another port is another server. A port that the scheme has anyway is not.
+// TestOrigins: the same host with another scheme or port is another server. A default port makes no difference.
 func TestOrigins(t *testing.T) {
 	for _, c := range []struct{ list, key, said string }{
 		{"http://host/d/list", "http://HOST:80/x", ""},
@@ -233,7 +233,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// TestLongHeaders: what an answer's headers may have is bounded.
+// TestLongHeaders: the headers of an answer are bounded.
 func TestLongHeaders(t *testing.T) {
 	header, value := "", ""
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.Header().Set(header, value) }))
@@ -258,7 +258,8 @@ func TestLongHeaders(t *testing.T) {
 	}
 }
 
-// A reader above the store: an ETag that changes between two ranges, and a list whose answer is cut once.
+// TestReader uses a reader on the store: an ETag that changes between two ranges, and a list whose answer is cut
+// once.
 func TestReader(t *testing.T) {
 	data := make([]byte, 9<<20)
 	n := 0
