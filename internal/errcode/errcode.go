@@ -12,7 +12,7 @@ import (
 // A Code is "LC" and three digits.
 type Code string
 
-// The codes, in the order of their numbers: first those of ERROR frames, then those with which a command ends.
+// The codes, in the order of their numbers: first the codes of ERROR frames, then the codes of commands.
 const (
 	Sample          Code = "LC001"
 	SampleNotFound  Code = "LC002"
@@ -75,9 +75,9 @@ var Table = []Row{
 	{SampleNotFound, "sample-not-found", "the source no longer has a sample", "put the file back, or run `lcache ingest` to list the source again"},
 	{SampleForbidden, "sample-forbidden", "the server's user may not read a sample", "give the server's user read permission, or start the server as another user"},
 	{Timeout, "timeout", "the server reached its deadline for the request", "look at `lcache status`: a disk or the source may hang"},
-	{Room, "room", "leases leave no room for the answer: ask for it by LEND", "release batches earlier, or give the server more `--memory`; lcache's Python client copies such batches by itself"},
-	{Late, "late", "the loan ended before COPIED", "nothing: lcache's Python client asks again"},
-	{Argument, "argument", "the request makes no sense for this job, and LC008 is not the cause", "read the message: it names the argument and its bounds"},
+	{Room, "room", "leases leave no room for the answer: request it with LEND", "release batches earlier, or give the server more `--memory`; lcache's Python client copies such batches by itself"},
+	{Late, "late", "the temporary lease ended before COPIED", "nothing: lcache's Python client asks again"},
+	{Argument, "argument", "the request is invalid for this job, and LC008 is not the cause", "read the message: it names the argument and its bounds"},
 	{TooLarge, "too-large", "the answer needs more memory than the server has for one, or does not fit a frame: ask for fewer samples at once", "use smaller batches, or give the server more `--memory`"},
 	{Cancelled, "cancelled", "a CANCEL named the request", "nothing: the client gave the request up"},
 	{Internal, "internal", "a fault of the server, whose log has more", "report the server's log lines"},
@@ -95,9 +95,9 @@ var Table = []Row{
 	{InUse, "in-use", "another process uses the cache", "wait for it, or stop it with `lcache stop`"},
 	{NotACache, "not-a-cache", "the directory has no cache of lcache", "check the path with `lcache ls`, or make the cache with `lcache ingest`"},
 	{CacheExists, "cache-exists", "the directory has a cache already", "give another directory, or remove the cache with `lcache rm`"},
-	{CacheDamaged, "cache-damaged", "a file of the cache has wrong contents", "run `lcache ingest` again: it keeps what is right"},
+	{CacheDamaged, "cache-damaged", "a file of the cache has wrong contents", "run `lcache ingest` again: it keeps the valid parts"},
 	{Version, "version", "the cache was made by a newer lcache, with a format that this one does not know", "install that version, or make the cache again with `lcache ingest`"},
-	{DamageFound, "damage-found", "`lcache verify` found stored or source bytes that are not what they were", "see docs/operating.md, After exit code 3 of verify; training gets such samples from the source"},
+	{DamageFound, "damage-found", "`lcache verify` found stored or source bytes that have changed", "see docs/operating.md, After exit code 3 of verify; training gets such samples from the source"},
 	{Memory, "memory", "`--memory` is too small for this dataset and job", "give the size that the message names"},
 	{SourceEmpty, "source-empty", "the source has no samples", "check the path, `--ext` and `--flat`"},
 	{SourceChanged, "source-changed", "a file changed since the source was listed", "run `lcache ingest` again"},
@@ -109,13 +109,13 @@ var Table = []Row{
 	{Untrusted, "untrusted", "a directory or a socket belongs to another user, or others may write it", "change its owner or its mode; the message names it"},
 	{NoIOUring, "no-io-uring", "the kernel does not allow io_uring, and `--io uring` asks for it", "leave `--io` out: lcache uses pread then"},
 	{ServerError, "server-error", "a running server answered with an error", "read the message, and the server's log"},
-	{NoServer, "no-server", "no server answers at the socket", "start one with `lcache serve` or `lcache run`; `lcache ls` lists those that run"},
+	{NoServer, "no-server", "no server answers at the socket", "start one with `lcache serve` or `lcache run`; `lcache ls` lists running servers"},
 	{UnfitDisk, "unfit-disk", "the cache would be on a network file system or in memory", "give a `--cache` on a local SSD"},
-	{SourceInvalid, "source-invalid", "something in the source can't be listed: a shard, a list, a file of labels, or a name", "correct what the message names"},
+	{SourceInvalid, "source-invalid", "a shard, a list, a file of labels or a name in the source is invalid", "correct what the message names"},
 	{Failed, "failed", "another cause, which the message names", "read the message"},
 }
 
-// Of returns the code of the innermost error of a chain that has one: what went wrong, and not what was being done.
+// Of returns the code of the innermost error with a code in a chain: the cause, not the operation that failed.
 func Of(err error) (code Code, ok bool) {
 	for {
 		var coded interface {
