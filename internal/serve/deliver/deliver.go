@@ -121,7 +121,7 @@ type ArgumentError struct {
 
 func (e *ArgumentError) Error() string { return e.Reason }
 
-// A TimeoutError means that a request's deadline passed, and names what it waited for.
+// A TimeoutError means that a request's deadline passed. For names the awaited resource.
 type TimeoutError struct {
 	Waited time.Duration
 	For    string
@@ -342,7 +342,7 @@ func (d *Deliver) columns(r *collected) *Batch {
 	return b
 }
 
-// explain adds to a request's error what the request waited for.
+// explain adds the awaited resource to a request's error.
 func (d *Deliver) explain(ctx context.Context, err error, at *Position) error {
 	if d.ctx.Err() != nil {
 		return ErrClosing

@@ -68,7 +68,7 @@ type Plan interface {
 	Done(d Delivery)
 }
 
-// Availability is what the window expects of a sample that is not in staging.
+// Availability is the window's expectation about a sample that is not in staging.
 type Availability uint8
 
 const (

@@ -42,7 +42,7 @@ func (s *Schedule) At(ctx context.Context, at chunker.Position) (Finding, []samp
 	return Nowhere, nil
 }
 
-// Meaning is what a position means for the session that names it.
+// Meaning is the meaning of a position for the session that names it.
 type Meaning struct {
 	Indices   []sample.Index
 	Exists    bool // false: the position is after the last batch

@@ -1,9 +1,10 @@
 // Package staging is the shared memory that holds the prefetch window, with the rules for reuse of its parts.
 //
-// A Staging is one sealed memfd that clients map read-only. It has slots for segments, a ring for samples that are read ahead one by
-// one, side memory for samples requested by index, and a spare part for temporary leases. One address for each sample tells where its
-// verified bytes are now. Publish sets it. Take returns addresses together with a Hold, and Release ends the Hold. Only memory
-// without Holds is reused, so delivered bytes are never overwritten, whichever supplier they came from.
+// A Staging is one sealed memfd that clients map read-only. It has slots for segments, a ring for samples that are
+// read ahead one by one, side memory for samples requested by index, and a spare part for temporary leases. Each
+// sample has one address: the current location of its verified bytes. Publish sets it. Take returns addresses
+// together with a Hold, and Release ends the Hold. Only memory without Holds is reused, so delivered bytes are never
+// overwritten, whichever supplier they came from.
 //
 // It knows indices, offsets and references; it does no I/O and knows no epoch order. All methods may be called concurrently.
 package staging

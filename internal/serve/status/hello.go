@@ -1,6 +1,6 @@
 package status
 
-// Hello is what a client receives when it attaches.
+// Hello is the server's answer to a client that attaches.
 type Hello struct {
 	Protocol    int      `json:"protocol"`
 	Pid         int      `json:"pid"`

@@ -399,7 +399,7 @@ func (c *Cache) CloseStore() (err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), cmp.Or(c.closeTimeout, 30*time.Second))
 	defer cancel()
 	lengths, sums, inodes := c.CloseLengths, c.closeSums, c.CloseInodes
-	return errors.Join(err, logfile.Within(ctx, "sync of what is learnt in "+c.Dirs[0], func() error { return errors.Join(lengths(), sums(), inodes()) }))
+	return errors.Join(err, logfile.Within(ctx, "sync of learnt data in "+c.Dirs[0], func() error { return errors.Join(lengths(), sums(), inodes()) }))
 }
 
 // closeSums makes the checksums durable and closes them.

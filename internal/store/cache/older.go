@@ -35,8 +35,8 @@ func (c *Cache) OlderManifests() (paths []string, err error) {
 	return paths, nil
 }
 
-// older returns the map with which the store reads a Logfile of a replaced manifest. A sample that is no longer admitted counts as removed.
-// nil: the cache does not have that manifest.
+// older returns the map from sample indices of a replaced manifest to this one, with which the store reads an older
+// Logfile. A sample that is no longer admitted counts as removed. nil: the cache does not have that manifest.
 func (c *Cache) older(print sample.Fingerprint) (*logfile.Older, error) {
 	m, err := sample.OpenManifest(c.OlderPath(print))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -89,7 +89,7 @@ func (c *Cache) carrySums(path string) (bool, error) {
 	return false, nil
 }
 
-// carryFrom replaces the checksums of a replaced manifest by those of this one, and opens them.
+// carryFrom converts the checksums of a replaced manifest to this one, and opens them.
 func (c *Cache) carryFrom(path string, from *sample.Manifest) (err error) {
 	old, err := sample.OpenSums(path, from.Fingerprint(), from.Len())
 	if err != nil {

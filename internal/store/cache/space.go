@@ -59,7 +59,8 @@ func (c *Cache) importanceBytes(f chunker.Facts) uint64 {
 	return all
 }
 
-// Budget returns the bytes that the cache may take on disk: as given to ingest, or what it needs.
+// Budget returns the bytes that the cache may take on disk: the budget given to ingest, or the size that the cache
+// needs.
 func (c *Cache) Budget() int64 {
 	if c.Record.Budget > 0 {
 		return c.Record.Budget

@@ -83,7 +83,7 @@ func Verify(ctx context.Context, o VerifyOptions) (*VerifyReport, error) {
 	return v.report, err
 }
 
-// OpenReadOnly opens a cache to look at what it holds. It changes no file, except the lock files.
+// OpenReadOnly opens a cache for inspection. It changes no file, except the lock files.
 func OpenReadOnly(dirs []string, logger *slog.Logger) (*Cache, error) {
 	c := &Cache{Logger: logger, readOnly: true}
 	if err := c.open(Options{Dirs: dirs, Layout: LayoutLog}); err != nil {

@@ -152,7 +152,7 @@ func look(dir string, unfinished bool) (Cache, error) {
 	if info, err := os.Stat(dir); err != nil {
 		return c, fmt.Errorf("look at the cache: %w", err)
 	} else if !info.IsDir() {
-		return c, fmt.Errorf("%s is %w: it is no directory", dir, ErrNotCache)
+		return c, fmt.Errorf("%s is %w: it is not a directory", dir, ErrNotCache)
 	}
 	if err := checkCache(dir); err != nil {
 		return c, err
@@ -233,8 +233,8 @@ func holder(path string) (pid int, ends *time.Time) {
 	return readHolder(f)
 }
 
-// readHolder reads what the holder of a lock file has written: its pid, and on a second line when it will exit (logfile/lock.go). The Python
-// client writes a pid and a text.
+// readHolder reads the text that the holder of a lock file has written: its pid, and on a second line the time when
+// it will exit (logfile/lock.go). The Python client writes a pid and a text.
 func readHolder(f *os.File) (pid int, ends *time.Time) {
 	var b [128]byte
 	n, _ := f.ReadAt(b[:], 0)

@@ -134,8 +134,8 @@ func copyKept(o Options, into string) (path string, err error) {
 	return to.Name(), errors.Join(err, to.Close())
 }
 
-// stays returns the samples of the new listing that an ingest would not read: the cache has them, or has no room for them. It returns none if there is no cache of this source, or if it
-// would be made again.
+// stays returns the samples of the new listing that an ingest would not read, because the cache has them or has no
+// room for them. It returns none if there is no cache of this source, or if the cache would be made again.
 func (in *run) stays() (stays map[sample.Index]bool, err error) {
 	if in.old == nil {
 		return nil, nil

@@ -81,7 +81,8 @@ func hasLongExt(exts []string) bool {
 	return false
 }
 
-// busy handles the error of a cache that another process uses. If the filter removes files of that cache, the right cache is elsewhere, and there is no error.
+// busy handles the error of a cache that another process uses. If the filter removes files of that cache, another
+// cache is the right one, and busy returns no error.
 func (in *run) busy(err error) error {
 	held := new(logfile.BusyError)
 	if in.o.Filtered == nil || !errors.As(err, &held) {
@@ -126,7 +127,8 @@ type Other struct {
 	Exts []string `json:"exts"` // empty: no filter
 }
 
-// others returns the other caches of the source that differ in the filter alone, among those that lcache named as it named this one.
+// others returns the other caches of the source that differ only in the filter, among the caches with names that
+// lcache chose in the same way as this one's.
 func (in *run) others() (found []Other) {
 	c := in.cache
 	for _, other := range cachedir.Beside(c.Dirs[0]) {

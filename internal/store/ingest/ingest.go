@@ -46,8 +46,8 @@ type Options struct {
 	Layout         string // "" or "auto", "log", "static": the layout in which it will be served
 	Jobs           int    // reads at once; 0: 16
 	Share, Shares  int    // the Share-th of Shares parts of the source, from 0; 0, 0: all of it
-	Relist         bool   // list every folder, not only those that have changed
-	Disk           Disk   // nil: there are no facts about the devices
+	Relist         bool   // list every folder, not only changed ones
+	Disk           Disk   // nil: no facts about the devices are known
 	IO             cache.IO
 	Block          int // bytes; 0: chosen (tests)
 	Logger         *slog.Logger

@@ -136,7 +136,7 @@ func (in *run) holdsAll(old *sample.Manifest) bool {
 		o.AllowEmpty == was.AllowEmpty && o.Group == was.Group && o.Labels == was.Labels
 }
 
-// sameShards uses the old manifest if its shards are exactly those of the source, and the options are the same.
+// sameShards keeps the old manifest if its shards are exactly the source's shards, and the options are the same.
 func (in *run) sameShards(ctx context.Context, old *sample.Manifest) (bool, error) {
 	o, was := in.o, in.old
 	if old == nil || o.Relist || !in.sharded() || o.Labels != "" || was.Labels != "" || !slices.Equal(o.Exts, was.Exts) || o.Flat != was.Flat || o.AllowEmpty != was.AllowEmpty ||
@@ -219,7 +219,8 @@ func (in *run) isOf(fp sample.Fingerprint, samples int) bool {
 	return sums.Close() == nil
 }
 
-// count counts the extensions of the manifest's files. If the last ingest has counted those of the same manifest, it returns that.
+// count counts the files of the manifest by extension. If the last ingest has counted the same manifest, count
+// returns that result.
 func (in *run) count() (*cache.Counted, error) {
 	m := in.cache.Manifest
 	n := &cache.Counted{Fingerprint: m.Fingerprint().String(), Files: source.Counts{}}
@@ -238,7 +239,7 @@ func (in *run) count() (*cache.Counted, error) {
 	return n, err
 }
 
-// record writes the folders of this listing to disk, so that the next listing skips those that have not changed.
+// record writes the folders of this listing to disk, so that the next listing skips unchanged folders.
 func (in *run) record() error {
 	c := in.cache
 	if in.folders == nil {

@@ -34,8 +34,8 @@ func (b *dirsBefore) note(dir string) {
 
 const lockName = "LOCK"
 
-// undo removes the files of an ingest that failed before the cache was made. Files that a later run can use stay: a partly filled cache, and
-// the index of shards. Errors are ignored, because lcache rm removes what is left.
+// undo removes the files of an ingest that failed before the cache was made. Files that a later run can use stay: a
+// partly filled cache, and the index of shards. Errors are ignored, because lcache rm removes the remaining files.
 func (in *run) undo() {
 	for _, dir := range in.cache.Dirs {
 		for _, name := range []string{cache.RecordName, "FORMAT", cache.ShardsName} {
