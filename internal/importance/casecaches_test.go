@@ -84,7 +84,7 @@ func caseLaw(t *testing.T, raw json.RawMessage) any {
 		if may {
 			rule = substitute.Low
 		}
-		s := substitute.NewLaw(rule, c, nil).Batch([]sample.Index{id}, true)
+		s := substitute.NewRules(rule, c, nil).Batch([]sample.Index{id}, true)
 		return s.Index[0], s.Kind[0]
 	})
 }

@@ -8,8 +8,8 @@
 // A [policy.Policy] decides which samples stay in memory: [policy.NextUse] by the order itself; [policy.HCache], [policy.APP] and [policy.Valued] as in
 // the papers; [policy.LRU] and [policy.MinIO] for comparison. [policy.Homophily] adds [policy.Nodes] to any of them.
 //
-// [substitute.LCache] tracks samples that may replace others, and [substitute.Law] has the rules.
-// [substitute.Law.Serve] decides for a whole epoch; for rule Class it uses a [substitute.Rehearsal] of the epoch.
+// [substitute.LCache] tracks samples that may replace others, and [substitute.Rules] has the rules.
+// [substitute.Rules.Serve] decides for a whole epoch; for rule Class it uses a [substitute.Rehearsal] of the epoch.
 // [substitute.Packing] and [substitute.Victim] decide which samples are stored together on the disk. [Methods] is the
 // only table of the parts of each method.
 //

@@ -33,7 +33,7 @@ func (w *worker) planLow(epoch int, requested []sample.Index) (plan substitute.P
 		return plan, err
 	}
 	defer loading.Close()
-	plan, err = substitute.NewLaw(substitute.Low, loading, high.Has).Serve(requested, substitute.Cut{World: w.o.Config.WorldSize, Batch: w.o.Config.BatchSize})
+	plan, err = substitute.NewRules(substitute.Low, loading, high.Has).Serve(requested, substitute.Cut{World: w.o.Config.WorldSize, Batch: w.o.Config.BatchSize})
 	w.loaded, w.loads = loading.Most(), w.loads+int64(loading.Loads())
 	return plan, err
 }
@@ -61,7 +61,7 @@ func (w *worker) planClass(epoch int, requested []sample.Index) (plan substitute
 		return plan, err
 	}
 	defer high.Close()
-	return substitute.NewLaw(substitute.Class, r, high.Has).Serve(requested, substitute.Cut{World: w.o.Config.WorldSize, Batch: w.o.Config.BatchSize})
+	return substitute.NewRules(substitute.Class, r, high.Has).Serve(requested, substitute.Cut{World: w.o.Config.WorldSize, Batch: w.o.Config.BatchSize})
 }
 
 // decideBy calls f with the input of memory policies: values, and for next-use targets. f must not keep them.

@@ -11,9 +11,9 @@ import (
 	"lcache/sample"
 )
 
-// TestLCacheLaw: a substitute was not yet served in this epoch, an exact read counts as served, and a refused
+// TestLCacheRules: a substitute was not yet served in this epoch, an exact read counts as served, and a refused
 // candidate stays.
-func TestLCacheLaw(t *testing.T) {
+func TestLCacheRules(t *testing.T) {
 	for trial := range uint64(40) {
 		r := rand.New(rand.NewPCG(trial, 1))
 		const n = 60

@@ -6,7 +6,7 @@ import (
 )
 
 // Rehearsal is the [Keeper] that plans substitutes of the same class for a whole epoch before any request comes. It
-// copies memory at the boundary and simulates the epoch on the copy. So Law knows which samples will be in memory
+// copies memory at the boundary and simulates the epoch on the copy. So the rules know which samples will be in memory
 // when they are requested. The nodes are those at the boundary.
 type Rehearsal struct {
 	pair policy.Policy

@@ -59,7 +59,7 @@ func (c *planCase) plan(t *testing.T, cut substitute.Cut) substitute.Plan {
 	r := testenv.OK[*substitute.Rehearsal](t)(substitute.NewRehearsal(c.pair, importancetest.Unit))
 	defer r.Close()
 	r.Begin(2, c.values, c.targets, c.order)
-	return testenv.OK[substitute.Plan](t)(substitute.NewLaw(substitute.Class, r, nil).Serve(c.order, cut))
+	return testenv.OK[substitute.Plan](t)(substitute.NewRules(substitute.Class, r, nil).Serve(c.order, cut))
 }
 
 // TestPlanOfClass: whatever memory holds, an epoch's plan follows the rules, restated here. A substitute is a node of
@@ -160,7 +160,7 @@ func TestPlanOverAnEpoch(t *testing.T) {
 	defer r.Close()
 	r.Play(2, c.values, c.targets, between)
 	r.Begin(3, c.values, c.targets, c.order)
-	ahead := testenv.OK[substitute.Plan](t)(substitute.NewLaw(substitute.Class, r, nil).Serve(c.order, substitute.Cut{World: 1, Batch: 8}))
+	ahead := testenv.OK[substitute.Plan](t)(substitute.NewRules(substitute.Class, r, nil).Serve(c.order, substitute.Cut{World: 1, Batch: 8}))
 	defer ahead.Close()
 	importancetest.Play(c.pair, between, c.values, importancetest.Unit)
 	then := c.plan(t, substitute.Cut{World: 1, Batch: 8})
@@ -212,7 +212,7 @@ func BenchmarkPlanOfClass(b *testing.B) {
 			b.Fatal(err)
 		}
 		rehearsal.Begin(1, nil, nil, order)
-		plan, err := substitute.NewLaw(substitute.Class, rehearsal, nil).Serve(order, substitute.Cut{World: 1, Batch: 256})
+		plan, err := substitute.NewRules(substitute.Class, rehearsal, nil).Serve(order, substitute.Cut{World: 1, Batch: 256})
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -52,10 +52,10 @@ func (c Cut) each(n int, f func(places []int)) {
 	}
 }
 
-// Serve applies the rules to a whole order before any request comes. The result is that of [Law.Batch] for each batch
+// Serve applies the rules to a whole order before any request comes. The result is that of [Rules.Batch] for each batch
 // in turn, with exact reads reported to the Keeper. The same order, Keeper and cut give the same plan. The caller
 // closes it.
-func (l *Law) Serve(order []sample.Index, cut Cut) (p Plan, err error) {
+func (l *Rules) Serve(order []sample.Index, cut Cut) (p Plan, err error) {
 	if p.Indices, err = offheap.MakeDense[uint32](len(order)); err == nil {
 		p.Kinds, err = MakeKinds(len(order))
 	}

@@ -65,8 +65,8 @@ func tellServe(t *testing.T, d *datadriven.TestData) string {
 	}
 	loading := testenv.OK[*substitute.Loading](t)(substitute.NewLoading(units, o))
 	defer loading.Close()
-	law := substitute.NewLaw(rule, loading, o.High)
-	p := testenv.OK[substitute.Plan](t)(law.Serve(order, cut))
+	rules := substitute.NewRules(rule, loading, o.High)
+	p := testenv.OK[substitute.Plan](t)(rules.Serve(order, cut))
 	defer p.Close()
 	var out strings.Builder
 	cut.Each(len(order), func(places []int) {
@@ -77,7 +77,7 @@ func tellServe(t *testing.T, d *datadriven.TestData) string {
 		}
 		fmt.Fprintln(&out, told(asked, s))
 	})
-	substituted, most := law.Counted()
+	substituted, most := rules.Counted()
 	fmt.Fprintf(&out, "substituted %d, one sample at most %d; %d units loaded, %d samples at once\n", substituted, most, loading.Loads(), loading.Most())
 	return out.String()
 }
@@ -125,7 +125,7 @@ func (e epoch) plan(t *testing.T, rule string) (substitute.Plan, *substitute.Loa
 		units[k] = slices.Clone(e.units[k])
 	}
 	l := testenv.OK[*substitute.Loading](t)(substitute.NewLoading(units, e.o))
-	return testenv.OK[substitute.Plan](t)(substitute.NewLaw(rule, l, e.o.High).Serve(e.order, e.cut)), l
+	return testenv.OK[substitute.Plan](t)(substitute.NewRules(rule, l, e.o.High).Serve(e.order, e.cut)), l
 }
 
 // TestServeHolds: whatever is drawn and wherever it is stored, the served order follows the rules, restated here, and
@@ -266,7 +266,7 @@ func BenchmarkServe(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		p, err := substitute.NewLaw(substitute.Low, l, high).Serve(order, substitute.Cut{World: 1, Batch: 256})
+		p, err := substitute.NewRules(substitute.Low, l, high).Serve(order, substitute.Cut{World: 1, Batch: 256})
 		if err != nil {
 			b.Fatal(err)
 		}

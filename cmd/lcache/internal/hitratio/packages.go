@@ -45,7 +45,7 @@ func (t *training) load(p *player, e int, values []float64, order []sample.Index
 		return nil, err
 	}
 	defer loading.Close()
-	plan, err := substitute.NewLaw(substitute.Low, loading, high.Has).Serve(order, substitute.Cut{World: 1, Batch: t.batch})
+	plan, err := substitute.NewRules(substitute.Low, loading, high.Has).Serve(order, substitute.Cut{World: 1, Batch: t.batch})
 	if err != nil {
 		return nil, err
 	}

@@ -76,7 +76,7 @@ func (p *player) serves(e int, values, expected []float64, order []sample.Index,
 	}
 	defer high.Close()
 	r.Begin(e, values, expected, order)
-	plan, err := substitute.NewLaw(substitute.Class, r, high.Has).Serve(order, substitute.Cut{World: 1, Batch: t.batch})
+	plan, err := substitute.NewRules(substitute.Class, r, high.Has).Serve(order, substitute.Cut{World: 1, Batch: t.batch})
 	if err != nil {
 		return nil, err
 	}

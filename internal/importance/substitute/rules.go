@@ -7,8 +7,8 @@ import (
 	"lcache/sample"
 )
 
-// Law has the rules of substitution for one job: when may lcache serve another sample than the one in the job's
-// order? Law knows batches and counters; a [Keeper] knows the candidates. The rules:
+// Rules are the rules of substitution for one job: when may lcache serve another sample than the one in the job's
+// order? They know batches and counters; a [Keeper] knows the candidates. The rules:
 //
 //   - Substitution is off unless the user allows it. It never applies to a request that is not part of the epoch,
 //     such as one of a validation job. It never applies to an H-sample, whether or not that sample is in memory.
@@ -20,8 +20,8 @@ import (
 //   - A substitute never makes a batch contain a sample twice. It is refused if the batch requests it, or contains
 //     it already. Then the original sample is read.
 //
-// A sample that can't be read is an error, not a reason for a substitute: Law is applied before any sample is read.
-type Law struct {
+// A sample that can't be read is an error, not a reason for a substitute: the rules are applied before any sample is read.
+type Rules struct {
 	keeper Keeper
 	high   func(sample.Index) bool
 	rule   string // Low, Class, or "": nothing is allowed
@@ -46,19 +46,19 @@ type Served struct {
 	Kind  []policy.Kind
 }
 
-// NewLaw returns the rules for a job. rule is what the user allows: Low, Class, or "" for nothing. high reports
+// NewRules returns the rules for a job. rule is what the user allows: Low, Class, or "" for nothing. high reports
 // H-samples, which the L-cache never holds and which may be nodes. A nil high means that there are none.
-func NewLaw(rule string, keeper Keeper, high func(sample.Index) bool) *Law {
+func NewRules(rule string, keeper Keeper, high func(sample.Index) bool) *Rules {
 	if high == nil {
 		high = func(sample.Index) bool { return false }
 	}
-	return &Law{keeper: keeper, high: high, rule: rule, uses: map[sample.Index]int{}}
+	return &Rules{keeper: keeper, high: high, rule: rule, uses: map[sample.Index]int{}}
 }
 
 // Batch applies the rules to a batch. own says that the request is part of the epoch: a batch of the order by its
 // number, or a get with the order's position and indices. Other requests are served as they are, and the Keeper does
 // not see them.
-func (l *Law) Batch(asked []sample.Index, own bool) Served {
+func (l *Rules) Batch(asked []sample.Index, own bool) Served {
 	s := Served{Index: make([]sample.Index, len(asked)), Kind: make([]policy.Kind, len(asked))}
 	copy(s.Index, asked)
 	if !own {
@@ -92,7 +92,7 @@ func (l *Law) Batch(asked []sample.Index, own bool) Served {
 	return s
 }
 
-func (l *Law) count(id sample.Index) {
+func (l *Rules) count(id sample.Index) {
 	l.substituted++
 	if l.rule == Low { // a sample is a substitute at most once; uses would have millions of entries
 		l.most = 1
@@ -103,11 +103,11 @@ func (l *Law) count(id sample.Index) {
 }
 
 // Begin starts an epoch with no uses. The job's counters continue.
-func (l *Law) Begin() { clear(l.uses) }
+func (l *Rules) Begin() { clear(l.uses) }
 
 // Counted returns the number of substituted samples, and the maximum number of uses of one substitute in an epoch.
 // Neither ever decreases.
-func (l *Law) Counted() (substituted int64, most int) { return l.substituted, l.most }
+func (l *Rules) Counted() (substituted int64, most int) { return l.substituted, l.most }
 
 // few is a small set of samples that is reused: a hash table with open addressing. An entry is valid if its turn is
 // the current one.

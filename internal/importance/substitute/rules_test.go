@@ -19,13 +19,13 @@ import (
 
 const lawSamples = 12
 
-// TestLaw reads testdata with cases of substitution.
-func TestLaw(t *testing.T) {
-	datadriven.RunTest(t, "testdata/law.txt", func(t *testing.T, d *datadriven.TestData) string { return tellLaw(t, d) })
+// TestRules reads testdata with cases of substitution.
+func TestRules(t *testing.T) {
+	datadriven.RunTest(t, "testdata/rules.txt", func(t *testing.T, d *datadriven.TestData) string { return tellRules(t, d) })
 }
 
-// tellLaw runs one paragraph.
-func tellLaw(t *testing.T, d *datadriven.TestData) string {
+// tellRules runs one paragraph.
+func tellRules(t *testing.T, d *datadriven.TestData) string {
 	rule, uses := d.Cmd, 0
 	var high []sample.Index
 	for _, arg := range d.CmdArgs {
@@ -54,7 +54,7 @@ func tellLaw(t *testing.T, d *datadriven.TestData) string {
 	if d.Cmd == "class" {
 		keeper = near
 	}
-	law := substitute.NewLaw(rule, keeper, func(i sample.Index) bool { return slices.Contains(high, i) })
+	rules := substitute.NewRules(rule, keeper, func(i sample.Index) bool { return slices.Contains(high, i) })
 	var out strings.Builder
 	for _, line := range strings.Split(d.Input, "\n") {
 		verb, rest, _ := strings.Cut(line, " ")
@@ -78,18 +78,18 @@ func tellLaw(t *testing.T, d *datadriven.TestData) string {
 		case "epoch":
 			low.Begin()
 			near.Begin(0, nil, nil)
-			law.Begin()
+			rules.Begin()
 		case "repack":
 			said = ": " + fmt.Sprint(low.Asked())
 		case "ask", "foreign":
 			asked := indices(t, rest)
-			said = ": " + told(asked, law.Batch(asked, verb == "ask"))
+			said = ": " + told(asked, rules.Batch(asked, verb == "ask"))
 		default:
 			d.Fatalf(t, "no step %q", line)
 		}
 		fmt.Fprintf(&out, "%s%s\n", line, said)
 	}
-	substituted, most := law.Counted()
+	substituted, most := rules.Counted()
 	fmt.Fprintf(&out, "substituted %d, one sample at most %d\n", substituted, most)
 	return out.String()
 }
@@ -121,10 +121,10 @@ func indices(t *testing.T, text string) (out []sample.Index) {
 	return out
 }
 
-// TestLawHolds: the rules, restated here, hold whatever is loaded, listed and requested. A substitute is never served
+// TestRulesHold: the rules, restated here, hold whatever is loaded, listed and requested. A substitute is never served
 // for an H-sample, is never twice in a batch, and was allowed. For "low" it is not an H-sample and was not yet served
 // in the epoch; for "class" it has the class of the requested sample. A hit and a miss are the sample itself.
-func TestLawHolds(t *testing.T) {
+func TestRulesHold(t *testing.T) {
 	const n = 80
 	for seed := range uint64(60) {
 		r := rand.New(rand.NewPCG(seed, 8))
@@ -146,7 +146,7 @@ func TestLawHolds(t *testing.T) {
 		for range 10 {
 			high[r.Uint32N(n)] = true
 		}
-		law := substitute.NewLaw(rule, keeper, func(i sample.Index) bool { return high[i] })
+		rules := substitute.NewRules(rule, keeper, func(i sample.Index) bool { return high[i] })
 		served, uses := map[sample.Index]bool{}, map[sample.Index]int{}
 		substituted, most := int64(0), 0
 		for step := range 600 {
@@ -154,7 +154,7 @@ func TestLawHolds(t *testing.T) {
 			case x == 0 && step%3 == 0:
 				low.Begin()
 				near.Begin(0, nil, nil)
-				law.Begin()
+				rules.Begin()
 				clear(served)
 				clear(uses)
 			case x < 4:
@@ -170,7 +170,7 @@ func TestLawHolds(t *testing.T) {
 					asked[k] = r.Uint32N(n)
 				}
 				own := r.IntN(6) > 0
-				s := law.Batch(asked, own)
+				s := rules.Batch(asked, own)
 				for k, got := range s.Index {
 					if s.Kind[k] != policy.Substitute {
 						if got != asked[k] {
@@ -196,7 +196,7 @@ func TestLawHolds(t *testing.T) {
 				}
 			}
 		}
-		if got, gotMost := law.Counted(); got != substituted || gotMost != most || on != (got > 0) {
+		if got, gotMost := rules.Counted(); got != substituted || gotMost != most || on != (got > 0) {
 			t.Errorf("seed %d: counted %d substitutes, one at most %d times; want %d and %d; on %v", seed, got, gotMost, substituted, most, on)
 		}
 		low.Close()
