@@ -24,7 +24,7 @@ func (e *Engine) measureSequential() {
 	e.mu.Lock()
 	l := e.cur
 	e.mu.Unlock()
-	e.prefetcher.SetDepth(prefetch.BesideThePass / 2)
+	e.prefetcher.SetDepth(prefetch.MostDuringScan / 2)
 	rate := 0.0
 	slot, ok := e.staging.Acquire(staging.Segment{Log: ^uint64(0)}) // no log has this ID: the slot can be reclaimed at once
 	if ok {

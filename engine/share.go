@@ -43,7 +43,7 @@ func (s sharing) depth() int {
 	case s.sorting && s.others > 0:
 		return s.duringLargeReads(readsDuringSort)
 	case s.sorting, s.sweeping && (s.moved < s.read || s.begun):
-		return prefetch.BesideThePass
+		return prefetch.MostDuringScan
 	}
 	return 0
 }

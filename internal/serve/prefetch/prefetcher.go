@@ -83,11 +83,11 @@ const listing = int(sample.Origins)
 
 // mostInFlight and mostInFlightBytes bound the random reads in flight, so that no read waits in the device's queue until its deadline.
 // Callers may set a lower limit with SetDepth: on a device that is limited in operations, random reads delay the large reads of a
-// scan. BesideThePass is the limit that lets a scan advance.
+// scan. MostDuringScan is the limit that lets a scan advance.
 const (
 	mostInFlight      = 256
 	mostInFlightBytes = 16 << 20
-	BesideThePass     = 32
+	MostDuringScan    = 32
 )
 
 // lagging: a rank's chunks are kept until its newest request is that many chunks further, because workers of one rank do not request
