@@ -304,8 +304,8 @@ func Within(root string) string {
 // folder matches the name that Folder makes.
 var folder = regexp.MustCompile(`^(.*-)[0-9a-f]{8}$`)
 
-// Beside describes the caches in the same root as dir whose sources have the same last name. If Folder did not name dir, there are none.
-func Beside(dir string) (found []Cache) {
+// Siblings describes the caches in the same root as dir whose sources have the same last name. If Folder did not name dir, there are none.
+func Siblings(dir string) (found []Cache) {
 	root, name := filepath.Split(filepath.Clean(dir))
 	of := folder.FindStringSubmatch(name)
 	if of == nil {

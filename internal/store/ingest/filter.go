@@ -131,7 +131,7 @@ type Other struct {
 // lcache chose in the same way as this one's.
 func (in *run) others() (found []Other) {
 	c := in.cache
-	for _, other := range cachedir.Beside(c.Dirs[0]) {
+	for _, other := range cachedir.Siblings(c.Dirs[0]) {
 		r := c.Record
 		same := source.Same(other.Source, r.Source) && r.Remote.S3.IsAt(other.Remote.S3.Endpoint)
 		asked := source.Options{Exts: other.Exts, Flat: r.Flat, Group: r.Group, Labels: r.Labels, Part: r.FirstPart}
