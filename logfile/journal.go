@@ -64,7 +64,7 @@ func (j *journal) flushLocked() (int, error) {
 	if len(batch) == 0 || j.f == nil || j.dropped.Load() {
 		return 0, nil
 	}
-	err := j.trace.Tell(durable.Change{Step: durable.StepWrite, Path: j.path, Off: j.off, Data: batch})
+	err := j.trace.Report(durable.Change{Step: durable.StepWrite, Path: j.path, Off: j.off, Data: batch})
 	if err == nil {
 		_, err = j.f.WriteAt(batch, j.off)
 	}
@@ -92,12 +92,12 @@ func (j *journal) sync() error {
 		return err
 	}
 	j.unsynced = false
-	syncErr := j.trace.Tell(durable.Change{Step: durable.StepSync, Path: j.path})
+	syncErr := j.trace.Report(durable.Change{Step: durable.StepSync, Path: j.path})
 	if syncErr == nil {
 		syncErr = fdatasync(j.f)
 	}
 	if syncErr == nil {
-		syncErr = j.trace.Tell(durable.Change{Step: durable.StepSynced, Path: j.path})
+		syncErr = j.trace.Report(durable.Change{Step: durable.StepSynced, Path: j.path})
 	}
 	if syncErr != nil && !j.dropped.Load() {
 		return errors.Join(err, fmt.Errorf("fdatasync %s: %w", j.path, syncErr))

@@ -105,7 +105,7 @@ func (t *placeTable) note(places []uint32, gen uint64) error {
 			b = binary.LittleEndian.AppendUint64(b, gen)
 		}
 		off := placesHeader + 8*int64(places[0])
-		if err := t.trace.Tell(durable.Change{Step: durable.StepWrite, Path: t.path, Off: off, Data: b}); err != nil {
+		if err := t.trace.Report(durable.Change{Step: durable.StepWrite, Path: t.path, Off: off, Data: b}); err != nil {
 			return fmt.Errorf("write %s: %w", t.path, err)
 		}
 		if _, err := t.f.WriteAt(b, off); err != nil {

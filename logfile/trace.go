@@ -17,6 +17,6 @@ func withFaults(io *blockio.IO, t durable.Trace) durable.Trace {
 				return err
 			}
 		}
-		return t.Tell(c)
+		return t.Report(c)
 	}
 }

@@ -186,12 +186,12 @@ func (m *learntMap) Broken() error {
 // Sync waits until all earlier entries are on disk. A failed sync must not be retried: its entries may be lost, and are unknown after a
 // restart.
 func (m *learntMap) Sync() error {
-	err := m.kind.trace.Tell(durable.Change{Step: durable.StepWrite, Path: m.path, Data: m.mapped})
+	err := m.kind.trace.Report(durable.Change{Step: durable.StepWrite, Path: m.path, Data: m.mapped})
 	if err == nil {
 		err = unix.Msync(m.mapped, unix.MS_SYNC)
 	}
 	if err == nil {
-		err = m.kind.trace.Tell(durable.Change{Step: durable.StepSynced, Path: m.path})
+		err = m.kind.trace.Report(durable.Change{Step: durable.StepSynced, Path: m.path})
 	}
 	if err != nil {
 		return fmt.Errorf("sync %s: %w", m.kind.name, err)

@@ -56,7 +56,7 @@ func (t Trace) Rename(from, to string) error {
 }
 
 func (t Trace) rename(from, to string) error {
-	if err := t.Tell(Change{Step: StepRename, Path: from, To: to}); err != nil {
+	if err := t.Report(Change{Step: StepRename, Path: from, To: to}); err != nil {
 		return fmt.Errorf("rename %s to %s: %w", from, to, err)
 	}
 	return os.Rename(from, to)
@@ -64,7 +64,7 @@ func (t Trace) rename(from, to string) error {
 
 // Remove removes the file at path, if there is one. When Remove returns nil the removal is durable.
 func (t Trace) Remove(path string) error {
-	if err := t.Tell(Change{Step: StepRemove, Path: path}); err != nil {
+	if err := t.Report(Change{Step: StepRemove, Path: path}); err != nil {
 		return fmt.Errorf("remove %s: %w", path, err)
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -75,7 +75,7 @@ func (t Trace) Remove(path string) error {
 
 // SyncDir makes the names in a directory durable.
 func (t Trace) SyncDir(dir string) error {
-	if err := t.Tell(Change{Step: StepSync, Path: dir}); err != nil {
+	if err := t.Report(Change{Step: StepSync, Path: dir}); err != nil {
 		return fmt.Errorf("sync %s: %w", dir, err)
 	}
 	d, err := os.Open(dir)
@@ -85,5 +85,5 @@ func (t Trace) SyncDir(dir string) error {
 	if err := errors.Join(d.Sync(), d.Close()); err != nil {
 		return err
 	}
-	return t.Tell(Change{Step: StepSyncedDir, Path: dir})
+	return t.Report(Change{Step: StepSyncedDir, Path: dir})
 }

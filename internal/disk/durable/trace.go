@@ -4,8 +4,8 @@ package durable
 // receives StepSynced and StepSyncedDir after a successful sync. A nil Trace does nothing.
 type Trace func(c Change) error
 
-// Tell calls t, unless t is nil. Packages that change files by other means call it.
-func (t Trace) Tell(c Change) error {
+// Report calls t, unless t is nil. Packages that change files by other means call it.
+func (t Trace) Report(c Change) error {
 	if t == nil {
 		return nil
 	}

@@ -23,7 +23,7 @@ type Version struct {
 // Begin creates an empty next version of the file at path.
 func (t Trace) Begin(path string) (*Version, error) {
 	temp := path + suffix
-	if err := t.Tell(Change{Step: StepCreate, Path: temp}); err != nil {
+	if err := t.Report(Change{Step: StepCreate, Path: temp}); err != nil {
 		return nil, fmt.Errorf("create %s: %w", temp, err)
 	}
 	if err := os.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -45,7 +45,7 @@ func (v *Version) Write(b []byte) (int, error) {
 
 // WriteAt writes b at an offset.
 func (v *Version) WriteAt(b []byte, off int64) (int, error) {
-	if err := v.trace.Tell(Change{Step: StepWrite, Path: v.File.Name(), Off: off, Data: b}); err != nil {
+	if err := v.trace.Report(Change{Step: StepWrite, Path: v.File.Name(), Off: off, Data: b}); err != nil {
 		return 0, fmt.Errorf("write %s: %w", v.File.Name(), err)
 	}
 	return v.File.WriteAt(b, off)
@@ -53,7 +53,7 @@ func (v *Version) WriteAt(b []byte, off int64) (int, error) {
 
 // Reserve gives an empty version its length, in zeros, and takes the disk space for it.
 func (v *Version) Reserve(size int64) error {
-	if err := v.trace.Tell(Change{Step: StepTruncate, Path: v.File.Name(), Off: size}); err != nil {
+	if err := v.trace.Report(Change{Step: StepTruncate, Path: v.File.Name(), Off: size}); err != nil {
 		return fmt.Errorf("reserve %d bytes for %s: %w", size, v.File.Name(), err)
 	}
 	return Reserve(v.File, 0, size)
@@ -62,13 +62,13 @@ func (v *Version) Reserve(size int64) error {
 // Commit makes the version durable and replaces the file by it. After an error it is unknown which of the two versions is there.
 func (v *Version) Commit() error {
 	name := v.File.Name()
-	if err := v.trace.Tell(Change{Step: StepSync, Path: name}); err != nil {
+	if err := v.trace.Report(Change{Step: StepSync, Path: name}); err != nil {
 		return fmt.Errorf("sync %s: %w", name, err)
 	}
 	if err := v.File.Sync(); err != nil {
 		return err
 	}
-	if err := v.trace.Tell(Change{Step: StepSynced, Path: name}); err != nil {
+	if err := v.trace.Report(Change{Step: StepSynced, Path: name}); err != nil {
 		return fmt.Errorf("sync %s: %w", name, err)
 	}
 	return v.trace.Rename(name, v.path)
