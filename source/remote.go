@@ -318,11 +318,11 @@ func (r *remote) readObject(ctx context.Context, name, file string, dst []byte, 
 	if !errors.As(err, new(*object.Error)) {
 		return 0, fmt.Errorf("read sample %s: %w", clip(name), err)
 	}
-	return 0, &SampleError{name, "read", inPart(name, file, told(err))}
+	return 0, &SampleError{name, "read", inPart(name, file, withAdvice(err))}
 }
 
-// told adds advice to the error of a request.
-func told(err error) error {
+// withAdvice adds advice to the error of a request.
+func withAdvice(err error) error {
 	trouble := new(object.Error)
 	if errors.As(err, &trouble) {
 		switch trouble.Trouble {

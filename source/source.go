@@ -63,7 +63,7 @@ type Options struct {
 
 	AllowEmpty bool // listing: accept class folders without a file
 
-	Apart []string // folders that must not be listed, even through a link: the cache's own
+	Excluded []string // folders that must not be listed, even through a link: the cache's own
 
 	Remote                 // of network sources
 	Patience time.Duration // network reads: longest time without a byte (object.Options); 0: 30 s

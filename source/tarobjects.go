@@ -222,7 +222,7 @@ func (o *shardObjects) stat(ctx context.Context, name string) (object.Info, erro
 	info, err := o.reader.Stat(ctx, o.prefix+name)
 	switch {
 	case err != nil:
-		err = told(err)
+		err = withAdvice(err)
 	case info.Page && info.Tag == "":
 		err = errors.New("it is a web page, not a shard: check the address, and whether a proxy or a login stands between")
 	case info.Size < 0:
@@ -282,7 +282,7 @@ func (o *shardObjects) is(_ context.Context, listed sample.Shard) (same, outside
 func (o *shardObjects) check(ctx context.Context, listed sample.Shard) error {
 	info, err := o.reader.Stat(ctx, o.prefix+listed.Name)
 	if err != nil {
-		return told(err)
+		return withAdvice(err)
 	}
 	if tarshard.Packing(listed.Name) == "" {
 		if uint64(info.Size) != listed.Size || object.Version(info.Tag) != listed.Version {
@@ -330,20 +330,20 @@ func (s *shardObject) close()         {}
 
 func (s *shardObject) ReadAt(ctx context.Context, dst []byte, off int64) error {
 	_, err := s.of.reader.ReadAt(ctx, s.object, off, dst)
-	return told(err)
+	return withAdvice(err)
 }
 
 func (s *shardObject) stream(ctx context.Context) io.ReadCloser {
 	if s.of.noRanges.Load() {
-		return toldStream{s.of.reader.Stream(ctx, s.object)}
+		return adviceStream{s.of.reader.Stream(ctx, s.object)}
 	}
 	return &inOrder{ctx: ctx, shard: s, size: s.object.Size}
 }
 
-// toldStream is a stream whose errors contain advice.
-type toldStream struct{ *object.Stream }
+// adviceStream is a stream whose errors contain advice.
+type adviceStream struct{ *object.Stream }
 
-func (s toldStream) Read(p []byte) (int, error) {
+func (s adviceStream) Read(p []byte) (int, error) {
 	n, err := s.Stream.Read(p)
-	return n, told(err)
+	return n, withAdvice(err)
 }

@@ -28,7 +28,7 @@ func TarPattern(src string, n int, name func(i int) (string, error)) (string, er
 		its := tarshard.NameEnd(file)
 		switch {
 		case its == "":
-			if others := i + 1 - shards; others > max(shards, mostBeside) { // so that TarPattern does not go through a listing of millions
+			if others := i + 1 - shards; others > max(shards, mostOthers) { // so that TarPattern does not go through a listing of millions
 				return "", nil
 			}
 			continue
@@ -55,8 +55,8 @@ func TarPattern(src string, n int, name func(i int) (string, error)) (string, er
 	return TarScheme + strings.TrimSuffix(src, "/") + "/" + braces, nil
 }
 
-// mostBeside is the maximum number of other files that may come first in a folder of shards.
-const mostBeside = 100
+// mostOthers is the maximum number of other files that may come first in a folder of shards.
+const mostOthers = 100
 
 // inBraces combines names that differ in one number without a gap, such as train-000.tar to train-146.tar, into
 // train-{000..146}.tar. It returns "" for other names.

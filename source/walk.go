@@ -24,11 +24,11 @@ import (
 // gives it to another one if a job is free, and otherwise does it itself. So nothing is queued, and no goroutine
 // waits for a job.
 type walk struct {
-	dir    *dir
-	group  *errgroup.Group
-	before *earlier      // nil: there was no listing before
-	apart  []unix.Stat_t // folders that must not be listed
-	start  time.Time
+	dir      *dir
+	group    *errgroup.Group
+	before   *earlier      // nil: there was no listing before
+	excluded []unix.Stat_t // folders that must not be listed
+	start    time.Time
 
 	dangling dangling
 
@@ -81,17 +81,17 @@ func newWalk(ctx context.Context, d *dir, before *earlier, progress func(int)) (
 		progress = func(int) {}
 	}
 	w := &walk{dir: d, group: group, before: before, start: time.Now(), progress: progress}
-	for _, path := range d.opts.Apart {
+	for _, path := range d.opts.Excluded {
 		var st unix.Stat_t
 		if unix.Stat(path, &st) == nil {
-			w.apart = append(w.apart, st)
+			w.excluded = append(w.excluded, st)
 		}
 	}
 	return w, ctx
 }
 
-func (w *walk) isApart(st *unix.Stat_t) bool {
-	return slices.ContainsFunc(w.apart, func(a unix.Stat_t) bool { return a.Dev == st.Dev && a.Ino == st.Ino })
+func (w *walk) isExcluded(st *unix.Stat_t) bool {
+	return slices.ContainsFunc(w.excluded, func(a unix.Stat_t) bool { return a.Dev == st.Dev && a.Ino == st.Ino })
 }
 
 // all walks through these folders and everything below them, and waits for the end. It runs as a job itself, so that
@@ -167,7 +167,7 @@ func (w *walk) scan(ctx context.Context, at sub, parent *place) (*scanned, error
 	if err := s.self.identify(&st); err != nil {
 		return nil, err
 	}
-	if w.isApart(&st) {
+	if w.isExcluded(&st) {
 		return nil, fmt.Errorf("folder %s is the cache itself, which would be listed as samples: give another --cache, or remove the link %s", clip(path), clip(s.self.link))
 	}
 	prefix, name := path+"/", path
