@@ -97,7 +97,7 @@ type hedge struct {
 func (r *Reader) hedge(ctx context.Context, t *target, q Request, after time.Duration, won func()) *hedge {
 	mine, cancel := context.WithCancel(ctx)
 	h := &hedge{cancel: cancel, done: make(chan struct{})}
-	q.Apart = true
+	q.OwnConnection = true
 	h.timer = time.AfterFunc(after, func() {
 		defer close(h.done)
 		if (r.hedges.Load()+1)*hedgeShare > r.requests.Load() || !r.gate.try(q.Len) {

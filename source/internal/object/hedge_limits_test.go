@@ -18,7 +18,7 @@ type slowFirst struct {
 func newSlowFirst(size int, takes time.Duration) *slowFirst {
 	s := &slowFirst{script: &script{data: content(size)}}
 	s.do = func(_ int, r Request, a *Answer) error {
-		if s.slow && !r.Apart {
+		if s.slow && !r.OwnConnection {
 			a.Body = &late{a.Body, takes, nil}
 		}
 		return nil
@@ -114,7 +114,7 @@ func (s scribbles) Get(ctx context.Context, r Request) (*Answer, error) {
 	if err != nil || !s.slow {
 		return a, err
 	}
-	if r.Apart == s.apart {
+	if r.OwnConnection == s.apart {
 		a.Body = &scribbler{a.Body, ctx}
 	} else if l, ok := a.Body.(*late); ok {
 		l.ctx = ctx

@@ -27,7 +27,7 @@ func TestHedge(t *testing.T) {
 				slow := false
 				s.do = func(_ int, r Request, a *Answer) error {
 					switch {
-					case r.Apart:
+					case r.OwnConnection:
 						return c.second
 					case slow:
 						a.Body = &late{a.Body, c.first, nil}

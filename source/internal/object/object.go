@@ -31,11 +31,11 @@ type Store interface {
 
 // A Request asks for Len bytes of an object, from offset From.
 type Request struct {
-	Key       string
-	From, Len int64
-	Whole     bool   // all of the object is requested, without a range
-	Tag       string // from an earlier answer. For another version the store returns an error of class Changed, or an answer with another tag. "": any version
-	Apart     bool   // use another connection than requests without Apart
+	Key           string
+	From, Len     int64
+	Whole         bool   // all of the object is requested, without a range
+	Tag           string // from an earlier answer. For another version the store returns an error of class Changed, or an answer with another tag. "": any version
+	OwnConnection bool   // use another connection than requests without OwnConnection
 }
 
 // An Answer is a store's answer to a Request. From and Size are what the store reports, which may differ from the

@@ -142,7 +142,7 @@ func (s *Store) Get(ctx context.Context, r object.Request) (*object.Answer, erro
 		in.IfMatch = aws.String(`"` + r.Tag + `"`)
 	}
 	client := s.client
-	if r.Apart {
+	if r.OwnConnection {
 		client = s.apart
 	}
 	out, err := client.GetObject(ctx, in)

@@ -76,7 +76,7 @@ func TestGetAndStat(t *testing.T) {
 	if b, from, err := read(object.Request{Len: 1000, Whole: true}); err != nil || b != string(data) || from != 0 {
 		t.Errorf("whole: %d bytes from %d, %v", len(b), from, err)
 	}
-	if b, from, err := read(object.Request{From: 15, Len: 10, Tag: info.Tag, Apart: true}); err != nil || b != "5678901234" || from != 15 {
+	if b, from, err := read(object.Request{From: 15, Len: 10, Tag: info.Tag, OwnConnection: true}); err != nil || b != "5678901234" || from != 15 {
 		t.Errorf("range: %q from %d, %v", b, from, err)
 	}
 	for class, r := range map[object.Trouble]object.Request{

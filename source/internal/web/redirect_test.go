@@ -22,7 +22,7 @@ var requests = map[string]func(ctx context.Context, s *web.Store) error{
 	"list":   getting(object.Request{Key: "", Whole: true}),
 	"sample": getting(object.Request{Key: "a/1.bin", Len: 10, Whole: true}),
 	"shard":  getting(object.Request{Key: "a/1.tar", From: 3, Len: 4}),
-	"hedge":  getting(object.Request{Key: "a/1.bin", Len: 10, Whole: true, Apart: true}),
+	"hedge":  getting(object.Request{Key: "a/1.bin", Len: 10, Whole: true, OwnConnection: true}),
 	"HEAD": func(ctx context.Context, s *web.Store) error {
 		_, err := s.Stat(ctx, "a/1.bin")
 		return err

@@ -134,7 +134,7 @@ func (s *Store) do(ctx context.Context, method string, r object.Request) (*http.
 		}
 	}
 	client := s.client
-	if r.Apart {
+	if r.OwnConnection {
 		client = s.apart
 	}
 	answer, err := client.Do(req)

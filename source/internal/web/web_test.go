@@ -60,7 +60,7 @@ func TestGet(t *testing.T) {
 		}
 		return string(b), *a
 	}
-	for _, r := range []object.Request{{Whole: true, Len: 1000}, {From: 15, Len: 10}, {From: 15, Len: 10, Tag: `"one"`, Apart: true}} {
+	for _, r := range []object.Request{{Whole: true, Len: 1000}, {From: 15, Len: 10}, {From: 15, Len: 10, Tag: `"one"`, OwnConnection: true}} {
 		b, a := get(r)
 		if want := string(data[r.From : r.From+r.Len]); b != want || a.From != r.From || a.Size != 1000 || a.Tag != etag {
 			t.Errorf("%+v: %d bytes, %+v", r, len(b), a)
