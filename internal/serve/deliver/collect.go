@@ -31,11 +31,11 @@ type collected struct {
 	looked     bool // the first look is done
 	prefetched int  // samples in memory at the first look
 
-	stalled  bool
-	starved  int              // how often its patience for a slot ran out
-	slow     <-chan time.Time // fires when the request stops waiting for samples that are being read
-	hopeless bool             // slow has fired
-	all      bool             // the next attempt reserves room for all samples, and at the same time holds the samples that are in staging
+	stalled bool
+	starved int              // how often its patience for a slot ran out
+	slow    <-chan time.Time // fires when the request stops waiting for samples that are being read
+	gaveUp  bool             // slow has fired
+	all     bool             // the next attempt reserves room for all samples, and at the same time holds the samples that are in staging
 }
 
 // makeRoom waits for need bytes of memory in one piece. The request must hold nothing.
@@ -120,14 +120,14 @@ func (d *Deliver) await(ctx context.Context, r *collected) (whole bool, err erro
 		}
 		select {
 		case <-changed:
-		case <-w.hungry():
+		case <-w.outOfPatience():
 			if queued { // unless it is being read by now
 				r.starved++
 				r.plan.LostPatience(r.indices, r.there)
 			}
 			w.patience.Reset(d.o.Patience)
 		case <-r.slow:
-			r.hopeless = true
+			r.gaveUp = true
 		case <-ctx.Done():
 			return false, ctx.Err()
 		}
@@ -168,15 +168,15 @@ func (w *wait) expected() (loading, queued bool) {
 		comes := !r.there[i] && w.availability[i] != Gone
 		r.awaited[i] = comes && (r.awaited[i] || r.q.Placed)
 		if r.awaited[i] {
-			loading = loading || w.availability[i] == Loading && !r.hopeless
+			loading = loading || w.availability[i] == Loading && !r.gaveUp
 			queued = queued || w.availability[i] == Queued && r.starved <= mostPatience
 		}
 	}
 	return loading, queued
 }
 
-// hungry fires when the patience for a slot runs out.
-func (w *wait) hungry() <-chan time.Time {
+// outOfPatience fires when the patience for a slot runs out.
+func (w *wait) outOfPatience() <-chan time.Time {
 	if w.patience == nil {
 		return nil
 	}
@@ -240,7 +240,7 @@ func (d *Deliver) bring(ctx context.Context, r *collected, x *staging.Extent, wa
 	for k, i := range at {
 		err := got[k].Err
 		if errors.Is(err, fetch.ErrNoRoom) { // the kernel may still write to a sample's room. Don't wait for the scan again, which may wait for the same disk
-			r.hopeless, r.starved = true, mostPatience+1
+			r.gaveUp, r.starved = true, mostPatience+1
 			return true, ctx.Err()
 		}
 		if err != nil && !d.skip(r, i, err) {

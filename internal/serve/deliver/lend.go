@@ -49,12 +49,12 @@ func (c *Client) Copies() {
 func (c *Client) waitSide(ctx context.Context, need int64) (*staging.Extent, error) {
 	d := c.d
 	if x, ok := d.o.Fetcher.TryRoom(need); ok {
-		c.setCramped(false)
+		c.setLacksRoom(false)
 		return x, nil
 	}
 	d.mu.Lock()
 	copies, patience := c.copies, d.o.Patience/8
-	if c.cramped {
+	if c.lacksRoom {
 		patience = 0
 	}
 	d.mu.Unlock()
@@ -81,16 +81,16 @@ func (c *Client) waitSide(ctx context.Context, need int64) (*staging.Extent, err
 	}()
 	x, err := d.o.Fetcher.Room(soon, need)
 	full := errors.Is(err, fetch.ErrNoRoom)
-	c.setCramped(full)
+	c.setLacksRoom(full)
 	if full && ctx.Err() == nil {
 		return nil, &RoomError{fmt.Sprintf("%d bytes of side memory are needed; %s", need, d.holder())}
 	}
 	return x, err
 }
 
-func (c *Client) setCramped(yes bool) {
+func (c *Client) setLacksRoom(yes bool) {
 	c.d.mu.Lock()
-	c.cramped = yes
+	c.lacksRoom = yes
 	c.d.mu.Unlock()
 }
 
