@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stranger is the id of a user without a name or files.
-const stranger = 61001
+// otherUser is the id of a user without a name or files.
+const otherUser = 61001
 
 func write(t *testing.T, path string, mode fs.FileMode) string {
 	t.Helper()
@@ -92,7 +92,7 @@ func TestOwners(t *testing.T) {
 	}
 	dir := makeDir(t, filepath.Join(t.TempDir(), "d"), 0o755)
 	path := write(t, filepath.Join(dir, "f"), 0o644)
-	if err := errors.Join(os.Chown(dir, stranger, stranger), os.Chown(path, stranger, stranger)); err != nil {
+	if err := errors.Join(os.Chown(dir, otherUser, otherUser), os.Chown(path, otherUser, otherUser)); err != nil {
 		t.Fatal(err)
 	}
 	_, err := Open(path, os.O_RDONLY)
@@ -126,12 +126,12 @@ func TestRootIsTrusted(t *testing.T) {
 		}
 	}
 	write(t, filepath.Join(dir, "roots"), 0o644)
-	if err := errors.Join(os.Chown(write(t, filepath.Join(dir, "own"), 0o600), stranger, stranger), os.Chown(write(t, filepath.Join(dir, "thirds"), 0o644), stranger+1, stranger+1)); err != nil {
+	if err := errors.Join(os.Chown(write(t, filepath.Join(dir, "own"), 0o600), otherUser, otherUser), os.Chown(write(t, filepath.Join(dir, "thirds"), 0o644), otherUser+1, otherUser+1)); err != nil {
 		t.Fatal(err)
 	}
 	again := exec.Command("/proc/self/exe", "-test.run=^TestRootIsTrusted$", "-test.v")
 	again.Dir, again.Env = dir, append(os.Environ(), variable+"="+dir)
-	again.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: stranger, Gid: stranger}}
+	again.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: otherUser, Gid: otherUser}}
 	if out, err := again.CombinedOutput(); err != nil || !strings.Contains(string(out), "--- PASS") {
 		t.Errorf("as another user: %v\n%s", err, out)
 	}

@@ -14,11 +14,11 @@ type backlog struct {
 	// kicked, if set, is called after each kick, when mu is free.
 	kicked func()
 
-	mu      sync.Mutex         // guards the fields that follow
-	waiting int                // in all queues
-	turns   [ways][]*fileQueue // that have operations waiting and room for them, each once
+	mu      sync.Mutex               // guards the fields that follow
+	waiting int                      // in all queues
+	turns   [directions][]*fileQueue // that have operations waiting and room for them, each once
 	ready   list
-	active  [ways]int
+	active  [directions]int
 	closing bool
 	ended   bool // the engine's last goroutine has ended or is ending: no operation will be taken
 }
@@ -27,23 +27,23 @@ func newBacklog(depth, fileDepth int) *backlog {
 	return &backlog{depth: depth, fileDepth: min(fileDepth, depth)}
 }
 
-// way is the direction of an operation. A sync goes with the writes.
-type way int
+// direction is that of a transfer. A sync counts as a write.
+type direction int
 
 const (
-	writes way = iota // taken first: they are few, and the filling of the next Logfile waits for them
+	writes direction = iota // taken first: they are few, and the filling of the next Logfile waits for them
 	reads
-	ways
+	directions
 )
 
-func (op *Op) way() way {
+func (op *Op) direction() direction {
 	if op.Write || op.sync {
 		return writes
 	}
 	return reads
 }
 
-// fileQueue holds one file's operations of one way; guarded by backlog.mu.
+// fileQueue holds one file's operations in one direction; guarded by backlog.mu.
 type fileQueue struct {
 	waiting list
 	active  int
@@ -98,7 +98,7 @@ func (b *backlog) add(ops []*Op) []*Op {
 		return ops
 	}
 	for _, op := range ops {
-		w := op.way()
+		w := op.direction()
 		op.File.queues[w].waiting.push(op)
 		b.waiting++
 		b.inTurnLocked(op.File, w)
@@ -155,7 +155,7 @@ func (b *backlog) end() bool {
 }
 
 // inTurnLocked adds a file's queue to the queues with operations to be taken.
-func (b *backlog) inTurnLocked(f *File, w way) {
+func (b *backlog) inTurnLocked(f *File, w direction) {
 	if q := &f.queues[w]; !q.inTurn && q.waiting.n > 0 && q.active < b.fileDepth {
 		q.inTurn = true
 		b.turns[w] = append(b.turns[w], q)
@@ -176,12 +176,12 @@ func (b *backlog) takeableLocked() int {
 }
 
 func (b *backlog) idleLocked() bool {
-	return b.waiting == 0 && b.active == [ways]int{}
+	return b.waiting == 0 && b.active == [directions]int{}
 }
 
 // popLocked takes the next waiting operation of the file whose turn it is, and makes it active. It returns nil if there is none with room.
 func (b *backlog) popLocked() *Op {
-	for w := range ways {
+	for w := range directions {
 		if len(b.turns[w]) == 0 || b.active[w] >= b.depth {
 			continue
 		}
@@ -221,7 +221,7 @@ func (b *backlog) takeLocked() *Op {
 // finish ends an operation. Its room is free before Done, which may submit.
 func (b *backlog) finish(op *Op, err error) {
 	if op.fault != nil && err == nil {
-		op.fault.spoil(op)
+		op.fault.changeBytes(op)
 	}
 	if op.attached {
 		op.attached = false
@@ -232,7 +232,7 @@ func (b *backlog) finish(op *Op, err error) {
 	if b.ended {
 		b.mu.Unlock()
 	} else {
-		w := op.way()
+		w := op.direction()
 		b.active[w]--
 		op.File.queues[w].active--
 		b.inTurnLocked(op.File, w)

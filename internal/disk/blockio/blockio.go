@@ -113,7 +113,7 @@ func (io *IO) Reason() string {
 	return io.reason
 }
 
-func (io *IO) because(format string, args ...any) {
+func (io *IO) setReason(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	io.mu.Lock()
 	defer io.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 func (io *IO) choose(want string) error {
 	switch want {
 	case "pread":
-		io.because("pread was asked for")
+		io.setReason("pread was asked for")
 		io.engine = newPool(io.ops)
 		return nil
 	case "", "auto", "uring":
@@ -25,9 +25,9 @@ func (io *IO) choose(want string) error {
 	err := io.tryRing()
 	if err == nil {
 		if want == "uring" {
-			io.because("io_uring was asked for")
+			io.setReason("io_uring was asked for")
 		} else {
-			io.because("io_uring passed its self-test")
+			io.setReason("io_uring passed its self-test")
 		}
 		return nil
 	}
@@ -36,9 +36,9 @@ func (io *IO) choose(want string) error {
 	}
 	var none *iouring.UnavailableError
 	if errors.As(err, &none) {
-		io.because("%v", none)
+		io.setReason("%v", none)
 	} else {
-		io.because("io_uring failed its self-test: %v", err)
+		io.setReason("io_uring failed its self-test: %v", err)
 	}
 	io.ops = newBacklog(io.ops.depth, io.ops.fileDepth)
 	io.engine = newPool(io.ops)

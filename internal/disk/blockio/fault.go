@@ -72,8 +72,8 @@ func (i *injector) apply(op *Op) {
 	op.fault = &f
 }
 
-// bend changes the request to the kernel.
-func (f *Fault) bend(op *Op, buf []byte, off int64) ([]byte, int64) {
+// changeRequest changes the request to the kernel.
+func (f *Fault) changeRequest(op *Op, buf []byte, off int64) ([]byte, int64) {
 	if op.sync {
 		return buf, off
 	}
@@ -103,8 +103,8 @@ func (f *Fault) answer(n int, errno unix.Errno) (int, unix.Errno) {
 	return n, errno
 }
 
-// spoil changes the bytes of a read.
-func (f *Fault) spoil(op *Op) {
+// changeBytes changes the bytes of a read.
+func (f *Fault) changeBytes(op *Op) {
 	if bit := f.Flip - 1; bit >= 0 && !op.Write && bit/8 < len(op.Buf) {
 		op.Buf[bit/8] ^= 1 << (bit % 8)
 	}

@@ -24,7 +24,7 @@ type File struct {
 	direct             bool
 	memAlign, offAlign int
 
-	queues [ways]fileQueue
+	queues [directions]fileQueue
 
 	mu     sync.Mutex // guards the fields that follow
 	users  int        // operations and calls that use fd
@@ -58,7 +58,7 @@ func (io *IO) OpenFile(path string, create bool) (*File, error) {
 		}
 	}
 	if why != nil {
-		io.because("%s has no O_DIRECT (%v), so it is read through the page cache", path, why)
+		io.setReason("%s has no O_DIRECT (%v), so it is read through the page cache", path, why)
 		io.log.Warn("no O_DIRECT", "file", path, "error", why)
 		f.closeFd()
 	}

@@ -165,7 +165,7 @@ func TestBacklogWritesPassReads(t *testing.T) {
 	}
 	b.add(ops)
 	if n := b.takeableLocked(); n != 4 {
-		t.Errorf("%d operations can be taken, want two of each way", n)
+		t.Errorf("%d operations can be taken, want two of each direction", n)
 	}
 	for _, want := range []*Op{ops[4], ops[5], ops[0], ops[1], nil} {
 		if got := b.takeLocked(); got != want {
@@ -176,7 +176,7 @@ func TestBacklogWritesPassReads(t *testing.T) {
 	b.finish(ops[4], nil)
 	for _, want := range []*Op{ops[6], ops[2], nil} {
 		if got := b.takeLocked(); got != want {
-			t.Fatalf("took %v, want %v: an operation makes room for one of its own way", got, want)
+			t.Fatalf("took %v, want %v: an operation makes room for one of its own direction", got, want)
 		}
 	}
 	b.finish(ops[5], nil)

@@ -97,14 +97,14 @@ func (op *Op) decided() error {
 	return op.err
 }
 
-// nothing reports whether the operation needs no system call.
-func (op *Op) nothing() bool { return len(op.Buf) == 0 && !op.sync }
+// isEmpty reports whether the operation needs no system call.
+func (op *Op) isEmpty() bool { return len(op.Buf) == 0 && !op.sync }
 
 // rest returns the bytes that are still to be transferred, and their offset.
 func (op *Op) rest() ([]byte, int64) {
 	buf, off := op.Buf[op.n:], op.Offset+int64(op.n)
 	if op.fault != nil {
-		return op.fault.bend(op, buf, off)
+		return op.fault.changeRequest(op, buf, off)
 	}
 	return buf, off
 }

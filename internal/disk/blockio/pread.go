@@ -34,7 +34,7 @@ func (p *pool) kick(ready int) {
 	for range min(ready, p.idle) {
 		p.cond.Signal()
 	}
-	for n := ready - p.idle; n > 0 && p.workers < int(ways)*p.ops.depth; n-- {
+	for n := ready - p.idle; n > 0 && p.workers < int(directions)*p.ops.depth; n-- {
 		p.workers++
 		p.joined.Add(1)
 		go p.work()
@@ -72,7 +72,7 @@ func carryOut(op *Op) error {
 	if err := op.decided(); err != nil {
 		return err
 	}
-	for !op.nothing() {
+	for !op.isEmpty() {
 		buf, off := op.rest()
 		var n int
 		var err error

@@ -290,9 +290,9 @@ func (io *IO) register(mem []byte, later bool) error {
 // refused records that the kernel has refused to register memory.
 func (io *IO) refused(err error) {
 	if errors.Is(err, unix.ENOMEM) || errors.Is(err, unix.EPERM) {
-		io.because("%v (raise the limit of locked memory: ulimit -l)", err)
+		io.setReason("%v (raise the limit of locked memory: ulimit -l)", err)
 	} else {
-		io.because("%v", err)
+		io.setReason("%v", err)
 	}
 	io.log.Warn("memory is not registered", "error", err)
 }

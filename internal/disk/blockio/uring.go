@@ -42,11 +42,11 @@ const (
 
 // startRing returns a running engine, or the reason why there is none. It calls refused if the kernel does not register memory.
 func startRing(ops *backlog, log *slog.Logger, refused func(error)) (*uring, error) {
-	ring, err := iouring.New(int(ways) * ops.depth)
+	ring, err := iouring.New(int(directions) * ops.depth)
 	if err != nil {
 		return nil, err
 	}
-	e := &uring{ops: ops, log: log, refused: refused, joined: make(chan struct{}), ring: ring, slots: make([]*Op, int(ways)*ops.depth),
+	e := &uring{ops: ops, log: log, refused: refused, joined: make(chan struct{}), ring: ring, slots: make([]*Op, int(directions)*ops.depth),
 		pause: func() { time.Sleep(busyPause) }}
 	for i := range e.slots {
 		e.free = append(e.free, uint64(i))
@@ -86,7 +86,7 @@ func (e *uring) drive() {
 // fill moves operations from the backlog to the ring.
 func (e *uring) fill() {
 	for op := e.ops.take(); op != nil; op = e.ops.take() {
-		if op.decided() != nil || op.nothing() {
+		if op.decided() != nil || op.isEmpty() {
 			e.decided.push(op)
 		} else {
 			e.push(op)
