@@ -9,15 +9,15 @@ import (
 // Fault is an injected fault of one operation. The zero value has no effect. All fields except Err act below the engine's handling of short
 // and interrupted transfers, so that this handling is tested too.
 type Fault struct {
-	Err      error           // the operation ends with it, before the kernel is asked (after Hold)
-	Hold     <-chan struct{} // nothing happens before it is closed: a hung or late device. The operation is in flight meanwhile
-	Again    int             // how many answers of the kernel become EAGAIN
-	Short    int             // the first transfer is cut to this many bytes, at least one unit of alignment, and the rest is continued
-	Torn     int             // only this many bytes (rounded down to alignment, at least one unit) are moved, yet all are reported as done
-	Misplace int64           // the transfer happens this many bytes from its offset
-	Flip     int             // the bit Flip-1 of Buf is inverted after a read
-	bent     bool
-	torn     bool
+	Err       error           // the operation ends with it, before the kernel is asked (after Hold)
+	Hold      <-chan struct{} // nothing happens before it is closed: a hung or late device. The operation is in flight meanwhile
+	Again     int             // how many answers of the kernel become EAGAIN
+	Short     int             // the first transfer is cut to this many bytes, at least one unit of alignment, and the rest is continued
+	Torn      int             // only this many bytes (rounded down to alignment, at least one unit) are moved, yet all are reported as done
+	Misplace  int64           // the transfer happens this many bytes from its offset
+	Flip      int             // the bit Flip-1 of Buf is inverted after a read
+	shortened bool
+	torn      bool
 }
 
 type injector struct {
@@ -82,8 +82,8 @@ func (f *Fault) changeRequest(op *Op, buf []byte, off int64) ([]byte, int64) {
 	if f.Torn > 0 {
 		cut, f.torn = f.Torn, true
 	}
-	if cut > 0 && !f.bent && f.Again == 0 {
-		f.bent = true
+	if cut > 0 && !f.shortened && f.Again == 0 {
+		f.shortened = true
 		unit := max(op.File.offAlign, op.File.memAlign)
 		cut = max(cut-cut%unit, unit)
 		buf = buf[:min(cut, len(buf))]

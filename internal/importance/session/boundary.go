@@ -35,8 +35,8 @@ func decideBoundary(now time.Time, v boundaryView) boundaryStep {
 			if next < 0 || r.at < next {
 				next = r.at
 			}
-			if first.IsZero() || r.came.Before(first) {
-				first = r.came
+			if first.IsZero() || r.leftAt.Before(first) {
+				first = r.leftAt
 			}
 		case r.at < v.epoch && !v.published(r.at):
 			back = append(back, r.at)

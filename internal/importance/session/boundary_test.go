@@ -96,7 +96,7 @@ func TestBoundaryOfAnyOrder(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	v := boundaryView{epoch: 5, published: func(int) bool { return false }, silence: time.Second, patience: time.Minute}
 	for n, at := range []int{0, 2, 1, 7, 6, 8, -1} {
-		v.ranks = append(v.ranks, rankState{at: at, seen: now.Add(time.Duration(n) * time.Millisecond), came: now.Add(time.Duration(-n) * time.Second), left: []int{6 + n%2}})
+		v.ranks = append(v.ranks, rankState{at: at, seen: now.Add(time.Duration(n) * time.Millisecond), leftAt: now.Add(time.Duration(-n) * time.Second), left: []int{6 + n%2}})
 	}
 	want := decideBoundary(now, v)
 	for range v.ranks {

@@ -26,25 +26,25 @@ func (s *Session) Info(c state.Config) Info {
 	return Info{Name: c.Name, Lag: c.Lag, Seed: fmt.Sprint(c.Seed), Length: int64(s.Status().EpochLength), WorldSize: c.WorldSize, BatchSize: c.BatchSize, Ignored: c.Ignored}
 }
 
-// Parse returns the configuration in a client's text, for a job that has a schedule. allHere says that all ranks run
+// Parse returns the configuration in a client's text, for a job that has a schedule. allLocal says that all ranks run
 // on this machine, as far as the client knows.
-func Parse(text []byte, d state.Defaults, s *schedule.Schedule) (c state.Config, allHere bool, err error) {
+func Parse(text []byte, d state.Defaults, s *schedule.Schedule) (c state.Config, allLocal bool, err error) {
 	if c, err = state.Parse(text, d); err != nil {
 		return c, false, &deliver.ArgumentError{Reason: err.Error()}
 	}
-	if allHere, err = ranksHere(text, c.WorldSize); err != nil {
+	if allLocal, err = ranksAreLocal(text, c.WorldSize); err != nil {
 		return c, false, err
 	}
 	if s.Replays() && (s.World() != c.WorldSize || d.BatchSize != c.BatchSize) {
 		return c, false, &deliver.ArgumentError{Reason: fmt.Sprintf("importance: world_size %d and batch_size %d differ from the server's recipe (%d and %d)", c.WorldSize, c.BatchSize, s.World(), d.BatchSize)}
 	}
-	return c, allHere, nil
+	return c, allLocal, nil
 }
 
-// ranksHere reports whether all ranks of a run are on the client's machine, by the client's text. It returns false if
+// ranksAreLocal reports whether all ranks of a run are on the client's machine, by the client's text. It returns false if
 // the client does not know, and an error if only some are. Ranks on another machine would observe to another server,
 // which would draw other orders. Then some samples would be trained twice in an epoch, and others not at all.
-func ranksHere(text []byte, world int) (bool, error) {
+func ranksAreLocal(text []byte, world int) (bool, error) {
 	var given struct {
 		Local *int `json:"local_world_size"`
 	}

@@ -10,13 +10,13 @@ import (
 
 // rankState is the state of one rank in a session.
 type rankState struct {
-	run    string           // identifies its training process
-	joined bool             // it turned on importance in this run
-	at     int              // the epoch that it is in or asks for; -1: it does not report
-	seen   time.Time        // its last request
-	came   time.Time        // when it left the trained epoch; zero: it is inside
-	left   []int            // later epochs that it has already left, ascending
-	said   []score.Progress // its reports about the trained epoch and the next one
+	run     string           // identifies its training process
+	joined  bool             // it turned on importance in this run
+	at      int              // the epoch that it is in or asks for; -1: it does not report
+	seen    time.Time        // its last request
+	leftAt  time.Time        // when it left the trained epoch; zero: it is inside
+	left    []int            // later epochs that it has already left, ascending
+	reports []score.Progress // its reports about the trained epoch and the next one
 }
 
 // positions has the position of each rank of one session, and the trained epoch. Each method gets the time as an
@@ -26,10 +26,10 @@ type positions struct {
 	silence   time.Duration        // a rank that was silent for this long may be gone
 	published func(epoch int) bool // reports whether requests can read the order of an epoch
 
-	epoch   int // the trained epoch
-	ranks   map[int]*rankState
-	allHere bool // all ranks run on this machine, as the newest rank reported; false: unknown
-	warned  bool // about a boundary without some ranks
+	epoch    int // the trained epoch
+	ranks    map[int]*rankState
+	allLocal bool // all ranks run on this machine, as the newest rank reported; false: unknown
+	warned   bool // about a boundary without some ranks
 
 	lookBegan time.Time     // when a rank began to re-evaluate the unstable samples; zero: none has
 	lookTook  time.Duration // duration of the last re-evaluation
@@ -49,8 +49,8 @@ func (p *positions) rank(rank int) *rankState {
 
 // join notes a rank that takes part. restarted reports that its training process is new. again reports that the whole
 // run is new; then positions of the previous run are discarded.
-func (p *positions) join(now time.Time, rank int, run string, allHere bool) (restarted, again bool) {
-	p.allHere = allHere
+func (p *positions) join(now time.Time, rank int, run string, allLocal bool) (restarted, again bool) {
+	p.allLocal = allLocal
 	if !p.isOurs(rank) {
 		return false, false
 	}
@@ -58,7 +58,7 @@ func (p *positions) join(now time.Time, rank int, run string, allHere bool) (res
 	restarted = r.run != run
 	if again = restarted && r.joined; again {
 		for _, other := range p.ranks {
-			*other = rankState{run: other.run, at: -1, said: other.said}
+			*other = rankState{run: other.run, at: -1, reports: other.reports}
 		}
 	}
 	r.joined, r.run = true, run
@@ -101,24 +101,24 @@ func (p *positions) asks(now time.Time, rank, epoch int) bool {
 	r.at = epoch
 	switch {
 	case epoch <= p.epoch:
-		r.came = time.Time{}
-	case r.came.IsZero():
-		r.came = now
+		r.leftAt = time.Time{}
+	case r.leftAt.IsZero():
+		r.leftAt = now
 	}
 	return true
 }
 
 // ends notes that a rank has ended an epoch, with its report. unstable says that there are samples to re-evaluate.
 // Then the rank may do so first, and counts as outside the epoch when it asks for the next one.
-func (p *positions) ends(now time.Time, rank int, said score.Progress, unstable bool) {
-	if !p.isOurs(rank) || said.Epoch < p.epoch || said.Epoch > p.epoch+1 {
+func (p *positions) ends(now time.Time, rank int, report score.Progress, unstable bool) {
+	if !p.isOurs(rank) || report.Epoch < p.epoch || report.Epoch > p.epoch+1 {
 		return
 	}
 	r := p.rank(rank)
-	r.said = append(slices.DeleteFunc(r.said, func(before score.Progress) bool { return before.Epoch == said.Epoch }), said)
+	r.reports = append(slices.DeleteFunc(r.reports, func(before score.Progress) bool { return before.Epoch == report.Epoch }), report)
 	switch {
 	case !unstable:
-		p.asks(now, rank, said.Epoch+1)
+		p.asks(now, rank, report.Epoch+1)
 	case p.lookBegan.IsZero():
 		p.lookBegan = now
 	}
@@ -127,9 +127,9 @@ func (p *positions) ends(now time.Time, rank int, said score.Progress, unstable 
 // progress returns the lowest rank's report about the trained epoch.
 func (p *positions) progress() score.Progress {
 	for _, rank := range slices.Sorted(maps.Keys(p.ranks)) {
-		for _, said := range p.ranks[rank].said {
-			if said.Epoch == p.epoch {
-				return said
+		for _, report := range p.ranks[rank].reports {
+			if report.Epoch == p.epoch {
+				return report
 			}
 		}
 	}
@@ -148,7 +148,7 @@ func (p *positions) view(patience time.Duration) boundaryView {
 // absent lists the ranks that have not left the trained epoch, if the boundary before epoch to deserves a warning. It
 // does so once, and never if all ranks run here. The absent ranks may train on other machines.
 func (p *positions) absent(to int) (ranks []int) {
-	if to <= p.epoch || p.allHere || p.warned {
+	if to <= p.epoch || p.allLocal || p.warned {
 		return nil
 	}
 	for rank := range p.world {
@@ -168,15 +168,15 @@ func (p *positions) made(now time.Time, to, epoch int, looked bool) {
 	p.epoch = epoch
 	for _, r := range p.ranks {
 		r.left = slices.DeleteFunc(r.left, func(left int) bool { return left <= epoch })
-		r.said = slices.DeleteFunc(r.said, func(said score.Progress) bool { return said.Epoch < epoch })
-		r.came = time.Time{}
+		r.reports = slices.DeleteFunc(r.reports, func(report score.Progress) bool { return report.Epoch < epoch })
+		r.leftAt = time.Time{}
 		switch {
 		case (r.at < to || back && r.at > to) && now.Sub(r.seen) >= p.silence: // it may be gone, or it joined and has not asked yet; its next request makes it report again
 			r.at = -1
 		case r.at >= 0 && r.at < to && !p.published(r.at):
 			r.at = to
 		case r.at > to:
-			r.came = now
+			r.leftAt = now
 		}
 	}
 }
@@ -186,7 +186,7 @@ func (p *positions) failed(now time.Time, looked bool) {
 	p.lookIsOver(now, looked)
 	for _, r := range p.ranks {
 		if r.at >= 0 {
-			r.at, r.came = p.epoch, time.Time{}
+			r.at, r.leftAt = p.epoch, time.Time{}
 		}
 	}
 }

@@ -10,10 +10,10 @@ import (
 )
 
 // Join notes a rank that takes part. run identifies its training process, because a new process counts its batches
-// from 0. allHere says that all ranks run on this machine, as far as the client knows.
-func (s *Session) Join(rank int, run string, allHere bool) {
+// from 0. allLocal says that all ranks run on this machine, as far as the client knows.
+func (s *Session) Join(rank int, run string, allLocal bool) {
 	s.mu.Lock()
-	restarted, again := s.positions.join(s.o.Now(), rank, run, allHere)
+	restarted, again := s.positions.join(s.o.Now(), rank, run, allLocal)
 	if again { // the run may begin with an epoch of which only the order is kept
 		maps.DeleteFunc(s.orders.given, func(epoch int, _ bool) bool { return epoch < s.positions.epoch-1 })
 	}
@@ -31,14 +31,14 @@ func (s *Session) Observe(o score.Observation) {
 }
 
 // EndEpoch notes that a rank has ended an epoch, with its report on the training. It never waits.
-func (s *Session) EndEpoch(rank int, said score.Progress, unsent Unsent) {
+func (s *Session) EndEpoch(rank int, report score.Progress, unsent Unsent) {
 	s.inbox.count(unsent)
-	if unsent.Changed || unsent.Dimension > 0 || said.Off { // the embeddings may come from another network, so the nodes must be found again
+	if unsent.Changed || unsent.Dimension > 0 || report.Off { // the embeddings may come from another network, so the nodes must be found again
 		s.inbox.note(queued{replaced: true})
 	}
 	unstable := s.status.Load().SSize > 0
 	s.mu.Lock()
-	s.positions.ends(s.o.Now(), rank, said, unstable)
+	s.positions.ends(s.o.Now(), rank, report, unstable)
 	s.mu.Unlock()
 	s.inbox.nudge()
 }
