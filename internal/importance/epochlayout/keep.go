@@ -67,7 +67,7 @@ func (l *Log) keeps(e *Epoch) (*sample.Set, error) {
 			comes.Add(index)
 		}
 	}
-	return policy.Keeping{MostUsed: e.MostUsed, Uses: uses, Room: r.bytes, Most: r.samples, Comes: comes.Has, High: e.High.Has, Here: l.Has,
+	return policy.Keeping{MostUsed: e.MostUsed, Uses: uses, Room: r.bytes, Most: r.samples, Arrives: comes.Has, High: e.High.Has, InLog: l.Has,
 		Size: func(i sample.Index) int64 {
 			if p := chunker.Padded(l.Sizes[i], l.Align); p <= r.largest {
 				return int64(p)

@@ -9,8 +9,8 @@ import (
 type Keeping struct {
 	MostUsed []sample.Index           // all samples, in descending order of expected uses
 	Uses     []uint8                  // by sample: how often the epoch delivers it, at most 255
-	Here     func(sample.Index) bool  // reports whether the log holds a sample
-	Comes    func(sample.Index) bool  // reports whether a sample will come from the source before the epoch begins
+	InLog    func(sample.Index) bool  // reports whether the log holds a sample
+	Arrives  func(sample.Index) bool  // reports whether a sample will come from the source before the epoch begins
 	High     func(sample.Index) bool  // reports whether memory will have a sample, so that the epoch does not read it from the log
 	Size     func(sample.Index) int64 // bytes in the log; 0: the log can't store it
 	Room     int64                    // total bytes
@@ -29,11 +29,11 @@ const (
 
 // class returns the class of a sample.
 func (k *Keeping) class(i sample.Index) int {
-	here := k.Here(i)
+	here := k.InLog(i)
 	switch {
 	case k.Size(i) <= 0:
 		return keepNever
-	case !here && !k.Comes(i):
+	case !here && !k.Arrives(i):
 		if k.Uses[i] > 0 && !k.High(i) {
 			return keepAbsent
 		}

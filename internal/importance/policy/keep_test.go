@@ -63,8 +63,8 @@ func TestKeep(t *testing.T) {
 				}
 			}
 		}
-		k.Here = func(i sample.Index) bool { return flags["here"][i] }
-		k.Comes = func(i sample.Index) bool { return flags["comes"][i] }
+		k.InLog = func(i sample.Index) bool { return flags["here"][i] }
+		k.Arrives = func(i sample.Index) bool { return flags["comes"][i] }
 		k.High = func(i sample.Index) bool { return flags["high"][i] }
 		k.Size = func(i sample.Index) int64 { return sizes[i] }
 		k.MostUsed = testenv.OK[[]sample.Index](t)(policy.MostUsed(expected))
@@ -87,7 +87,7 @@ func TestKeepFits(t *testing.T) {
 		n := 1 + r.IntN(300)
 		expected, here, comes, high, sizes := make([]float32, n), make([]bool, n), make([]bool, n), make([]bool, n), make([]int64, n)
 		k := policy.Keeping{Uses: make([]uint8, n), Room: int64(r.IntN(5 * n)), Most: r.IntN(n + 1),
-			Here: func(i sample.Index) bool { return here[i] }, Comes: func(i sample.Index) bool { return comes[i] }, High: func(i sample.Index) bool { return high[i] },
+			InLog: func(i sample.Index) bool { return here[i] }, Arrives: func(i sample.Index) bool { return comes[i] }, High: func(i sample.Index) bool { return high[i] },
 			Size: func(i sample.Index) int64 { return sizes[i] }}
 		same := r.IntN(2) == 0
 		for i := range n {
