@@ -97,7 +97,7 @@ func (s *Store) finishScan(r *recovery, sc *scanner, good int64) {
 		r.end = (st.Size() + 7) &^ 7
 	case st.Size() > sc.end && r.writable && r.other == nil:
 		s.log.Info("journal: torn end cut off", "logfile", r.num, "bytes", st.Size()-sc.end)
-		err := s.trace.Tell(durable.Change{Step: durable.StepTruncate, Path: s.journalPath(r.num), Off: sc.end})
+		err := s.trace.Report(durable.Change{Step: durable.StepTruncate, Path: s.journalPath(r.num), Off: sc.end})
 		if err == nil {
 			err = r.f.Truncate(sc.end)
 		}

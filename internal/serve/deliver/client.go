@@ -20,8 +20,8 @@ type Client struct {
 	conns     int
 	dead      bool
 	copies    bool // the client takes temporary leases
-	foreign   bool // the client takes substitutes for the samples that it names
-	cramped   bool // its last wait for room failed, so it does not wait again until a request gets room at once
+	others    bool // the client takes substitutes for the samples that it names
+	lacksRoom bool // its last wait for room failed, so it does not wait again until a request gets room at once
 }
 
 // leastLeases is the smallest limit of leases of a session. mostLeft is the maximum number of sessions of one process

@@ -220,7 +220,7 @@ func (c *Client) Get(ctx context.Context, indices []sample.Index, at *Position) 
 // TakesOthers notes that this session's process takes substitutes for the samples that it names, if its job allows them. Other processes get the named samples, by index.
 func (c *Client) TakesOthers() {
 	c.d.mu.Lock()
-	c.foreign = true
+	c.others = true
 	c.d.mu.Unlock()
 }
 
@@ -229,7 +229,7 @@ func (c *Client) begin(ctx context.Context, q *Request) (Plan, error) {
 	q.Pid, q.Session = c.Pid, c.Token
 	if !q.ByPosition {
 		c.d.mu.Lock()
-		q.Takes = c.foreign
+		q.Takes = c.others
 		c.d.mu.Unlock()
 	}
 	plan, err := c.d.o.Window.Begin(ctx, q)
