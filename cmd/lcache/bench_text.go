@@ -10,7 +10,7 @@ import (
 	"lcache/internal/verdict"
 )
 
-// shortest is the least time of an epoch, in seconds, that says much. In a shorter one, loading the first window into new memory counts.
+// shortest is the shortest meaningful epoch, in seconds. In a shorter one, filling new memory takes a noticeable part.
 const shortest = 5.0
 
 // writeBench prints a line for each epoch, with the device's limit.
@@ -21,7 +21,7 @@ func writeBench(w io.Writer, r *bench.Report) {
 	}
 	fmt.Fprintln(w, headline(usage.Names(r.Dirs, ","), joined(units.Plural(r.Samples, "sample", "samples"), units.Bytes(r.Bytes))))
 	fmt.Fprintln(w, "  "+joined(r.Engine, direct, "pages of "+units.Binary(int64(r.Page)), units.Bytes(r.Memory)+" of memory", units.Plural(int64(r.CPUs), "CPU", "CPUs")))
-	rows := [][]string{{"epoch", "time", "rate", "samples/s", "device", "of it", "CPU-s/GB", "bound by"}}
+	rows := [][]string{{"epoch", "time", "rate", "samples/s", "device", "of it", "CPU-s/GB", "bottleneck"}}
 	brief, missed := false, int64(0)
 	for _, e := range r.Epochs {
 		name := "read only, into "
@@ -42,8 +42,8 @@ func writeBench(w io.Writer, r *bench.Report) {
 		{r.NoLimit, "the device was not measured: " + r.NoLimit},
 		{r.NoPython, "no epoch into Python: " + r.NoPython},
 		{when(missed > 0), units.Plural(missed, "sample was", "samples were") + " read from the source"},
-		{when(brief), "an epoch of a few seconds says little: the first window is loaded into new memory"},
-		{when(r.To != r.From), fmt.Sprintf("the log moved on from epoch %d to %d: lcache ingest, as it was given, puts it back to the first", r.From, r.To)},
+		{when(brief), "an epoch of a few seconds says little: filling new memory takes part of it"},
+		{when(r.To != r.From), fmt.Sprintf("the log advanced from epoch %d to %d; run your lcache ingest again to start from the first epoch", r.From, r.To)},
 	} {
 		if remark.what != "" {
 			fmt.Fprintln(w, "  "+remark.text)
@@ -51,7 +51,7 @@ func writeBench(w io.Writer, r *bench.Report) {
 	}
 }
 
-// boundOf names what bound an epoch. If nothing was at its limit, it names the measured limit that the epoch came nearest to.
+// boundOf names the bottleneck of an epoch. If nothing was at its limit, it names the measured limit that the epoch came nearest to.
 func boundOf(e bench.Epoch, cpus int) string {
 	if e.Bound != verdict.Unknown || e.Limit <= 0 || e.Seconds <= 0 {
 		return string(e.Bound)

@@ -22,19 +22,19 @@ func TestBenchText(t *testing.T) {
 		{"all remarks", full, `
 /nvme/train                                             1,281,167 samples · 138 GB
   io_uring · O_DIRECT · pages of 2 MiB · 1.5 GB of memory · 16 CPUs
-  epoch                          time      rate  samples/s    device  of it  CPU-s/GB  bound by
+  epoch                          time      rate  samples/s    device  of it  CPU-s/GB  bottleneck
   read only, into nothing  4 min 36 s  500 MB/s      4,642  503 MB/s  99.4 %      0.12      disk
   reordering, into Python       3.0 s   46 GB/s    427,056         –       –      0.28   unknown
   the device was not measured: no O_DIRECT there
   no epoch into Python: no python3
   1 sample was read from the source
-  an epoch of a few seconds says little: the first window is loaded into new memory
-  the log moved on from epoch 3 to 4: lcache ingest, as it was given, puts it back to the first
+  an epoch of a few seconds says little: filling new memory takes part of it
+  the log advanced from epoch 3 to 4; run your lcache ingest again to start from the first epoch
 `},
 		{"no remark", quiet, `
 /nvme/train                                             1,281,167 samples · 138 GB
   io_uring · O_DIRECT · pages of 2 MiB · 1.5 GB of memory · 16 CPUs
-  epoch                          time      rate  samples/s    device   of it  CPU-s/GB  bound by
+  epoch                          time      rate  samples/s    device   of it  CPU-s/GB  bottleneck
   read only, into nothing  4 min 36 s  500 MB/s      4,642  503 MB/s  99.4 %      0.12      disk
 `},
 	} {

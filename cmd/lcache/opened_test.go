@@ -50,7 +50,7 @@ func TestRunSaysWhenItWasListed(t *testing.T) {
 		if err != nil || record.Listed.IsZero() {
 			t.Fatalf("record %+v, %v", record, err)
 		}
-		want := "\nlisted    " + record.Listed.UTC().Format("2006-01-02 15:04:05") + " UTC, and not again: the cache has all of the source; --relist lists it\n"
+		want := "\nlisted    " + record.Listed.UTC().Format("2006-01-02 15:04:05") + " UTC; not listed again, because the cache is complete (--relist lists it)\n"
 		if lists := listings.Load() - before; lists != c.lists || strings.Contains(errs, want) != c.says || strings.Contains(errs, "listed  ") != c.says {
 			t.Errorf("%s: listed %d times, want %d; says %q, want it to say %t:%s", c.command, lists, c.lists, errs, c.says, want)
 		}
@@ -122,7 +122,7 @@ func TestRunSaysWhatTheFirstEpochCosts(t *testing.T) {
 	defer srv.Close()
 	run := "lcache run --source tar:" + srv.URL + "/0.tar --cache root --budget 123MB --recipe torch.distributed_sampler --seed 5 --batch-size 8 --param shuffle=true --source-hedge=false -- echo ran"
 	out, errs, err := s.shell(run)
-	said := regexp.MustCompile(`(?m)^! the first epoch asks the source for each sample: 150 GETs for 750 B\. An ingest before it takes 1 GET: (lcache ingest .*)$`).FindStringSubmatch(errs)
+	said := regexp.MustCompile(`(?m)^! the first epoch requests each sample from the source: 150 GETs for 750 B; an ingest before it needs only 1 GET: (lcache ingest .*)$`).FindStringSubmatch(errs)
 	if err != nil || said == nil || !strings.Contains(out, "ran") {
 		t.Fatalf("%v: %q", err, errs)
 	}

@@ -87,7 +87,9 @@ func newPlanCommand(g *globals) *cobra.Command {
 			return writeJSON(cmd.OutOrStdout(), report)
 		}
 		writePlan(cmd.OutOrStdout(), report)
-		fmt.Fprintf(cmd.OutOrStdout(), "\nnext: %s\n", o.command(report))
+		if next := o.command(report); next != "" {
+			fmt.Fprintf(cmd.OutOrStdout(), "\nnext: %s\n", next)
+		}
 		return nil
 	}
 	return cmd
@@ -103,7 +105,7 @@ func missingFacts(w io.Writer, missing []planner.MissingFact) error {
 	return usage.Errorf("%s missing: add the flags that are listed above; what has no limit is \"unlimited\"", units.Plural(int64(len(missing)), "fact is", "facts are"))
 }
 
-// command is the command that does what the plan advises. Words in capitals stand for what the plan does not know.
+// command is the command that does what the plan advises; "" if no cache is needed, or none fits. SRC and DIR stand for unknown paths.
 func (o *planOptions) command(r *planner.Report) string {
 	src, dir := "SRC", "DIR"
 	if o.gather.Source != "" {
@@ -117,11 +119,8 @@ func (o *planOptions) command(r *planner.Report) string {
 		layout = r.Advice.AloneLayout
 	}
 	f := r.Model.Facts()
-	switch {
-	case r.Advice.Error != "":
-		return "lcache plan … --memory " + atLeast(r.Advice.NeedsBytes) + ", or a smaller --batch-size"
-	case layout == "none" || layout == "":
-		return "python train.py, without a cache"
+	if r.Advice.Error != "" || layout == "none" || layout == "" {
+		return ""
 	}
 	line := fmt.Sprintf("lcache run --source %s --cache %s --layout %s", src, dir, layout)
 	if small := r.Advice.SmallestCache; small > 0 && small < f.CacheBytes && r.Advice.NotYet == "" {

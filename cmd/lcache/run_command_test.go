@@ -229,12 +229,12 @@ with lcache.connect() as job, lcache.connect(os.environ["LCACHE_SOCKET_HELD_OUT"
 `)
 	t.Setenv("PYTHONPATH", client)
 	// Epochs of a few milliseconds: what was in the log in time differs from run to run.
-	const table = `epoch time MB/s hits source read written stalled order
+	const table = `epoch time MB/s hits source read written requests waited order
 0 {…} {…} {…} % {…} {…} {…} {…} % {…}…
 1 {…} {…} {…} % {…} {…} {…} {…} % {…}…
 2 {…} {…} {…} % {…} {…} {…} {…} % {…}…
 exact order as torch's, 3 of 3 epochs · every byte verified · 0 corrupt
-bound {…}
+bottleneck {…}
 change {…}`
 	b := startRun(t, dir, os.Args[0], "run", "--source", "train=shuffled", "--source", "held-out=val", "--recipe", "torch.distributed_sampler", "--seed", "1", "--batch-size", "4", "--epochs", "3", "--", python, "train.py")
 	rest, code := b.end(t)
@@ -274,15 +274,15 @@ with lcache.connect(job="train") as train, lcache.connect(job="validation") as v
     assert status["totals"]["samples_delivered"] == 81
 `)
 	t.Setenv("PYTHONPATH", client)
-	const table = `epoch time MB/s hits source stalled order
+	const table = `epoch time MB/s hits source requests waited order
 0 {…} {…} {…} % {…} {…} % {…}…
 exact order as the loader's own, 1 of 1 epoch · every byte verified · 0 corrupt
-bound {…}
+bottleneck {…}
 change {…}`
 	const part = `epoch time MB/s hits source loop waited order
 by index – – {…} % {…} – –
 exact no epoch came to its end · every byte verified · 0 corrupt
-bound {…}
+bottleneck {…}
 change {…}`
 	b := startRun(t, dir, os.Args[0], "run", "--source", "shuffled", "--jobs-max", "2", "--", python, "train.py")
 	rest, code := b.end(t)

@@ -22,7 +22,7 @@ import (
 type runSummary struct {
 	Command  []string    `json:"command"`
 	ExitCode int         `json:"exit_code"`
-	Signal   int         `json:"signal"` // that killed it; 0: none
+	Signal   int         `json:"signal"` // the signal that killed it; 0: none
 	Seconds  float64     `json:"seconds"`
 	Sources  []sourceSum `json:"sources"`
 
@@ -33,11 +33,11 @@ type runSummary struct {
 type sourceSum struct {
 	Name    string          `json:"name"`
 	Source  string          `json:"source"`
-	Server  int             `json:"attached_to,omitempty"` // process of a server that ran before; Status counts since its start
+	Server  int             `json:"attached_to,omitempty"` // process of a server that already ran; Status counts since its start
 	Exact   string          `json:"exact"`
 	Verdict verdict.Verdict `json:"verdict"`
 	Status  status.Document `json:"status"`
-	Jobs    []jobSum        `json:"jobs,omitempty"` // of this run, if there are several; Exact and Verdict are the first one's
+	Jobs    []jobSum        `json:"jobs,omitempty"` // of this run, if there are several; Exact and Verdict belong to the first
 }
 
 // jobSum is the part of sourceSum about one of several jobs.
@@ -84,27 +84,32 @@ func writeRun(w io.Writer, r *launch.Result) {
 			writeEpochs(w, s.Part)
 			writeLayout(w, s.Part)
 			if facts := wearFacts(wearOf(s.Part, r.Seconds)); facts != nil {
-				fmt.Fprintln(w, "wear    "+joined(facts...))
+				fmt.Fprintln(w, "wear        "+joined(facts...))
 			}
-			fmt.Fprintf(w, "exact   %s\nbound   %s\nchange  %s\n", exactText(s.Part), s.Verdict.Bound, s.Verdict.Change)
+			writeVerdict(w, exactText(s.Part), s.Verdict)
 		}
 		if s.AttachedTo != 0 {
-			fmt.Fprintf(w, "server  process %d was there before, and goes on\n", s.AttachedTo)
+			fmt.Fprintf(w, "server      process %d served this cache before, and continues\n", s.AttachedTo)
 		}
 		if n := skipped(s.Part); n > 0 {
-			fmt.Fprintf(w, "skipped %s left out of batches, as the source could not give them; the log above names each\n", units.Plural(n, "sample was", "samples were"))
+			fmt.Fprintf(w, "skipped     %s left out of batches, because the source could not supply them; the log above names each\n", units.Plural(n, "sample was", "samples were"))
 		}
 	}
 }
 
-// writeLayout says how samples lay on the disk, where that was chosen by what the disk gives.
+// writeVerdict prints how exact the samples were, the bottleneck, and the advice.
+func writeVerdict(w io.Writer, exact string, v verdict.Verdict) {
+	fmt.Fprintf(w, "exact       %s\nbottleneck  %s\nchange      %s\n", exact, strings.TrimPrefix(v.Bound, "by "), v.Change)
+}
+
+// writeLayout prints the layout and its reason, if it was chosen by the speed of the disk.
 func writeLayout(w io.Writer, s status.Document) {
 	if len(s.Jobs) > 0 && strings.HasPrefix(s.Jobs[0].LayoutReason, cache.ByDisk) {
-		fmt.Fprintf(w, "layout  %s: %s\n", s.Jobs[0].Layout, s.Jobs[0].LayoutReason)
+		fmt.Fprintf(w, "layout      %s: %s\n", s.Jobs[0].Layout, s.Jobs[0].LayoutReason)
 	}
 }
 
-// wearOf is what a run wrote, a day, if it is known to how large drives.
+// wearOf is the write volume per day of a run, if the size of the drives is known.
 func wearOf(s status.Document, seconds float64) (w status.Wear) {
 	if len(s.Jobs) == 0 || s.Cache.DriveBytes == 0 {
 		return w
@@ -119,11 +124,10 @@ func writeJobs(w io.Writer, s launch.SourceResult) {
 	server := s.Part.Jobs[0] // its entry has the figures of the server
 	for k, j := range s.Part.Jobs {
 		fmt.Fprintf(w, "\njob %s\n", jobName(j))
-		numbers(w, "", dropColumns(epochRows(j), 5, 6)) // what was read and written meanwhile was so for all jobs
-		v := s.Verdicts[k]
-		fmt.Fprintf(w, "exact   %s\nbound   %s\nchange  %s\n", exactJob(j, server.CorruptSamples), v.Bound, v.Change)
+		numbers(w, "", dropColumns(epochRows(j), 5, 6)) // bytes read and written are those of all jobs
+		writeVerdict(w, exactJob(j, server.CorruptSamples), s.Verdicts[k])
 	}
-	fmt.Fprintf(w, "\ndisk    %s read and %s written, for all jobs together\n", amount(server.LogReadBytes), amount(server.LogWriteBytes))
+	fmt.Fprintf(w, "\ndisk        %s read and %s written, for all jobs together\n", amount(server.LogReadBytes), amount(server.LogWriteBytes))
 }
 
 // dropColumns leaves columns from one to another out of a table.
@@ -134,23 +138,23 @@ func dropColumns(rows [][]string, from, to int) [][]string {
 	return rows
 }
 
-// writeOpened prints where a source is served from, the settings that lcache chose, and the flags without an effect.
+// writeOpened prints the cache of a source, the settings that lcache chose, and the ignored flags.
 func (o *runOptions) writeOpened(w io.Writer, n int, opened *launch.Opened) {
 	if opened.AttachedTo != 0 {
 		fmt.Fprintln(w, servedText(opened, "attached"))
-		fmt.Fprintf(w, "          to process %d, which serves it already and goes on when the command has ended\n", opened.AttachedTo)
+		fmt.Fprintf(w, "          to process %d, which already serves it and continues after the command\n", opened.AttachedTo)
 		ignored := slices.Clone(o.serverGiven)
 		if opened.OtherJob {
 			ignored = append(ignored, "the flags of the job")
 		}
 		if len(ignored) > 0 {
-			fmt.Fprintf(w, "! no effect here: %s: that server was started with its own\n", strings.Join(ignored, ", "))
+			fmt.Fprintf(w, "! ignored: %s: that server has its own settings\n", strings.Join(ignored, ", "))
 		}
 		return
 	}
 	fmt.Fprintln(w, servedText(opened, "serving"))
 	if at := opened.ListedBefore; !at.IsZero() {
-		fmt.Fprintf(w, "listed    %s, and not again: the cache has all of the source; --relist lists it\n", at.UTC().Format("2006-01-02 15:04:05 UTC"))
+		fmt.Fprintf(w, "listed    %s; not listed again, because the cache is complete (--relist lists it)\n", at.UTC().Format("2006-01-02 15:04:05 UTC"))
 	}
 	writeHint(w, opened.TarPattern, opened.Records)
 	if opened.LeftOut > 0 {
@@ -168,9 +172,9 @@ func (o *runOptions) writeOpened(w io.Writer, n int, opened *launch.Opened) {
 	writeDefaults(w, opened.Defaults)
 }
 
-// firstEpochText says what a first epoch will cost, and how it costs less.
+// firstEpochText says what a first epoch will cost, and how to make it cost less.
 func firstEpochText(f *ingest.FirstEpoch, line string) string {
-	return fmt.Sprintf("the first epoch asks the source for each sample: %s for %s. An ingest before it takes %s: %s",
+	return fmt.Sprintf("the first epoch requests each sample from the source: %s for %s; an ingest before it needs only %s: %s",
 		units.Plural(f.Gets, "GET", "GETs"), units.Bytes(f.Bytes), units.Plural(f.Ingest, "GET", "GETs"), line)
 }
 
@@ -206,7 +210,7 @@ func endedText(r *launch.Result) string {
 	return fmt.Sprintf("%s %s after %s", usage.Name(r.Command), how, units.Duration(r.Seconds))
 }
 
-// writeEpochs prints a line for each epoch that is over, and one for other samples.
+// writeEpochs prints a line for each finished epoch, and one for other samples.
 func writeEpochs(w io.Writer, s status.Document) {
 	if len(s.Jobs) == 0 || s.Jobs[0].SamplesDelivered == 0 {
 		return
@@ -214,12 +218,12 @@ func writeEpochs(w io.Writer, s status.Document) {
 	numbers(w, "", epochRows(s.Jobs[0]))
 }
 
-// epochRows has a head, a row for each of a job's epochs that is over, and one for other samples.
+// epochRows has a head, a row for each finished epoch of a job, and one for other samples.
 func epochRows(j status.Job) [][]string {
 	waited := "loop waited"
 	for _, e := range j.EpochsDone {
 		if !launch.Reported(e) {
-			waited = "stalled" // as the server measured it
+			waited = "requests waited" // as the server measured it
 		}
 	}
 	rows := [][]string{{"epoch", "time", "MB/s", "hits", "source", "read", "written", waited, "order"}}
@@ -232,14 +236,14 @@ func epochRows(j status.Job) [][]string {
 	if rest.Hits+rest.Misses > 0 {
 		name := "by index"
 		if rest.Hits+rest.Misses == j.HitsEpoch+j.MissesEpoch {
-			name = "unfinished" // of the epoch that was read last, or ahead for one that did not come
+			name = "unfinished" // the last epoch, or read-ahead for an epoch that did not begin
 		}
 		rows = append(rows, runEpochRow(name, rest, j))
 	}
 	if j.Importance == nil {
 		return rows
 	}
-	rows[0] = append(rows[0], "samples") // which are not as many in each epoch
+	rows[0] = append(rows[0], "samples") // which vary from epoch to epoch
 	for k := range rows[1:] {
 		e := rest
 		if k < len(j.EpochsDone) {
@@ -302,7 +306,7 @@ func exactText(s status.Document) string {
 	return exactJob(s.Jobs[0], s.Jobs[0].CorruptSamples)
 }
 
-// exactJob says how exact the samples of a job were: the order first, then the bytes. corruptSamples are those of the server.
+// exactJob says how exact the samples of a job were: the order first, then the bytes. corruptSamples is the server's count.
 func exactJob(j status.Job, corruptSamples int64) string {
 	if j.SamplesDelivered == 0 {
 		return "nothing was asked for: this server was not used"

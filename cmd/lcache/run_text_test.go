@@ -29,13 +29,13 @@ func TestWriteRun(t *testing.T) {
 0         9:12   250    0 %  138 GB       0   138 GB         31 %  9f3a…
 1         4:37   498  100 %       0  138 GB   138 GB        0.4 %  51c0…
 by index     –     –   80 %   10 MB    1 GB        0            –      –
-exact   order as torch's, 2 of 2 epochs · every byte verified · 0 corrupt
-bound   by the training loop since epoch 1: lcache had 24 batches ready; lcache cannot make this faster
-change  nothing
+exact       order as torch's, 2 of 2 epochs · every byte verified · 0 corrupt
+bottleneck  the training loop since epoch 1: lcache had 24 batches ready; lcache cannot make this faster
+change      nothing
 `
 	const second = `exact   nothing was asked for: this server was not used
-bound   by nothing of lcache: no sample was asked for
-change  read through it: lcache.connect() in Python, or lcache.torch with this source
+bottleneck  nothing of lcache: no sample was asked for
+change      read through it: lcache.connect() in Python, or lcache.torch with this source
 `
 	lossy := launch.SourceResult{Verdict: verdict.Judge(verdict.Facts{}), Part: status.Document{Jobs: []status.Job{{SkippedSamples: 1204}}}}
 	check := status.Job{ID: "check", Samples: 1281167, DatasetBytes: 138e9, SamplesDelivered: 100, Hits: 100, EpochsDone: []status.Epoch{{Epoch: 0, Seconds: 2, Hits: 100, StallSeconds: 1}}}
@@ -47,18 +47,18 @@ epoch     time  MB/s   hits  source  loop waited  order
 0         9:12   250    0 %  138 GB         31 %  9f3a…
 1         4:37   498  100 %       0        0.4 %  51c0…
 by index     –     –   80 %   10 MB            –      –
-exact   order as torch's, 2 of 2 epochs · every byte verified · 0 corrupt
-bound   by the training loop since epoch 1: lcache had 24 batches ready; lcache cannot make this faster
-change  nothing
+exact       order as torch's, 2 of 2 epochs · every byte verified · 0 corrupt
+bottleneck  the training loop since epoch 1: lcache had 24 batches ready; lcache cannot make this faster
+change      nothing
 
 job check
-epoch   time  MB/s   hits  source  stalled  order
+epoch   time  MB/s   hits  source  requests waited  order
 0      2.0 s   5.4  100 %       0     50 %      –
-exact   order as the loader's own, 0 of 1 epoch · every byte verified · 0 corrupt
-bound   BOUND
-change  CHANGE
+exact       order as the loader's own, 0 of 1 epoch · every byte verified · 0 corrupt
+bottleneck  BOUND
+change      CHANGE
 
-disk    139 GB read and 276 GB written, for all jobs together
+disk        139 GB read and 276 GB written, for all jobs together
 `
 	known := train
 	known.Part.Cache.Wear = status.Wear{DriveBytes: 3.84e12, EndurancePerDay: 3.84e12}
@@ -69,8 +69,8 @@ disk    139 GB read and 276 GB written, for all jobs together
 	}{
 		{[]launch.SourceResult{two}, ended + strings.NewReplacer("BOUND", ofCheck.Bound, "CHANGE", ofCheck.Change).Replace(both)},
 		{[]launch.SourceResult{train}, ended + first},
-		{[]launch.SourceResult{known}, ended + strings.Replace(first, "exact ", "wear    8.6 TB written a day · 2.2 drive writes · meant for 3.8 TB\nexact ", 1)},
-		{[]launch.SourceResult{lossy}, ended + second + "skipped 1,204 samples were left out of batches, as the source could not give them; the log above names each\n"},
+		{[]launch.SourceResult{known}, ended + strings.Replace(first, "exact ", "wear    8.6 TB written per day · 2.2 drive writes · rated for 3.8 TB\nexact ", 1)},
+		{[]launch.SourceResult{lossy}, ended + second + "skipped     1,204 samples were left out of batches, because the source could not supply them; the log above names each\n"},
 		{[]launch.SourceResult{train, val}, ended + "\ntrain · /data/train\n" + first + "\nval · /data/val\n" + second},
 	} {
 		var out bytes.Buffer
@@ -93,7 +93,7 @@ func TestWriteRunImportance(t *testing.T) {
 0           4.0 s   1.0    0 %    4 MB     0        0         25 %  9f3a…    4,000
 1           2.0 s   1.0  100 %       0     0        0          0 %  51c0…    2,010
 unfinished      –     –  100 %       0     0        0            –      –       10
-exact   order as drawn by impact, 2 of 2 epochs · every byte verified · 0 corrupt
+exact       order as drawn by impact, 2 of 2 epochs · every byte verified · 0 corrupt
 `
 	var out bytes.Buffer
 	writeRun(&out, &launch.Result{Command: "train.py", Seconds: 6, Sources: []launch.SourceResult{{Part: status.Document{Jobs: []status.Job{job}}}}})

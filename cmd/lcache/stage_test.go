@@ -344,7 +344,7 @@ func (s *stage) firstLine(cmd *exec.Cmd) (line string, stop func() error) {
 	}
 }
 
-// run runs one line that a page or a help text shows. Of what it says, a line that begins with "next: " is a command line too, which is run as well.
+// run runs one line that a page or a help text shows. A line of its output that begins with "next: " is a command line too, and is run as well.
 func (s *stage) run(line string) {
 	s.t.Helper()
 	p, err := parseLine(s.here(line))
@@ -373,6 +373,12 @@ func (s *stage) run(line string) {
 	for said := range strings.Lines(out) {
 		next, ok := strings.CutPrefix(strings.TrimSpace(said), "next: ")
 		if !ok {
+			continue
+		}
+		if strings.Contains(next, " SRC ") || strings.Contains(next, " DIR ") { // words that the user replaces
+			if _, err := parseLine(next); err != nil {
+				s.t.Errorf("%s says %s, but: %v", line, next, err)
+			}
 			continue
 		}
 		if out, errs, err := s.shell(next); err != nil {

@@ -77,7 +77,7 @@ func progressFacts(v view, was, job status.Job) []string {
 // server's, which was short of a batch.
 func loopWait(v view, was, job status.Job) (who, share string) {
 	if !reports(job) {
-		return "stalled", units.Percent(math.Min(job.StallSeconds-was.StallSeconds, v.seconds), v.seconds)
+		return "requests waited", units.Percent(math.Min(job.StallSeconds-was.StallSeconds, v.seconds), v.seconds)
 	}
 	wait, loop := *job.LoopWaitSeconds, *job.LoopSeconds
 	if was.LoopWaitSeconds != nil && was.LoopSeconds != nil && loop > *was.LoopSeconds {

@@ -171,11 +171,11 @@ func TestStatusWatchText(t *testing.T) {
 		}
 		var pages []string
 		for _, speed := range []string{"2.5 MB/s · 35 samples/s", "– · – samples/s"} {
-			reads, stalled, disk := "samples by index", "0 %", "read 0 + write 0 B/s"
+			reads, waited, disk := "samples by index", "0 %", "read 0 + write 0 B/s"
 			if speed[0] != '2' {
-				reads, stalled, disk = "no rank reads", "–", "read – + write –"
+				reads, waited, disk = "no rank reads", "–", "read – + write –"
 			}
-			page := "train · epoch 0 · " + reads + "\n  stalled " + stalled + " · bound by the disk · 0 batches ready\n  " + speed + " · hits –\n"
+			page := "train · epoch 0 · " + reads + "\n  requests waited " + waited + " · bottleneck: disk · 0 batches ready\n  " + speed + " · hits –\n"
 			pages = append(pages, page+"  disk   "+disk+" · source 0 B\n  memory 0 B · 4 KiB pages · buffered\n")
 		}
 		want := pages[0] + "\n" + pages[1]

@@ -12,12 +12,12 @@ import (
 	"lcache/internal/usage"
 )
 
-// view has two documents of one server, from which the text of a status is made. The rates are those between the two documents.
+// view holds two documents of one server. Rates are computed from the difference.
 type view struct {
 	before  status.Document
 	now     status.Document
 	seconds float64 // between the two
-	twin    bool    // another server that is shown has a job of the same name
+	twin    bool    // another shown server has a job with the same name
 }
 
 // serverLines is the status of one server.
@@ -25,7 +25,7 @@ func serverLines(v view, detail, width int) (lines []string) {
 	if len(v.now.Jobs) == 0 {
 		return []string{fmt.Sprintf("pid %d · no job yet", v.now.Pid)}
 	}
-	// The first entry of a document has the figures of the server, whichever job's it is.
+	// The first entry of a document has the figures of the server.
 	server := v.now.Jobs[0]
 	wasServer := server
 	if len(v.before.Jobs) > 0 {
@@ -67,7 +67,7 @@ func serverLines(v view, detail, width int) (lines []string) {
 	return append(lines, wrapped(v.warnings(), width)...)
 }
 
-// earlier is a job as it was in the document before: itself, if it is new.
+// earlier is a job in the earlier document, or the job itself if it is new.
 func (v view) earlier(job status.Job) status.Job {
 	for _, was := range v.before.Jobs {
 		if was.ID == job.ID && !was.Ended && was.ChunksDelivered <= job.ChunksDelivered {
@@ -77,10 +77,10 @@ func (v view) earlier(job status.Job) status.Job {
 	return job
 }
 
-// madeUp is the form of a token that lcache made of a process; a loader's has its number in the process behind it.
+// madeUp is the form of a token that lcache derived from a process, followed by the number of the loader in that process.
 var madeUp = regexp.MustCompile(`^pid-(\d+)-[0-9a-f]{8}(?:/(\d+))?$`)
 
-// jobName names a job: by its token if somebody chose it, else by its process.
+// jobName names a job: by its token if a user chose it, else by its process.
 func jobName(job status.Job) string {
 	made := madeUp.FindStringSubmatch(job.ID)
 	switch {
@@ -106,7 +106,7 @@ func pidText(job status.Job) string {
 	return strings.Join(pids, ", ")
 }
 
-// endedJobs sums up the jobs that are over.
+// endedJobs sums up the ended jobs.
 func endedJobs(ended []status.Job) string {
 	samples := int64(0)
 	for _, job := range ended {
@@ -115,20 +115,17 @@ func endedJobs(ended []status.Job) string {
 	return joined(units.Plural(int64(len(ended)), "job", "jobs"), units.Plural(samples, "sample", "samples"))
 }
 
-// speedLines say what a job waits for, and how fast it gets samples.
+// speedLines are the waits, the bottleneck and the speed of a job.
 func speedLines(v view, was, job status.Job, width int) (lines []string) {
 	by := ""
 	if what := bottleneck(job); what != "" {
-		by = "bound by the " + what
-		if job.BoundBy == "decode" {
-			by = "bound by decoding"
-		}
+		by = "bottleneck: " + what
 	}
 	who, waited := loopWait(v, was, job)
 	lines = append(lines, factLine(width, "  ", who+" "+waited, by, units.Plural(int64(job.ReadyBatches), "batch", "batches")+" ready"))
 	demand, other := "", ""
 	if job.OnDemand {
-		demand = "not read ahead for (--jobs-max)"
+		demand = "no read-ahead (--jobs-max)"
 	}
 	if job.Divergences > 0 {
 		other = units.Plural(job.Divergences, "request", "requests") + " in another order"
@@ -143,7 +140,7 @@ func speedLines(v view, was, job status.Job, width int) (lines []string) {
 	return lines
 }
 
-// bottleneck names what a job waits for; "": nothing is known. A loop that reports no waits is not known to be the slow part.
+// bottleneck names the bottleneck of a job; "": not known. Without reports of its waits, the training loop is not known to be the slow part.
 func bottleneck(job status.Job) string {
 	switch job.BoundBy {
 	case "consumer":
@@ -159,7 +156,7 @@ func bottleneck(job status.Job) string {
 	return ""
 }
 
-// reports says whether the training loop has reported how long it ran.
+// reports tells whether the training loop has reported how long it ran.
 func reports(job status.Job) bool {
 	return job.LoopWaitSeconds != nil && job.LoopSeconds != nil && *job.LoopSeconds > 0
 }
@@ -168,13 +165,13 @@ func reports(job status.Job) bool {
 func importanceFacts(i *status.Importance) []string {
 	replaced := ""
 	if i.Substitute != "" {
-		replaced = "in place of others " + units.Percent(float64(i.Substituted), float64(i.Requested)) + ", one sample at most " + units.Count(i.SubstitutedMax) + " ×"
+		replaced = "substitutes " + units.Percent(float64(i.Substituted), float64(i.Requested)) + ", one sample at most " + units.Count(i.SubstitutedMax) + " ×"
 	}
 	return []string{"importance " + i.Method + " " + i.State, units.Plural(int64(i.EpochLength), "sample", "samples") + " an epoch",
 		"in memory " + units.Percent(float64(i.HHits+i.LHits+i.HomophilyHits), float64(i.Requested)), replaced, "observed " + units.Percent(i.ObservedShare, 1)}
 }
 
-// title names the dataset of a job; and the folder of its cache and its server, if the name alone does not tell it from another one.
+// title names the dataset of a job, and the cache folder and process if another shown job has the same name.
 func (v view) title(job status.Job) string {
 	if !v.twin {
 		return usage.Name(job.Name)
@@ -193,12 +190,12 @@ func diskFacts(v view, was, job status.Job, source string) []string {
 	}
 	sorted := ""
 	if job.SortBytes > 0 {
-		sorted = units.Bytes(job.SortBytes) + " written to change orders"
+		sorted = units.Bytes(job.SortBytes) + " written by sorts"
 	}
 	return []string{units.BothRates(job.LogReadBytes-was.LogReadBytes, job.LogWriteBytes-was.LogWriteBytes, v.seconds), reads, source, sorted}
 }
 
-// wearFacts say what the drives are written; nil: nothing.
+// wearFacts are the write volume and rating of the drives; nil: nothing is written.
 func wearFacts(of status.Wear) []string {
 	if of.WrittenPerDay == 0 {
 		return nil
@@ -208,9 +205,9 @@ func wearFacts(of status.Wear) []string {
 		drives = fmt.Sprintf("%.2g drive writes", of.DriveWritesPerDay)
 	}
 	if of.EndurancePerDay > 0 {
-		meant = "meant for " + units.Bytes(of.EndurancePerDay)
+		meant = "rated for " + units.Bytes(of.EndurancePerDay)
 	}
-	return []string{units.Bytes(of.WrittenPerDay) + " written a day", drives, meant}
+	return []string{units.Bytes(of.WrittenPerDay) + " written per day", drives, meant}
 }
 
 func memoryFacts(s status.Document) []string {
@@ -261,7 +258,7 @@ func rankLines(jobs []status.Job, width int) []string {
 	return lines
 }
 
-// rankRow says how far a rank is, and how much memory its clients hold.
+// rankRow is the position of a rank, and the memory that its clients hold.
 func rankRow(job status.Job, r status.Rank) []string {
 	waited := "–"
 	if r.LoopWaitSeconds != nil && job.LoopSeconds != nil {

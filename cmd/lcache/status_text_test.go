@@ -92,7 +92,7 @@ func TestStatusText(t *testing.T) {
 		want string
 	}{
 		{"one with a name, and some that are over", one, `train · epoch 3 · batch 2,104 / 5,005 · 42 % · 2 min 40 s left
-  loop waited 0.2 % · bound by the training loop · 24 batches ready
+  loop waited 0.2 % · bottleneck: training loop · 24 batches ready
   480 MB/s · 4,450 samples/s · hits 100 %
   disk   read 480 + write 478 MB/s · 1 MiB reads · source 0 B
   memory 1.41 / 1.50 GB · huge pages · io_uring · O_DIRECT
@@ -111,10 +111,10 @@ func TestStatusText(t *testing.T) {
   run-7\n     0     4711  2,104  0.2 %   55 MB
   validation  0     4713  10     –       0 B
   ended  1 job · 1,200 samples
-! validation: another order than planned is asked for, first at epoch 0 rank 0 batch 3: the right samples, but slowly; ingest again with the recipe and seed of the training
+! validation: requests differ from the planned order, first at epoch 0 rank 0 batch 3: samples are right but slower; ingest again with the recipe and seed of the training
 `},
 		{"another of the name", twin, `train (train-8c1f02aa, pid 4700) · epoch 3 · batch 2,104 / 5,005 · 42 % · 2 min 40 s left
-  loop waited 0.2 % · bound by the training loop · 24 batches ready
+  loop waited 0.2 % · bottleneck: training loop · 24 batches ready
   480 MB/s · 4,450 samples/s · hits 100 %
   disk   read 480 + write 478 MB/s · 1 MiB reads · source 0 B
   memory 1.41 / 1.50 GB · 2.5 GB resident · huge pages · io_uring · O_DIRECT
@@ -122,7 +122,7 @@ func TestStatusText(t *testing.T) {
   0     4711  2,104  0.2 %   55 MB
 `},
 		{"between epochs", over, `train · epoch 2 done
-  loop waited 0.2 % · bound by the training loop · 24 batches ready
+  loop waited 0.2 % · bottleneck: training loop · 24 batches ready
   480 MB/s · 4,450 samples/s · hits 100 %
   disk   read 480 + write 478 MB/s · 1 MiB reads · source 0 B
   memory 1.41 / 1.50 GB · huge pages · io_uring · O_DIRECT
@@ -132,7 +132,7 @@ func TestStatusText(t *testing.T) {
   2     –     0      –       0 B
 `},
 		{"after the last epoch", last, `train · done · 4 epochs
-  loop waited 0.2 % · bound by the training loop · 24 batches ready
+  loop waited 0.2 % · bottleneck: training loop · 24 batches ready
   480 MB/s · 4,450 samples/s · hits 100 %
   disk   read 480 + write 478 MB/s · 1 MiB reads · source 0 B
   memory 1.41 / 1.50 GB · huge pages · io_uring · O_DIRECT
@@ -140,7 +140,7 @@ func TestStatusText(t *testing.T) {
   0     4711  done   0.2 %   55 MB
 `},
 		{"one rank of two is done", still, `train · epoch 3 · batch 3,554 / 5,005 · 71 % · 2 min 40 s left
-  loop waited 0.2 % · bound by the training loop · 24 batches ready
+  loop waited 0.2 % · bottleneck: training loop · 24 batches ready
   480 MB/s · 4,450 samples/s · hits 100 %
   disk   read 480 + write 478 MB/s · 1 MiB reads · source 0 B
   memory 1.41 / 1.50 GB · huge pages · io_uring · O_DIRECT
@@ -149,7 +149,7 @@ func TestStatusText(t *testing.T) {
   1     4712  done   –       0 B
 `},
 		{"as sketched", plain, `train · epoch 3 · batch 2,104 / 5,005 · 42 % · 2 min 40 s left
-  loop waited 0.2 % · bound by the training loop · 24 batches ready
+  loop waited 0.2 % · bottleneck: training loop · 24 batches ready
   480 MB/s · 4,450 samples/s · hits 100 %
   disk   read 480 + write 478 MB/s · 1 MiB reads · source 0 B
   memory 1.41 / 1.50 GB · huge pages · io_uring · O_DIRECT
@@ -157,37 +157,37 @@ func TestStatusText(t *testing.T) {
   0     4711  2,104  0.2 %   55 MB
 `},
 		{"trouble", trouble, `train · epoch 3 · batch 2,104 / 5,005 · 42 % · 2 min 40 s left
-  loop waited 0.2 % · bound by the training loop · 24 batches ready
+  loop waited 0.2 % · bottleneck: training loop · 24 batches ready
   480 MB/s · 4,450 samples/s · hits 100 % · 1 request in another order
   disk   read 480 + write 478 MB/s · 1 MiB reads · source 0 B
   memory 1.4 GB · 4 KiB pages · io_uring · buffered
   rank  pid   batch  waited  memory
   0     4711  2,104  0.2 %   55 MB
-! the cache is degraded: samples come from the source; look at the disk of /nvme/train
-! 3 samples were corrupt on disk, read from the source instead: stop the server and run lcache verify --cache /nvme/train
-! 1 sample was left out of batches, as the source could not give them: the server's log says which; look at s3://data/train
-! 12 source retries just now: look at s3://data/train
-! 2 errors of the cache's disk: what is lost is read from the source; look at the disk of /nvme/train
-! another order than planned is asked for, first at epoch 1 rank 0 batch 17: the right samples, but slowly; ingest again with the recipe and seed of the training
+! the cache is degraded: samples come from the source; check the disk of /nvme/train
+! 3 samples were corrupt on disk, and read from the source instead: stop the server and run lcache verify --cache /nvme/train
+! 1 sample was left out of batches, because the source could not supply them: the server's log names them; check s3://data/train
+! 12 source retries in the last seconds: check s3://data/train
+! 2 errors of the cache's disk: lost samples are read from the source; check the disk of /nvme/train
+! requests differ from the planned order, first at epoch 1 rank 0 batch 17: samples are right but slower; ingest again with the recipe and seed of the training
 `},
 		{"devices", devices, `train · epoch 3 · batch 2,104 / 5,005 · 42 % · 2 min 40 s left
-  loop waited 0.2 % · bound by the training loop · 24 batches ready
+  loop waited 0.2 % · bottleneck: training loop · 24 batches ready
   480 MB/s · 4,450 samples/s · hits 100 %
   disk   read 480 + write 478 MB/s · 1 MiB reads · source 0 B
   memory 1.41 / 1.50 GB · huge pages · io_uring · O_DIRECT
   rank  pid   batch  waited  memory
   0     4711  2,104  0.2 %   55 MB
-! /b is put aside (read /b/arena: input/output error): its samples come from the source, and it is tried again from time to time; look at that disk
-! /c takes no new blocks (write /c/arena: read-only file system): it is tried again from time to time; look at that disk
+! /b is quarantined (read /b/arena: input/output error): its samples come from the source, and lcache retries it from time to time; check that disk
+! /c is read-only (write /c/arena: read-only file system): lcache retries writing to it from time to time; check that disk
 `},
 		{"idle", idle, `train · epoch 3 · no rank reads
-  stalled – · 24 batches ready
+  requests waited – · 24 batches ready
   – · – samples/s · hits 100 %
   disk   read – + write – · 1 MiB reads · source 0 B
   memory 1.41 / 1.50 GB · huge pages · io_uring · O_DIRECT
 `},
 		{"by index", byIndex, `train · epoch 3 · samples by index
-  loop waited 0.2 % · bound by the training loop · 24 batches ready
+  loop waited 0.2 % · bottleneck: training loop · 24 batches ready
   480 MB/s · 4,450 samples/s · hits 100 %
   disk   read 480 + write 478 MB/s · 1 MiB reads · source 0 B
   memory 1.41 / 1.50 GB · huge pages · io_uring · O_DIRECT
@@ -211,7 +211,7 @@ func TestStatusTextOfImportance(t *testing.T) {
 	}
 	i := v.now.Jobs[0].Importance
 	i.Substitute, i.Substituted, i.SubstitutedMax = "low", 250, 1
-	if got, want := page(v), " · in memory 34 % · in place of others 25 %, one sample at most 1 × · observed 50 %\n"; !strings.Contains(got, want) {
+	if got, want := page(v), " · in memory 34 % · substitutes 25 %, one sample at most 1 × · observed 50 %\n"; !strings.Contains(got, want) {
 		t.Errorf("got %s, want the line %s", got, want)
 	}
 }
