@@ -17,7 +17,7 @@ type HungError struct {
 func (*HungError) Code() errcode.Code { return errcode.Hung }
 
 func (e *HungError) Error() string {
-	return fmt.Sprintf("%s does not end (%v): what was written since the last sync may be lost, and is read from the source again then; look at the disk (dmesg)", e.What, e.Err)
+	return fmt.Sprintf("%s does not return (%v): the disk hangs; data written since the last sync may be lost, and is then read from the source again; check the disk (dmesg)", e.What, e.Err)
 }
 
 func (e *HungError) Unwrap() error { return e.Err }

@@ -98,7 +98,7 @@ exact       order as drawn by impact, 2 of 2 epochs · every byte verified · 0 
 	var out bytes.Buffer
 	writeRun(&out, &launch.Result{Command: "train.py", Seconds: 6, Sources: []launch.SourceResult{{Part: status.Document{Jobs: []status.Job{job}}}}})
 	_, table, _ := strings.Cut(out.String(), "\n")
-	if table, _, _ = strings.Cut(table, "bound "); table != want {
+	if table, _, _ = strings.Cut(table, "bottleneck "); table != want {
 		t.Errorf("got\n%s\nwant\n%s", table, want)
 	}
 }
