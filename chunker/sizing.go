@@ -346,7 +346,7 @@ func (f Facts) space(z *Sizing) error {
 	z.Slack = max(least, min(most, f.Budget/100))
 	z.Budget = f.Budget
 	if f.Budget < f.Metadata+z.Slack+w {
-		return fmt.Errorf("budget of %s is too small: the index takes %s and the log at least %s; give --budget %s or more",
+		return errcode.Errorf(errcode.BudgetTooSmall, "budget of %s is too small: the index takes %s and the log at least %s; give --budget %s or more",
 			humanize.IBytes(f.Budget), humanize.IBytes(f.Metadata), humanize.IBytes(z.Slack+w), roundUp(f.leastBudget()))
 	}
 	z.Arena = (f.Budget - f.Metadata) / w * w

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"lcache/cmd/lcache/internal/demo"
+	"lcache/internal/errcode"
 	"lcache/internal/store/ingest"
 	"lcache/internal/units"
 )
@@ -70,7 +71,7 @@ func finishDemo(o *demo.Options) error {
 		return usagef("no Python package lcache in %s: run demo in the project's folder, or give --client DIR", o.Client)
 	}
 	if _, err := exec.LookPath(o.Python); err != nil {
-		return fmt.Errorf("no %s: install Python 3.9 or newer, or give --python", o.Python)
+		return errcode.Errorf(errcode.NotRunnable, "no %s: install Python 3.9 or newer, or give --python", o.Python)
 	}
 	o.IO.Engine = "auto"
 	return finishIO(&o.IO)
@@ -100,7 +101,7 @@ func runDemo(cmd *cobra.Command, g *globals, o demo.Options) error {
 		writeDemoResult(out, result)
 	}
 	if failed := result.Failed(); len(failed) > 0 {
-		return fmt.Errorf("%s: %s", units.Plural(int64(len(failed)), "check failed", "checks failed"), failed[0])
+		return errcode.Errorf(errcode.CheckFailed, "%s: %s", units.Plural(int64(len(failed)), "check failed", "checks failed"), failed[0])
 	}
 	return nil
 }

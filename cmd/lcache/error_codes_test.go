@@ -52,7 +52,8 @@ func TestErrorCodes(t *testing.T) {
 func TestErrorLines(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file")
-	if err := errors.Join(os.WriteFile(file, nil, 0o600), os.Mkdir(filepath.Join(dir, "empty"), 0o700)); err != nil {
+	if err := errors.Join(os.WriteFile(file, nil, 0o600), os.Mkdir(filepath.Join(dir, "empty"), 0o700), os.Mkdir(filepath.Join(dir, "data"), 0o700),
+		os.WriteFile(filepath.Join(dir, "data", "a"), []byte("a sample"), 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
@@ -65,6 +66,10 @@ func TestErrorLines(t *testing.T) {
 		{"ingest --source DIR --cache DIR/c --budget x", errcode.Usage, "usage"},
 		{"verify --cache DIR", errcode.NotACache, ""},
 		{"ingest --source DIR/empty --flat --cache DIR/c", errcode.SourceEmpty, ""},
+		{"ingest --source DIR/data --flat --cache DIR/data/c", errcode.OtherCache, ""},
+		{"ingest --source DIR/data --flat --cache DIR/c --budget 1MB", errcode.BudgetTooSmall, ""},
+		{"run --source DIR/data -- no-such-command-anywhere", errcode.NotRunnable, ""},
+		{"plan --facts DIR/file", errcode.InputFile, ""},
 	} {
 		var out, errs bytes.Buffer
 		args := append([]string{"--progress", "json"}, strings.Fields(strings.ReplaceAll(c.args, "DIR", dir))...)

@@ -185,7 +185,7 @@ func TestVerifyText(t *testing.T) {
 		{"repaired", repaired, "", `verify /nvme/train                                      CORRUPT
   11,384 samples · 11,380 in the log · 127 MB in 0.4 s · 318 MB/s
   checksum 11,378 good · 2 corrupt · 0 unknown · 4 not in the log, served from the source
-  repair   2 forgotten: the next ingest or epoch reads them from the source
+  repair   2 dropped: the next ingest or epoch reads them from the source
 ! a/b.jpg
 ! a/c.jpg
 `, exitCorrupt},

@@ -53,7 +53,7 @@ change      nothing
 
 job check
 epoch   time  MB/s   hits  source  requests waited  order
-0      2.0 s   5.4  100 %       0     50 %      –
+0      2.0 s   5.4  100 %       0             50 %      –
 exact       order as the loader's own, 0 of 1 epoch · every byte verified · 0 corrupt
 bottleneck  BOUND
 change      CHANGE
@@ -67,7 +67,7 @@ disk        139 GB read and 276 GB written, for all jobs together
 		sources []launch.SourceResult
 		want    string
 	}{
-		{[]launch.SourceResult{two}, ended + strings.NewReplacer("BOUND", ofCheck.Bound, "CHANGE", ofCheck.Change).Replace(both)},
+		{[]launch.SourceResult{two}, ended + strings.NewReplacer("BOUND", strings.TrimPrefix(ofCheck.Bound, "by "), "CHANGE", ofCheck.Change).Replace(both)},
 		{[]launch.SourceResult{train}, ended + first},
 		{[]launch.SourceResult{known}, ended + strings.Replace(first, "exact ", "wear    8.6 TB written per day · 2.2 drive writes · rated for 3.8 TB\nexact ", 1)},
 		{[]launch.SourceResult{lossy}, ended + second + "skipped     1,204 samples were left out of batches, because the source could not supply them; the log above names each\n"},

@@ -84,13 +84,13 @@ func foundDamage(cache []string, against string, r *cache.VerifyReport) error {
 	var wrong error
 	switch {
 	case r.Different > 0:
-		wrong = fmt.Errorf("%s not what the source has now: the source changed without a new time or size; run lcache ingest into a new cache",
-			units.Plural(int64(r.Different), "sample is", "samples are"))
+		wrong = fmt.Errorf("%s from the source, which was edited without a new time or size: touch the files named above and run lcache ingest --relist, or make a new cache",
+			units.Plural(int64(r.Different), "sample differs", "samples differ"))
 	case r.Forgotten > 0:
-		wrong = fmt.Errorf("%s damaged in %s and forgotten: the next ingest or epoch reads them from the source; unless power was lost or a server was killed, look at the disk",
+		wrong = fmt.Errorf("%s damaged in %s and dropped: the next ingest or epoch reads them from the source; unless power was lost or a server was killed, check the disk",
 			units.Plural(int64(r.Forgotten), "sample was", "samples were"), usage.ShellWord(where))
 	case r.Corrupt > 0:
-		wrong = fmt.Errorf("%s damaged in %s: training gets them from the source; lcache verify --cache %s --repair lets the next ingest read them again; unless power was lost or a server was killed, look at the disk",
+		wrong = fmt.Errorf("%s damaged in %s: training gets them from the source; lcache verify --cache %s --repair drops them, and the next ingest reads them again; unless power was lost or a server was killed, check the disk",
 			units.Plural(int64(r.Corrupt), "sample is", "samples are"), usage.ShellWord(where), usage.ShellWord(where))
 	default:
 		return unread
@@ -102,11 +102,11 @@ func foundDamage(cache []string, against string, r *cache.VerifyReport) error {
 func couldNotRead(where, against string, r *cache.VerifyReport) error {
 	var log, src error
 	if r.Unreadable > 0 {
-		log = fmt.Errorf("%s could not be read from %s: nothing is known of their bytes; look at the disk, then verify again",
+		log = fmt.Errorf("%s could not be read from %s, so their bytes were not checked: check the disk, then verify again",
 			units.Plural(int64(r.Unreadable), "sample", "samples"), usage.ShellWord(where))
 	}
 	if r.Uncompared > 0 {
-		src = fmt.Errorf("%s could not be read from %s: they were not compared; look at the source, then verify again",
+		src = fmt.Errorf("%s could not be read from %s, so they were not compared: check the source, then verify again",
 			units.Plural(int64(r.Uncompared), "sample", "samples"), usage.ShellWord(against))
 	}
 	return errors.Join(log, src)

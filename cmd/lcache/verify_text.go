@@ -30,7 +30,7 @@ func writeVerify(w io.Writer, cache []string, against string, r *cache.VerifyRep
 		fmt.Fprintf(w, "  against  %s: %s\n", usage.Name(against), joined(units.Count(int64(r.Different))+" different", some(r.Uncompared, "unreadable")))
 	}
 	if r.Forgotten > 0 {
-		fmt.Fprintf(w, "  repair   %s forgotten: the next ingest or epoch reads them from the source\n", units.Count(int64(r.Forgotten)))
+		fmt.Fprintf(w, "  repair   %s dropped: the next ingest or epoch reads them from the source\n", units.Count(int64(r.Forgotten)))
 	}
 	tell(w, r.Bad, usage.Name, wrong(r))
 	tell(w, r.Errors, usage.Message, unread(r))

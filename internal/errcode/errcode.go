@@ -56,6 +56,14 @@ const (
 	UnfitDisk         Code = "LC039"
 	SourceInvalid     Code = "LC040"
 	Failed            Code = "LC041"
+	OtherCache        Code = "LC042"
+	BudgetTooSmall    Code = "LC043"
+	NotRunnable       Code = "LC044"
+	OutsideLinks      Code = "LC045"
+	CacheUnfinished   Code = "LC046"
+	NotServing        Code = "LC047"
+	InputFile         Code = "LC048"
+	CheckFailed       Code = "LC049"
 )
 
 // A Row describes a Code.
@@ -112,7 +120,15 @@ var Table = []Row{
 	{NoServer, "no-server", "no server answers at the socket", "start one with `lcache serve` or `lcache run`; `lcache ls` lists running servers"},
 	{UnfitDisk, "unfit-disk", "the cache would be on a network file system or in memory", "give a `--cache` on a local SSD"},
 	{SourceInvalid, "source-invalid", "a shard, a list, a file of labels or a name in the source is invalid", "correct what the message names"},
-	{Failed, "failed", "another cause, which the message names", "read the message"},
+	{Failed, "failed", "a cause without a code of its own, which the message names", "read the message"},
+	{OtherCache, "other-cache", "the directory has the cache of another source, endpoint, filter or set of directories, or is inside the source", "give another `--cache`, or the source and flags of that cache; `lcache ls` lists caches"},
+	{BudgetTooSmall, "budget-too-small", "`--budget` has no room for something that the cache needs", "make the cache again with the `--budget` that the message names, or a larger one"},
+	{NotRunnable, "not-runnable", "`lcache run` cannot run COMMAND, or `lcache demo` has no Python", "check the name of the program and its permissions"},
+	{OutsideLinks, "outside-links", "samples are reached through links that leave the source, which is not allowed here", "put the files into the source, or give `--follow-links`"},
+	{CacheUnfinished, "cache-unfinished", "the cache was not filled, or lost one of its directories", "run `lcache ingest`, or name all directories of the cache"},
+	{NotServing, "not-serving", "the process has no server of this cache, or has ended", "`lcache ls` shows which process has which cache open"},
+	{InputFile, "input-file", "a file of facts, a scenario or a trace has wrong contents", "make the file again as the message says"},
+	{CheckFailed, "check-failed", "`lcache doctor` found that no cache can be in that directory, or a check of `lcache demo` failed", "do what the lines above the error say"},
 }
 
 // Of returns the code of the innermost error with a code in a chain: the cause, not the operation that failed.

@@ -116,7 +116,7 @@ func (c *Cache) open(o Options) (err error) {
 	}
 	if _, err = os.Stat(filepath.Join(c.Dirs[0], RecordName)); errors.Is(err, fs.ErrNotExist) {
 		if len(c.Dirs) > 1 {
-			return fmt.Errorf("%s, the first directory of the cache, is lost or its ingest was not finished: it holds the cache's manifest and journals, so the others are of no use without it; remove what is left with lcache rm, and run lcache ingest --cache %s --source …",
+			return errcode.Errorf(errcode.CacheUnfinished, "%s, the first directory of the cache, is lost or its ingest was not finished: it holds the cache's manifest and journals, so the others are of no use without it; remove what is left with lcache rm, and run lcache ingest --cache %s --source …",
 				c.Dirs[0], strings.Join(c.Dirs, ","))
 		}
 		if within := cachedir.Within(c.Dirs[0]); within != "" {
@@ -356,7 +356,7 @@ func (c *Cache) closeIO() error {
 	case err := <-closed:
 		return err
 	case <-wait.C:
-		return fmt.Errorf("a device of %s does not answer: transfers are left in flight", strings.Join(c.Dirs, ","))
+		return errcode.Errorf(errcode.Hung, "a device of %s does not answer: transfers are left in flight", strings.Join(c.Dirs, ","))
 	}
 }
 

@@ -2,11 +2,11 @@ package cache
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
 	"lcache/chunker"
+	"lcache/internal/errcode"
 	"lcache/internal/serve/schedule"
 	"lcache/logfile"
 	"lcache/metaindex"
@@ -39,7 +39,7 @@ func (c *Cache) cut(capacity uint64) chunker.Cut {
 // than the layout needs, because a restart may leave gaps.
 func (c *Cache) Begin(num int, layout *chunker.EpochLayout, o *schedule.Order, epoch uint32) (*logfile.Logfile, error) {
 	if layout.Segments() > metaindex.MaxSegments {
-		return nil, fmt.Errorf("%d segments are more than %d: give more --memory", layout.Segments(), metaindex.MaxSegments)
+		return nil, errcode.Errorf(errcode.Memory, "%d segments are more than %d: give more --memory", layout.Segments(), metaindex.MaxSegments)
 	}
 	if c.Store.Logfiles()[num] != nil {
 		if err := c.Store.Drop(num); err != nil {

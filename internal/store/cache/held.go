@@ -2,9 +2,9 @@ package cache
 
 import (
 	"context"
-	"fmt"
 	"sort"
 
+	"lcache/internal/errcode"
 	"lcache/internal/serve/schedule"
 	"lcache/logfile"
 	"lcache/sample"
@@ -66,5 +66,5 @@ func (c *Cache) HoldsOlder() bool {
 
 // HoldsNothing returns the error for a command that needs samples in the log and finds none.
 func (c *Cache) HoldsNothing() error {
-	return fmt.Errorf("%s holds no samples yet: run lcache ingest without --no-prefill, or train for an epoch", c.Dirs[0])
+	return errcode.Errorf(errcode.CacheUnfinished, "%s holds no samples yet: run lcache ingest without --no-prefill, or train for an epoch", c.Dirs[0])
 }

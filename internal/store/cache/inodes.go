@@ -2,13 +2,13 @@ package cache
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"sync"
 
 	"lcache/internal/disk/durable"
+	"lcache/internal/errcode"
 	"lcache/sample"
 	"lcache/source"
 )
@@ -67,9 +67,9 @@ func (c *Cache) checkInodesRoom() error {
 	case err != nil:
 		return err
 	case free < need:
-		return fmt.Errorf("%s has no room for %s, which needs %d bytes: make room, and run lcache ingest again", c.Dirs[0], InodesName, need)
+		return errcode.Errorf(errcode.NoSpace, "%s has no room for %s, which needs %d bytes: make room, and run lcache ingest again", c.Dirs[0], InodesName, need)
 	case c.Record.Budget > 0 && c.StateRoom()-c.statesBytes() < need:
-		return fmt.Errorf("the budget has no room for %s, which needs %d bytes: make the cache again, with a larger --budget", InodesName, need)
+		return errcode.Errorf(errcode.BudgetTooSmall, "the budget has no room for %s, which needs %d bytes: make the cache again, with a larger --budget", InodesName, need)
 	}
 	return nil
 }

@@ -2,8 +2,8 @@ package cache
 
 import (
 	"errors"
-	"fmt"
 
+	"lcache/internal/errcode"
 	"lcache/source"
 )
 
@@ -46,9 +46,9 @@ func (j *Record) CheckLinks(l Links) (beneath bool, err error) {
 	case n == 0:
 		return true, nil
 	case l.Follow != nil:
-		return true, fmt.Errorf("%d samples of %s are reached through links that leave it: leave out --no-follow-links, or put the files themselves into the source", n, j.Source)
+		return true, errcode.Errorf(errcode.OutsideLinks, "%d samples of %s are reached through links that leave it: leave out --no-follow-links, or put the files themselves into the source", n, j.Source)
 	default:
-		return true, fmt.Errorf("%d samples of %s are reached through links that leave it, and other users may connect (--socket-group, --socket-mode): give --follow-links if they may have those too, or put the files themselves into the source",
+		return true, errcode.Errorf(errcode.OutsideLinks, "%d samples of %s are reached through links that leave it, and other users may connect (--socket-group, --socket-mode): give --follow-links if they may have those too, or put the files themselves into the source",
 			n, j.Source)
 	}
 }

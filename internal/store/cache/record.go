@@ -100,7 +100,7 @@ func ReadRecord(dir string) (j Record, err error) {
 		return j, fmt.Errorf("%s: %w: %w", filepath.Join(dir, RecordName), ErrDamaged, err)
 	}
 	if j.Schema != 1 {
-		return j, fmt.Errorf("%s has schema %d, this lcache knows 1: use the lcache that made the cache, or ingest again", filepath.Join(dir, RecordName), j.Schema)
+		return j, errcode.Errorf(errcode.Version, "%s has schema %d, this lcache knows 1: use the lcache that made the cache, or ingest again", filepath.Join(dir, RecordName), j.Schema)
 	}
 	return j, nil
 }

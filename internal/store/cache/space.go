@@ -1,12 +1,11 @@
 package cache
 
 import (
-	"fmt"
-
 	"github.com/dustin/go-humanize"
 	"golang.org/x/sys/unix"
 
 	"lcache/chunker"
+	"lcache/internal/errcode"
 	"lcache/internal/store/cachedir"
 )
 
@@ -33,11 +32,11 @@ func (c *Cache) lineBytes() uint64 {
 // checkLine returns an error if the budget or the disk has no room for the file of a layout.
 func (c *Cache) checkLine(bytes int64) error {
 	if c.StateRoom() < 0 {
-		return fmt.Errorf("the budget of %s has no room for its %s: make the cache again, with a larger --budget", humanize.Bytes(uint64(c.Budget())), humanize.Bytes(uint64(bytes)))
+		return errcode.Errorf(errcode.BudgetTooSmall, "the budget of %s has no room for its %s: make the cache again, with a larger --budget", humanize.Bytes(uint64(c.Budget())), humanize.Bytes(uint64(bytes)))
 	}
 	free, err := c.FreeBytes()
 	if err == nil && free < bytes {
-		err = fmt.Errorf("%s has no room for its %s: make room", c.Dirs[0], humanize.Bytes(uint64(bytes)))
+		err = errcode.Errorf(errcode.NoSpace, "%s has no room for its %s: make room", c.Dirs[0], humanize.Bytes(uint64(bytes)))
 	}
 	return err
 }

@@ -10,6 +10,7 @@ import (
 
 	"lcache/chunker"
 	"lcache/internal/compress"
+	"lcache/internal/errcode"
 	"lcache/logfile"
 	"lcache/sample"
 )
@@ -45,7 +46,7 @@ func (c *Cache) openLengths() ([]uint32, error) {
 		return c.Manifest.Sizes(), nil
 	}
 	if c.Record.Compress != LZ4 {
-		return nil, fmt.Errorf("%s is compressed with %q, this lcache knows lz4: use the lcache that made the cache, or ingest again", c.Dirs[0], c.Record.Compress)
+		return nil, errcode.Errorf(errcode.Version, "%s is compressed with %q, this lcache knows lz4: use the lcache that made the cache, or ingest again", c.Dirs[0], c.Record.Compress)
 	}
 	path := filepath.Join(c.Dirs[0], LengthsName)
 	if c.readOnly {

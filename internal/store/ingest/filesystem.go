@@ -2,10 +2,11 @@ package ingest
 
 import (
 	"fmt"
-	"lcache/internal/errcode"
-	"lcache/internal/store/cachedir"
 	"os"
 	"path/filepath"
+
+	"lcache/internal/errcode"
+	"lcache/internal/store/cachedir"
 )
 
 // refuseInside returns an error for a cache inside its own source, because the listing would take the cache's files as samples.
@@ -22,7 +23,7 @@ func refuseInside(dir, source string) error {
 	if rel, err := filepath.Rel(src, filepath.Join(real, dir[len(there):])); err != nil || !filepath.IsLocal(rel) {
 		return nil
 	}
-	return fmt.Errorf("the cache %s is inside its source %s, which would list it as samples: give another --cache", dir, source)
+	return errcode.Errorf(errcode.OtherCache, "the cache %s is inside its source %s, which would list it as samples: give another --cache", dir, source)
 }
 
 // refuseFileSystem returns an error for a cache on a network file system or in memory. LCACHE_TMPFS=1 allows memory, for tests.

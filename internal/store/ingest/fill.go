@@ -11,6 +11,7 @@ import (
 
 	"lcache/internal/compress"
 	"lcache/internal/disk/blockio"
+	"lcache/internal/errcode"
 	"lcache/internal/serve/schedule"
 	"lcache/internal/store/cache"
 	"lcache/internal/store/resort"
@@ -42,7 +43,7 @@ func (in *run) prefill(ctx context.Context) error {
 			return err
 		}
 		if try == 2 && in.streams() > 0 {
-			return fmt.Errorf("some samples have no room in the log, and their shards can only be read front to back: give a larger --budget")
+			return errcode.Errorf(errcode.BudgetTooSmall, "some samples have no room in the log, and their shards can only be read front to back: give a larger --budget")
 		}
 		if try == 2 {
 			in.logger().Warn("some samples have no room in the log and will be read from the source")

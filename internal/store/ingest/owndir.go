@@ -2,13 +2,13 @@ package ingest
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
 
 	"golang.org/x/sys/unix"
 
+	"lcache/internal/errcode"
 	"lcache/internal/store/cachedir"
 	"lcache/internal/trust"
 	"lcache/internal/usage"
@@ -35,5 +35,5 @@ func ownDirectory(err error) error {
 		}
 		own = filepath.Join(root, filepath.Base(dir))
 	}
-	return fmt.Errorf("%s: a cache needs a directory that only you can write: run mkdir -p -m 700 %s, and give it as --cache", untrusted.Reason(), usage.ShellWord(own))
+	return errcode.Errorf(errcode.Untrusted, "%s: a cache needs a directory that only you can write: run mkdir -p -m 700 %s, and give it as --cache", untrusted.Reason(), usage.ShellWord(own))
 }

@@ -12,7 +12,10 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/dustin/go-humanize"
+
 	"lcache/internal/disk/durable"
+	"lcache/internal/errcode"
 	"lcache/internal/serve/schedule"
 	"lcache/internal/store/cache"
 	"lcache/internal/trust"
@@ -20,8 +23,6 @@ import (
 	"lcache/metaindex"
 	"lcache/sample"
 	"lcache/source"
-
-	"github.com/dustin/go-humanize"
 )
 
 // prepare lists the source, decides the geometry, and opens or makes the cache.
@@ -122,9 +123,9 @@ func (in *run) find() error {
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return err
 	case err == nil && !source.Same(old.Source, c.Source.String()):
-		return fmt.Errorf("%s is the cache of %s, not of %s: use another --cache, or remove it", c.Dirs[0], old.Source, c.Source)
+		return errcode.Errorf(errcode.OtherCache, "%s is the cache of %s, not of %s: use another --cache, or remove it", c.Dirs[0], old.Source, c.Source)
 	case err == nil && !in.o.Remote.S3.IsAt(old.Remote.S3.Endpoint):
-		return fmt.Errorf("%s is the cache of %s at %s, not at %s: use another --cache, or remove it", c.Dirs[0], old.Source, cmp.Or(old.Remote.S3.Endpoint, "AWS"), cmp.Or(in.o.Remote.S3.Endpoint, "AWS"))
+		return errcode.Errorf(errcode.OtherCache, "%s is the cache of %s at %s, not at %s: use another --cache, or remove it", c.Dirs[0], old.Source, cmp.Or(old.Remote.S3.Endpoint, "AWS"), cmp.Or(in.o.Remote.S3.Endpoint, "AWS"))
 	}
 	if err := logfile.CheckDirs(c.Dirs); err != nil {
 		return err
@@ -310,7 +311,7 @@ func (in *run) create(ctx context.Context) error {
 		c.Record.Room, room = z.Room, f.Plain(z.Room)
 	}
 	if bytes := c.Fit(room); bytes == 0 && f.Kept > 0 {
-		return fmt.Errorf("budget of %s leaves no room for samples: give --budget %dMiB or more", humanize.Bytes(z.Budget), (z.Budget+z.Slack+f.Largest)>>20+1)
+		return errcode.Errorf(errcode.BudgetTooSmall, "budget of %s leaves no room for samples: give --budget %dMiB or more", humanize.Bytes(z.Budget), (z.Budget+z.Slack+f.Largest)>>20+1)
 	}
 	if err := in.checkStreams(); err != nil {
 		return err

@@ -59,9 +59,9 @@ func dial(path, name string, check func(path string, uid int) error) (*Client, e
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, errcode.Errorf(errcode.NoServer, "no server at %s: start one with lcache serve --cache DIR", path)
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return nil, fmt.Errorf("the server at %s is gone: start it again with lcache serve --cache DIR", path)
+		return nil, errcode.Errorf(errcode.NoServer, "the server at %s is gone: start it again with lcache serve --cache DIR", path)
 	case errors.Is(err, fs.ErrPermission):
-		return nil, fmt.Errorf("the server at %s is another user's, and you may not connect: see lcache serve --help, --socket-group", path)
+		return nil, errcode.Errorf(errcode.Untrusted, "the server at %s is another user's, and you may not connect: see lcache serve --help, --socket-group", path)
 	case err != nil:
 		return nil, fmt.Errorf("connect to %s: %w", path, err)
 	}
@@ -176,7 +176,7 @@ func (c *Client) answer(to any) error {
 	}
 	length, kind := binary.LittleEndian.Uint32(head[:]), head[5]
 	if length < 8 || length > frameMost {
-		return fmt.Errorf("answer from %s has a length of %d: that is not an lcache server", c.path, length)
+		return errcode.Errorf(errcode.ServerError, "answer from %s has a length of %d: that is not an lcache server", c.path, length)
 	}
 	body := make([]byte, length-8)
 	if _, err := io.ReadFull(c.in, body); err != nil {
@@ -192,11 +192,11 @@ func (c *Client) answer(to any) error {
 		}
 		return &toldError{c.path, said.Message}
 	case head[4] != protocolVersion:
-		return fmt.Errorf("server at %s speaks protocol %d, this lcache %d: use the same version for both", c.path, head[4], protocolVersion)
+		return errcode.Errorf(errcode.ServerError, "server at %s speaks protocol %d, this lcache %d: use the same version for both", c.path, head[4], protocolVersion)
 	case to == nil && kind == frameOK && binary.LittleEndian.Uint32(head[8:]) == c.request:
 		return nil
 	case to == nil || kind != frameJSON || binary.LittleEndian.Uint32(head[8:]) != c.request:
-		return fmt.Errorf("server at %s answered another question (type %d): that is not an lcache server", c.path, kind)
+		return errcode.Errorf(errcode.ServerError, "server at %s answered another question (type %d): that is not an lcache server", c.path, kind)
 	}
 	if err := jsonbytes.Unmarshal(body, to); err != nil {
 		return fmt.Errorf("answer from server at %s: %w", c.path, err)

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"lcache/internal/errcode"
 	"lcache/internal/trust"
 )
 
@@ -33,7 +34,7 @@ func checkServer(conn net.Conn, path string, check func(path string, uid int) er
 
 // ownServer refuses the server of another user.
 func ownServer(path string, uid int) error {
-	return fmt.Errorf("the server at %s is user %d's, and was not named by you: give its socket, as --socket or LCACHE_SOCKET, if you mean it", path, uid)
+	return errcode.Errorf(errcode.Untrusted, "the server at %s is user %d's, and was not named by you: give its socket, as --socket or LCACHE_SOCKET, if you mean it", path, uid)
 }
 
 // otherServer refuses the server of another user, unless that user made the socket too, in a folder where nobody else could put another one in its place. A link may stand for the socket;
@@ -45,7 +46,7 @@ func otherServer(path string, uid int) error {
 	}
 	for _, folder := range []string{filepath.Dir(path), filepath.Dir(real)} {
 		if trust.IsOpen(folder) {
-			return fmt.Errorf("the server at %s is user %d's, and every user can put another socket into %s: have its owner run chmod o-w there, or take a socket in another folder", path, uid, folder)
+			return errcode.Errorf(errcode.Untrusted, "the server at %s is user %d's, and every user can put another socket into %s: have its owner run chmod o-w there, or take a socket in another folder", path, uid, folder)
 		}
 	}
 	info, err := os.Stat(real)
@@ -53,7 +54,7 @@ func otherServer(path string, uid int) error {
 		return fmt.Errorf("look at the socket %s: %w", path, err)
 	}
 	if stat, ok := info.Sys().(*syscall.Stat_t); !ok || int(stat.Uid) != uid {
-		return fmt.Errorf("the server at %s is user %d's, and the socket is another user's: start that server again, which makes its own socket", path, uid)
+		return errcode.Errorf(errcode.Untrusted, "the server at %s is user %d's, and the socket is another user's: start that server again, which makes its own socket", path, uid)
 	}
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 
+	"lcache/internal/errcode"
 	"lcache/internal/jsonbytes"
 	"lcache/internal/trust"
 )
@@ -88,12 +89,12 @@ func ownDir(dir string) error {
 	}
 	switch err, untrusted := trust.Dir(dir), new(trust.Error); {
 	case errors.As(err, &untrusted):
-		return fmt.Errorf("registry %s: remove it", untrusted.Reason())
+		return errcode.Errorf(errcode.Untrusted, "registry %s: remove it", untrusted.Reason())
 	case err != nil:
-		return fmt.Errorf("registry %s is not a directory of this user: remove it", dir)
+		return errcode.Errorf(errcode.Untrusted, "registry %s is not a directory of this user: remove it", dir)
 	}
 	if info, err := os.Lstat(dir); err == nil && int(info.Sys().(*syscall.Stat_t).Uid) != os.Geteuid() { // made by a sudo that kept this user's environment
-		return fmt.Errorf("registry %s belongs to root: have root remove it", dir)
+		return errcode.Errorf(errcode.Untrusted, "registry %s belongs to root: have root remove it", dir)
 	}
 	return nil
 }

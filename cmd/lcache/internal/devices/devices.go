@@ -19,6 +19,7 @@ import (
 	"lcache/cmd/lcache/internal/attach"
 	"lcache/cmd/lcache/internal/doctor"
 	"lcache/internal/disk/durable"
+	"lcache/internal/errcode"
 	"lcache/internal/jsonbytes"
 	"lcache/internal/plan"
 	"lcache/internal/store/cache"
@@ -186,7 +187,7 @@ func FromFile(path string) (cache.Disk, error) {
 		}
 	}
 	if len(known) == 0 {
-		return cache.Disk{}, fmt.Errorf("%s says nothing of a disk: make it again with lcache doctor --cache DIR --save FILE", path)
+		return cache.Disk{}, errcode.Errorf(errcode.InputFile, "%s says nothing of a disk: make it again with lcache doctor --cache DIR --save FILE", path)
 	}
 	d := sum(known)
 	d.From = strings.TrimSpace(d.From + ", by " + filepath.Base(path))

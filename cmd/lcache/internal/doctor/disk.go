@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"lcache/internal/disk/blockio"
+	"lcache/internal/errcode"
 )
 
 const (
@@ -27,7 +28,7 @@ const (
 var patience = 10 * time.Second
 
 // errHung is the error of a device that does not complete a transfer.
-var errHung = errors.New("the device does not answer: look at the kernel's log (dmesg)")
+var errHung = errcode.New(errcode.Hung, "the device does not answer: look at the kernel's log (dmesg)")
 
 // DiskOptions of OpenDisk.
 type DiskOptions struct {

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"lcache/internal/errcode"
 	"lcache/internal/jsonbytes"
 )
 
@@ -52,7 +53,7 @@ func Examine(ctx context.Context, look Options, read ReadOptions) (*Report, erro
 func (r *Report) Err() error {
 	for _, c := range r.Checks {
 		if c.State == Bad {
-			return fmt.Errorf("%s: %s: %s", c.Name, c.Found, c.Do)
+			return errcode.Errorf(errcode.CheckFailed, "%s: %s: %s", c.Name, c.Found, c.Do)
 		}
 	}
 	return nil
@@ -105,7 +106,7 @@ func DiskLimit(path string) (float64, error) {
 		}
 	}
 	if rate <= 0 {
-		return 0, fmt.Errorf("%s says nothing of a disk: make it again with lcache doctor --cache DIR --save FILE", path)
+		return 0, errcode.Errorf(errcode.InputFile, "%s says nothing of a disk: make it again with lcache doctor --cache DIR --save FILE", path)
 	}
 	return rate, nil
 }

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"lcache/cmd/lcache/internal/attach"
+	"lcache/internal/errcode"
 	"lcache/internal/jsonbytes"
 	"lcache/internal/serve/schedule"
 	"lcache/internal/serve/status"
@@ -41,7 +42,7 @@ func (r *run) attach(s Source, dirs []string, opened *Opened) (*serving, error) 
 	c.Source = job.Source
 	err = r.isOf(c, s.Path, true)
 	if follow := r.Ingest.FollowLinks; err == nil && follow != nil && !*follow && c.OutsideLinks > 0 {
-		err = fmt.Errorf("process %d serves %s with %s that links outside the source lead to: stop it, or leave out --no-follow-links", a.pid, c.Dir,
+		err = errcode.Errorf(errcode.OutsideLinks, "process %d serves %s with %s that links outside the source lead to: stop it, or leave out --no-follow-links", a.pid, c.Dir,
 			units.Plural(int64(c.OutsideLinks), "sample", "samples"))
 	}
 	if err != nil {

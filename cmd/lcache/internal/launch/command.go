@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"lcache/internal/errcode"
 	"lcache/internal/usage"
 )
 
@@ -35,7 +36,7 @@ func lookUp(name string) (string, error) {
 		if errors.Is(err, exec.ErrNotFound) {
 			code = exitNotFound
 		}
-		return "", &ExitError{code, fmt.Errorf("%s is a directory, not a command: to cache it say lcache run --source %s -- COMMAND", name, usage.ShellWord(name))}
+		return "", &ExitError{code, errcode.Errorf(errcode.NotRunnable, "%s is a directory, not a command: to cache it say lcache run --source %s -- COMMAND", name, usage.ShellWord(name))}
 	case err == nil, errors.Is(err, exec.ErrDot): // the user has put the working directory on PATH
 		return path, nil
 	case errors.Is(err, exec.ErrNotFound), errors.Is(err, fs.ErrNotExist):
@@ -43,9 +44,9 @@ func lookUp(name string) (string, error) {
 		if statErr == nil && info.Mode().IsRegular() {
 			advice = "name what runs it, like python " + name + ", or say ./" + name
 		}
-		return "", &ExitError{exitNotFound, fmt.Errorf("no command %s: %s", name, advice)}
+		return "", &ExitError{exitNotFound, errcode.Errorf(errcode.NotRunnable, "no command %s: %s", name, advice)}
 	}
-	return "", &ExitError{exitNotExecutable, fmt.Errorf("%s can't be executed: chmod +x it, or name what runs it, like python %s", name, name)}
+	return "", &ExitError{exitNotExecutable, errcode.Errorf(errcode.NotRunnable, "%s can't be executed: chmod +x it, or name what runs it, like python %s", name, name)}
 }
 
 // command runs the command once and waits for it, passing signals on.

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"lcache/internal/errcode"
 	"lcache/internal/jsonbytes"
 	"lcache/internal/serve/schedule"
 	"lcache/internal/store/cache"
@@ -215,14 +216,14 @@ func inOrder(j schedule.Job) schedule.Job {
 // isOf refuses a cache of another source, or of other files of it. Without filtered the filter of extensions makes no difference.
 func (r *run) isOf(c cachedir.Cache, src string, filtered bool) error {
 	if !source.Same(c.Source, src) {
-		return fmt.Errorf("%s is the cache of %s, not of %s: use another --cache, or remove it", c.Dir, c.Source, src)
+		return errcode.Errorf(errcode.OtherCache, "%s is the cache of %s, not of %s: use another --cache, or remove it", c.Dir, c.Source, src)
 	}
 	remote, err := r.Ingest.Remote.Completed(src)
 	if err != nil {
 		return err
 	}
 	if asked, has := remote.S3.Endpoint, c.Remote.S3.Endpoint; asked != "" && !remote.S3.IsAt(has) {
-		return fmt.Errorf("%s is the cache of %s at %s, not at %s: use another --cache, or remove it", c.Dir, c.Source, cmp.Or(has, "AWS"), asked)
+		return errcode.Errorf(errcode.OtherCache, "%s is the cache of %s at %s, not at %s: use another --cache, or remove it", c.Dir, c.Source, cmp.Or(has, "AWS"), asked)
 	}
 	if !r.ListingGiven {
 		return nil
@@ -232,7 +233,7 @@ func (r *run) isOf(c cachedir.Cache, src string, filtered bool) error {
 		exts = c.Exts
 	}
 	if differ := r.difference(c, exts); differ != "" {
-		return fmt.Errorf("%s lists other files of %s than you ask for (%s): leave out these flags, or use another --cache", c.Dir, c.Source, differ)
+		return errcode.Errorf(errcode.OtherCache, "%s lists other files of %s than you ask for (%s): leave out these flags, or use another --cache", c.Dir, c.Source, differ)
 	}
 	return nil
 }

@@ -67,7 +67,7 @@ func (o StopOptions) connect(pid int, dirs []string) (*attached, error) {
 	case err != nil:
 		return nil, err
 	case c.Pid != pid:
-		return nil, fmt.Errorf("process %d does not have %s open: lcache ls shows which one does", pid, dirs[0])
+		return nil, errcode.Errorf(errcode.NotServing, "process %d does not have %s open: lcache ls shows which one does", pid, dirs[0])
 	}
 	a := findServer(o.Registry, o.Version, pid, dirs)
 	if a == nil {
@@ -77,7 +77,7 @@ func (o StopOptions) connect(pid int, dirs []string) (*attached, error) {
 }
 
 func errSilent(pid int, dir string) error {
-	return fmt.Errorf("process %d has %s open and answers on no socket: it may be an ingest, or just ending; wait, or end that program", pid, dir)
+	return errcode.Errorf(errcode.NotServing, "process %d has %s open and answers on no socket: it may be an ingest, or just ending; wait, or end that program", pid, dir)
 }
 
 // stop asks the server to end, and returns when its process has ended. dir is the first directory of its cache.
@@ -89,7 +89,7 @@ func (a *attached) stop(ctx context.Context, dir string) error {
 	defer p.close()
 	// The number belongs to one process while p is open. That process is the server, if the server has the number now.
 	if _, now, err := a.client.Status(); err != nil || now.Pid != a.pid {
-		return fmt.Errorf("process %d has ended", a.pid)
+		return errcode.Errorf(errcode.NotServing, "process %d has ended", a.pid)
 	}
 	if err := a.client.Stop(); err != nil {
 		return err
@@ -128,7 +128,7 @@ func (o StopOptions) find() (pid int, dirs []string, err error) {
 		case err != nil:
 			return 0, nil, err
 		case c.Pid == 0:
-			return 0, nil, fmt.Errorf("no process has %s open: there is nothing to stop", o.Dir)
+			return 0, nil, errcode.Errorf(errcode.NotServing, "no process has %s open: there is nothing to stop", o.Dir)
 		}
 		return c.Pid, []string{o.Dir}, nil
 	}
@@ -172,7 +172,7 @@ type process struct {
 func openProcess(pid int) (*process, error) {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if errors.Is(err, unix.ESRCH) {
-		return nil, fmt.Errorf("process %d has ended", pid)
+		return nil, errcode.Errorf(errcode.NotServing, "process %d has ended", pid)
 	}
 	if err != nil {
 		fd = -1

@@ -9,6 +9,7 @@ import (
 
 	"lcache/cmd/lcache/internal/attach"
 	"lcache/cmd/lcache/internal/doctor"
+	"lcache/internal/errcode"
 	"lcache/internal/jsonbytes"
 	"lcache/internal/serve/status"
 	"lcache/source"
@@ -61,7 +62,7 @@ func readReport(path string) (*doctor.Report, error) {
 	}
 	var report doctor.Report
 	if err := jsonbytes.Unmarshal(text, &report); err != nil || report.Facts == nil {
-		return nil, fmt.Errorf("%s holds no facts of a machine: make it with lcache doctor --cache DIR --save FILE", path)
+		return nil, errcode.Errorf(errcode.InputFile, "%s holds no facts of a machine: make it with lcache doctor --cache DIR --save FILE", path)
 	}
 	return &report, nil
 }

@@ -6,6 +6,8 @@ import (
 	"math"
 	"math/rand/v2"
 	"runtime"
+
+	"lcache/internal/errcode"
 )
 
 // mostExact bounds the samples whose orders are replayed: an index is 32 bits.
@@ -40,7 +42,7 @@ func (s *Simulation) exact(ctx context.Context) (Outcome, error) {
 	cores := min(runtime.GOMAXPROCS(0), mostCores)
 	need := s.exactBytes(float64(cores))
 	if w.Samples > mostExact || need > s.MemoryBytes {
-		return Outcome{}, fmt.Errorf("replaying the orders of %.0f samples needs %s of memory, and may take %s: use the method sampled, scale down, or allow more",
+		return Outcome{}, errcode.Errorf(errcode.Memory, "replaying the orders of %.0f samples needs %s of memory, and may take %s: use the method sampled, scale down, or allow more",
 			w.Samples, gigabytes(need), gigabytes(s.MemoryBytes))
 	}
 	x, err := s.newExact(cores)
