@@ -33,7 +33,7 @@ exact       order as torch's, 2 of 2 epochs · every byte verified · 0 corrupt
 bottleneck  the training loop since epoch 1: lcache had 24 batches ready; lcache cannot make this faster
 change      nothing
 `
-	const second = `exact   nothing was asked for: this server was not used
+	const second = `exact       nothing was asked for: this server was not used
 bottleneck  nothing of lcache: no sample was asked for
 change      read through it: lcache.connect() in Python, or lcache.torch with this source
 `
@@ -69,7 +69,7 @@ disk        139 GB read and 276 GB written, for all jobs together
 	}{
 		{[]launch.SourceResult{two}, ended + strings.NewReplacer("BOUND", strings.TrimPrefix(ofCheck.Bound, "by "), "CHANGE", ofCheck.Change).Replace(both)},
 		{[]launch.SourceResult{train}, ended + first},
-		{[]launch.SourceResult{known}, ended + strings.Replace(first, "exact ", "wear    8.6 TB written per day · 2.2 drive writes · rated for 3.8 TB\nexact ", 1)},
+		{[]launch.SourceResult{known}, ended + strings.Replace(first, "exact ", "wear        8.6 TB written per day · 2.2 drive writes · rated for 3.8 TB\nexact ", 1)},
 		{[]launch.SourceResult{lossy}, ended + second + "skipped     1,204 samples were left out of batches, because the source could not supply them; the log above names each\n"},
 		{[]launch.SourceResult{train, val}, ended + "\ntrain · /data/train\n" + first + "\nval · /data/val\n" + second},
 	} {
