@@ -8,7 +8,7 @@ const maxPadding = 1 << 24
 func accelerateRecipes() []Recipe {
 	seeds := []Param{
 		{Name: paramSeed, Type: Integer, Meaning: "the last torch.manual_seed or set_seed before prepare(); needed unless data_seed or state is given"},
-		{Name: "data_seed", Type: Integer, Meaning: "DataLoaderConfiguration.data_seed (HF Trainer: data_seed); given, seed has no part"},
+		{Name: "data_seed", Type: Integer, Meaning: "DataLoaderConfiguration.data_seed (HF Trainer: data_seed); if given, seed is not used"},
 	}
 	return []Recipe{
 		{
@@ -28,7 +28,7 @@ func accelerateRecipes() []Recipe {
 				worldParam(),
 				Param{Name: "split_batches", Type: Bool, Default: "false", Meaning: "each batch is split over the ranks"},
 				Param{Name: "even_batches", Type: Bool, Default: "true", Meaning: "the last batches are filled up with samples from the beginning"},
-				Param{Name: "use_seedable_sampler", Type: Bool, Default: "true", Meaning: "false: the sampler of the DataLoader goes on with its generator (accelerate's own default)"},
+				Param{Name: "use_seedable_sampler", Type: Bool, Default: "true", Meaning: "false: the DataLoader's sampler continues its generator (accelerate's default)"},
 				Param{Name: "generator", Type: Word, Default: "default", Values: []string{"explicit", "default"}, refuse: map[string]string{"cuda": refused["torch.cuda"]},
 					Meaning: "without the seedable sampler: explicit: the DataLoader's own, seeded just before epoch 0; default: torch.manual_seed just before prepare()"},
 				stateParam(), releaseParam()),

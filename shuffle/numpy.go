@@ -11,7 +11,7 @@ const inPlace = "shuffle_cumulative"
 func numpyRecipes() []Recipe {
 	op := Param{Name: "op", Type: Word, Default: "permutation",
 		Values:  []string{"permutation", "shuffle", "shuffle_list", "permuted", inPlace},
-		Meaning: "what is called each epoch: all but the last give the same; " + inPlace + " shuffles one array in place again and again"}
+		Meaning: "the call of each epoch: all but the last give the same order; " + inPlace + " shuffles one array in place again and again"}
 	return []Recipe{
 		{
 			Name:  "numpy.default_rng",

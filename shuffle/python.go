@@ -1,7 +1,7 @@
 package shuffle
 
 func pythonRecipes() []Recipe {
-	seed := Param{Name: paramSeed, Type: Integer, Required: true, Meaning: "the int given to random.Random or random.seed, of any size; its sign has no part"}
+	seed := Param{Name: paramSeed, Type: Integer, Required: true, Meaning: "the int given to random.Random or random.seed, of any size; its sign is ignored"}
 	return []Recipe{
 		{
 			Name:   "python.shuffle",
@@ -18,7 +18,7 @@ func pythonRecipes() []Recipe {
 			Epoch: epochIsCounted,
 			Params: append([]Param{
 				samplesParam(), seed,
-				{Name: "k", Type: Int, Required: true, Meaning: "samples an epoch, at most n"},
+				{Name: "k", Type: Int, Required: true, Meaning: "samples per epoch, at most n"},
 			}, batchParams()...),
 			build: buildPythonSample,
 		},

@@ -5,11 +5,11 @@ import "math/big"
 func distributedRecipes() []Recipe {
 	return []Recipe{{
 		Name:  "torch.distributed_sampler",
-		About: "DistributedSampler; also what Lightning and Fabric put in on more than one device.",
+		About: "DistributedSampler; also used by Lightning and Fabric on more than one device.",
 		Epoch: epochIsSet,
 		Params: append([]Param{
 			samplesParam(),
-			{Name: paramSeed, Type: Integer, Default: "0", Meaning: "the sampler's seed; torch.manual_seed has no part in it"},
+			{Name: paramSeed, Type: Integer, Default: "0", Meaning: "the sampler's seed; torch.manual_seed does not change it"},
 			worldParam(),
 			{Name: paramDropLast, Type: Bool, Default: "false", Meaning: "the sampler's drop_last: cut to a multiple of world instead of padding"},
 			shuffleParam(),

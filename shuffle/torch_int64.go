@@ -9,7 +9,7 @@ func int64Recipes() []Recipe {
 		About: "torch.empty((), dtype=torch.int64).random_(generator=g): seeds, not an order; RandomSampler and DataLoader draw theirs so.",
 		Epoch: "none",
 		Params: []Param{
-			{Name: paramSamples, Type: Int, Required: true, Meaning: "how many numbers"},
+			{Name: paramSamples, Type: Int, Required: true, Meaning: "number of seeds"},
 			torchSeedParam(), stateParam(),
 			{Name: "skip_u32", Type: Int, Default: "0", Meaning: "words of the generator drawn before"},
 			{Name: "full_range", Type: Bool, Default: "false", Meaning: "random_(-2**63, None) instead"},

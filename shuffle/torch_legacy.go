@@ -19,7 +19,7 @@ func legacyRecipes() []Recipe {
 			generatorParam(),
 			{Name: "dataloader", Type: Bool, Default: "false", Meaning: "a DataLoader iterates it, which draws its workers' base seed first"},
 			replacementParam(),
-			{Name: "num_samples", Type: Int, Meaning: "samples an epoch, with replacement only; absent: n"},
+			{Name: "num_samples", Type: Int, Meaning: "samples per epoch, with replacement only; absent: n"},
 		}, batchParams()...),
 		build: buildLegacy,
 	}}

@@ -8,7 +8,7 @@ func loaderRecipes() []Recipe {
 		Params: append([]Param{
 			samplesParam(), torchSeedParam(), stateParam(), generatorParam(),
 		}, append(workerParams(),
-			Param{Name: "prefetch_factor", Type: Int, Default: "2", Meaning: "batches each worker is asked for ahead; matters for abandoned only"},
+			Param{Name: "prefetch_factor", Type: Int, Default: "2", Meaning: "batches requested ahead from each worker; matters for abandoned only"},
 			Param{Name: "abandoned", Type: Pairs, Meaning: "epochs that were left early, as [[epoch, batches taken], …]"},
 			releaseParam())...),
 		build: buildDataLoader,

@@ -98,7 +98,7 @@ func samplesParam() Param {
 }
 
 func torchSeedParam() Param {
-	return Param{Name: paramSeed, Type: Integer, Meaning: "what manual_seed got, -2^63 to 2^64-1; needed unless state is given"}
+	return Param{Name: paramSeed, Type: Integer, Meaning: "the argument of manual_seed, -2^63 to 2^64-1; needed unless state is given"}
 }
 
 func stateParam() Param {
@@ -124,7 +124,7 @@ func generatorParam() Param {
 
 func deviceParam() Param {
 	return Param{Name: "device", Type: Word, Default: "cpu", Values: []string{"cpu"}, refuse: map[string]string{"cuda": refused["torch.cuda"]},
-		Meaning: "where the permutation is made"}
+		Meaning: "device that makes the permutation"}
 }
 
 func replacementParam() Param {
@@ -132,7 +132,7 @@ func replacementParam() Param {
 }
 
 func numSamplesParam() Param {
-	return Param{Name: "num_samples", Type: Int, Meaning: "samples an epoch; absent: n"}
+	return Param{Name: "num_samples", Type: Int, Meaning: "samples per epoch; absent: n"}
 }
 
 func worldParam() Param {

@@ -12,7 +12,7 @@ func subsetRecipes() []Recipe {
 			About: "SubsetRandomSampler(indices, generator).",
 			Epoch: epochIsCounted,
 			Params: append([]Param{
-				{Name: paramSamples, Type: Int, Meaning: "number of samples in the dataset; given, the indices are checked against it"},
+				{Name: paramSamples, Type: Int, Meaning: "number of samples in the dataset; if given, the indices are checked against it"},
 				torchSeedParam(), stateParam(),
 				{Name: "indices", Type: Ints, Meaning: "the subset, as a list or a file of little-endian uint32"},
 				{Name: "indices_range", Type: Range, Meaning: "the subset as Python's range: [start, stop, step]"},
@@ -25,10 +25,10 @@ func subsetRecipes() []Recipe {
 			About: "WeightedRandomSampler with replacement.",
 			Epoch: epochIsCounted,
 			Params: append([]Param{
-				{Name: paramSamples, Type: Int, Meaning: "number of samples in the dataset; given, there are no more weights than that"},
+				{Name: paramSamples, Type: Int, Meaning: "number of samples in the dataset; if given, it limits the number of weights"},
 				torchSeedParam(), stateParam(),
 				{Name: "weights", Type: Numbers, Required: true, Meaning: "a weight for each sample, as a list or a file of little-endian float64"},
-				{Name: "num_samples", Type: Int, Required: true, Meaning: "samples an epoch, at least 2: a single one is drawn another way, which can't be replayed"},
+				{Name: "num_samples", Type: Int, Required: true, Meaning: "samples per epoch, at least 2: a single one is drawn in another way, which cannot be replayed"},
 				{Name: "replacement", Type: Bool, Default: "true", refuse: map[string]string{"false": "torch.multinomial without replacement: " + refused["torch.multinomial"]}, Meaning: "draw with replacement"},
 			}, batchParams()...),
 			build: buildWeighted,

@@ -43,7 +43,7 @@ func newCompletionCommand() *cobra.Command {
 	}
 }
 
-// newHelpCommand returns cobra's help command, except that a word which is no command is an error.
+// newHelpCommand returns cobra's help command, except that an unknown command is an error.
 func newHelpCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "help [COMMAND]",

@@ -20,10 +20,10 @@ import (
 
 var codeAtEnd = regexp.MustCompile(` \[LC\d{3}\](\n|$)`)
 
-// withoutCodes is a text without the codes at the ends of its lines, for tests of what the lines say.
+// withoutCodes removes the codes at the ends of lines, for tests of the texts.
 func withoutCodes(text string) string { return codeAtEnd.ReplaceAllString(text, "$1") }
 
-// TestErrorCodes: what an error is, and not what was being done, decides its code; the system's own reason comes before "source-invalid".
+// TestErrorCodes: the innermost cause decides the code of an error; the system's reason has precedence over "source-invalid".
 func TestErrorCodes(t *testing.T) {
 	for _, c := range []struct {
 		err  error

@@ -26,7 +26,7 @@ const (
 	exitDone    = 0
 	exitError   = 1 // one line on stderr says what failed, on what, and what to do
 	exitUsage   = 2 // the command line is wrong
-	exitCorrupt = 3 // stored or source bytes are not what they were
+	exitCorrupt = 3 // stored or source bytes have changed
 )
 
 // endedWith carries an exit code, like that of COMMAND. Without err no message is printed.
@@ -52,7 +52,7 @@ func (e *usageError) Unwrap() error { return e.err }
 
 func usagef(format string, args ...any) error { return &usageError{fmt.Errorf(format, args...)} }
 
-// corruptError marks the error that stored bytes differ from those of the dataset.
+// corruptError marks the error that stored bytes differ from the dataset.
 type corruptError struct{ err error }
 
 func (e *corruptError) Error() string      { return e.err.Error() }
@@ -93,7 +93,7 @@ var systemErrors = []struct {
 	{exec.ErrNotFound, errcode.NotFound, ""},
 }
 
-// errorKind names the class of an error for programs that started this one; "": it has none of those that programs tell apart.
+// errorKind names the class of an error for programs that started this one; "": none of those classes.
 func errorKind(err error) string {
 	if exitCode(err) == exitUsage {
 		return "usage"
@@ -129,7 +129,7 @@ func errorCode(err error) errcode.Code {
 	return errcode.Failed
 }
 
-// writeErrorAsJSON writes a line of JSON before the error's own line, for a program that reads progress as JSON. It has a kind if programs tell that apart.
+// writeErrorAsJSON writes a line of JSON before the error's own line, for a program that reads progress as JSON. It has a kind if errorKind knows one.
 func writeErrorAsJSON(w io.Writer, err error) {
 	fields := map[string]string{"code": string(errorCode(err))}
 	if kind := errorKind(err); kind != "" {
@@ -139,7 +139,7 @@ func writeErrorAsJSON(w io.Writer, err error) {
 	fmt.Fprintf(w, "%s\n", line)
 }
 
-// unknownCommand is the error of a word that is no command. It names the command that was meant.
+// unknownCommand is the error for a word that is not a command. It suggests the nearest command.
 func unknownCommand(root *cobra.Command, word string) error {
 	advice := "lcache --help lists the commands"
 	if word == "version" {

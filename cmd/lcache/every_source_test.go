@@ -90,7 +90,7 @@ func newEverySource(t *testing.T) *everySource {
 	}}
 }
 
-// document takes what a command prints as JSON.
+// document decodes the JSON that a command prints.
 func (s *everySource) document(t *testing.T, line string, into any) (errs string) {
 	t.Helper()
 	out, errs, err := s.shell(line)

@@ -19,7 +19,7 @@ import (
 // factsOff is the value of --facts with which nothing is known of a disk.
 const factsOff = "off"
 
-// diskFlags say what the disk gives, and may take.
+// diskFlags are the flags for the speed and the write rating of the disk.
 type diskFlags struct{ facts, endurance string }
 
 func addDiskFlags(f *pflag.FlagSet, to *diskFlags) {
@@ -27,7 +27,7 @@ func addDiskFlags(f *pflag.FlagSet, to *diskFlags) {
 	f.StringVar(&to.facts, "facts", "", "disk speeds: `FILE` saved by lcache doctor, or off (default: measured once)")
 }
 
-// disk returns how to find out what the devices of a cache give, and what they are meant for.
+// disk returns a function that finds the speed and the write rating of a cache's devices.
 func (o diskFlags) disk(io cache.IO) (ingest.Disk, error) {
 	find, err := o.find(io)
 	if err != nil {

@@ -124,7 +124,7 @@ func (f file) String() string {
 
 func (f file) Set(text string) (err error) {
 	if text == "" {
-		return fmt.Errorf("names no file")
+		return fmt.Errorf("empty file name")
 	}
 	if *f.to, err = filepath.Abs(text); err != nil {
 		return fmt.Errorf("working directory: %w", err)
@@ -260,7 +260,7 @@ func addSourceFlag(flags *pflag.FlagSet, to *string, name, usage string, o *sour
 	addRemoteFlags(flags, o)
 }
 
-// oneSource is a source that may be given once: a second one would take the place of the first, and nobody would know.
+// oneSource is a source that may be given once. A second one would silently replace the first.
 type oneSource struct {
 	to    *string
 	given bool
@@ -270,7 +270,7 @@ func (s *oneSource) Type() string   { return "string" }
 func (s *oneSource) String() string { return *s.to }
 func (s *oneSource) Set(text string) error {
 	if s.given && text != *s.to {
-		return errors.New("another source was given before, and only one can be: name several shards by one pattern, or give each source a cache of its own")
+		return errors.New("only one source is allowed: name several shards with one pattern, or give each source its own cache")
 	}
 	*s.to, s.given = text, true
 	return nil
@@ -298,7 +298,7 @@ func addRemoteFlags(flags *pflag.FlagSet, o *source.Remote) {
 	flags.Lookup("source-hedge").NoOptDefVal = "true"
 }
 
-// toggle is a switch of which is known whether it was given: what was given, also =false, comes before what a cache has.
+// toggle is a switch that records whether it was given. A given value, also =false, has precedence over the cache's.
 type toggle struct {
 	to    *bool
 	not   bool // the flag means the opposite

@@ -12,7 +12,7 @@ import (
 
 const glossary = "docs/glossary.md"
 
-// termsOf are the words that a page's tables explain: what is bold in the first column of a row.
+// termsOf are the words that a page's tables explain: the bold ones in the first column.
 func termsOf(page string) (terms []string) {
 	for line := range strings.Lines(page) {
 		if !strings.HasPrefix(line, "| **") {

@@ -7,10 +7,10 @@ import (
 	"lcache/cmd/lcache/internal/launch"
 )
 
-// nearBest is the share of the best rate from which on nobody would notice a faster data path. lcache.torch.headspace has the same.
+// nearBest is the share of the best rate above which a faster data path makes no noticeable difference. lcache.torch.headspace has the same.
 const nearBest = 0.95
 
-// writeHeadspace says what a faster data path could gain for each loader of the command.
+// writeHeadspace prints the possible gain of a faster data path for each loader of the command.
 func writeHeadspace(w io.Writer, loaders []launch.Headspace) {
 	if len(loaders) == 0 {
 		fmt.Fprintln(w, "headspace  not measured: COMMAND used no DataLoader of lcache.torch, and none through lcache.torch.watch")

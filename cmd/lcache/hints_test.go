@@ -23,7 +23,7 @@ import (
 // hint is a text that users may see: of an error, a log line, a help text, a page.
 type hint struct{ where, text string }
 
-// unknown stands for what a hint is completed with when it is said.
+// unknown stands for the parts of a hint that are filled in at run time.
 const unknown = "VALUE"
 
 // hintsOfGo are all string literals of the module's own code, put together where + does that.
@@ -53,7 +53,7 @@ func hintsOfGo(t *testing.T) (hints []hint) {
 	return hints
 }
 
-// textOf is what a literal, or a sum with a literal in it, says.
+// textOf is the text of a literal, or of a sum that contains a literal.
 func textOf(e ast.Expr) (text string, literal bool) {
 	switch e := e.(type) {
 	case *ast.BasicLit:
@@ -114,7 +114,7 @@ func hintsOfPython(t *testing.T) (hints []hint) {
 	return hints
 }
 
-// hintsOfPages are what the pages show in back quotes.
+// hintsOfPages are the texts in back quotes on the pages.
 func hintsOfPages(t *testing.T) (hints []hint) {
 	for _, page := range pages(t) {
 		_, prose := blocksOf(t, page)
@@ -131,7 +131,7 @@ var (
 	valueLeft   = regexp.MustCompile(`%|[A-Z…{]`) // to be filled in
 )
 
-// othersFlags are those of other programs, which texts name too.
+// othersFlags are flags of other programs that texts name.
 var othersFlags = map[string]string{"nproc-per-node": "torchrun", "ulimit": "docker", "security-opt": "docker", "aug-repeats": "timm", "world": "demo_reader.py"}
 
 // checkHint finds what is wrong with the commands that a text names: a command that is not there, a flag that it does not have, a flag without its value,

@@ -76,7 +76,7 @@ func addIngestFlags(f *pflag.FlagSet, o *ingest.Options) {
 	addIOFlags(f, &o.IO)
 }
 
-// runIngest makes or adapts the cache, and prints the report. filtered has the directories of the cache if --ext removes files; nil: those of o in any case.
+// runIngest makes or adapts the cache, and prints the report. filtered has the directories of the cache if --ext removes files; nil: the directories of o in any case.
 func runIngest(cmd *cobra.Command, g *globals, o ingest.Options, filtered []string) (err error) {
 	typed := o.Source
 	if o.Source, err = absoluteSource(typed); err != nil {

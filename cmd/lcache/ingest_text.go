@@ -17,7 +17,7 @@ import (
 // writeIngest prints the report of an ingest.
 func writeIngest(w io.Writer, r *ingest.Report) {
 	fmt.Fprintln(w, headline(usage.Name(r.Source)+" → "+usage.Names(r.Dirs, ","), "ready"))
-	classes := "" // labels without names, as those of tar shards, are of no class
+	classes := "" // labels without names, as in tar shards, have no class
 	if r.Classes > 0 {
 		classes = units.Plural(int64(r.Classes), "class", "classes")
 	}
@@ -76,7 +76,7 @@ func waitText(r *ingest.Report) string {
 	return fmt.Sprintf("each reader waited %s of %s for the source", units.Duration(r.SourceWait), units.Duration(r.ReadSeconds))
 }
 
-// costText says what a source will be asked for.
+// costText describes the requests that a source will get.
 func costText(c ingest.Cost) string {
 	if c.Shards > 0 {
 		return joined("cost      "+units.Plural(int64(c.Shards), "shard", "shards"), units.Bytes(c.Bytes), units.Plural(c.Listed, "request", "requests")+" so far",

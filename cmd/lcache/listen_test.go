@@ -56,7 +56,7 @@ func scrape(t *testing.T, url string) string {
 	return string(text)
 }
 
-// TestServeMetrics: what a monitor reads is what lcache status says of the same server.
+// TestServeMetrics: the metrics agree with lcache status of the same server.
 func TestServeMetrics(t *testing.T) {
 	s := newScript(t)
 	s.ingested()

@@ -129,14 +129,14 @@ func writeList(w io.Writer, l listing, now time.Time) {
 	}
 }
 
-// together is some caches, and what they take.
+// together counts caches and their bytes.
 type together struct{ caches, bytes int64 }
 
 func (a together) String() string {
 	return units.Plural(a.caches, "cache", "caches") + " · " + units.Bytes(a.bytes)
 }
 
-// lists reports whether a cache lies in a folder that was listed.
+// lists reports whether a cache is in a listed folder.
 func (l listing) lists(dir string) bool {
 	return slices.ContainsFunc(l.Roots, func(root string) bool { return dir == root || strings.HasPrefix(dir, root+"/") })
 }

@@ -128,7 +128,7 @@ func TestTestsNamed(t *testing.T) {
 	for _, page := range pages(t) {
 		for _, name := range regexp.MustCompile(`\bTest[A-Z]\w*`).FindAllString(readPage(t, page), -1) {
 			if !declared[name] {
-				t.Errorf("%s names %s, which is no test", page, name)
+				t.Errorf("%s names %s, which is not a test", page, name)
 			}
 		}
 	}
@@ -151,7 +151,7 @@ func TestLinksResolve(t *testing.T) {
 			if _, err := os.Stat(filepath.Join("../..", to)); err != nil {
 				t.Errorf("%s: the link to %s: %v", page, m[1], err)
 			} else if heading != "" && !headingsOf(t, to)[heading] {
-				t.Errorf("%s: the link to %s: there is no such heading", page, m[1])
+				t.Errorf("%s: the link to %s has no such heading", page, m[1])
 			}
 		}
 	}

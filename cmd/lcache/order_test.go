@@ -19,7 +19,7 @@ import (
 	"lcache/shuffle"
 )
 
-// orderCommand runs lcache order and gives what it printed.
+// orderCommand runs lcache order and returns its output.
 func orderCommand(args ...string) (string, error) {
 	cmd := newOrderCommand()
 	cmd.SilenceErrors, cmd.SilenceUsage = true, true
@@ -111,7 +111,7 @@ func TestOrderList(t *testing.T) {
 	}
 }
 
-// The command line gives what the frameworks gave: the vectors' parameters, passed on as the flags' help says.
+// The command line gives the orders of the frameworks, with the vectors' parameters as flags.
 func TestOrderVectors(t *testing.T) {
 	testenv.WithoutRace(t)
 	dir := os.Getenv("SHUFFLE_VECTORS")

@@ -84,10 +84,10 @@ var elsewhere = map[string]string{
 	"README.md diff":                 "python/tests/pytorch/test_docs.py",
 }
 
-// blocksNotRun is how many blocks of all pages are marked as such. A new one has to be counted here, so that it is nobody's oversight.
+// blocksNotRun is the number of blocks that are marked as not run. A new one must be counted here, so that none is an oversight.
 const blocksNotRun = 6
 
-// TestPages: what the pages show is run, or marked with the reason why it is not.
+// TestPages: each block of the pages is run, or marked with the reason why not.
 func TestPages(t *testing.T) {
 	testenv.AnyIO(t)
 	notRun := 0

@@ -135,19 +135,19 @@ func TestPlanErrors(t *testing.T) {
 		{"plan --facts off --time 1ms", "--time 1ms: give at least 1s", exitUsage},
 		{"simulate --scenario mnits", `did you mean "mnist"?`, exitUsage},
 		{"simulate --policy nofps", "did you mean nopfs?", exitUsage},
-		{"simulate --scenario mnist --epochs many", `epochs: "many" is no number`, exitUsage},
+		{"simulate --scenario mnist --epochs many", `epochs: "many" is not a number`, exitUsage},
 		{"simulate --scenario mnist --plot fig.pdf", "ends with .svg or .png", exitUsage},
 		{"simulate --scenario mnist --sweep ram", "write key=value,value", exitUsage},
 		{"simulate --scenario mnist --scale 0.5", "scale 0.5", exitUsage},
 		{"simulate --scenario imagenet22k --policy nopfs --method exact --memory 1MB", "may take 0.001 GB", exitError},
 		{"simulate --method guess", "must be one of", exitUsage},
-		{"simulate --importance ar1 --scenario mnist", "--scenario has no meaning with --importance", exitUsage},
+		{"simulate --importance ar1 --scenario mnist", "--scenario cannot be combined with --importance", exitUsage},
 		{"simulate --importance ar1 --policy nextuse", "did you mean next-use?", exitUsage},
 		{"simulate --importance ar1 --epochs 1", "at least 2 epochs", exitUsage},
 		{"simulate --importance ar1 --batch-size x", "--batch-size x", exitUsage},
 		{"simulate --importance ar1 --plot fig.pdf", "ends with .svg or .png", exitUsage},
 		{"simulate --importance losses.f32", "losses.f32: no such file", exitError},
-		{"simulate --samples 9", "--samples is of --importance", exitUsage},
+		{"simulate --samples 9", "--samples requires --importance", exitUsage},
 	} {
 		var stdout, stderr bytes.Buffer
 		code := run(strings.Fields(tc.args), &stdout, &stderr)

@@ -56,7 +56,7 @@ func (s *script) disk(path, size string) {
 func (s *script) memory(path string) {
 	var st unix.Statfs_t
 	if err := unix.Statfs("/dev/shm", &st); err != nil || st.Type != unix.TMPFS_MAGIC {
-		s.t.Skip("/dev/shm is no tmpfs here")
+		s.t.Skip("/dev/shm is not a tmpfs here")
 	}
 	dir, err := os.MkdirTemp("/dev/shm", "lcache-test-")
 	if err != nil {

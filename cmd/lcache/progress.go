@@ -135,7 +135,7 @@ func progressText(u cache.Progress, seconds float64) string {
 	return joined(fmt.Sprintf("%s  %s of %s", u.Stage, amount, whole), samples, units.Percent(float64(u.Done), float64(u.Total)), pace, left)
 }
 
-// draw draws a bar; or what was done so far beside a spinner, if nobody knows the total.
+// draw draws a bar, or a spinner and the progress so far if the total is not known.
 func (p *progress) draw(u cache.Progress) {
 	if p.bar == nil {
 		count, total := progressbar.OptionShowCount(), u.Total

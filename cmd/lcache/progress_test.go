@@ -73,7 +73,7 @@ func TestProgressBar(t *testing.T) {
 	p.update(cache.Progress{Stage: "reading", Done: 100, Total: 120, Unit: "bytes"}) // the total may grow
 	p.done()
 	p.done()
-	goleak.VerifyNone(t, others) // nobody still draws
+	goleak.VerifyNone(t, others) // nothing draws any longer
 	for _, want := range []string{"listing", "reading", "50 %", "reading 3 samples", "level=WARN\n"} {
 		if !strings.Contains(strings.ReplaceAll(out.String(), "%", " %"), want) {
 			t.Errorf("%q is not in %q", want, out.String())
@@ -81,7 +81,7 @@ func TestProgressBar(t *testing.T) {
 	}
 }
 
-// TestProgressWithoutTotal: what has no total is not shown as a part of one, on a terminal or elsewhere.
+// TestProgressWithoutTotal: progress without a total shows no share, on a terminal or elsewhere.
 func TestProgressWithoutTotal(t *testing.T) {
 	clock := time.Unix(100, 0)
 	for mode, want := range map[string][]string{"bar": {"kernel and memory", "reading of /nvme", "listing  5 samples"}, "plain": {"reading of /nvme\n", "listing  1,234 samples\n"}} {
@@ -113,7 +113,7 @@ func TestProgressMode(t *testing.T) {
 		g    globals
 		want string
 	}{
-		{globals{progress: "auto"}, "plain"}, // a buffer is no terminal
+		{globals{progress: "auto"}, "plain"}, // a buffer is not a terminal
 		{globals{progress: "json"}, "json"},
 		{globals{progress: "plain", quiet: true}, "none"},
 	} {
@@ -144,6 +144,6 @@ func TestBarWidth(t *testing.T) {
 		}
 	}
 	if strings.Contains(out.String(), "\x1b[3") {
-		t.Errorf("colours, which nobody asked for: %q", out.String())
+		t.Errorf("unrequested colours: %q", out.String())
 	}
 }

@@ -16,7 +16,7 @@ import (
 
 var update = flag.Bool("update", false, "write docs/reference.md again")
 
-// TestReference: docs/reference.md is what the commands say of themselves.
+// TestReference: docs/reference.md equals the help texts of the commands.
 func TestReference(t *testing.T) {
 	const path = "../../docs/reference.md"
 	var want bytes.Buffer
@@ -31,7 +31,7 @@ func TestReference(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(got, want.Bytes()) {
-		t.Errorf("docs/reference.md is not what the commands say: run make docs\n%s", firstDifference(string(got), want.String()))
+		t.Errorf("docs/reference.md differs from the help texts: run make docs\n%s", firstDifference(string(got), want.String()))
 	}
 }
 
@@ -45,7 +45,7 @@ func TestReferenceWhole(t *testing.T) {
 			t.Errorf("%s: needs a short text, a long one and an example", cmd.Name())
 		}
 		if strings.HasSuffix(cmd.Short, ".") {
-			t.Errorf("%s: its short text is no sentence: no full stop", cmd.Name())
+			t.Errorf("%s: its short text has a full stop", cmd.Name())
 		}
 		for _, line := range strings.Split(cmd.Example, "\n") {
 			if !strings.HasPrefix(line, "  ") {
@@ -54,7 +54,7 @@ func TestReferenceWhole(t *testing.T) {
 		}
 		cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
 			if name, _ := pflag.UnquoteUsage(f); name == "string" || f.Usage == "" {
-				t.Errorf("%s --%s: say what it is, and name its value in back quotes", cmd.Name(), f.Name)
+				t.Errorf("%s --%s: describe it, and name its value in back quotes", cmd.Name(), f.Name)
 			}
 		})
 	}
@@ -166,7 +166,7 @@ Exit codes, where a command does not say others:
 
 func fence(w io.Writer, text string) { fmt.Fprintf(w, "```\n%s```\n", text) }
 
-// ownFlags are those that not every command has, in the order in which --help shows them.
+// ownFlags are the flags that not every command has, in the order of --help.
 func ownFlags(cmd *cobra.Command) *pflag.FlagSet {
 	own := pflag.NewFlagSet("", pflag.ContinueOnError)
 	own.SortFlags = false

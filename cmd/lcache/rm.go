@@ -56,13 +56,13 @@ func writeRemoved(w io.Writer, done []cachedir.Removed) {
 		}
 		fmt.Fprintf(w, "removed %s\n", joined(usage.Name(r.Dir), of, units.Bytes(r.Bytes)))
 		if within := cachedir.Within(r.Dir); within != "" {
-			fmt.Fprintf(w, "  the directory stays, other caches lie in it: %s\n", usage.Message(within))
+			fmt.Fprintf(w, "  the directory stays, because it has other caches: %s\n", usage.Message(within))
 		} else if len(r.Left) > 0 {
-			fmt.Fprintf(w, "  the directory stays, lcache did not make what is in it: %s\n", usage.Names(r.Left, ", "))
+			fmt.Fprintf(w, "  the directory stays, because it has other files: %s\n", usage.Names(r.Left, ", "))
 		}
 		parts = max(parts, r.Parts)
 	}
 	if parts > len(done) {
-		fmt.Fprintf(w, "! this cache lay in %d directories: the rest of it is of no use now, remove it too\n", parts)
+		fmt.Fprintf(w, "! this cache had %d directories: the others are useless now; remove them too\n", parts)
 	}
 }

@@ -37,7 +37,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	defer stop()
 	context.AfterFunc(ctx, stop) // so that a second signal kills the process
 
-	log.SetOutput(io.Discard) // net/http writes there what a broken server sends, which may be anybody's bytes; this program never does
+	log.SetOutput(io.Discard) // net/http logs the bytes of a broken server there; this program logs nothing there
 	g := &globals{progress: "auto"}
 	root := newRootCommand(g)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {

@@ -257,13 +257,13 @@ func (s sources) Set(text string) (err error) {
 		n.Name, n.Path = m[1], m[2]
 	}
 	if n.Path == "" {
-		return errors.New("names no source: give a directory")
+		return errors.New("empty source: give a directory")
 	}
 	if n.Path, err = absoluteSource(n.Path); err != nil {
 		return err
 	}
 	if v := launch.SocketVariable(n.Name); n.Name != "" && slices.Contains([]string{envName("socket-mode"), envName("socket-group")}, v) {
-		return fmt.Errorf("%s would hold the socket of a source of that name, and is a flag: give another name", v)
+		return fmt.Errorf("%s is also the variable of a flag: choose another source name", v)
 	}
 	*s.to = append(*s.to, n)
 	return nil

@@ -49,13 +49,13 @@ func TestServerStays(t *testing.T) {
 	if err != nil || json.Unmarshal(out, &sum) != nil || sum.ExitCode != 0 || sum.Sources[0].Server != s.server.Process.Pid {
 		t.Errorf("%v: %s", err, out)
 	}
-	if err := s.server.Wait(); err != nil { // by itself, then
+	if err := s.server.Wait(); err != nil { // without being told
 		t.Errorf("the server ended with %v", err)
 	}
 	s.server = nil
 }
 
-// TestInUse: a cache that a process has which is no server is refused, with the process.
+// TestInUse: a cache that a process other than a server has open is refused; the error names the process.
 func TestInUse(t *testing.T) {
 	t.Parallel()
 	s := newScript(t)
@@ -78,7 +78,7 @@ func TestInUse(t *testing.T) {
 	}
 }
 
-// TestAttachedEpochs: orders, digests and bytes of a run that is attached are those of the server's job.
+// TestAttachedEpochs: an attached run has the orders, digests and bytes of the server's job.
 func TestAttachedEpochs(t *testing.T) {
 	t.Parallel()
 	python, err := exec.LookPath("python3")

@@ -36,7 +36,7 @@ func beCommand() int {
 
 var forwarded = []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2}
 
-// beside is an lcache run with a command of a test's.
+// beside is a running lcache run with a test's command.
 type beside struct {
 	*exec.Cmd
 	in     io.WriteCloser
@@ -84,7 +84,7 @@ func (b *beside) line(t *testing.T) string {
 	return strings.TrimSpace(line)
 }
 
-// end waits and returns what was still said, and the exit code.
+// end waits and returns the remaining output and the exit code.
 func (b *beside) end(t *testing.T) (string, int) {
 	t.Helper()
 	rest, err := io.ReadAll(b.lines)

@@ -119,7 +119,7 @@ func wearOf(s status.Document, seconds float64) (w status.Wear) {
 	return w
 }
 
-// writeJobs prints epochs and verdict of each of several jobs, and what the disk did for all of them.
+// writeJobs prints epochs and verdict of each of several jobs, and the disk traffic of all of them.
 func writeJobs(w io.Writer, s launch.SourceResult) {
 	server := s.Part.Jobs[0] // its entry has the figures of the server
 	for k, j := range s.Part.Jobs {

@@ -204,7 +204,7 @@ func (s *script) end(where, verb string) {
 	s.server = nil
 }
 
-// compare holds a command's exit code and its two streams against what the script says.
+// compare checks a command's exit code and its two streams against the script.
 func (s *script) compare(where, command string, want []string, exit int, stdout, stderr string) {
 	code := 0
 	var out, err []string

@@ -33,11 +33,11 @@ var ofMachines = []string{"scenario", "workers", "threads", "method", "scale", "
 // check refuses flags that have no meaning with, or without, a trace.
 func (o *hitsOptions) check(f *pflag.FlagSet) error {
 	if o.trace == "" && f.Changed("samples") {
-		return usage.Errorf("--samples is of --importance: give that, too, or leave --samples out")
+		return usage.Errorf("--samples requires --importance")
 	}
 	for _, name := range ofMachines {
 		if o.trace != "" && f.Changed(name) {
-			return usage.Errorf("--%s has no meaning with --importance, which simulates no machine: leave it out", name)
+			return usage.Errorf("--%s cannot be combined with --importance: leave it out", name)
 		}
 	}
 	return nil
@@ -121,7 +121,7 @@ func writeHits(w io.Writer, r *hitratio.Report) {
 		numbers(w, "  ", rows)
 		fmt.Fprintln(w)
 	}
-	fmt.Fprintln(w, "impact with memory for 20 % of the samples, of which a share holds unstable ones")
+	fmt.Fprintln(w, "impact with memory for 20 % of the samples, by the share of it for unstable samples")
 	rows := [][]string{{"share", "paper"}}
 	for _, s := range r.Unstable {
 		rows = append(rows, []string{percent(s.Share), percent(s.Hits)})
@@ -135,7 +135,7 @@ func writeRatios(w io.Writer, r *hitratio.Report) {
 	if len(r.Ratios) == 0 {
 		return
 	}
-	fmt.Fprintln(w, "\nspider with memory for 20 % of the samples, of which a ratio is for important ones")
+	fmt.Fprintln(w, "\nspider with memory for 20 % of the samples, by the share of it for important samples")
 	rows := [][]string{{"ratio"}}
 	for _, at := range r.Ratios {
 		if !slices.Contains(rows[0], at.Policy) {

@@ -34,7 +34,7 @@ func TestSimulateHits(t *testing.T) {
 	for _, want := range []string{
 		"permutations, no importance: 50 samples, 6 epochs, hit ratios of those from epoch 1 on\n  memory   minio  next-use\n  10.0 %  10.0 %",
 		"impact: 50 samples, 6 epochs, hit ratios of those from epoch 3 on\n  memory   minio   paper  next-use\n  10.0 %",
-		"shade, rep 3: 50 samples", "of which a share holds unstable ones\n  share    paper\n  0.0 %  ",
+		"shade, rep 3: 50 samples", "by the share of it for unstable samples\n  share    paper\n  0.0 %  ",
 	} {
 		if !strings.Contains(stdout.String(), want) {
 			t.Errorf("got\n%s\nwant in it\n%s", &stdout, want)
@@ -56,7 +56,7 @@ func TestSimulateHits(t *testing.T) {
 	}
 }
 
-// TestImportancePicture: the picture of docs/importance.md is what the command of that page draws.
+// TestImportancePicture: the command of docs/importance.md draws the picture of that page.
 func TestImportancePicture(t *testing.T) {
 	testenv.Long(t)
 	testenv.WithoutRace(t)

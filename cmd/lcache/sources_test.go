@@ -65,7 +65,7 @@ func TestSourcesPage(t *testing.T) {
 	if ran < 5 {
 		t.Errorf("%d commands ran", ran)
 	}
-	// The server that lcache.open started ends by itself, and writes into its cache until then.
+	// The server that lcache.open started ends on its own, and writes into its cache until then.
 	for root := filepath.Join(filepath.Dir(s.root), "home/.cache/lcache"); ; time.Sleep(10 * time.Millisecond) {
 		caches, err := cachedir.List(root)
 		if err != nil || len(caches) == 0 {

@@ -14,7 +14,7 @@ import (
 	"lcache/source/sourcetest"
 )
 
-// makeDataset makes a folder of files, each of which has its own name for bytes.
+// makeDataset makes a folder of files, each with its own name as content.
 func makeDataset(t *testing.T, dir string) {
 	t.Helper()
 	for i := range 90 {

@@ -166,7 +166,7 @@ func parseLine(line string) (p parsedLine, err error) {
 		p.words = p.words[1:]
 	}
 	if len(p.words) == 0 || p.words[0] != "lcache" {
-		return p, errors.New("it is no command of lcache")
+		return p, errors.New("not a command of lcache")
 	}
 	root := newRootCommand(&globals{progress: "auto"})
 	root.InitDefaultHelpCmd()
@@ -185,7 +185,7 @@ func parseLine(line string) (p parsedLine, err error) {
 	return p, err
 }
 
-// values are what a flag was given, without the NAME= of a source.
+// values are the given values of a flag, without the NAME= of a source.
 func (p parsedLine) values(flag string) (values []string) {
 	for i, word := range p.words {
 		value, ok := strings.CutPrefix(word, flag+"=")

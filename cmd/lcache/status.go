@@ -31,7 +31,7 @@ type statusOptions struct {
 	json        bool
 	watch       bool
 	clear       bool          // the output is a terminal: each page replaces the last one
-	on          func() screen // what fits the output; nil: there is no limit
+	on          func() screen // size of the output; nil: no limit
 }
 
 func newStatusCommand(g *globals) *cobra.Command {
@@ -75,7 +75,7 @@ type watched struct {
 	view
 }
 
-// showStatus prints the status once, or with --watch until ctx ends, which is no error.
+// showStatus prints the status once, or with --watch until ctx ends, which is not an error.
 func showStatus(ctx context.Context, o statusOptions, out io.Writer) error {
 	var servers []*watched
 	defer func() {
@@ -115,7 +115,7 @@ func showStatus(ctx context.Context, o statusOptions, out io.Writer) error {
 	}
 }
 
-// lookAtAll looks at each server and writes what it found. It leaves out a server that is gone, unless the user named its socket.
+// lookAtAll queries each server and writes its view. It leaves out a server that is gone, unless the user named its socket.
 func lookAtAll(servers []*watched, o statusOptions, page *bytes.Buffer) (kept []*watched, err error) {
 	var documents []json.RawMessage
 	for _, s := range servers {
@@ -183,7 +183,7 @@ func (o statusOptions) show(out io.Writer, page []byte, first bool) error {
 	return err
 }
 
-// look updates the view of a server. Rates are of the time since the last look, by the server's clock.
+// look updates the view of a server. Rates cover the time since the last look, by the server's clock.
 func (w *watched) look() (json.RawMessage, error) {
 	raw, s, err := w.Status()
 	if err != nil {

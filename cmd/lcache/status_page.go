@@ -69,7 +69,7 @@ func crop(lines []string, on screen) []string {
 const (
 	reading = iota // samples are delivered
 	waiting        // a rank is in an epoch
-	resting        // between epochs, or nobody has asked for a sample
+	resting        // between epochs, or no sample was requested yet
 )
 
 // jobOrder says where a job stands among others.

@@ -11,7 +11,7 @@ import (
 	"lcache/internal/serve/status"
 )
 
-// crowded is a server with some live jobs, of which only the last one reads, and 16 ended ones.
+// crowded is a server with some live jobs, where only the last one reads, and 16 ended ones.
 func crowded(jobs int) view {
 	v := sketch()
 	reads, read := v.now.Jobs[0], v.before.Jobs[0]

@@ -46,7 +46,7 @@ func TestStatusRates(t *testing.T) {
 	}
 }
 
-// TestTwins: two jobs of one server are no two servers of one name.
+// TestTwins: two jobs of one server are not shown as two servers with one name.
 func TestTwins(t *testing.T) {
 	server := func(name string, jobs int) *watched {
 		w := &watched{}
@@ -92,7 +92,7 @@ func TestStatusWatch(t *testing.T) {
 	}
 }
 
-// TestStatusInterrupted: Ctrl-C is how one ends --watch, so it is no error.
+// TestStatusInterrupted: Ctrl-C ends --watch without an error.
 func TestStatusInterrupted(t *testing.T) {
 	var out bytes.Buffer
 	ctx, cancel := context.WithCancel(context.Background())

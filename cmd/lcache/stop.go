@@ -67,17 +67,17 @@ func stoppedText(s *launch.Stopped) string {
 	return text + fmt.Sprintf("\n! %s: %s the server again in 10 s, unless another one runs by then; to serve it yourself: %s", who, does, s.TakeOver())
 }
 
-// dirOrPid reads the argument of stop: digits are a process, all else is the directory of a cache, of which the first of several suffices.
+// dirOrPid reads the argument of stop: digits are a pid, anything else is the directory of a cache; one of several directories suffices.
 func dirOrPid(arg string) (dir string, pid int, err error) {
 	if pid, err := strconv.Atoi(arg); err == nil {
 		if pid <= 0 {
-			return "", 0, usagef("%s is no process: give the pid that lcache status shows, or the cache's directory", arg)
+			return "", 0, usagef("%s is not a process: give the pid that lcache status shows, or the cache's directory", arg)
 		}
 		return "", pid, nil
 	}
 	first, _, _ := strings.Cut(arg, ",")
 	if first == "" {
-		return "", 0, usagef("%q is no directory: give the cache's directory, or a pid", arg)
+		return "", 0, usagef("%q is not a directory: give the cache's directory, or a pid", arg)
 	}
 	if dir, err = filepath.Abs(first); err != nil {
 		return "", 0, fmt.Errorf("working directory: %w", err)

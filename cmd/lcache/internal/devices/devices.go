@@ -1,4 +1,4 @@
-// Package devices knows what the devices below caches give, for the choice of a layout.
+// Package devices measures the devices below caches and keeps the results, for the choice of a layout.
 //
 // A Store keeps the facts of each device in a file of its own, with the time of the measurement and the identity of the file system. Known looks them up, and
 // Measure measures a device that has none: quickly, and only while no server of this user is on it. FromFile takes what lcache doctor saved. All give a
@@ -102,7 +102,7 @@ func same(a, b doctor.Identity) bool {
 	return a.FileSystem == b.FileSystem && a.Block == b.Block && a.Bytes <= b.Bytes+b.Bytes/10 && b.Bytes <= a.Bytes+a.Bytes/10
 }
 
-// measure measures a device and keeps what it finds. A folder that can't be written costs the next cache a measurement.
+// measure measures a device and keeps the result. If the folder cannot be written, the next cache measures again.
 func (s Store) measure(ctx context.Context, dir string, id doctor.Identity) (*doctor.Device, error) {
 	if pid := s.inUse(id); pid != 0 {
 		return nil, fmt.Errorf("the server of process %d uses it", pid)
@@ -119,7 +119,7 @@ func (s Store) measure(ctx context.Context, dir string, id doctor.Identity) (*do
 		err = durable.ReplaceFile(s.path(id), append(text, '\n'))
 	}
 	if err != nil && s.Logger != nil {
-		s.Logger.Warn("what was measured of the disk is not kept", "dir", dir, "err", err)
+		s.Logger.Warn("cannot keep the measurement of the disk", "dir", dir, "err", err)
 	}
 	return dev, nil
 }

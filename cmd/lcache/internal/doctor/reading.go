@@ -112,7 +112,7 @@ func Read(ctx context.Context, o ReadOptions) (r *Reading, err error) {
 // readOne reads a sample. buf is memory that it may use, and make larger.
 type readOne func(ctx context.Context, e sample.Entry, buf *[]byte) (n int64, err error)
 
-// look says what the source is on, and returns how its samples are read.
+// look finds the file system of the source, and returns how its samples are read.
 func (r *Reading) look(src source.Source) readOne {
 	if source.IsRemote(r.Source) {
 		r.Kind, r.Nature = "HTTP", cachedir.Network

@@ -22,7 +22,7 @@ var Policies = []string{"lru", "minio", "paper", packages, "substitutes", "plann
 // Options say what to count.
 type Options struct {
 	Trace    Trace
-	Epochs   int // 0: those of the trace, or for AR1 as many as each method needs to settle
+	Epochs   int // 0: the trace's, or for AR1 as many as each method needs to settle
 	Batch    int
 	Seed     uint64
 	Policies []string  // none: all
@@ -52,7 +52,7 @@ type Ratio struct {
 // Curve is the hit ratio of one policy by the size of memory.
 type Curve struct {
 	Method  string  `json:"method"` // or Plain
-	Rep     float64 `json:"rep"`    // how often SHADE repeats what is in memory
+	Rep     float64 `json:"rep"`    // how often SHADE repeats samples in memory
 	Policy  string  `json:"policy"`
 	Samples int     `json:"samples"`
 	Epochs  int     `json:"epochs"`

@@ -36,7 +36,7 @@ func at(t *testing.T, r *Report, method string, rep float64, policy string, cach
 	return Point{}
 }
 
-// TestHitRatios compares hit ratios with those of a reference in another language, within 2 points.
+// TestHitRatios compares hit ratios with a reference implementation in another language, within 2 points.
 func TestHitRatios(t *testing.T) {
 	testenv.Long(t)
 	testenv.WithoutRace(t)

@@ -14,7 +14,7 @@ type player struct {
 	policy string
 	cache  float64
 	pinned float64 // share of its memory that holds unstable samples
-	ratio  float64 // the importance cache's share beside nodes; 0: the paper's
+	ratio  float64 // the importance cache's share, the rest is for nodes; 0: the paper's
 
 	p                       policy.Policy
 	s                       *sample.Set      // pinned
@@ -31,7 +31,7 @@ func (p *player) hits() float64        { return float64(p.hit) / float64(max(p.a
 func (p *player) substitutes() float64 { return float64(p.substituted) / float64(max(p.asked, 1)) }
 func (p *player) loads() float64       { return float64(p.loaded) / float64(max(p.asked, 1)) }
 
-// withNodes are the policies that serve other samples, and what keeps the important ones beside their nodes.
+// withNodes are the policies that serve other samples, and the policy that keeps important samples next to their nodes.
 var withNodes = map[string]string{"substitutes": "paper", "planned": "paper", "planned-next-use": "next-use"}
 
 // substitutesSome reports whether other samples than those asked for are served. What is trained then, and so what is drawn, follows from the player.

@@ -110,7 +110,7 @@ func (a *attached) leave() (status.Document, error) {
 	last, err := a.status()
 	a.client.Close()
 	if err != nil {
-		return last, fmt.Errorf("process %d ended before the command did: the summary is of what was seen until then: %w", a.pid, err)
+		return last, fmt.Errorf("process %d ended before the command: the summary covers the time until then: %w", a.pid, err)
 	}
 	return last, nil
 }
@@ -175,7 +175,7 @@ func isSame(before, now status.Job) bool {
 	return before.ID == now.ID && (now.Ended || !before.Ended) && before.ChunksDelivered <= now.ChunksDelivered
 }
 
-// jobSince is what a job has done since an earlier status of it.
+// jobSince is the change of a job since an earlier status.
 func jobSince(j, before status.Job) status.Job {
 	for _, n := range []struct{ now, before *int64 }{
 		{&j.ChunksDelivered, &before.ChunksDelivered}, {&j.SamplesDelivered, &before.SamplesDelivered}, {&j.Hits, &before.Hits}, {&j.Misses, &before.Misses},

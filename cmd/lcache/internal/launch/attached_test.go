@@ -8,7 +8,7 @@ import (
 	"lcache/internal/serve/status"
 )
 
-// TestAttachedSummary: with a server that was there before, the summary is about what was done since.
+// TestAttachedSummary: with a server that already ran, the summary covers the time since the run began.
 func TestAttachedSummary(t *testing.T) {
 	digest := strings.Repeat("ab", 32)
 	status := func(epochs int, samples int64) status.Document {
@@ -96,7 +96,7 @@ func TestOwnUnused(t *testing.T) {
 	}
 }
 
-// TestReadyOfJobs: the batches that lie ready are counted for each job by itself.
+// TestReadyOfJobs: ready batches are counted for each job separately.
 func TestReadyOfJobs(t *testing.T) {
 	f := func(ready int) status.Document {
 		return status.Document{Jobs: []status.Job{{ID: "a", SamplesDelivered: 1, ReadyBatches: ready}, {ID: "b", SamplesDelivered: 1, ReadyBatches: 2}, {ID: "c"}, {ID: "a", Ended: true, SamplesDelivered: 9}}}

@@ -73,7 +73,7 @@ func TestLimitOfTheKeptFacts(t *testing.T) {
 	}
 }
 
-// TestLoopThatReportsNothing: zeros are no report.
+// TestLoopThatReportsNothing: zeros are not a report.
 func TestLoopThatReportsNothing(t *testing.T) {
 	e := status.Epoch{Seconds: 10, Hits: 1, LoopWaitSeconds: seconds(0), LoopSeconds: seconds(0)}
 	s := status.Document{Jobs: []status.Job{{SamplesDelivered: 1, EpochsDone: []status.Epoch{e}}}}

@@ -13,7 +13,7 @@ import (
 	"lcache/internal/store/ingest"
 )
 
-// filtered is a run with a filter; it returns what was opened, and the result's source.
+// filtered is a run with a filter. It returns the opened source and the source of the result.
 func filtered(t *testing.T, o Options, exts ...string) (*Opened, SourceResult) {
 	t.Helper()
 	o.Ingest.Exts, o.ListingGiven = exts, len(exts) > 0
@@ -26,7 +26,7 @@ func filtered(t *testing.T, o Options, exts ...string) (*Opened, SourceResult) {
 	return opened, r.Sources[0]
 }
 
-// images adds files with extensions to the source, in place of those that it has.
+// images replaces the files of the source by files with extensions.
 func images(t *testing.T, o Options, names ...string) {
 	t.Helper()
 	if err := os.RemoveAll(o.Sources[0].Path); err != nil {

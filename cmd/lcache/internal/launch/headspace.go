@@ -40,14 +40,14 @@ func (r *run) takeNotes() error {
 	return nil
 }
 
-// headspace reads the notes, of which the command may have made none.
+// headspace reads the notes. The command may have made none.
 func (r *run) headspace() []Headspace {
 	if !r.Headspace {
 		return nil
 	}
 	loaders, err := readHeadspace(r.notes)
 	if err != nil {
-		r.Logger.Warn("what the loaders measured can't be read", "err", err)
+		r.Logger.Warn("cannot read the measurements of the loaders", "err", err)
 	}
 	return loaders
 }

@@ -50,7 +50,7 @@ type Options struct {
 	RanksGiven   bool // Ingest.Job has the ranks that read on this machine, nil for all; false: Environ may have them, by a launcher
 	ListingGiven bool // the files that Ingest lists were asked for: a cache that lists other files is refused
 
-	Disk      ingest.Disk // what is known of the devices; nil: nothing
+	Disk      ingest.Disk // known facts of the devices; nil: none
 	Metrics   string      // host:port to listen on for scrapes of all servers; "": none
 	DiskLimit float64     // bytes a second that the disk was measured to give; 0: not known
 	Headspace bool        // loaders of the command feed the second half of each epoch from memory, and measure both
@@ -78,9 +78,9 @@ type Opened struct {
 	ListedBefore time.Time          // when the source was listed, if its cache has all of it and it was not listed again
 	TarPattern   string             // the source that has the samples in the files, if each file is a tar shard
 	Records      string             // why each file probably holds many samples; "": nothing suggests that
-	FirstEpoch   *ingest.FirstEpoch // what the first epoch will ask shards over a network for; nil: about what an ingest would
+	FirstEpoch   *ingest.FirstEpoch // requests of the first epoch for shards over a network; nil: about as many as an ingest's
 	LeftOut      int                // files of the source that belong to no sample
-	Others       []ingest.Other     // caches of the source with another filter, beside a new one
+	Others       []ingest.Other     // other caches of the source, with another filter, if this one is new
 
 	AttachedTo int  // process of a server that ran before; 0: this process serves the source
 	OtherJob   bool // the job of that server is not the one in Options
@@ -117,7 +117,7 @@ func (e *ExitError) Error() string { return e.Err.Error() }
 func (e *ExitError) Unwrap() error { return e.Err }
 
 // Run runs the command, and returns when the command has ended and the servers are stopped. Before the command starts, the end of ctx and
-// signals end the run. While the command runs, Run passes signals on to it, and ignores the end of ctx. A command that fails is no error.
+// signals end the run. While the command runs, Run passes signals on to it, and ignores the end of ctx. A failing command is not an error of Run.
 // The error is an *ExitError if the command can't be found or executed, or a signal ended the run before the command started.
 func Run(ctx context.Context, o Options) (*Result, error) {
 	path, err := lookUp(o.Command[0])
@@ -159,7 +159,7 @@ type run struct {
 	metrics *prometheus.Server
 	serving []*serving
 	folder  string // in each root; "": by the source
-	notes   string // the file in which loaders note what they measure; "": they measure nothing
+	notes   string // file for the measurements of loaders; "": they measure nothing
 }
 
 // prepare lists every source and serves it.

@@ -22,7 +22,7 @@ import (
 
 func init() { os.Setenv("LCACHE_TMPFS", "1") } // so that caches can be in a temporary folder in memory
 
-// options are those of a run over a new source, with a command of a shell.
+// options returns options of a run over a new source, with a shell command.
 func options(t *testing.T, script string) (Options, *bytes.Buffer) {
 	t.Helper()
 	dir := t.TempDir()
@@ -77,7 +77,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestRunRefuses: what is wrong is an error that says which exit code it has, and leaves nothing behind.
+// TestRunRefuses: a wrong option is an error with its exit code, and leaves nothing behind.
 func TestRunRefuses(t *testing.T) {
 	o, _ := options(t, "")
 	ended := new(ExitError)
@@ -148,7 +148,7 @@ func TestServe(t *testing.T) {
 	if _, err := http.Get(url); !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("the metrics afterwards: %v", err)
 	}
-	refused := errors.New("nobody listens")
+	refused := errors.New("no listener")
 	if err := Serve(context.Background(), serve, func(Served) error { return refused }); !errors.Is(err, refused) {
 		t.Errorf("got %v, want what ready said", err)
 	}

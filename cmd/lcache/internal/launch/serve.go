@@ -15,7 +15,7 @@ import (
 // ServeOptions of Serve.
 type ServeOptions struct {
 	Engine   engine.Options // but for its Logger and Version
-	Server   server.Options // but for its Logger and Version. Without a path the socket lies in the cache
+	Server   server.Options // except its Logger and Version. Without a path the socket is in the cache
 	Metrics  string         // host:port to listen on for scrapes; "": none
 	Registry string         // folder of this user's servers: see package attach
 	Version  string         // of this program
@@ -29,7 +29,7 @@ type ServeOptions struct {
 type Served struct {
 	Socket   string // as it was given, else absolute
 	Metrics  string // URL; "": none
-	Warning  string // why there are no metrics; "": none were asked for, or there are
+	Warning  string // why there are no metrics; "": none were requested, or they are served
 	Status   status.Document
 	Defaults []cache.Default // settings that were chosen where ServeOptions leave the choice
 }
@@ -61,7 +61,7 @@ func Serve(ctx context.Context, o ServeOptions, ready func(Served) error) error 
 	return err
 }
 
-// wait returns when the server should stop. Its error is that of a server that has ended by itself.
+// wait returns when the server should stop. It returns the error of a server that has ended on its own.
 func (l *local) wait(ctx context.Context, o ServeOptions) error {
 	select {
 	case <-ctx.Done():

@@ -134,13 +134,13 @@ func (r *run) takeOnlyCache() error {
 	for _, c := range found {
 		known = append(known, c.Source)
 	}
-	return usage.Errorf("no source: give --source, of which %s has %s", r.Roots[0], strings.Join(known, ", "))
+	return usage.Errorf("no source: give --source, one of those in %s: %s", r.Roots[0], strings.Join(known, ", "))
 }
 
 // A home has the directories of a source's cache: a folder in each root; or the roots themselves, if they are a cache.
 type home struct {
 	dirs     []string
-	filtered []string // the directories if the filter removes files; dirs are then of the source without a filter. nil: dirs are of the cache in any case
+	filtered []string // the directories if the filter removes files; dirs then belong to the source without a filter. nil: dirs are the cache's in any case
 }
 
 // home returns where the cache of a source is, or will be made.

@@ -40,14 +40,14 @@ func enter(t *testing.T, registry string, pid int, cache string) {
 	}
 }
 
-// TestStopRefuses: a process is stopped only if it holds the lock of the cache that it is said to have. A pid that another process has got meanwhile is nobody's.
+// TestStopRefuses: a process is stopped only if it holds the lock of the cache that it is said to have. A pid that another process has taken over stops nothing.
 func TestStopRefuses(t *testing.T) {
 	cache, other := heldCache(t), heldCache(t)
 	free := t.TempDir()
 	if err := os.WriteFile(filepath.Join(free, "job.json"), []byte(`{"schema": 1, "source": "/data"}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	parent := os.Getppid() // a process that lives and is no server
+	parent := os.Getppid() // a live process that is not a server
 	self := os.Getpid()
 	registry := filepath.Join(t.TempDir(), "lcache")
 	for _, c := range []struct {
@@ -57,7 +57,7 @@ func TestStopRefuses(t *testing.T) {
 		want    string
 	}{
 		{"no server", func() {}, StopOptions{}, "no server of this user runs: there is nothing to stop"},
-		{"another process has the number", func() { enter(t, registry, parent, cache) }, StopOptions{Pid: parent}, fmt.Sprintf("process %d is no lcache server of this user: lcache status shows those that run", parent)},
+		{"another process has the number", func() { enter(t, registry, parent, cache) }, StopOptions{Pid: parent}, fmt.Sprintf("process %d is not an lcache server of this user: lcache status shows those that run", parent)},
 		{"nobody has the cache", func() {}, StopOptions{Dir: free}, fmt.Sprintf("no process has %s open: there is nothing to stop", free)},
 		{"it answers on no socket", func() { enter(t, registry, self, cache) }, StopOptions{Pid: self}, fmt.Sprintf("process %d has %s open and answers on no socket: it may be an ingest, or just ending; wait, or end that program", self, cache)},
 		{"by its cache", func() {}, StopOptions{Dir: cache}, "answers on no socket"},

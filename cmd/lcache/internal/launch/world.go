@@ -11,15 +11,15 @@ import (
 	"lcache/internal/serve/schedule"
 )
 
-// A world is what the variables of a launcher (torchrun, accelerate, Slurm's srun) say of the processes of a training.
+// A world describes the processes of a training, from the variables of a launcher (torchrun, accelerate, Slurm's srun).
 type world struct {
 	size  int   // ranks in all; 1: no launcher
 	rank  int   // of this process
 	here  []int // the ranks on this machine, ascending; nil: the variables don't say
-	batch bool  // the variables are those of a batch script of Slurm, and not of a task that srun started
+	batch bool  // the variables belong to a batch script of Slurm, not to a task that srun started
 }
 
-// mostRanks bounds what is believed: the protocol has two bytes for a rank.
+// mostRanks bounds the variables: the protocol has two bytes for a rank.
 const mostRanks = 1 << 16
 
 // launchedWorld reads the variables of a launcher, as launched_world of the Python client does.
@@ -44,7 +44,7 @@ func launchedWorld(environ []string) world {
 	return world{size: 1}
 }
 
-// variables are those of an environment.
+// variables looks up variables of an environment.
 type variables map[string]string
 
 // number returns the first variable that is a number; −1: none is.
@@ -80,7 +80,7 @@ var taskCount = regexp.MustCompile(`^([0-9]{1,5})(?:\(x([0-9]{1,5})\))?$`)
 // slurmTasks returns how many of a step's tasks run on this machine: by the list of all machines' tasks, else by the limit that srun was given; −1: unknown.
 func (v variables) slurmTasks(w world) int {
 	ends := taskEnds(cmp.Or(v["SLURM_STEP_TASKS_PER_NODE"], v["SLURM_TASKS_PER_NODE"]), w.size)
-	if ends == nil { // the list is of the allocation, and not of this step
+	if ends == nil { // the list belongs to the allocation, not to this step
 		return v.number("SLURM_NTASKS_PER_NODE")
 	}
 	machine := v.number("SLURM_NODEID")
@@ -93,7 +93,7 @@ func (v variables) slurmTasks(w world) int {
 	return ends[machine] - ends[machine-1]
 }
 
-// taskEnds returns how many tasks Slurm's list has up to each machine; nil: it is no list of size tasks.
+// taskEnds returns the number of tasks up to each machine in Slurm's list; nil: the list does not have size tasks.
 func taskEnds(list string, size int) (ends []int) {
 	end := 0
 	for _, part := range strings.Split(list, ",") {
@@ -132,7 +132,7 @@ func (v variables) slurmIDs(w world, tasks int) []int {
 	return slices.Sorted(maps.Keys(ids))
 }
 
-// launched returns the world of the launcher that started this process. A batch script is no rank: it may start several programs.
+// launched returns the world of the launcher that started this process. A batch script is not a rank: it may start several programs.
 func (r *run) launched() world {
 	w := launchedWorld(r.Environ)
 	if w.batch {

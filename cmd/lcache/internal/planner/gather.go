@@ -27,7 +27,7 @@ type Gathering struct {
 	Now      time.Time
 }
 
-// Gather fills in what is not known yet, and assumes what has a usual value.
+// Gather fills in unknown facts, and assumes usual values for some.
 func (f *Facts) Gather(ctx context.Context, g Gathering) error {
 	if g.Progress == nil {
 		g.Progress = func(string) {}
@@ -67,7 +67,7 @@ func readReport(path string) (*doctor.Report, error) {
 	return &report, nil
 }
 
-// fromReport takes what doctor measured. Several devices give the sum of what each gives.
+// fromReport takes the measurements of doctor, summed over several devices.
 func (f *Facts) fromReport(d *doctor.Facts, now time.Time) {
 	seen, devices := map[doctor.Device]bool{}, 0.0
 	var sum doctor.Device
@@ -106,7 +106,7 @@ func (f *Facts) fromReport(d *doctor.Facts, now time.Time) {
 	}
 }
 
-// fromReading takes what reading a source's files showed. The rate with many readers counts: what is read ahead is read by
+// fromReading takes the measured rates of a source. The rate with many readers counts: read-ahead uses
 // many.
 func (f *Facts) fromReading(r *doctor.Reading, from string) {
 	f.fill("samples", float64(r.Files), "listed from the source")
@@ -123,7 +123,7 @@ func (f *Facts) fromReading(r *doctor.Reading, from string) {
 func (f *Facts) fromServer(dirs []string) {
 	client, err := attach.DialFound(attach.SocketOf(dirs), "lcache plan")
 	if err != nil {
-		return // no server is no error: the facts come from elsewhere
+		return // not an error: the facts come from elsewhere
 	}
 	defer client.Close()
 	if _, status, err := client.Status(); err == nil {
@@ -147,12 +147,12 @@ func (f *Facts) fromStatus(s status.Document) {
 			f.fill("batch-size", math.Ceil(float64(j.Samples)/float64(j.Batches*len(j.Ranks))), from)
 		}
 		if busy := s.UptimeSeconds - j.StallSeconds; busy > leastDelivered && j.StallSeconds >= 0 {
-			f.fill("consumer", float64(j.BytesDelivered)/busy, from+", what it delivered in the time that the training did not wait")
+			f.fill("consumer", float64(j.BytesDelivered)/busy, from+", its deliveries while the training did not wait")
 		}
 	}
 }
 
-// measure measures what is still open and can be measured here.
+// measure measures the facts that are still unknown and can be measured here.
 func (f *Facts) measure(ctx context.Context, g Gathering) error {
 	if g.Source != "" && (f.From["samples"] == "" || f.From["bytes"] == "" || f.From["source-bw"] == "" && f.From["source-ops"] == "") {
 		r, err := doctor.Read(ctx, doctor.ReadOptions{Source: g.Source, Remote: g.Remote, Stream: g.Stream, Time: g.Time, Progress: g.Progress})

@@ -45,14 +45,14 @@ type Recommendation struct {
 	MemoryBytes       float64    `json:"memory_bytes"`
 	WithoutS          float64    `json:"without_cache_s"`           // an epoch from the source alone
 	SecondRun         *SecondRun `json:"second_run,omitempty"`      // of the layout log
-	NotYet            string     `json:"not_yet,omitempty"`         // what the advice needs and lcache does not have
+	NotYet            string     `json:"not_yet,omitempty"`         // a feature that the advice needs and lcache lacks
 	AloneS            float64    `json:"without_peers_s,omitempty"` // the best epoch of nodes that don't share: what can be had today
 	AloneLayout       string     `json:"without_peers_layout,omitempty"`
 	NeedsBytes        float64    `json:"needs_bytes,omitempty"` // of memory, where no layout fits
 	Error             string     `json:"error,omitempty"`
 }
 
-// SecondRun is what a job does that begins over a full log in another order.
+// SecondRun is the choice of a job that begins over a full log in another order.
 type SecondRun struct {
 	Choice string  `json:"choice"` // sort: the log is sorted into its first epoch; wait: it is read by place
 	PlaceS float64 `json:"place_s"`
@@ -201,7 +201,7 @@ func nextLimit(e plan.Epoch) (name string, seconds float64) {
 // whatIf is the recommendation with one fact changed.
 func (f *Facts) whatIf(key, value string) (WhatIf, error) {
 	other := f.Clone()
-	other.inBytes() // what a training takes stays the same bytes if samples change their size
+	other.inBytes() // the training takes the same bytes per second if samples change their size
 	if err := other.Set(key, value, "what if"); err != nil {
 		return WhatIf{}, err
 	}

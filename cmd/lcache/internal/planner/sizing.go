@@ -31,7 +31,7 @@ func serverSizes(f plan.Facts, inPlace bool) (z plan.Sizes, sp plan.Space, fits 
 	if s.Room > 0 {
 		sp.Hit = min(1, float64(s.Room)/sp.PaddedBytes)
 	}
-	return z, sp, err == nil || s.Room == 0 && s.Memory <= uint64(whole(f.MemoryBytes)) // a budget without room holds nothing, which is no want of memory
+	return z, sp, err == nil || s.Room == 0 && s.Memory <= uint64(whole(f.MemoryBytes)) // a budget without room holds nothing; that is not a lack of memory
 }
 
 // whole is a number of a plan as a server counts it: far below where sums of such numbers would overflow.

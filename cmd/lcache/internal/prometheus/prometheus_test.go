@@ -222,7 +222,7 @@ func TestEveryNumber(t *testing.T) {
 	}
 }
 
-// TestTexts: what is a word in the document is a label.
+// TestTexts: a word of the document is a label.
 func TestTexts(t *testing.T) {
 	doc := full()
 	doc.Cache.State, doc.Cache.Devices[0].Dir, doc.Jobs[0].BoundBy, doc.Jobs[0].Source = "degraded: /a is aside", "/a", "disk", "/data/tr\xffain"
@@ -241,14 +241,14 @@ func TestTexts(t *testing.T) {
 	}
 }
 
-// TestKinds: every metric says what it means, and the contract's counters are counters.
+// TestKinds: every metric has a help text, and the contract's counters are counters.
 func TestKinds(t *testing.T) {
 	s := listen(t, t.Output())
 	s.Add("", func() (status.Document, error) { return full(), nil })
 	_, families := scrape(t, s)
 	for name, f := range families {
 		if f.GetHelp() == "" || f.GetType() == dto.MetricType_UNTYPED {
-			t.Errorf("%s: say in names.go whether it is a counter, and what it means", name)
+			t.Errorf("%s: add it to names.go as a counter or gauge, with a help text", name)
 		}
 	}
 	for _, name := range []string{"hits", "misses", "samples_delivered", "log_write_bytes", "stall_seconds", "loop_wait_seconds", "corrupt_samples", "divergences"} {
@@ -341,7 +341,7 @@ func TestShutdownWaits(t *testing.T) {
 	go func() { done <- s.Shutdown(context.Background()) }()
 	select {
 	case err := <-done:
-		t.Errorf("ended beside a scrape: %v", err)
+		t.Errorf("ended during a scrape: %v", err)
 	default:
 	}
 	close(leave)

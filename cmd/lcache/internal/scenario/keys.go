@@ -10,31 +10,31 @@ import (
 	"lcache/internal/usage"
 )
 
-// key is a line of a scenario file: what it is called, and what it sets.
+// key is a line of a scenario file: its name and the field that it sets.
 type key struct {
 	name, unit, meaning string
 	set                 func(s *Scenario, value string) error
 }
 
-// keys are those of a scenario file, in the order of its documentation.
+// keys are the keys of a scenario file, in the order of its documentation.
 var keys = []key{
-	{"title", "text", "what the picture calls it", func(s *Scenario, value string) error { s.Title = value; return nil }},
+	{"title", "text", "title in the picture", func(s *Scenario, value string) error { s.Title = value; return nil }},
 	{"workers", "", "number of nodes in the training", func(s *Scenario, value string) error {
 		n, err := number(value)
 		s.Machine.Workers = int(min(n, 1e9))
 		return err
 	}},
 	{"compute", "MB/s", "what one worker consumes", rate(func(s *Scenario) *float64 { return &s.Machine.Compute })},
-	{"preprocess", "MB/s", "what the CPUs of one worker prepare", rate(func(s *Scenario) *float64 { return &s.Machine.Preprocess })},
+	{"preprocess", "MB/s", "rate at which the CPUs of one worker decode", rate(func(s *Scenario) *float64 { return &s.Machine.Preprocess })},
 	{"network", "MB/s", "between two workers", rate(func(s *Scenario) *float64 { return &s.Machine.Network })},
-	{"pfs", "table", "what the source gives to so many workers together, in MB/s", table(func(s *Scenario) *simulate.Table { return &s.Machine.PFS })},
+	{"pfs", "table", "rate of the source for that many workers together, in MB/s", table(func(s *Scenario) *simulate.Table { return &s.Machine.PFS })},
 	{"staging", "size", "the buffer of samples that are ready", capacity(0)},
 	{"ram", "size", "memory of one worker for samples", capacity(1)},
 	{"ssd", "size", "SSD of one worker for samples", capacity(2)},
 	{"staging_threads", "", "threads that prefetch", rate(func(s *Scenario) *float64 { return &s.Machine.Threads[0] })},
 	{"ram_threads", "", "threads that read memory", rate(func(s *Scenario) *float64 { return &s.Machine.Threads[1] })},
 	{"ssd_threads", "", "threads that read the SSD", rate(func(s *Scenario) *float64 { return &s.Machine.Threads[2] })},
-	{"staging_read", "table", "what the buffer gives to so many threads together, in MB/s", table(func(s *Scenario) *simulate.Table { return &s.Machine.Read[0] })},
+	{"staging_read", "table", "rate of the buffer for that many threads together, in MB/s", table(func(s *Scenario) *simulate.Table { return &s.Machine.Read[0] })},
 	{"ram_read", "table", "the same of memory", table(func(s *Scenario) *simulate.Table { return &s.Machine.Read[1] })},
 	{"ssd_read", "table", "the same of the SSD", table(func(s *Scenario) *simulate.Table { return &s.Machine.Read[2] })},
 	{"samples", "", "of the dataset", rate(func(s *Scenario) *float64 { return &s.Workload.Samples })},
@@ -63,9 +63,9 @@ func (s *Scenario) Set(name, value string) error {
 		}
 	}
 	if near := usage.Nearest(name, Keys()); near != "" {
-		return fmt.Errorf("%s is no key: did you mean %s?", name, near)
+		return fmt.Errorf("%s is not a key: did you mean %s?", name, near)
 	}
-	return fmt.Errorf("%s is no key: there are %s", name, strings.Join(Keys(), ", "))
+	return fmt.Errorf("%s is not a key: the keys are %s", name, strings.Join(Keys(), ", "))
 }
 
 func rate(field func(*Scenario) *float64) func(*Scenario, string) error {
@@ -109,7 +109,7 @@ func table(field func(*Scenario) *simulate.Table) func(*Scenario, string) error 
 			}
 		}
 		if len(points) == 0 {
-			return fmt.Errorf("%q is no table: write the number of threads or workers, a colon and MB/s, as in 1:330 8:2870", value)
+			return fmt.Errorf("%q is not a table: write the number of threads or workers, a colon and MB/s, as in 1:330 8:2870", value)
 		}
 		t, err := simulate.NewTable(points)
 		if err == nil {
@@ -123,12 +123,12 @@ func table(field func(*Scenario) *simulate.Table) func(*Scenario, string) error 
 func number(text string) (float64, error) {
 	n, err := strconv.ParseFloat(strings.NewReplacer(",", "", "_", "").Replace(text), 64)
 	if err != nil || math.IsNaN(n) || n < 0 || n > 1e18 {
-		return 0, fmt.Errorf("%q is no number between 0 and 1e18", text)
+		return 0, fmt.Errorf("%q is not a number between 0 and 1e18", text)
 	}
 	return n, nil
 }
 
-// units are those of sizes, in MB (10^6 bytes).
+// units of sizes, in MB (10^6 bytes).
 var units = []struct {
 	suffix string
 	mb     float64
@@ -151,5 +151,5 @@ func size(text string) (mb float64, err error) {
 	if n, err := number(text); err == nil && n == 0 {
 		return 0, nil
 	}
-	return 0, fmt.Errorf("%q is no size: write a number and B, KB, MB, GB or TB", text)
+	return 0, fmt.Errorf("%q is not a size: write a number and B, KB, MB, GB or TB", text)
 }

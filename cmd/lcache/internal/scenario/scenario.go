@@ -34,7 +34,7 @@ func (s *Scenario) Scale(by float64) {
 	}
 }
 
-// Load returns the built-in scenario of a name, or those of a file.
+// Load returns the built-in scenario of a name, or the scenarios of a file.
 func Load(nameOrFile string) ([]Scenario, error) {
 	for _, s := range Builtin() {
 		if s.Name == nameOrFile {
@@ -48,10 +48,10 @@ func Load(nameOrFile string) ([]Scenario, error) {
 	if near := usage.Nearest(nameOrFile, Names()); near != "" {
 		hint = fmt.Sprintf(": did you mean %q?", near)
 	}
-	return nil, fmt.Errorf("%q is no built-in scenario and no file%s", nameOrFile, hint)
+	return nil, fmt.Errorf("%q is neither a built-in scenario nor a file%s", nameOrFile, hint)
 }
 
-// Names are those of the built-in scenarios.
+// Names lists the built-in scenarios.
 func Names() (names []string) {
 	for _, s := range Builtin() {
 		names = append(names, s.Name)
@@ -90,7 +90,7 @@ func figure8() []Scenario {
 	}
 }
 
-// examples are those of docs/planning.md: ImageNet-1k on eight NVMe drives, on a cloud volume, and on four small nodes.
+// examples are the examples of docs/planning.md: ImageNet-1k on eight NVMe drives, on a cloud volume, and on four small nodes.
 func examples() []Scenario {
 	job := simulate.Workload{Samples: 1_281_167, MeanMB: 0.107798, SigmaMB: 0.1, Batch: 256, Epochs: 5}
 	flat := func(rate float64) simulate.Table { return simulate.Table{{Count: 1, Rate: rate}} }

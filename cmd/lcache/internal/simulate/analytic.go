@@ -3,7 +3,7 @@ package simulate
 import "math"
 
 // analytic gives a simulation's outcome in closed form: shares of the access model instead of samples, means instead of
-// mini-batches, and what the barrier costs because the slowest of N workers counts.
+// mini-batches, and the cost of the barrier, at which the slowest of N workers counts.
 func (s *Simulation) analytic() (Outcome, error) {
 	r := s.Machine.rates()
 	first, steady, err := s.sharesOf(r)
@@ -37,7 +37,7 @@ func (s *Simulation) analytic() (Outcome, error) {
 	return o, nil
 }
 
-// closed is what the closed forms share.
+// closed holds the inputs of the closed forms.
 type closed struct {
 	s       *Simulation
 	c       *clock
@@ -116,7 +116,7 @@ func (a *closed) meanPFS(p shares) float64 {
 	return mean
 }
 
-// count adds the traffic of so many epochs.
+// count adds the traffic of n epochs.
 func (a *closed) count(o *Outcome, p shares, epochs float64) {
 	if epochs <= 0 {
 		return

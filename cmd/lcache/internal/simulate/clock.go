@@ -5,11 +5,11 @@ import (
 	"sync"
 )
 
-// Threads is a reading of what the prefetch threads of NoPFS's model share.
+// Threads is an interpretation of NoPFS's model: what its prefetch threads share.
 type Threads string
 
 const (
-	// Shared is the default: a device gives what it gives once, and devices work side by side.
+	// Shared is the default: the threads of a device share its rate, and devices work in parallel.
 	Shared Threads = "shared"
 	// Paper takes the formula of §4 as printed: each of p_0 threads draws a full share of the source, so that a worker
 	// gets up to p_0 times its share. It is kept for comparison.
@@ -46,13 +46,13 @@ type clock struct {
 	threads Threads
 	perfect bool    // nothing is waited for
 	lanes   float64 // p: how many threads prefetch, in the paper's reading
-	disk    float64 // how often what is held goes over its SSD, if a policy says that; else 0
+	disk    float64 // transfers of each held sample by its SSD; 0: not limited
 	window  int     // how many mini-batches the staging buffer holds
 
 	h      int       // mini-batches done
 	ends   []float64 // of the last window mini-batches, as a ring
 	end    float64   // of the last one
-	loaded []float64 // when each worker has prefetched what it has
+	loaded []float64 // time at which each worker has prefetched its samples
 	stall  float64   // of all workers together
 	bound  float64   // the lower bound: computing alone, with the barrier
 	mb     batch
@@ -130,7 +130,7 @@ func (c *clock) diskLoad(b *batch) float64 {
 // mostAtOnce bounds the mini-batches whose sums are kept at once.
 const mostAtOnce = 1 << 19
 
-// room is what the sums of an epoch's mini-batches are kept in: all of them, or as many whole steps as most allows.
+// room allocates the sums of an epoch's mini-batches: all of them, or as many whole steps as most allows.
 func room(steps, workers, most int) []batch {
 	return make([]batch, min(max(1, most/workers), steps)*workers)
 }
@@ -148,7 +148,7 @@ func runEpoch(c *clock, steps, workers int, room []batch, deal func(from int, wo
 	}
 }
 
-// byStep deals steps on all cores, each by itself.
+// byStep deals steps on all cores, independently.
 func byStep(workers int, deal func(h int, work []batch)) func(from int, work []batch) {
 	return func(from int, work []batch) {
 		split(runtime.GOMAXPROCS(0), len(work)/workers, func(_, lo, hi int) {

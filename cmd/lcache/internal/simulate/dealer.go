@@ -5,11 +5,11 @@ import (
 	"math/rand/v2"
 )
 
-// dealer sums up the mini-batches of one epoch: who reads what from where.
+// dealer sums up the mini-batches of one epoch: each worker's bytes by place.
 type dealer struct {
 	x         *exact
 	held      *holding
-	cold      bool     // nobody holds anything yet
+	cold      bool     // no worker holds any sample yet
 	positions []uint32 // by sample, in this epoch
 	epoch     int
 }

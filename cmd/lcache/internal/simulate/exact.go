@@ -70,7 +70,7 @@ func (s *Simulation) newExact(cores int) (*exact, error) {
 	return x, nil
 }
 
-// exactBytes is what a replay takes: all of it is made once and used for every epoch.
+// exactBytes is the memory of a replay, which is allocated once and used for every epoch.
 func (s *Simulation) exactBytes(cores float64) float64 {
 	w, workers := s.Workload, float64(s.Machine.Workers)
 	steps := math.Floor(w.Samples / (workers * w.Batch))
@@ -88,7 +88,7 @@ func (s *Simulation) exactBytes(cores float64) float64 {
 	return need
 }
 
-// place finds out who holds what, and how long staging in takes.
+// place decides which worker holds which samples, and how long filling takes.
 func (x *exact) place(ctx context.Context) (held *holding, init float64, err error) {
 	m, p := x.s.Machine, x.s.Policy
 	held = newHolding(x.rates, p)
@@ -118,7 +118,7 @@ func (x *exact) place(ctx context.Context) (held *holding, init float64, err err
 	return held, x.stageIn(held), nil
 }
 
-// stageIn is how long the slowest worker takes to fetch what it holds before the training begins.
+// stageIn is how long the slowest worker takes to fetch its samples before the training begins.
 func (x *exact) stageIn(held *holding) float64 {
 	class := x.s.Policy.shards()
 	if class == 0 {

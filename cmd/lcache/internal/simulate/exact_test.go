@@ -69,7 +69,7 @@ func TestPermute(t *testing.T) {
 	}
 }
 
-// TestOrdersThatRepeat: an order that has an index twice is no order.
+// TestOrdersThatRepeat: an order that has an index twice is refused.
 func TestOrdersThatRepeat(t *testing.T) {
 	s := Simulation{Machine: smallMachine(), Workload: smallWorkload(), Policy: NoPFS, Method: Exact, Orders: func(int) []uint32 { return make([]uint32, 20_000) }}
 	if _, err := Simulate(t.Context(), s); err == nil || !strings.Contains(err.Error(), "index 0 twice") {

@@ -42,7 +42,7 @@ type rankingPart struct {
 // rankingBlock is how many samples' rows are looked at together.
 const rankingBlock = 256
 
-// rankingBytes is what a ranking takes beside the readers' table.
+// rankingBytes is the memory of a ranking, without the readers' table.
 func rankingBytes(samples, epochs, workers, cores float64) float64 {
 	part := workers*(epochs+1)*8 + workers*Classes*(epochs*12+24) + rankingBlock*epochs*4 + workers*12
 	return workers*Classes*24 + cores*part + samples*(Classes-1)*4 + 8*(samples/workers+1)*cores

@@ -5,10 +5,10 @@ import "math"
 // holding says which worker holds which samples in which class of storage (1 memory, 2 SSD, 0 not at all).
 type holding struct {
 	pick  [Classes][Classes]place // where a sample comes from, by its class here and its best class anywhere
-	best  []uint8                 // the best class of any worker, by sample; nil while nobody holds any
+	best  []uint8                 // the best class of any worker, by sample; nil while no worker holds any
 	home  []int32                 // the one worker that holds a sample
 	equal bool                    // every worker holds the same
-	spans []span                  // by worker: what it holds, if that is a run of the dataset
+	spans []span                  // by worker: its held samples, if they are a run of the dataset
 }
 
 // span is a run of the dataset.

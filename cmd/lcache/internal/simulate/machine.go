@@ -35,7 +35,7 @@ func (t Table) At(count float64) float64 {
 	return t[len(t)-1].Rate
 }
 
-// NewTable sorts points into a table, and refuses those that make no sense.
+// NewTable sorts points into a table, and refuses invalid ones.
 func NewTable(points map[float64]float64) (t Table, err error) {
 	for _, count := range slices.Sorted(maps.Keys(points)) {
 		rate := points[count]
@@ -92,7 +92,7 @@ type Machine struct {
 	PFS        Table            `json:"pfs"`        // t: what all clients of the source get together, by their number
 }
 
-// mostWorkers bounds what is simulated worker by worker.
+// mostWorkers bounds simulations worker by worker.
 const mostWorkers = 100_000
 
 func (m Machine) check() error {
@@ -112,12 +112,12 @@ func (m Machine) check() error {
 		return errors.New("compute is 0: say how many MB/s one worker consumes")
 	}
 	if len(m.PFS) == 0 {
-		return errors.New("pfs is empty: say what the source gives, by the number of its clients")
+		return errors.New("pfs is empty: give the source's rate by the number of its clients")
 	}
 	return nil
 }
 
-// rates are the machine's in seconds per MB: what is not limited costs nothing.
+// rates are the machine's rates in seconds per MB; 0: unlimited.
 type rates struct {
 	compute, stage float64          // c and w_0
 	prepare        float64          // β

@@ -19,7 +19,7 @@ type orders struct {
 	given   func(epoch int) []uint32 // indices in reading order; nil means a permutation by seed
 
 	ahead map[int]chan made
-	spare chan []uint32 // tables for positions that nobody uses
+	spare chan []uint32 // unused tables for positions
 }
 
 type made struct {

@@ -5,7 +5,7 @@ import (
 	"math"
 )
 
-// Placement returns what a frequency cache gives (NoPFS §3): a worker holds the share a of the dataset, those samples
+// Placement returns the hits of a frequency cache (NoPFS §3): a worker holds the share a of the dataset, those samples
 // that it reads most often. localHit is the share of its own reads that this serves; covered is the share of samples that
 // any of the workers holds.
 func Placement(epochs, workers, share float64) (localHit, covered float64, err error) {

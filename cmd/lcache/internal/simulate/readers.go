@@ -12,13 +12,13 @@ type readers struct {
 	samples int
 	planes  [][]uint8  // by epoch and byte of the number: epoch·width + byte
 	width   int        // bytes of a number
-	dropped [][]uint32 // by epoch: the samples that nobody reads, ascending
+	dropped [][]uint32 // by epoch: the samples that no worker reads, ascending
 }
 
-// nobody stands for the reader of a sample that an epoch leaves out.
+// nobody is the reader of a sample that an epoch leaves out.
 const nobody = ^uint32(0)
 
-// widthOf is how many bytes the numbers of so many workers take.
+// widthOf is the number of bytes of a worker's number.
 func widthOf(workers int) int {
 	width := 1
 	for workers > 1<<(8*width) {
@@ -27,7 +27,7 @@ func widthOf(workers int) int {
 	return width
 }
 
-// readersBytes is what the table takes.
+// readersBytes is the memory of the table.
 func readersBytes(samples, epochs, workers float64, drops float64) float64 {
 	return epochs * (samples*float64(widthOf(int(workers))) + 4*drops)
 }

@@ -180,7 +180,7 @@ func (d *sampled) drawLocality(r *rand.Rand, b int, work []batch) {
 	}
 }
 
-// moments are those of the sizes: of the given ones, or of normal ones of which those below 0 are drawn again and all are
+// moments are the moments of the sizes: of the given ones, or of normal ones, where negative sizes are drawn again and all are
 // scaled to the mean.
 func (s *Simulation) moments() moments {
 	if s.Sizes != nil {

@@ -1,4 +1,4 @@
-// Package simulate runs a training of several workers with each of the policies that others published and those of lcache,
+// Package simulate runs a training of several workers with published policies and those of lcache,
 // mini-batch by mini-batch. It is pure: a Machine and a Workload go in, an Outcome comes out; it measures nothing, opens nothing, and
 // knows no clock.
 //
@@ -34,7 +34,7 @@ const (
 	cheapTable = 256 << 20 // N·F bytes
 )
 
-// Workload is what a Machine trains on. Sizes are MB (10^6 bytes).
+// Workload is the dataset and batches of a Machine. Sizes are MB (10^6 bytes).
 type Workload struct {
 	Samples float64 `json:"samples"` // F
 	MeanMB  float64 `json:"mean_mb"` // μ of the samples' sizes
@@ -61,10 +61,10 @@ type Simulation struct {
 	Sizes  []uint32
 
 	MemoryBytes float64             // what tables may take; 0 means 2 GiB
-	Progress    func(share float64) // called now and then, with what is done; may be nil
+	Progress    func(share float64) // called now and then, with the share that is done; may be nil
 }
 
-// Outcome is what a simulation says. MB and seconds are sums over workers where nothing else is said.
+// Outcome is the result of a simulation. MB and seconds are sums over workers unless stated otherwise.
 type Outcome struct {
 	Policy       Contender `json:"policy"`
 	Method       Method    `json:"method"`
@@ -222,7 +222,7 @@ func (s *Simulation) beginEpoch(c *clock, epoch int) {
 	}
 }
 
-// outcome is what a clock says at the end. ends are those of the epochs.
+// outcome is the result of a clock at the end. ends are the end times of the epochs.
 func (s *Simulation) outcome(c *clock, m Method, init, seen float64, ends []float64) Outcome {
 	n := float64(s.Machine.Workers)
 	o := Outcome{Policy: s.Policy, Method: m, Seconds: c.end, LowerBoundS: c.bound, Ratio: c.end / c.bound, InitS: init, StallS: c.stall / n, DatasetSeen: seen}

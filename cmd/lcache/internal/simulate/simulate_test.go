@@ -140,7 +140,7 @@ func TestMoreStorageIsNotSlower(t *testing.T) {
 	}
 }
 
-// TestLBANNRefuses names what it needs.
+// TestLBANNRefuses: the error names the needed memory.
 func TestLBANNRefuses(t *testing.T) {
 	for _, p := range []Contender{LBANNDynamic, LBANNPreload} {
 		_, err := Simulate(t.Context(), Simulation{Machine: smallMachine(), Workload: smallWorkload(), Policy: p})
