@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"lcache/chunker"
+	"lcache/internal/errcode"
 	"lcache/internal/store/cachedir"
 )
 
@@ -111,9 +112,9 @@ func (in *run) fit(f *chunker.Facts) (z chunker.Sizing, err error) {
 	space := fmt.Sprintf("%s has %s free, of which %s are to stay free", tightest.dir, humanize.Bytes(tightest.free+tightest.reserved), humanize.Bytes(cachedir.Reserve(tightest.size)))
 	switch {
 	case most == 0 || tooSmall != nil:
-		return z, fmt.Errorf("%s: too little is left for a cache; make room, or give another --cache", space)
+		return z, errcode.Errorf(errcode.NoSpace, "%s: too little is left for a cache; make room, or give another --cache", space)
 	case f.Budget > 0:
-		return z, fmt.Errorf("with a budget of %s the cache takes %s, and %s: give --budget %dMiB or less, or make room", humanize.Bytes(f.Budget), humanize.Bytes(takes), space, most>>20)
+		return z, errcode.Errorf(errcode.NoSpace, "with a budget of %s the cache takes %s, and %s: give --budget %dMiB or less, or make room", humanize.Bytes(f.Budget), humanize.Bytes(takes), space, most>>20)
 	}
 	f.Budget, in.cache.Record.Budget = most, int64(most)
 	in.defaulted("budget", most, "free space less a reserve: the dataset needs "+humanize.Bytes(takes))
