@@ -13,7 +13,7 @@ import (
 	"lcache/sample"
 )
 
-// access is what every cache's case does: Get, then Offer on a miss. Samples have size 1.
+// access does what the case of every cache does: Get, then Offer on a miss. Samples have size 1.
 func access(p policy.Policy, id sample.Index) map[string]any {
 	_, k := p.Get(id, nil)
 	keep, drop := false, []sample.Index(nil)
@@ -23,7 +23,7 @@ func access(p policy.Policy, id sample.Index) map[string]any {
 	return map[string]any{"hit": k == policy.Hit, "evicted": one(drop), "admitted": keep}
 }
 
-// one is the single dropped sample, or nil.
+// one returns the single dropped sample, or nil.
 func one(drop []sample.Index) any {
 	if len(drop) == 0 {
 		return nil
@@ -31,7 +31,7 @@ func one(drop []sample.Index) any {
 	return drop[0]
 }
 
-// caseSamples is more than the indices in cases without a number of samples.
+// caseSamples is greater than the indices in cases without a number of samples.
 const caseSamples = 100_000
 
 func caseHCache(t *testing.T, raw json.RawMessage) any {
@@ -77,8 +77,8 @@ func caseLCache(t *testing.T, raw json.RawMessage) any {
 	})
 }
 
-// caseLaw plays a case of the L-cache through the law, which the server asks, in batches of one sample.
-func caseLaw(t *testing.T, raw json.RawMessage) any {
+// caseRules runs a case of the L-cache through the rules, as the server does, in batches of one sample.
+func caseRules(t *testing.T, raw json.RawMessage) any {
 	return playLCache(t, raw, func(c *substitute.LCache, id sample.Index, may bool) (sample.Index, policy.Kind) {
 		rule := ""
 		if may {

@@ -48,7 +48,7 @@ func (s *seed) UnmarshalJSON(b []byte) error {
 	return err
 }
 
-// op is one operation of a case: its name, and what it gets.
+// op is one operation of a case: its name and its arguments.
 type op struct {
 	name string
 	args []json.RawMessage
@@ -66,7 +66,8 @@ func (o *op) UnmarshalJSON(b []byte) error {
 	return err
 }
 
-// input decodes what a case gives to a function. A field that the function does not know is an error: it would be left out unseen.
+// input decodes the input of a case for a function. A field that the function does not know is an error; otherwise it
+// would be ignored silently.
 func input[T any](t *testing.T, raw json.RawMessage) (in T) {
 	t.Helper()
 	d := json.NewDecoder(bytes.NewReader(raw))
@@ -89,7 +90,7 @@ func arg[T any](t *testing.T, o op, k int) (x T) {
 	return x
 }
 
-// agree compares what a function gave with what the case wants: floats to 1e-12 relative, all else exactly.
+// agree compares a function's result with the expected one: floats to 1e-12 relative, everything else exactly.
 func agree(t *testing.T, where string, got, want any) {
 	t.Helper()
 	switch w := want.(type) {
@@ -123,7 +124,7 @@ func agree(t *testing.T, where string, got, want any) {
 	}
 }
 
-// plain is a value as JSON has it.
+// plain returns a value in the form that JSON decodes to.
 func plain(t *testing.T, x any) (out any) {
 	t.Helper()
 	b, err := json.Marshal(x)
@@ -136,7 +137,7 @@ func plain(t *testing.T, x any) (out any) {
 	return out
 }
 
-// kinds are the functions that cases are about. Each gives what the case wants.
+// kinds has a function for each kind of case. Each returns the result to compare.
 var kinds = map[string]func(t *testing.T, in json.RawMessage) any{
 	"splitmix64": caseSplitMix, "uniform": caseUniform, "shuffle": caseShuffle, "cross_entropy": caseCrossEntropy,
 	"rank_scores": caseRankScores, "rank_scorer": caseRankScorer, "warmup": caseWarmUp, "iis_targets": caseIIS,
@@ -145,7 +146,8 @@ var kinds = map[string]func(t *testing.T, in json.RawMessage) any{
 	"graph_scorer": caseGraphScorer, "spider": caseSpider, "elastic": caseElastic, "clairvoyant": caseClairvoyant,
 }
 
-// TestCases runs golden cases, which a reference in another language made. IMPORTANCE_CASES names another file of them.
+// TestCases runs golden cases that a reference in another language has made. IMPORTANCE_CASES names another file of
+// cases.
 func TestCases(t *testing.T) {
 	path := os.Getenv("IMPORTANCE_CASES")
 	if path == "" {
@@ -179,7 +181,7 @@ func TestCases(t *testing.T) {
 			}
 			agree(t, "the result", plain(t, run(t, c.In)), c.Want)
 			if c.Kind == "lcache" {
-				agree(t, "by the law", plain(t, caseLaw(t, c.In)), c.Want)
+				agree(t, "by the rules", plain(t, caseRules(t, c.In)), c.Want)
 			}
 		})
 	}

@@ -20,7 +20,7 @@ import (
 	"lcache/sample"
 )
 
-// copied asks for a request's loans until it has all, as a client does that was told that there is no room.
+// copied requests temporary leases until it has all samples of a request, as a client does after a RoomError.
 func (b *bed) copied(c *deliver.Client, indices ...sample.Index) error {
 	var got []sample.Index
 	for next := 0; next < len(indices); {
@@ -51,7 +51,7 @@ func (b *bed) copied(c *deliver.Client, indices ...sample.Index) error {
 	return nil
 }
 
-// fill lets clients lease all side memory, in turn: 16 times two pages, for a sample of 64 bytes.
+// fill makes clients lease all side memory, in turn: 16 times two pages, each for a sample of 64 bytes.
 func (b *bed) fill(clients ...*deliver.Client) {
 	b.t.Helper()
 	for n := 0; b.Staging.SideUsed() < b.Staging.SideBytes(); n++ {
@@ -59,8 +59,8 @@ func (b *bed) fill(clients ...*deliver.Client) {
 	}
 }
 
-// Every client holds what it may, all of them together all there is, and each asks for one batch more: every one is answered, though
-// no client gives anything back.
+// TestEveryoneIsAnswered: clients together hold all memory, and each requests one more batch. Every request is
+// answered, although no client releases anything.
 func TestEveryoneIsAnswered(t *testing.T) {
 	b := newBed(t, deliver.Options{Patience: time.Millisecond})
 	var clients []*deliver.Client
@@ -101,12 +101,13 @@ func TestEveryoneIsAnswered(t *testing.T) {
 	b.untilFree()
 }
 
-// Requests that had a part of their samples in side memory waited for the rest of it, each for what the others held.
+// Regression: requests that had some of their samples in side memory waited for the rest, each for memory that the
+// others held.
 func TestNothingIsHeldWhileWaiting(t *testing.T) {
 	b := newBed(t, deliver.Options{Timeout: 5 * time.Second})
 	b.set(4, deliver.Loading)
 	var wg sync.WaitGroup
-	for _, first := range []sample.Index{0, 8, 9, 10} { // two of them fill side memory
+	for _, first := range []sample.Index{0, 8, 9, 10} { // two of these fill side memory
 		c := b.attach(os.Getpid())
 		wg.Go(func() {
 			batch, err := c.Get(t.Context(), []sample.Index{first, 7, 7, 7, 4}, nil)
@@ -136,7 +137,8 @@ func TestNothingIsHeldWhileWaiting(t *testing.T) {
 	b.untilFree()
 }
 
-// Samples that come or go while a request waits for room change how much it needs: it never takes a second piece.
+// Samples that come or go while a request waits for room change the size that it needs. It never takes a second
+// piece.
 func TestWindowChangesWhileWaitingForRoom(t *testing.T) {
 	for _, goes := range []bool{false, true} {
 		b := newBed(t, deliver.Options{})
@@ -164,7 +166,7 @@ func TestWindowChangesWhileWaitingForRoom(t *testing.T) {
 		}
 		releaseAll(holder)
 		<-done
-		if n, want := len(b.Source.Reads()), map[bool]int{false: 1, true: 4}[goes]; n != want { // the holder's, and what was not there
+		if n, want := len(b.Source.Reads()), map[bool]int{false: 1, true: 4}[goes]; n != want { // the holder's, and the absent samples
 			t.Errorf("goes %v: %d samples were read from the source, want %d", goes, n, want)
 		}
 		releaseAll(c)
@@ -172,8 +174,8 @@ func TestWindowChangesWhileWaitingForRoom(t *testing.T) {
 	}
 }
 
-// A client that stops in the middle does not keep the spare part from other clients, and its copy does not count.
-func TestLoanEndsByItself(t *testing.T) {
+// A client that stops during a copy does not keep the spare part from other clients, and its copy does not count.
+func TestTemporaryLeaseEnds(t *testing.T) {
 	b := newBed(t, deliver.Options{LeaseTime: time.Millisecond})
 	stopped, c := b.attach(os.Getpid()), b.attach(os.Getpid())
 	b.bring(0)
@@ -195,8 +197,8 @@ func TestLoanEndsByItself(t *testing.T) {
 	}
 }
 
-// A loan ends with its session, with its process and with the server.
-func TestLoansEndWithTheirOwners(t *testing.T) {
+// A temporary lease ends with its session, with its process and with the server.
+func TestTemporaryLeasesEndWithTheirOwners(t *testing.T) {
 	b := newBed(t, deliver.Options{LeaseTime: time.Hour})
 	b.bring(0)
 	p := newChild(t)
@@ -217,8 +219,8 @@ func TestLoansEndWithTheirOwners(t *testing.T) {
 	}
 }
 
-// Parts of a chunk count as one chunk, and are told to the window as what they are.
-func TestLoansOfAChunk(t *testing.T) {
+// Parts of a chunk count as one chunk, and are reported to the window as parts.
+func TestTemporaryLeasesOfAChunk(t *testing.T) {
 	b := newBed(t, deliver.Options{LeaseTime: time.Hour})
 	at := deliver.Position{Epoch: 1, Rank: 0, Batch: 2}
 	b.chunks[at] = []sample.Index{7, 3, 5, 7, 3}
@@ -253,12 +255,12 @@ func TestLoansOfAChunk(t *testing.T) {
 	}
 }
 
-// A request that found no room in time says which process holds it, or that none does.
+// The error of a request that found no room in time names the process that holds it, or says that none does.
 func TestRoomErrorNamesTheHolder(t *testing.T) {
 	b := newBed(t, deliver.Options{Timeout: 5 * soon})
 	c := b.attach(os.Getpid())
 	b.bring(0)
-	b.get(c, 0) // in the window: it holds nothing of side memory
+	b.get(c, 0) // in the window: it takes no side memory
 	x, ok := b.Staging.Alloc(staging.Side, 0, 1<<17)
 	if !ok {
 		t.Fatal("no room to begin with")
@@ -276,7 +278,7 @@ func TestRoomErrorNamesTheHolder(t *testing.T) {
 	releaseAll(c)
 }
 
-// Regression: where the log hung, a request needed as much room once more, and waited for it with the first in its hand.
+// Regression: when the log hung, a request needed the same room again, and waited for it while it held the first.
 func TestLogHangsWithLittleMemory(t *testing.T) {
 	b := newBed(t, deliver.Options{Timeout: 10 * time.Second})
 	b.Fetcher.SetLogTimeout(soon)
@@ -308,12 +310,13 @@ func TestLogHangsWithLittleMemory(t *testing.T) {
 	b.untilFree()
 }
 
-// Other requests give their room back soon: a client that copies waits for them longer than for leases, and is given a lease.
+// Other requests release their room soon: a client that copies waits for them longer than for leases, and gets a
+// lease.
 func TestWaitsLongerForRequestsThanLeases(t *testing.T) {
 	b := newBed(t, deliver.Options{Patience: time.Millisecond})
 	c, holder := b.attach(os.Getpid()), b.attach(os.Getpid())
 	c.Copies()
-	lease := b.get(holder, 5) // it leaves room for what is asked for, as soon as the other is gone
+	lease := b.get(holder, 5) // leaves room for the request below, once the other one is gone
 	x, ok := b.Staging.Alloc(staging.Side, 0, 1<<17-8192)
 	if !ok {
 		t.Fatal("no room to begin with")
@@ -323,7 +326,7 @@ func TestWaitsLongerForRequestsThanLeases(t *testing.T) {
 		defer close(done)
 		b.get(c, 7, 7)
 	}()
-	time.Sleep(soon) // many times its patience with leases: no event says that it is over
+	time.Sleep(soon) // many times its patience with leases: there is no event when it is over
 	select {
 	case <-done:
 		t.Error("the request was answered before there was room")
@@ -336,7 +339,7 @@ func TestWaitsLongerForRequestsThanLeases(t *testing.T) {
 	b.untilFree()
 }
 
-// Leases may leave room enough, but not in one piece: that is not waited for.
+// Leases may leave enough room, but in several pieces. A request does not wait for that.
 func TestFragmentedRoomIsNotAwaited(t *testing.T) {
 	b := newBed(t, deliver.Options{Patience: time.Millisecond})
 	c, holder := b.attach(os.Getpid()), b.attach(os.Getpid())
