@@ -16,7 +16,7 @@ import (
 	"lcache/sample"
 )
 
-// Pushed orders of all jobs have one limit, however many jobs there are, and a job that is over gives back what it had.
+// All jobs share one limit for pushed orders, and a job that is over releases its part.
 func TestOrdersOfAllJobsHaveOneLimit(t *testing.T) {
 	d, o := small(t, samplerJob(20, 16, 1, false))
 	const limit = 100_000
@@ -86,8 +86,8 @@ func TestReadOrdersMakeRoomForOtherJobs(t *testing.T) {
 	}
 }
 
-// A cache that was made with the smallest --memory of a time in which pushed orders were no part of it still opens, with the new smallest one. A smaller one
-// that is given is refused.
+// A cache that was made with the minimum --memory of a version that did not count pushed orders still opens, with the new minimum. A smaller
+// --memory is an error.
 func TestOldLeastMemory(t *testing.T) {
 	d := makeDataset(t, 20_000, func(*rand.Rand, int) int { return 100 })
 	o, rep := ingested(t, d, ingest.Options{Job: samplerJob(4, 16, 1, false), Block: 128 << 10, Memory: 64 << 20})

@@ -11,16 +11,16 @@ import (
 	"lcache/reorder"
 )
 
-// TestDecideBeginning reads testdata/beginning.txt as stories: a paragraph is what was measured since an epoch began over a log in another order, and what is done about it.
+// TestDecideBeginning reads testdata/beginning.txt. Each paragraph has the measurements since an epoch began over a log in another order, and the decision.
 //
 //	decide
 //	read=E/L of=E/L chose=CHOICE batches=N left=MB held=MB waited=S delivered=SHARE place=MB/S source=MB/S miss=MB inorder=MB/S [flags]
 //	----
-//	what is done, and why
+//	the action, and why
 //
-// With choice instead of decide, the answer is the choice that was made before, as far as it is for the epoch and the log that are read.
+// With choice instead of decide, the answer is the earlier choice, if it was made for this epoch and this log.
 //
-// read is the epoch and the log that are read; of are those that were measured, by default the same. Rates are in MB a second. What is not said is 0: nothing is measured.
+// read is the epoch and the log that are read. of names the epoch and the log of the measurements; by default the same. Rates are in MB a second. Omitted values are 0: nothing is measured.
 func TestDecideBeginning(t *testing.T) {
 	datadriven.RunTest(t, "testdata/beginning.txt", func(t *testing.T, d *datadriven.TestData) string {
 		const mb = 1 << 20

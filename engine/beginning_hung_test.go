@@ -15,7 +15,7 @@ import (
 	"lcache/source"
 )
 
-// apart is a second run of two ranks, of which the log keeps about half of the samples: rank 0 reads only samples that it keeps, rank 1 only others.
+// apart is a second run of two ranks over a log that keeps about half of the samples. Rank 0 reads only samples in the log, rank 1 only others.
 func apart(t *testing.T, alter func(*Options)) (*dataset, *Engine, [][][]sample.Index) {
 	t.Helper()
 	d, o := secondRun(t, ingest.Options{Budget: -50, Memory: 32 << 20, Job: schedule.Job{World: 2}})
@@ -40,7 +40,7 @@ func apart(t *testing.T, alter func(*Options)) (*dataset, *Engine, [][][]sample.
 	return d, e, orders
 }
 
-// asks begins a request that is to hang, in the background.
+// asks begins a request that will hang, in the background.
 func asks(t *testing.T, e *Engine, rank int) (answer chan error) {
 	t.Helper()
 	answer = make(chan error, 1)
@@ -55,7 +55,7 @@ func asks(t *testing.T, e *Engine, rank int) (answer chan error) {
 	return answer
 }
 
-// goesOn reads some of a rank's epoch beside what hangs, and fails if that takes long.
+// goesOn reads part of a rank's epoch while other requests hang, and fails if that takes long.
 func (d *dataset) goesOn(t *testing.T, e *Engine, rank int, order [][]sample.Index, release func()) {
 	t.Helper()
 	late := time.AfterFunc(15*time.Second, func() { t.Errorf("rank %d waits for what hangs", rank); release() })
@@ -122,8 +122,8 @@ func TestHungDiskBesideASource(t *testing.T) {
 	}
 }
 
-// TestHungForGood: what hangs for good costs each request a deadline, and no more: the log's samples come from the source, and those of a source that hangs are errors
-// that name them.
+// TestHungForGood: a device that never answers costs each request one deadline. Its samples then come from the source. If the source never answers, the
+// requests fail with errors that name the samples.
 func TestHungForGood(t *testing.T) {
 	const soon = 200 * time.Millisecond
 	held := make(chan struct{})

@@ -52,14 +52,14 @@ func journalsRest(t *testing.T, dir string) {
 	}
 }
 
-// A sort that was cut off costs some samples: those that were half appended when the server stopped, and where two logs are made one those that find no room in any
-// segment.
+// A sort that was cut off costs some samples: the ones that were partly appended when the server stopped and, where two logs become one, the ones that no segment has
+// room for.
 const (
 	halfAppended = 0.01
 	withoutRoom  = 0.05
 )
 
-// isAllThere reads two epochs in some orders, the first from a batch on, and fails if the source is asked for more than a part of the samples.
+// isAllThere reads two epochs in given orders, the first from a batch on. It fails if more than a share of the samples is read from the source.
 func (d *dataset) isAllThere(t *testing.T, e *Engine, start int, orders [][][]sample.Index, lost float64) {
 	t.Helper()
 	c := attach(t, e)
@@ -162,8 +162,8 @@ func TestStoppedWhileSorting(t *testing.T) {
 	}
 }
 
-// TestBeginsAnyhow: whatever a cache is like, and whatever is chosen, a second run has every byte and the right order in both its epochs, and asks the
-// source for nothing but what the log does not keep.
+// TestBeginsAnyhow: in every kind of cache and with every choice, a second run gets every byte in the right order in both epochs. It reads only samples
+// from the source that the log does not keep.
 func TestBeginsAnyhow(t *testing.T) {
 	for i, c := range testenv.Some([]struct {
 		name  string
@@ -230,7 +230,7 @@ func TestBeginsTooLate(t *testing.T) {
 	start := len(orders[0]) * 9 / 10
 	c := attach(t, e)
 	d.readSome(t, e, c, 0, 0, start, start+2, orders[0])
-	logsBecome(t, e, "the log is laid out for the next epoch", func(l logfiles) bool { return l.hasTarget || l.read == 1 }) // what is left takes less time than a choice
+	logsBecome(t, e, "the log is laid out for the next epoch", func(l logfiles) bool { return l.hasTarget || l.read == 1 }) // the remaining samples take less time than a choice
 	c.Disconnected()
 	d.isAllThere(t, e, start+2, orders, 0)
 	if s := noSource(t, e); s.SortBytes != 0 {
@@ -238,7 +238,7 @@ func TestBeginsTooLate(t *testing.T) {
 	}
 }
 
-// TestBeginsLastEpoch: in a job's last epoch a log in another order is sorted, or read by place, and nothing is written for an epoch that never comes.
+// TestBeginsLastEpoch: in a job's last epoch a log in another order is sorted, or read with random reads. Nothing is written for an epoch that does not exist.
 // drop_last leaves samples out of each epoch, and the log keeps them.
 func TestBeginsLastEpoch(t *testing.T) {
 	for _, choice := range []plan.Choice{plan.Sort, plan.InPlace, plan.Wait} {
@@ -296,7 +296,7 @@ func TestBeginsWithoutARank(t *testing.T) {
 	noSource(t, e)
 }
 
-// TestBeginsAcrossLayouts: a log that is in its middle of a sort is served where it lies, and sorted again after that; and so is one that was static.
+// TestBeginsAcrossLayouts: a log whose sort was interrupted is served with random reads, and later sorted again. So is a log that was static.
 func TestBeginsAcrossLayouts(t *testing.T) {
 	d, o := secondRun(t, ingest.Options{})
 	e, g := inAMiddle(t, d, o, shuffled(2, len(d.bytes), 2, 1, 0))

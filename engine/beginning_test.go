@@ -21,11 +21,11 @@ import (
 type gate struct {
 	mu   sync.Mutex // guards the fields that follow
 	shut chan struct{}
-	pass int // writes that pass
+	pass int // number of writes to let through
 	held int
 }
 
-// newGate makes a gate that lets some writes pass, and the disk behind it wait without being put aside.
+// newGate makes a gate that lets some writes through and then blocks. The disk behind it is not quarantined.
 func newGate(t *testing.T, o *Options, pass int) *gate {
 	t.Helper()
 	g := &gate{shut: make(chan struct{}), pass: pass}
@@ -99,7 +99,7 @@ func secondRun(t *testing.T, in ingest.Options) (*dataset, Options) {
 func firstRun(t *testing.T, d *dataset, in ingest.Options) Options {
 	t.Helper()
 	o, _ := ingested(t, d, in)
-	o.Layout, o.Patience = cache.LayoutLog, 20*time.Second // a slow machine is no reason to read by index here
+	o.Layout, o.Patience = cache.LayoutLog, 20*time.Second // a slow machine must not cause reads by index here
 	world := max(1, in.Job.World)
 	if world > 1 {
 		o.Patience = 200 * time.Millisecond // after which a rank that does not come holds up no other
@@ -158,7 +158,7 @@ func (d *dataset) readSome(t *testing.T, e *Engine, c *deliver.Client, epoch, ra
 	}
 }
 
-// looksAtBeginning waits, in a test that says what is chosen, until the mover has looked at the log that the epoch begins over: it counts batches from there on, and
+// looksAtBeginning waits until the mover has looked at the log that the epoch begins over. Tests that determine the choice need this: the mover counts batches from there on, and
 // a test reads only a few.
 func (e *Engine) looksAtBeginning(t *testing.T) {
 	if e.opts.Begin == nil {
@@ -190,14 +190,14 @@ func (o Options) chosen(choice plan.Choice) Options {
 	return o
 }
 
-// byPlace is how many bytes the prefetcher has read by place.
+// byPlace returns how many bytes the prefetcher has read with random reads.
 func (e *Engine) byPlace() int64 {
 	place, _ := e.prefetcher.Work(prefetch.AllJobs)
 	return place.Bytes
 }
 
-// TestBeginsAndSorts: a second run with another seed is served by place until the log is sorted into its first epoch; the rest of that epoch, and the
-// next one, come from the window.
+// TestBeginsAndSorts: a second run with another seed is served with random reads until the log is sorted into its first epoch. The remainder of that epoch,
+// and the next one, come from the window.
 func TestBeginsAndSorts(t *testing.T) {
 	d, o := secondRun(t, ingest.Options{})
 	e := open(t, o.chosen(plan.Sort))
@@ -237,7 +237,7 @@ func TestBeginsAndSorts(t *testing.T) {
 	}
 }
 
-// TestBeginsByPlace: where a sort does not pay the first epoch is read by place to its end, and the next one's log is laid out meanwhile.
+// TestBeginsByPlace: if a sort does not pay, the first epoch is read with random reads to its end, and the next epoch's log is laid out meanwhile.
 func TestBeginsByPlace(t *testing.T) {
 	d, o := secondRun(t, ingest.Options{})
 	e := open(t, o.chosen(plan.InPlace))

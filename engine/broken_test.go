@@ -9,8 +9,8 @@ import (
 	"lcache/internal/store/ingest"
 )
 
-// TestNextEpochCannotBeLaidOut: a cache directory that takes no new file any more (here: it is gone) fails no read. The log that is
-// there is read as it is, in order.
+// TestNextEpochCannotBeLaidOut: a cache directory in which no file can be created (here: it was removed) fails no read. The existing log
+// is read in order.
 func TestNextEpochCannotBeLaidOut(t *testing.T) {
 	j := samplerJob(3, 16, 1, false)
 	d := makeDataset(t, 600, func(r *rand.Rand, _ int) int { return r.IntN(30_000) })

@@ -131,7 +131,7 @@ func TestCacheV1Record(t *testing.T) {
 	}
 }
 
-// TestCacheV1Verify: all samples of the cache are found, and they are those of the source. No file changes.
+// TestCacheV1Verify: all samples of the cache are found, and equal the source's. No file changes.
 func TestCacheV1Verify(t *testing.T) {
 	d := v1Source(t)
 	dirs := []string{v1Cache(t, d.dir)}

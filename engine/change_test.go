@@ -63,7 +63,7 @@ func pseudo(seed, n int) []byte {
 	return b
 }
 
-// TestChangedSource: only what is new is read, every byte is the present file's, and the old manifest goes.
+// TestChangedSource: only new samples are read, every byte is the current file's, and the old manifest is removed.
 func TestChangedSource(t *testing.T) {
 	testenv.Long(t)
 	type counts struct{ added, removed, changed int }
@@ -106,7 +106,7 @@ func TestChangedSource(t *testing.T) {
 			j := samplerJob(4, 16, 2, i%2 == 0)
 			d := makeDataset(t, 601, mixedSizes)
 			o, _ := ingested(t, d, ingest.Options{Job: j, Block: 128 << 10, Memory: 64 << 20})
-			if i%2 == 1 { // mid-way: two Logfiles, of which the newer is half filled
+			if i%2 == 1 { // two Logfiles, the newer one partly filled
 				e := open(t, o)
 				d.readEpochs(t, e, j, 0, 1)
 				c := attach(t, e)
@@ -171,7 +171,7 @@ func TestLabelsAlone(t *testing.T) {
 	d.afterChange(t, o, j)
 }
 
-// TestChangedWithBudget: a budget holds while the source changes, and what is kept is kept.
+// TestChangedWithBudget: the budget holds while the source changes, and kept samples stay kept.
 func TestChangedWithBudget(t *testing.T) {
 	j := samplerJob(2, 16, 1, false)
 	d := makeDataset(t, 601, mixedSizes)

@@ -60,7 +60,7 @@ func TestJobsFollow(t *testing.T) {
 				}
 			}
 			if epoch == 0 { // it began over a log in another order
-				logsBecome(t, e, "the log is in the order of epoch 1", isAt(1)) // else a busy machine begins it by place, each job for itself
+				logsBecome(t, e, "the log is in the order of epoch 1", isAt(1)) // otherwise a busy machine begins it with random reads, separately for each job
 				before = e.cache.Store.Stats().ReadBytes
 			}
 		}
@@ -112,7 +112,7 @@ func (s *seat) batch(t *testing.T, epoch, batch int) {
 	}
 }
 
-// rank returns what the status document says of a job's only rank.
+// rank returns the status of a job's only rank.
 func (s *seat) rank(t *testing.T) status.Rank {
 	t.Helper()
 	return statusOfJob(t, s.e, s.token).Ranks[0]
@@ -179,7 +179,7 @@ func TestCompanionsCatchUp(t *testing.T) {
 	}
 }
 
-// A companion that stops reading holds up the owner until the owner's patience is over, and not again in this epoch. It gets the rest of its epoch all the same.
+// A companion that stops reading holds up the owner until the owner's patience is over, once in an epoch. It still gets the remainder of its epoch.
 func TestStoppedCompanionIsLeft(t *testing.T) {
 	d, o := secondRun(t, ingest.Options{})
 	o.Patience, o.sortAtOnce = 300*time.Millisecond, true
@@ -336,7 +336,7 @@ func TestNewOwnerGivesItsOwnGrace(t *testing.T) {
 	}
 }
 
-// A companion that was left in an epoch without a next one is not waited for again when it goes on: what it needs was evicted, and would be read for it alone.
+// A companion that was left behind in an epoch without a next one is not waited for when it continues: its segments were evicted, and would be read for it alone.
 func TestLateCompanionStaysLate(t *testing.T) {
 	d, o := secondRun(t, ingest.Options{})
 	o.Patience, o.sortAtOnce = 300*time.Millisecond, true
@@ -452,7 +452,7 @@ func TestOrdersAreComparedOnce(t *testing.T) {
 	}
 }
 
-// A companion that is faster makes no rank of the owner late, and no other companion for what the owner holds up: it is read ahead for by place.
+// A faster companion makes no rank of the owner late, and does not make another companion late that waits for the owner. The prefetcher reads ahead for it with random reads.
 func TestCompanionLeavesTheOwnerInTime(t *testing.T) {
 	d, o := secondRun(t, ingest.Options{})
 	o.Patience, o.sortAtOnce = 300*time.Millisecond, true
@@ -477,7 +477,7 @@ func TestCompanionLeavesTheOwnerInTime(t *testing.T) {
 	noSource(t, e)
 }
 
-// A job whose order is changed is no companion any longer, and gets what it has pushed.
+// A job whose order changes is no longer a companion, and gets the order that it pushed.
 func TestChangedOrderEndsTheCompany(t *testing.T) {
 	d, o := secondRun(t, ingest.Options{})
 	o.sortAtOnce = true

@@ -36,7 +36,7 @@ func TestReport(t *testing.T) {
 		t.Error("a rank that is not served here may report")
 	}
 	d.readEpochs(t, e, j, 0, 2)
-	// The last of epoch 1 comes when the server has nothing to do with it any more.
+	// The last report of epoch 1 arrives when the server has finished with that epoch.
 	if err := e.Report(Report{Epoch: 1, Rank: 0, LoopWait: 0.25, Loop: 1, Workers: 4}); err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +59,7 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// TestBatchesWithoutPlaces: what a loop had before it said its places counts as delivered, and the epoch is over once, with its whole digest.
+// TestBatchesWithoutPlaces: batches that a loop received before it sent positions count as delivered. The epoch ends once, with its whole digest.
 func TestBatchesWithoutPlaces(t *testing.T) {
 	j := samplerJob(1, 64, 1, false)
 	d := makeDataset(t, 300, mixedSizes)

@@ -33,8 +33,8 @@ func pairs(row []int) (list []pair) {
 	return list
 }
 
-// covering adds to some choices what it takes for any two values to meet in one of them: most faults that depend on what is combined
-// depend on two things. Each addition is the one of some drawn that brings the most new pairs.
+// covering adds choices until any two values occur together in one of them, because most faults that depend on a combination
+// depend on two values. Of some random choices it adds the one with the most new pairs.
 func covering(r *rand.Rand, sizes []int, rows [][]int) [][]int {
 	missing := map[pair]bool{}
 	for _, row := range product(sizes) {

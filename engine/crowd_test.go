@@ -15,8 +15,8 @@ import (
 	"lcache/sample"
 )
 
-// TestCrowd: several clients that keep much of what they get, ask side by side, and have little side memory: every request is answered, with
-// the right bytes, in a lease or in parts that are lent. What is held stays as it is.
+// TestCrowd: several clients keep most of their batches, send requests concurrently, and have little side memory. Every request is answered with
+// the right bytes, in a lease or in lent parts. Held bytes do not change.
 func TestCrowd(t *testing.T) {
 	eachModel(t, 60, testenv.Pick(3, 2), (*model).runInACrowd)
 }
@@ -126,7 +126,7 @@ func (m *model) wanted(at deliver.Position) []sample.Index {
 	return m.want(at)
 }
 
-// lease is what a client makes of an answer: where there was no room, or where the request is larger than side memory, it copies.
+// lease handles an answer as a client does. If there was no room, or the request is larger than side memory, it copies lent parts.
 func (m *model) lease(b *deliver.Batch, err error, lend func(from int) (*deliver.LentPart, error), mc *modelClient) ([]sample.Index, *deliver.Batch, bool, error) {
 	if err == nil {
 		return b.Indices, b, false, nil

@@ -25,7 +25,7 @@ import (
 	"lcache/internal/testenv"
 )
 
-// damageBed is a cache as it lies on disk, to be copied and damaged.
+// damageBed is the files of a cache, to be copied and damaged.
 type damageBed struct {
 	*dataset
 	job    schedule.Job
@@ -42,7 +42,7 @@ func newDamageBed(t *testing.T) *damageBed {
 	return b
 }
 
-// damageBedOf is the cache after an ingest, of which nothing is taken yet.
+// damageBedOf returns the cache after an ingest, with no files read yet.
 func damageBedOf(t *testing.T, samples int, in ingest.Options) *damageBed {
 	t.Helper()
 	b := &damageBed{job: samplerJob(3, 8, 1, false), ingest: in}
@@ -99,7 +99,7 @@ func adapting(t *testing.T) *damageBed {
 	return b
 }
 
-// take reads what lies on disk.
+// take reads the cache's files.
 func (b *damageBed) take(t *testing.T) {
 	t.Helper()
 	b.files = map[string][]byte{}
@@ -160,8 +160,8 @@ func (b *damageBed) spoiled(t *testing.T, root, name string, data []byte) Option
 	return o
 }
 
-// survives holds what damage to a file may do. The server either serves every byte and every order right, or refuses with a line that
-// says what is wrong where and what to do; and ingest, run again, always makes it whole without help. It reports whether the server refused.
+// survives checks the result of a damaged file. The server must either serve every byte and every order correctly, or refuse to start with a line
+// that names the fault and the cure. Another ingest must always repair the cache without help. survives reports whether the server refused.
 func (b *damageBed) survives(t *testing.T, o Options, what string) (refused bool) {
 	t.Helper()
 	watch := time.AfterFunc(2*time.Minute, func() { panic(what + ": hangs") })
@@ -226,7 +226,7 @@ type flip struct {
 	mask byte
 }
 
-// flips are those of a file whose first bytes are its header: of these every bit and every byte, and a draw of the rest. By default a draw of both.
+// flips lists the bytes and bits of a file to flip. Of the header these are all; of the remaining bytes a random selection. By default both are a random selection.
 func flips(header, length int) (list []flip) {
 	masks := []byte{1, 2, 4, 8, 16, 32, 64, 128, 0xff}
 	draw := func(n, from, to int) {
@@ -389,7 +389,7 @@ func TestBlocksDamaged(t *testing.T) {
 		do(bad)
 		e := open(t, b.spoiled(t, root, name, bad))
 		c := attach(t, e)
-		for epoch := range 3 { // the third one reads what the first two have put back
+		for epoch := range 3 { // the third one reads the samples that the first two have restored
 			if _, err := b.readRank(e, c, epoch, 0, 0); err != nil {
 				t.Errorf("%s, epoch %d: %v", what, epoch, err)
 			}
@@ -398,7 +398,7 @@ func TestBlocksDamaged(t *testing.T) {
 		if s.CorruptSamples+s.StaleSamples == 0 {
 			t.Errorf("%s: nothing counts as corrupt or stale", what)
 		}
-		// What the pass brings for the next epoch alone is no miss: it is asked for when it is in the log again.
+		// A sample that is loaded only for the next epoch is not a miss: it is requested when it is in the log again.
 		if s.SourceReads == 0 || s.SourceReads > int64(len(b.bytes)) || s.Misses > s.SourceReads {
 			t.Errorf("%s: %d reads from the source, %d misses; want some, and none twice", what, s.SourceReads, s.Misses)
 		}
@@ -422,7 +422,7 @@ func TestBitsFlippedUnderReads(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	epoch := 0
 	for flipped := 0; flipped < flips && !t.Failed(); epoch++ {
-		// Some before the epoch, when nothing is in flight here; the pass reads on ahead meanwhile.
+		// Flip some before the epoch, when no read is in flight here. The scan reads ahead meanwhile.
 		for range min(20, flips-flipped) {
 			flipBit(t, filepath.Join(b.opts.Dirs[0], "arena"), e.cache.IO.Direct(), r)
 			flipped++
@@ -470,7 +470,7 @@ func flipBit(t *testing.T, path string, direct bool, r *rand.Rand) {
 	}
 }
 
-// Verify counts what is damaged, whatever it came from; with Repair the next ingest puts it right, and so does an epoch, where the log is
+// Verify counts damaged samples, whatever damaged them. With Repair the next ingest restores them, and so does an epoch if the log is
 // reordered.
 func TestVerifyAfterDamage(t *testing.T) {
 	for _, compress := range []string{"none", cache.LZ4} {

@@ -10,15 +10,15 @@ import (
 	"lcache/internal/plan"
 )
 
-// TestDecide reads testdata/decide.txt as stories: a paragraph is a state, and what the mover does in it and why.
+// TestDecide reads testdata/decide.txt. Each paragraph is a state, then the mover's action in it, and why.
 //
 //	decide
 //	read=E cur=E tgt=E unloaded=K unscanned=K unused=K loading=N inslots=N known=E,E… laidout=E,E… [a flag for each other field of view]
 //	----
 //	the action, and why
 //
-// What is not said is as it is most of the time: a request has come, a rank is in time, a Logfile can be begun, nothing is loading. Left out,
-// cur and tgt are not there, and -1 is a Logfile in the order of no epoch that is known. A full log in another order stays where it is; "open" and "sort" say otherwise.
+// Omitted fields have their usual values: a request was received, a rank is in time, a Logfile can be begun, nothing is loading. If cur or tgt is
+// omitted, there is no such Logfile; -1 is a Logfile in the order of no known epoch. A full log in another order stays as it is unless the paragraph says "open" or "sort".
 func TestDecide(t *testing.T) {
 	datadriven.RunTest(t, "testdata/decide.txt", func(t *testing.T, d *datadriven.TestData) string {
 		v := view{requested: true, inTime: true, mayBegin: true, choice: plan.InPlace, unloaded: -1, unscanned: -1, unused: -1, pack: -1}

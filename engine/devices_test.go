@@ -131,7 +131,7 @@ func TestDeviceIsPutAside(t *testing.T) {
 	if s.Jobs[0].Misses == 0 || s.Jobs[0].CorruptSamples != 0 {
 		t.Errorf("%d misses, %d corrupt", s.Jobs[0].Misses, s.Jobs[0].CorruptSamples)
 	}
-	d.readOne(t, e, c, j, 3, 0, 0) // what was under way when the device was put aside has ended by then
+	d.readOne(t, e, c, j, 3, 0, 0) // operations in flight when the device was quarantined have ended by then
 	asked := a.ops.Load()
 	d.readOne(t, e, c, j, 4, 0, 0)
 	if n := a.ops.Load() - asked; n != 0 || atAside == 0 {
@@ -165,8 +165,8 @@ func TestAllDevicesAside(t *testing.T) {
 	}
 }
 
-// A cache is served without its second directory: what lay there is read from the source and filled in again, as far as the first
-// one has room. Without its first there is no cache, and the error says so.
+// A cache is served without its second directory: samples there are read from the source, and stored again as far as the first directory
+// has room. Without its first directory the cache does not open, and the error says so.
 func TestServesWithoutADirectory(t *testing.T) {
 	d := makeDataset(t, 300, func(r *rand.Rand, _ int) int { return 4096 + r.IntN(30_000) })
 	j := samplerJob(4, 16, 1, false)
@@ -230,8 +230,8 @@ func TestCacheState(t *testing.T) {
 	}
 }
 
-// The files beside the arena may be cut short under a running server: what the log holds is served, or read from the source, and a
-// signal does not end the process.
+// The cache's other files may be truncated under a running server. Samples are served from the log or the source, and no
+// signal ends the process.
 func TestMetadataCutUnderTheServer(t *testing.T) {
 	d := makeDataset(t, 300, func(r *rand.Rand, _ int) int { return 1 + r.IntN(20_000) })
 	j := samplerJob(3, 16, 1, false)
@@ -284,7 +284,7 @@ func TestCloseBesideAHungDevice(t *testing.T) {
 		t.Errorf("got %v, want that transfers are in flight", err)
 	}
 	close(hold)
-	if err := e.cache.IO.Close(); err != nil { // joins what was left
+	if err := e.cache.IO.Close(); err != nil { // joins the remaining operations
 		t.Error(err)
 	}
 	takeBack(e)

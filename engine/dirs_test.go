@@ -34,13 +34,13 @@ func contents(t *testing.T, root string) map[string]uint64 {
 	return all
 }
 
-// Ingest made its cache in every directory that it was given, and removed what it found there, also where that was another cache's.
+// A directory that is given to ingest may have another cache in it. Ingest must not remove that cache.
 func TestIngestRefusesOthersDirectories(t *testing.T) {
 	d := makeDataset(t, 60, func(r *rand.Rand, _ int) int { return r.IntN(20_000) })
 	for _, tt := range []struct {
 		name   string
-		dirs   []string // of what is there: "one", a cache, and caches over "a" and "b", "c" and "d"
-		budget int64    // another one than these have, so that the cache would be made anew
+		dirs   []string // each is "one", a cache, or part of a cache over "a" and "b", or over "c" and "d"
+		budget int64    // another budget than these caches have, so that the cache would be made again
 		names  string   // the directory that is said to be in the way
 	}{
 		{"a cache beside a new directory", []string{"new", "one"}, 0, "one"},
@@ -78,7 +78,7 @@ func TestIngestRefusesOthersDirectories(t *testing.T) {
 	}
 }
 
-// What an ingest leaves in its directories that is killed while it makes the cache, or makes it anew, is no other cache.
+// An ingest that is killed while it makes a cache, or makes it again, leaves directories that do not count as another cache.
 func TestIngestTakesOverItsOwnDirectories(t *testing.T) {
 	d := makeDataset(t, 60, func(r *rand.Rand, _ int) int { return r.IntN(20_000) })
 	j := samplerJob(3, 8, 1, false)

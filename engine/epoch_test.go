@@ -29,7 +29,7 @@ import (
 	"lcache/source"
 )
 
-// dataset is a source on disk, and what every sample must be.
+// dataset is a source on disk, and the expected bytes of every sample.
 type dataset struct {
 	dir   string
 	bytes [][]byte // by index: canonical order
@@ -119,7 +119,7 @@ func testIO() cache.IO {
 	return cache.IO{Engine: os.Getenv("LCACHE_IO"), Direct: os.Getenv("LCACHE_DIRECT")}
 }
 
-// drawSeed is what a test draws from: LCACHE_SEED, to replay a run, else the time.
+// drawSeed is the seed of a test's random numbers: LCACHE_SEED, to replay a run, else the time.
 func drawSeed(t testing.TB) (seed uint64, replay bool) {
 	t.Helper()
 	said := os.Getenv("LCACHE_SEED")
@@ -183,7 +183,7 @@ var leftMapped int64
 // mapped is how many bytes are mapped outside Go's heap and should not be, between two tests.
 func mapped() int64 { return offheap.Mapped() - leftMapped }
 
-// takeBack unmaps what a Close that met something hung has left mapped, once that has answered. The end of a process does it otherwise.
+// takeBack unmaps the memory that a Close left mapped because an operation hung, after the operation has ended. In production the end of the process does that.
 func takeBack(e *Engine) {
 	_ = e.cache.Store.Close()
 	e.freeLayouts()
@@ -192,7 +192,7 @@ func takeBack(e *Engine) {
 	_ = e.cache.Manifest.Close()
 }
 
-// closeLearnt closes the files of what is learnt, which such a Close has left open, too.
+// closeLearnt closes the learnt files that such a Close left open.
 func closeLearnt(e *Engine) error { return errors.Join(e.cache.Sums.Close(), e.cache.CloseInodes()) }
 
 func open(t testing.TB, o Options) *Engine {
@@ -243,7 +243,7 @@ func (d *dataset) check(e *Engine, b *deliver.Batch) error {
 	return nil
 }
 
-// same is bytes.Equal without the race detector's look at every byte: staging lies outside of what it knows, and what a sample must be never changes.
+// same is bytes.Equal without the race detector's checks: staging is outside its view, and the expected bytes never change.
 func same(a, b []byte) bool {
 	return unsafe.String(unsafe.SliceData(a), len(a)) == unsafe.String(unsafe.SliceData(b), len(b))
 }
@@ -333,7 +333,7 @@ func (p *pace) turn(rank, batch int) {
 	}
 }
 
-// leave says that nobody is to wait for a rank any more.
+// leave makes the other ranks no longer wait for this rank.
 func (p *pace) leave(rank int) {
 	p.mu.Lock()
 	p.at[rank] = math.MaxInt - lead

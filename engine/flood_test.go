@@ -15,7 +15,7 @@ import (
 	"lcache/sample"
 )
 
-// keptBytes is what the process holds once garbage is gone.
+// keptBytes returns the process's memory after garbage collection.
 func keptBytes() int64 {
 	runtime.GC()
 	var m runtime.MemStats
@@ -23,10 +23,10 @@ func keptBytes() int64 {
 	return int64(m.HeapAlloc) + offheap.Mapped()
 }
 
-// keepsLittle runs a request n times, each time another one, and fails as soon as what they left behind is more than limit.
+// keepsLittle runs a request n times, each time with other contents. It fails as soon as the requests have left more than limit bytes behind.
 func keepsLittle(t *testing.T, n int, limit int64, request func(i int)) {
 	t.Helper()
-	request(0) // what is made once
+	request(0) // memory that is allocated once
 	before := keptBytes()
 	for i := range n {
 		request(i)
@@ -38,7 +38,7 @@ func keepsLittle(t *testing.T, n int, limit int64, request func(i int)) {
 	}
 }
 
-// floodLimit is far more than the garbage of a test moves a measurement by, and far less than what each flood left behind that is regarded here.
+// floodLimit is far more than a test's garbage changes the measurement, and far less than each flood tested here once left behind.
 const floodLimit = 256 << 10
 
 // A position is a hint: whatever it says, nothing is kept for it that the schedule does not have. One that is right still counts.

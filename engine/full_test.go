@@ -53,7 +53,7 @@ func testFullCacheReadsNoSource(t *testing.T, layout string) {
 				in.Dirs = twoDirs(t)
 			}
 			o, _ := ingested(t, d, in)
-			o.Layout, o.Patience, o.BlockTimeout, o.LogTimeout = layout, 20*time.Second, 20*time.Second, 20*time.Second // what is read twice because the machine is slow is not what is counted here
+			o.Layout, o.Patience, o.BlockTimeout, o.LogTimeout = layout, 20*time.Second, 20*time.Second, 20*time.Second // second reads on a slow machine must not count here
 			if !c.prefill {
 				d.runOf(t, o, 1, c.world, 2, 0, false)
 			}
@@ -168,8 +168,8 @@ func newerUnordered(t *testing.T, o Options) {
 	}
 }
 
-// TestPackagesOfALogfileAreFilledOn: a job whose L-samples stand in for each other packs those of the Logfile beside the packages that another Logfile became. H-samples may stay in the Logfile: they
-// come from memory. An L-sample is packed when it is read, and others stand in for it in most epochs.
+// TestPackagesOfALogfileAreFilledOn: another Logfile became packages, and a job whose L-samples may be substituted for each other also packs the L-samples of the current Logfile. H-samples may stay in the Logfile: they
+// come from memory. An L-sample is packed when it is read, and in most epochs others are substituted for it.
 func TestPackagesOfALogfileAreFilledOn(t *testing.T) {
 	d, o, text := lowBed(t, 2000, ingest.Options{})
 	o.Layout = cache.LayoutLog

@@ -9,7 +9,7 @@ import (
 	"lcache/internal/store/ingest"
 )
 
-// TestGoneBack: a job goes on in the middle of an epoch, and slots fill with what comes after that. When it then begins the epoch from its start, the pass makes room for the first segments.
+// TestGoneBack: a job continues in the middle of an epoch, and slots fill with later segments. When it then begins the epoch from its start, the scan makes room for the first segments.
 func TestGoneBack(t *testing.T) {
 	d := makeDataset(t, 1600, func(r *rand.Rand, _ int) int { return 1 + r.IntN(30_000) })
 	j := samplerJob(4, 16, 1, true)

@@ -17,8 +17,8 @@ import (
 	"lcache/sample"
 )
 
-// TestHugeSample: one sample of 40 MB among 600 of 20 KB, in each layout, and in caches that compress. Epochs are read as ever, with four times its size of memory and a
-// little more. Asked for by index it has no room in side memory, and is lent; to a client that takes no loans the error says so.
+// TestHugeSample: one sample of 40 MB among 600 of 20 KB, in each layout, and in caches that compress. Epochs are read as usual, with memory for a little more than four times its
+// size. A request by index finds no room for it in side memory, so it is lent. A client that does not take temporary leases gets an error that says so.
 func TestHugeSample(t *testing.T) {
 	plain, packed := uint64(4*hugeSize+96e6), uint64(4*hugeSize+128e6)
 	d := hugeDataset(t, noise)
@@ -46,7 +46,7 @@ func testHugeSample(t *testing.T, compress string, d *dataset, limit uint64) {
 	inLayouts(t, func(t *testing.T, layout string) {
 		j := samplerJob(3, 16, 1, false)
 		o, _ := ingested(t, d, ingest.Options{Job: j, Layout: layout, NoPrefill: layout == "log", Compress: compress})
-		o.Patience = 20 * time.Second // a slow machine is no reason to read by index here
+		o.Patience = 20 * time.Second // a slow machine must not cause reads by index here
 		e := open(t, o)
 		defer closeEngine(t, e)
 		lent := 0
@@ -89,8 +89,8 @@ func testHugeSample(t *testing.T, compress string, d *dataset, limit uint64) {
 	})
 }
 
-// readApart reads an epoch as a client does that takes loans, and returns how many samples came by loans: on a busy machine the huge one may find no room for a lease. Each batch is given back before the next one
-// is asked for: at an epoch's beginning a batch may lie in two slots of the epoch before, and only three can hold the huge sample.
+// readApart reads an epoch as a client does that takes temporary leases, and returns how many samples came that way: on a busy machine the huge one may find no room for a lease. It releases each batch before it
+// requests the next: when an epoch begins, a batch may be in two slots of the previous epoch, and only three can hold the huge sample.
 func (d *dataset) readApart(t *testing.T, e *Engine, j schedule.Job, epoch int) (lent int) {
 	t.Helper()
 	c := attach(t, e)
@@ -118,7 +118,7 @@ func (d *dataset) readApart(t *testing.T, e *Engine, j schedule.Job, epoch int) 
 	return lent
 }
 
-// lend takes n samples by loans, piece by piece.
+// lend gets n samples by temporary leases, piece by piece.
 func (d *dataset) lend(t *testing.T, e *Engine, c *deliver.Client, n int, next func(from int) (*deliver.LentPart, error)) {
 	t.Helper()
 	for lent := 0; lent < n; {
@@ -138,7 +138,7 @@ func (d *dataset) lend(t *testing.T, e *Engine, c *deliver.Client, n int, next f
 	}
 }
 
-// A huge sample that is in the log as an earlier job stored it, compressed or not, is read all the same: memory is planned for what the log has.
+// A huge sample that an earlier job stored in the log, compressed or not, is read: the memory plan covers every sample in the log.
 func TestHugeSampleStoredOtherwise(t *testing.T) {
 	d := hugeDataset(t, words)
 	usual, large := samplerJob(2, 16, 1, false), samplerJob(2, 300, 1, false) // to batches of 300 the sample is not huge
@@ -152,7 +152,7 @@ func TestHugeSampleStoredOtherwise(t *testing.T) {
 			ingested(t, d, in)
 			in.Job = c.after
 			o, report := ingested(t, d, in)
-			o.Patience = 20 * time.Second // a slow machine is no reason to read by index here: this client takes no loans
+			o.Patience = 20 * time.Second // a slow machine must not cause reads by index here: this client takes no temporary leases
 			if report.ReadBytes > 0 {
 				t.Errorf("the second ingest read %d bytes: the log was to be kept", report.ReadBytes)
 			}

@@ -22,7 +22,7 @@ func TestCloseWithAHungFile(t *testing.T) {
 	testenv.Long(t)
 	for _, c := range []struct {
 		step, file string
-		byClose    time.Duration // it is Close that comes there, if what it does before does not take so long
+		byClose    time.Duration // Close reaches the hung operation itself, unless its earlier steps take too long
 		held       bool          // that the cache stays locked is looked at here, which takes a second
 	}{
 		{"sync", "journal-", 200 * time.Millisecond, true},
@@ -80,7 +80,7 @@ func TestCloseWithAHungFile(t *testing.T) {
 				t.Errorf("the cache was opened again while a write to it was under way: %v", err)
 			}
 			release()
-			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second) // what the end of the process is for
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second) // in production the end of the process ends it
 			defer cancel()
 			if err := errors.Join(e.halt(ctx), e.cache.IO.Close()); err != nil {
 				t.Error(err)

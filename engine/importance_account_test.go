@@ -14,7 +14,7 @@ import (
 	"lcache/internal/store/ingest"
 )
 
-// States of importance are counted when a job asks for them. What does not fit is refused with the --memory that is enough, and a job that is over leaves its room.
+// Importance states are counted when a job requests importance. If a state does not fit, the error names the --memory that is enough. A job that is over releases its memory.
 func TestStatesOfImportanceHaveALimit(t *testing.T) {
 	d := makeDataset(t, 20_000, func(*rand.Rand, int) int { return 100 })
 	o, _ := ingested(t, d, ingest.Options{Job: samplerJob(4, 16, 1, false), Block: 128 << 10, Memory: 48 << 20, Budget: 512 << 20, Layout: "static"})

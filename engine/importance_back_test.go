@@ -11,8 +11,8 @@ import (
 	"lcache/sample"
 )
 
-// TestJoinedAndLate: a training that begins again goes back to its first epoch, also while one of its ranks has joined and asks for nothing yet. That rank does not count as one that asks for the epoch of the
-// training before.
+// TestJoinedAndLate: a training that begins again goes back to its first epoch, even if one of its ranks has joined and requested nothing yet. That rank does not count as requesting the epoch of the
+// previous training.
 func TestJoinedAndLate(t *testing.T) {
 	d, o := small(t, schedule.Job{World: 2})
 	var later atomic.Int64 // nanoseconds that the clock is ahead

@@ -20,7 +20,7 @@ import (
 	"lcache/internal/store/ingest"
 )
 
-// usedBytes is what the files of a cache's directory take on disk.
+// usedBytes returns the disk space of the files in a cache's directory.
 func usedBytes(t *testing.T, dir string) (bytes int64) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
@@ -36,14 +36,14 @@ func usedBytes(t *testing.T, dir string) (bytes int64) {
 	return bytes
 }
 
-// tiny is a cache of many small samples, of which a state is a large part.
+// tiny is a cache of many small samples. An importance state is large compared with it.
 func tiny(t *testing.T, budget int64) (Options, *ingest.Report) {
 	t.Helper()
 	d := makeDataset(t, 20_000, func(*rand.Rand, int) int { return 100 })
 	return ingested(t, d, ingest.Options{Job: samplerJob(4, 16, 1, false), Block: 128 << 10, Memory: 200 << 20, Budget: budget, Layout: "static"})
 }
 
-// trial connects a job, and asks for importance under a name.
+// trial connects a job, and requests importance under a name.
 func trial(t *testing.T, e *Engine, name string) (number int, err error) {
 	t.Helper()
 	if number, err = e.Join("job of " + name); err != nil {
@@ -194,7 +194,7 @@ func TestStateOfAJobThatLeftMakesRoom(t *testing.T) {
 	}
 }
 
-// States that nobody has used for 30 days are removed when the server starts.
+// The server removes states that were not used for 30 days when it starts.
 func TestStatesAreRemovedAfter30Days(t *testing.T) {
 	o, _ := tiny(t, 8<<20) // one state
 	dir, written := o.Dirs[0], time.Now()

@@ -10,14 +10,14 @@ import (
 	"lcache/internal/testenv"
 )
 
-// TestKeepsWhatIsDrawn: a log with room for half of the data keeps what the next epoch delivers. The budget admits half of the samples by their names, and so half of what is delivered and not in memory would come from the source.
+// TestKeepsWhatIsDrawn: a log with room for half of the data keeps the samples that the next epoch delivers. If it kept the samples that the budget admits by name, half of the deliveries that are not in memory would come from the source.
 func TestKeepsWhatIsDrawn(t *testing.T) {
 	testenv.WithoutRace(t)
 	givesBack(t)
 	d := photos(t, 4000)
 	for _, job := range testenv.Some([]struct {
 		text   string
-		memory int64   // of the data, one part of so many; 0: none
+		memory int64   // 1/memory of the data; 0: none
 		most   float64 // of the requests that may come from the source
 	}{
 		{`"method":"impact","lag":"split","params":{"s_share":0,"warmup":2}`, 5, 0.27},
@@ -61,7 +61,7 @@ func TestKeepsWhatIsDrawn(t *testing.T) {
 				t.Errorf("%.3f of the requests came from the source, want at most %.2f; the log has room for %.2f of the data", share, job.most, kept)
 			}
 
-			// A server that starts again finds what was chosen.
+			// A restarted server finds the chosen samples.
 			observing(t, e, c, 9, 0, 10)
 			c.Disconnected()
 			closeEngine(t, e)

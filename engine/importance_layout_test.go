@@ -31,9 +31,9 @@ func (l losing) steady(t *testing.T, c *deliver.Client, epoch int) (samples int,
 	return len(order), bytes
 }
 
-// TestRestStaysInPlace: segments of which an epoch wants little are not moved, and what memory holds is not read; the device reads and writes much less than all of the set, once the rest lies
-// in the order of its values. Nothing is read from the source, whatever stays where it is.
-func TestRestStaysInPlace(t *testing.T) {
+// TestUnusedSegmentsStay: segments with few wanted samples are not moved, and samples in memory are not read. Once the unused segments are in the order of values, the device reads and writes much
+// less than the dataset. Nothing is read from the source.
+func TestUnusedSegmentsStay(t *testing.T) {
 	testenv.WithoutRace(t)
 	d := photos(t, 6000)
 	for _, job := range testenv.Some([]struct {
@@ -70,7 +70,7 @@ func TestRestStaysInPlace(t *testing.T) {
 				if epoch >= 5 {
 					all += written
 				}
-				logsBecome(t, e, fmt.Sprintf("there is the log of epoch %d", epoch+1), func(l logfiles) bool { return epoch < 2 || l.read == epoch+1 }) // else a busy machine begins the next epoch by place
+				logsBecome(t, e, fmt.Sprintf("there is the log of epoch %d", epoch+1), func(l logfiles) bool { return epoch < 2 || l.read == epoch+1 }) // otherwise a busy machine begins the next epoch with random reads
 			}
 			if stayed = e.scan.Stats.Carried.Load() - stayed; all/3 > job.most || stayed == 0 {
 				t.Errorf("the last 3 epochs: written %.2f of each byte, want at most %.2f; %d segments stay", all/3, job.most, stayed)
@@ -120,7 +120,7 @@ func testKilledWithARest(t *testing.T, lag string) {
 	o.IO = plain
 	restarted(t, o, d, text, killed, func(dir string, epoch int, l losing, c *deliver.Client) {
 		l.goesOn(t, c, epoch, orders[epoch])
-		torn := strings.HasSuffix(dir, "-1") // copied while the pass wrote: an arena and journals of different moments, with right bytes all the same
+		torn := strings.HasSuffix(dir, "-1") // copied while the scan wrote: the arena and the journals are of different moments, but all bytes are right
 		if s := l.e.Status().Jobs[0]; s.SourceReads > 900 && !torn {
 			t.Errorf("%s: %d of 3,000 samples read from the source", filepath.Base(dir), s.SourceReads)
 		}

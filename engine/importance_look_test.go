@@ -30,7 +30,7 @@ func looking(t *testing.T, change func(*Options)) losing {
 	return l
 }
 
-// look observes what a rank is to look at again, with a loss for all of it, and says which samples that are.
+// look observes the samples that a rank evaluates again, with one loss for all of them, and returns them.
 func (l losing) look(t *testing.T, rank, epoch int, loss float32) []sample.Index {
 	t.Helper()
 	mine, err := l.e.Unstable(l.job, rank)
@@ -45,7 +45,7 @@ func (l losing) look(t *testing.T, rank, epoch int, loss float32) []sample.Index
 	return mine
 }
 
-// TestLook: each rank is given its part of the unstable samples once these are known, and what it sees of them decides about the next order. A look after its boundary is no look before the next one.
+// TestLook: each rank gets its part of the unstable samples once these are known, and its observations determine the next order. An observation after the boundary does not count for that order.
 func TestLook(t *testing.T) {
 	l := looking(t, func(*Options) {})
 	for rank := range l.world {
@@ -94,7 +94,7 @@ func TestLook(t *testing.T) {
 	}
 }
 
-// TestLookHasADeadline: a rank that does not come back from its look delays the others for some time, and the epoch then begins by what is known. That time is over before their requests run out.
+// TestLookHasADeadline: a rank that does not report its evaluation delays the others for a limited time. The epoch then begins with the known values, before the requests of the others time out.
 func TestLookHasADeadline(t *testing.T) {
 	for _, c := range []struct{ late, timeout, least, most time.Duration }{
 		{50 * time.Millisecond, time.Minute, 300 * time.Millisecond, 5 * time.Second}, // six times LateEpoch

@@ -12,7 +12,7 @@ import (
 	"lcache/internal/serve/schedule"
 )
 
-// TestImportanceNeedsOneMachine: a training with ranks on other machines is refused at once, and leaves nothing behind. Ranks need not agree on what they know of it.
+// TestImportanceNeedsOneMachine: a training with ranks on other machines gets an error at once, and leaves nothing behind. Its ranks need not agree on the number of machines.
 func TestImportanceNeedsOneMachine(t *testing.T) {
 	_, o := small(t, schedule.Job{World: 16})
 	e := open(t, o)

@@ -15,7 +15,7 @@ import (
 	"lcache/sample"
 )
 
-// TestMemoryOfImportance: under each policy bytes are right, the counts add up, and no more is kept than was asked for.
+// TestMemoryOfImportance: under each policy bytes are right, the counters add up, and memory stays within the requested size.
 func TestMemoryOfImportance(t *testing.T) {
 	testenv.WithoutRace(t)
 	for k, policy := range []string{"next-use", "paper", "lru", "minio"} {
@@ -51,7 +51,7 @@ func testMemoryOfImportance(t *testing.T, layout, policy, method string) {
 	}
 	if layout == cache.LayoutStatic && s.HHits > 0 {
 		kept := 0
-		for i := range d.bytes { // the first supplier has what the counts say, and its bytes are right
+		for i := range d.bytes { // the first supplier has the samples that the counters report, with the right bytes
 			buf := make([]byte, len(d.bytes[i]))
 			if p := e.states["default"]; p.high.Held().Copy(sample.Index(i), buf) {
 				if kept++; !bytes.Equal(buf, d.bytes[i]) {
@@ -112,7 +112,7 @@ func (l *logged) logger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(l, &slog.HandlerOptions{Level: slog.LevelWarn}))
 }
 
-// TestJobsHaveTheirOwnMemory: each job keeps samples in the memory of its own cache=, and counts its own hits. A job without cache= that finds none goes on, and is told so by one warning.
+// TestJobsHaveTheirOwnMemory: each job keeps samples in the memory of its own cache=, and counts its own hits. A job without cache= that finds no memory left continues, and logs one warning.
 func TestJobsHaveTheirOwnMemory(t *testing.T) {
 	d, o := small(t, schedule.Job{World: 1})
 	var log logged

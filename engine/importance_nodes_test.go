@@ -17,7 +17,7 @@ import (
 
 const class = `{"method":"spider","substitute":"class","batch_size":16,"world_size":%d,"cache":1900000,"seed":5,"policy":%q,"params":{"ratio":[%v,%v],"m":2,"max_uses":%d}}`
 
-// likeness is a made-up embedding space: samples of a label lie in clusters, and every fifth sample lies between two classes.
+// likeness is a synthetic embedding space: samples of a label form clusters, and every fifth sample is between two classes.
 type likeness struct {
 	labels []int32
 	near   map[sample.Index][]sample.Index
@@ -45,7 +45,7 @@ func newLikeness(e *Engine) *likeness {
 	return l
 }
 
-// observation is what a trainer reports of a batch. The spread of values falls from epoch to epoch.
+// observation is a trainer's report about a batch. The spread of values falls from epoch to epoch.
 func (l *likeness) observation(rank, epoch, batch int, indices []sample.Index) score.Observation {
 	o := score.Observation{Kind: score.Counts, Rank: uint16(rank), Epoch: uint32(epoch), Batch: uint32(batch), Index: indices, Node: sample.None}
 	for _, i := range indices {
@@ -118,7 +118,7 @@ func (e *Engine) settleNodes(t *testing.T, p *important) {
 	})
 }
 
-// TestClassServes: in each layout and world and beside two policies, nodes are served for their neighbours by the law, from memory; counters and digests say so, and bytes stay within the cache.
+// TestClassServes: in each layout and world and with two policies, nodes are served for their neighbours by the law, from memory. Counters and digests show it, and bytes stay within the cache.
 func TestClassServes(t *testing.T) {
 	inLayouts(t, func(t *testing.T, layout string) {
 		for k, policy := range []string{"next-use", "paper"} {
@@ -163,7 +163,7 @@ func TestClassServes(t *testing.T) {
 	})
 }
 
-// TestClassElastic: the ratio falls while values spread less, and memory follows it: nodes have what it leaves. A job that does not know how many epochs there are keeps it.
+// TestClassElastic: the ratio falls as the spread of values falls, and memory follows it: nodes get the remaining memory. A job with an unknown number of epochs keeps its ratio.
 func TestClassElastic(t *testing.T) {
 	for _, epochs := range []int{8, 0} {
 		d, o := small(t, schedule.Job{World: 1, Epochs: epochs})
@@ -218,7 +218,7 @@ func TestNodesThatAreGone(t *testing.T) {
 	}
 }
 
-// TestClassRestarts: a server that is started again serves the rest of an epoch as it was planned. Its nodes are lost: the epoch after that has no substitutes, and later ones have them again.
+// TestClassRestarts: a restarted server serves the remainder of an epoch as planned. Its nodes are lost: the next epoch has no substitutes, and later ones have them again.
 func TestClassRestarts(t *testing.T) {
 	d, o := small(t, schedule.Job{World: 1})
 	o.Layout, o.Patience, o.LateEpoch = cache.LayoutStatic, 20*time.Second, time.Minute

@@ -11,8 +11,8 @@ import (
 	"lcache/sample"
 )
 
-// TestOpportunisticReads: what is wanted of segments that stay where they are is read opportunistically with what lies near it, and copied from memory when it is asked for. All bytes are right, nothing comes from the source,
-// and no epoch has more in memory than it was given. How much faster that is depends on the device: scripts/bench-importance.
+// TestOpportunisticReads: wanted samples of segments that stay in place are read together with their neighbours, and later copied from memory. All bytes are right, nothing comes from the source,
+// and no epoch uses more memory than it was given. The speed depends on the device: see scripts/bench-importance.
 func TestOpportunisticReads(t *testing.T) {
 	d := photos(t, 6000)
 	for _, lag := range testenv.Some([]string{`1`, `"split"`}, 1) {

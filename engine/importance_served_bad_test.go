@@ -18,7 +18,7 @@ func TestLowOfLittle(t *testing.T) {
 	steady := func(v float32) func(sample.Index) float32 { return func(sample.Index) float32 { return v } }
 	for name, c := range map[string]struct {
 		samples, bytes, cache int
-		loss                  func(sample.Index) float32 // nil: nobody reports of an epoch that is known
+		loss                  func(sample.Index) float32 // nil: no losses are reported in a known epoch
 		plain                 bool                       // no epoch is drawn
 	}{
 		"one sample of a class":   {3, 5000, 0, steady(1), false},

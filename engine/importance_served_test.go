@@ -26,7 +26,7 @@ func low(world, lag int) string {
 	return fmt.Sprintf(`{"method":"impact","substitute":"low","batch_size":16,"world_size":%d,"cache":1500000,"seed":5,"lag":%d,"params":{"s_share":0}}`, world, lag)
 }
 
-// servedEpoch is what a training got of an epoch: by rank and batch, what it asked for and what it was given.
+// servedEpoch has a training's requests in an epoch and the answers, by rank and batch.
 type servedEpoch struct{ requested, served [][][]sample.Index }
 
 // steps trains all ranks in step, one batch each in turn, and observes losses. It checks that each sample has its own bytes and label.
@@ -155,7 +155,7 @@ func (l losing) begin(t testing.TB, epoch int) (order [][]sample.Index) {
 	return order
 }
 
-// TestLowServes: in each layout and world, L-samples that are not loaded are replaced by the law, H-samples are not, and what was asked for is known; the counters and both digests say so.
+// TestLowServes: in each layout and world, L-samples that are not loaded are replaced by the law, H-samples are not, and the requested samples are known. The counters and both digests agree.
 func TestLowServes(t *testing.T) {
 	inLayouts(t, func(t *testing.T, layout string) {
 		for world, lag := range map[int]int{1: 0, 2: 1, 3: 0} {
@@ -210,8 +210,8 @@ func TestLowServes(t *testing.T) {
 	})
 }
 
-// TestLowByIndex: a request by index is the epoch's own if its position and samples are, and is served as that. All others are exact: without a position, at another one, with other
-// samples, of an epoch that is not drawn, of another job, and for what is served.
+// TestLowByIndex: a request by index is served like the epoch's own request if its position and samples match the epoch. All others are exact: without a position, at another position, with other
+// samples, in an epoch that is not drawn, in another job, or for the served samples.
 func TestLowByIndex(t *testing.T) {
 	d, o := small(t, schedule.Job{World: 1})
 	o.Patience, o.LateEpoch = 20*time.Second, time.Minute
@@ -241,7 +241,7 @@ func TestLowByIndex(t *testing.T) {
 		c.Release(b.Lease)
 		return b
 	}
-	honest := attach(t, e) // of a program that expects what it names
+	honest := attach(t, e) // belongs to a program that expects exactly the samples that it requests
 	defer honest.Disconnected()
 	c.TakesOthers()
 	replaced := 0
@@ -287,7 +287,7 @@ func TestLowByIndex(t *testing.T) {
 	}
 }
 
-// TestLowRestarts: a server that ends, or is killed, in the middle of an epoch or between two goes on with the same two orders, also if another number of ranks reads the rest.
+// TestLowRestarts: a server that stops or is killed, within an epoch or between two, continues with the same two orders. This also holds if another number of ranks reads the remainder.
 func TestLowRestarts(t *testing.T) {
 	d, o := small(t, schedule.Job{})
 	o.Patience, o.LateEpoch = 20*time.Second, time.Minute
@@ -371,7 +371,7 @@ func TestLowSourceError(t *testing.T) {
 	}
 }
 
-// TestWithoutSubstitutes: a job that does not allow them is served what is drawn, and has one order.
+// TestWithoutSubstitutes: a job that does not allow substitutes gets the drawn samples, and has one order.
 func TestWithoutSubstitutes(t *testing.T) {
 	d, o := small(t, schedule.Job{World: 1})
 	o.Patience = 20 * time.Second

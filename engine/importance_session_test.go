@@ -34,7 +34,7 @@ func (k *taker) join(t *testing.T) {
 	k.world = 1
 }
 
-// wants asks for importance under a name, with so much cache.
+// wants requests importance under a name, with a given cache size.
 func (k *taker) wants(name string, cache int64) error {
 	_, err := k.e.Importance(context.Background(), k.job, 0, "run", fmt.Appendf(nil, `{"method":"shade","name":%q,"batch_size":16,"world_size":1,"lag":0,"seed":5,"cache":%d}`, name, cache))
 	return err
@@ -86,7 +86,7 @@ func TestNameOfAJobThatWasTakenOver(t *testing.T) {
 	}
 }
 
-// TestJobComesBackToATakenName: a client of a job comes back after another job took over the name. It is told so, and goes on when the name is free again.
+// TestJobComesBackToATakenName: a client of a job returns after another job took over the job's name. It gets an error, and continues when the name is free again.
 func TestJobComesBackToATakenName(t *testing.T) {
 	d, o := small(t, schedule.Job{})
 	o.Patience = 20 * time.Second
@@ -164,7 +164,7 @@ func TestNamesChangeHands(t *testing.T) {
 	closeEngine(t, e)
 }
 
-// TestHungImportanceFile: a disk that hangs below a job's file keeps nobody from training for long, and the server from stopping not at all. A disk that fails costs a warning.
+// TestHungImportanceFile: a disk that hangs below a job's file delays training only briefly, and does not delay the stop of the server. A disk that fails costs a warning.
 func TestHungImportanceFile(t *testing.T) {
 	for _, step := range []string{"create", "write", "sync", "rename"} {
 		t.Run(step, func(t *testing.T) {
@@ -197,7 +197,7 @@ func TestHungImportanceFile(t *testing.T) {
 			if said := log.lines("is not saved in time"); len(said) != 1 {
 				t.Errorf("the hung disk is told by %q", said)
 			}
-			if step == "sync" { // the file that hangs may still be written: nobody else has it
+			if step == "sync" { // the hung file may still be written, so no other job may have it
 				e.Leave(job.job)
 				other := taker{losing: losing{d: d, e: e}, token: "other"}
 				other.join(t)
@@ -212,7 +212,7 @@ func TestHungImportanceFile(t *testing.T) {
 			}
 			closesLate(t, e, 100*time.Millisecond, release)
 			release()
-			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second) // what the end of the process is for
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second) // in production the end of the process ends it
 			defer cancel()
 			if err := errors.Join(e.halt(ctx), e.cache.IO.Close(), closeLearnt(e)); err != nil {
 				t.Error(err)

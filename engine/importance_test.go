@@ -60,7 +60,7 @@ func (l losing) observed(t *testing.T, c *deliver.Client, epoch int, each func(b
 	return order
 }
 
-// ask asks for importance for a rank.
+// ask requests importance for a rank.
 func (l losing) ask(t testing.TB, rank int, text string) {
 	t.Helper()
 	if _, err := l.e.Importance(t.Context(), l.job, rank, "run", []byte(text)); err != nil {
@@ -129,7 +129,7 @@ func (l losing) epochs(t testing.TB, from, to int) (orders [][]sample.Index) {
 
 const shade = `{"method":"shade","batch_size":16,"cache":0,"lag":%d,"seed":5}`
 
-// TestImportance: orders are drawn from what is observed, the same in both layouts and whatever the world; every byte is right; nothing differs from the schedule.
+// TestImportance: orders are drawn from observations, and are the same in both layouts and for every world size. Every byte is right, and nothing diverges from the schedule.
 func TestImportance(t *testing.T) {
 	for _, lag := range []int{0, 1} {
 		t.Run(fmt.Sprint("lag ", lag), func(t *testing.T) {
@@ -153,7 +153,7 @@ func TestImportance(t *testing.T) {
 						t.Errorf("importance %+v", s.Importance)
 					}
 					for epoch := range orders {
-						orders[epoch] = orders[epoch][:len(d.bytes)] // what was added to make it a multiple of the world
+						orders[epoch] = orders[epoch][:len(d.bytes)] // without the samples that pad it to a multiple of the world size
 					}
 					if plain := slices.Compact(slices.Sorted(slices.Values(orders[lag]))); len(plain) != len(d.bytes) {
 						t.Errorf("epoch %d has %d distinct samples, want a plain permutation", lag, len(plain))
@@ -298,7 +298,7 @@ func TestWithoutImportance(t *testing.T) {
 	_ = d
 }
 
-// TestOrderPages: the pages of an order are what the ranks read.
+// TestOrderPages: the pages of an order are the orders that the ranks read.
 func TestOrderPages(t *testing.T) {
 	d, o := small(t, schedule.Job{})
 	e := open(t, o)
@@ -322,7 +322,7 @@ func TestOrderPages(t *testing.T) {
 	}
 }
 
-// TestImportanceOfASecondTraining: a second training of a job begins with epoch 0, and what the first one observed is forgotten; its observations count.
+// TestImportanceOfASecondTraining: a second training of a job begins with epoch 0. The first one's observations are forgotten, and its own count.
 func TestImportanceOfASecondTraining(t *testing.T) {
 	d, o := small(t, schedule.Job{})
 	o.Patience = 20 * time.Second

@@ -85,8 +85,8 @@ func (d *dataset) again(t *testing.T, when string, o ingest.Options, want replac
 	return opts
 }
 
-// served reads all epochs of a cache that has everything. Samples that have changed may lie in a segment of a log that is half written, with their old bytes and with their new ones. Then the segment has room for as many
-// samples less, and these are read from the source once.
+// served reads all epochs of a complete cache. Changed samples may be in a segment of a partly written log with their old bytes and with their new ones. The segment then has room for that many fewer
+// samples, and these are read from the source once.
 func (d *dataset) served(t *testing.T, o Options, changed int) {
 	t.Helper()
 	e := open(t, o)
@@ -153,7 +153,7 @@ func (d *dataset) exchangedPacked(t *testing.T, in ingest.Options) {
 	closeEngine(t, e)
 }
 
-// exchangeAs exchanges two files, each of which is a sample, without listing them: the dataset may be grouped.
+// exchangeAs exchanges two files, each of which is a sample, without listing them, because the dataset may be grouped.
 func (d *dataset) exchangeAs(t *testing.T, a, b string, i, j int) {
 	t.Helper()
 	g := *d
@@ -205,7 +205,7 @@ func TestRestoredSourceWithoutPrefill(t *testing.T) {
 	}
 }
 
-// TestInodesOfChangedSource: inodes go over to another listing, and what was exchanged meanwhile is found.
+// TestInodesOfChangedSource: inodes are copied to the next listing, and files that were exchanged meanwhile are found.
 func TestInodesOfChangedSource(t *testing.T) {
 	d := sameSizes(t, 120)
 	in := ingest.Options{Job: samplerJob(3, 16, 2, false), Block: 128 << 10, Memory: 64 << 20, Dirs: []string{filepath.Join(t.TempDir(), "cache")}, Logger: testLogger(t)}
@@ -235,7 +235,7 @@ func TestCacheWithoutInodes(t *testing.T) {
 	d.served(t, d.again(t, "exchanged", in, replaced{replaced: 2, changed: 2}, 10_000), 2)
 }
 
-// TestInodesDamaged: whatever lies in the place of the inodes, nothing is an error, and they are learnt again.
+// TestInodesDamaged: no content of the inodes file causes an error, and the inodes are learnt again.
 func TestInodesDamaged(t *testing.T) {
 	d := sameSizes(t, 60)
 	in := ingest.Options{Job: samplerJob(3, 16, 2, false), Block: 128 << 10, Memory: 64 << 20, Dirs: []string{filepath.Join(t.TempDir(), "cache")}}
@@ -315,7 +315,7 @@ func TestReadFindsOtherBytes(t *testing.T) {
 	d.served(t, d.again(t, "after the read", in, replaced{replaced: 1, changed: 1}, d.total), 0)
 }
 
-// TestCompareInterrupted: an ingest that ends while it compares is completed by the next one, which reads only what is left.
+// TestCompareInterrupted: the next ingest completes an ingest that ended during the comparison, and reads only the remaining files.
 func TestCompareInterrupted(t *testing.T) {
 	d := sameSizes(t, 60)
 	in := ingest.Options{Job: samplerJob(3, 16, 2, false), Block: 128 << 10, Memory: 64 << 20, Jobs: 1, Dirs: []string{filepath.Join(t.TempDir(), "cache")}, Source: d.dir, IO: testIO()}
@@ -336,7 +336,7 @@ func TestCompareInterrupted(t *testing.T) {
 	d.again(t, "known", in, replaced{}, 0)
 }
 
-// TestCompareUnreadable: a file that can't be compared is no error. The next listing looks again.
+// TestCompareUnreadable: a file that can't be compared does not cause an error. The next listing tries again.
 func TestCompareUnreadable(t *testing.T) {
 	d := sameSizes(t, 60)
 	d.settle(t)

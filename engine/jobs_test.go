@@ -26,7 +26,7 @@ func TestPushedOrders(t *testing.T) {
 func testPushedOrders(t *testing.T, layout string) {
 	d := makeDataset(t, 900, func(r *rand.Rand, _ int) int { return r.IntN(30_000) })
 	o, _ := ingested(t, d, ingest.Options{Block: 128 << 10, Memory: 24 << 20})
-	o.Layout, o.Patience = layout, 5*time.Second // what a slow disk brings late counts as read by index
+	o.Layout, o.Patience = layout, 5*time.Second // samples that a slow disk delivers late count as read by index
 	e := open(t, o)
 	defer closeEngine(t, e)
 	c := attach(t, e)
@@ -142,7 +142,7 @@ func TestTwoServers(t *testing.T) {
 	closeEngine(t, open(t, o))
 }
 
-// TestEpochsOfAnotherOrder: a client that asks for other samples than planned, with its positions, ends as many epochs as it reads.
+// TestEpochsOfAnotherOrder: a client that sends its positions, but requests other samples than planned, ends as many epochs as it reads.
 // Regression: each of its requests once counted as an epoch.
 func TestEpochsOfAnotherOrder(t *testing.T) {
 	j := samplerJob(4, 16, 2, true)

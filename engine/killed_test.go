@@ -70,9 +70,9 @@ func killedIngest(t *testing.T, o childOptions, after time.Duration) (done bool)
 	return err == nil
 }
 
-// TestKilledWhileAdapting: an ingest that adapts the cache to a changed source is killed at random moments. At each of them the cache
-// can be served, with the bytes of the files as they are now or were listed before, or an error for a sample that changed. At the end nothing
-// but what is new had to be read, give or take what died with the process.
+// TestKilledWhileAdapting: an ingest that adapts the cache to a changed source is killed at random moments. After each kill the cache
+// serves the current bytes of the files, or those of the last listing, or an error for a sample that changed. At the end only new samples
+// were read, and the samples that the kills lost.
 func TestKilledWhileAdapting(t *testing.T) {
 	testenv.Long(t)
 	seed := uint64(time.Now().UnixNano())
@@ -93,7 +93,7 @@ func TestKilledWhileAdapting(t *testing.T) {
 			os.Remove(filepath.Join(d.dir, fmt.Sprintf("class-2/%06d.bin", 850+i*7+round)))
 		}
 		d.reload(t)
-		died := int64(0) // what write buffers held, and what was written in the last moments, whose records were not
+		died := int64(0) // samples in write buffers, and samples written just before the kill, without records
 		for done := false; !done && kills < each*(round+1); {
 			done = killedIngest(t, in, time.Duration(r.IntN(300))*time.Millisecond)
 			if done {

@@ -6,8 +6,8 @@ import (
 	"lcache/internal/store/ingest"
 )
 
-// TestEpochThatWasLeft: a job breaks an epoch off and begins again with epoch 0. The epoch that it left has a line of its own, before those that it reads
-// then, and nothing of it counts for the later epoch of the same number.
+// TestEpochThatWasLeft: a job leaves an epoch and begins again with epoch 0. The epoch that it left has its own entry, before the epochs that it reads
+// then. Its counts do not become part of the later epoch with the same number.
 func TestEpochThatWasLeft(t *testing.T) {
 	d := makeDataset(t, 240, mixedSizes)
 	j := samplerJob(4, 16, 1, false)

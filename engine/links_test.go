@@ -15,8 +15,8 @@ import (
 	"lcache/source"
 )
 
-// linked is a dataset with three samples behind links that leave it: one is a link itself, two lie in a class that is one. The store
-// has the same again, of the same sizes and times.
+// linked is a dataset with three samples behind links that leave it: one sample is a link itself, two are in a class that is a link. The store
+// has a second set of these files, with the same sizes and times.
 func linked(t *testing.T) (d *dataset, store string) {
 	d = makeDataset(t, 9, mixedSizes)
 	store = t.TempDir()
@@ -46,7 +46,7 @@ func relink(t *testing.T, target, link string) {
 	}
 }
 
-// TestLinks: what is reached through links is listed and read as everything else, and other files of the same size and time behind them are
+// TestLinks: files behind links are listed and read like all others. Other files of the same size and time behind them are
 // a change.
 func TestLinks(t *testing.T) {
 	d, store := linked(t)
@@ -152,7 +152,7 @@ func TestLinksForOthers(t *testing.T) {
 	}
 }
 
-// TestLinkToCache: a link of the source that leads to where its own cache lies is an error.
+// TestLinkToCache: a link in the source that leads to the directory of its own cache is an error.
 func TestLinkToCache(t *testing.T) {
 	d, _ := linked(t)
 	root := t.TempDir()

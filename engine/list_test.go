@@ -34,7 +34,7 @@ func (d *dataset) settle(t *testing.T) {
 	}
 }
 
-// TestRelist: an ingest again looks only into folders that changed, unless it is told otherwise or a sample was found to be another one.
+// TestRelist: the next ingest lists only folders that changed, unless a flag asks for all of them or a sample was found to be a different file.
 func TestRelist(t *testing.T) {
 	testenv.Long(t)
 	d := makeDataset(t, 30, mixedSizes)

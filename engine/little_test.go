@@ -85,8 +85,8 @@ func TestLittleCacheKeeps(t *testing.T) {
 	}
 }
 
-// TestLittleCacheOfLargeSamples reads a dataset of which the budget leaves out the largest samples: all bytes are right, what is kept is a hit in each later
-// epoch, and the rule lasts over a restart and a second ingest. (What lies in the miss ring still is a hit, too.)
+// TestLittleCacheOfLargeSamples reads a dataset whose largest samples do not fit the budget. All bytes are right, kept samples are hits in each later
+// epoch, and the rule survives a restart and a second ingest. (A sample that is still in the miss ring is also a hit.)
 func TestLittleCacheOfLargeSamples(t *testing.T) {
 	inLayouts(t, func(t *testing.T, layout string) {
 		d := makeDataset(t, 1200, func(r *rand.Rand, i int) int {

@@ -10,7 +10,7 @@ import (
 	"lcache/internal/testenv"
 )
 
-// TestManySmallFiles keeps what a million of them showed: an ingest takes few allocations for a sample, and the defaults are enough.
+// TestManySmallFiles limits an ingest's allocations for each sample, and checks that the defaults are enough. Both once failed with a million files.
 func TestManySmallFiles(t *testing.T) {
 	testenv.Long(t)
 	n := testenv.Pick(20_000, 5_000)

@@ -32,7 +32,7 @@ func modes() []cache.IO {
 	return []cache.IO{{Engine: "auto", Direct: "auto"}, {Engine: "pread", Direct: "off"}}
 }
 
-// used is what the directories take on disk.
+// used returns the disk space of the directories.
 func used(t testing.TB, dirs []string) (n int64) {
 	t.Helper()
 	for _, d := range dirs {
@@ -77,8 +77,8 @@ var (
 	matrixBudgets  = []float64{1, 0.5, 0.1}
 )
 
-// matrixCases are all cases if LCACHE_MATRIX=all; else what it takes for any two values to meet, beside both ends of each kind of layout,
-// compression and samples. Where tests run few of their cases, only some of the pairs.
+// matrixCases returns all cases if LCACHE_MATRIX=all. Otherwise it returns enough for any two values to occur together, and both ends of each kind of layout,
+// compression and samples. If tests run few of their cases, it has only some of the pairs.
 func matrixCases(t *testing.T) (list []matrixCase) {
 	ios := modes()
 	sizes := []int{len(matrixLayouts), len(matrixCompress), len(matrixParts), len(ios), len(matrixWorlds), len(matrixDrop), len(matrixBudgets)}
@@ -113,8 +113,8 @@ func (c matrixCase) String() string {
 }
 
 // TestMatrix reads 4 epochs of a cache in every combination of layout, compression, kind of samples, I/O mode, ranks, drop_last and budget, or
-// in a draw of them (LCACHE_SEED): bytes, parts, labels and orders exact, the source read once, no misses but what the budget can't hold, never
-// more on disk than it, and every figure of the status as it follows from that.
+// in a random selection of them (LCACHE_SEED). Bytes, parts, labels and orders are exact. The source is read once, and only samples that the budget can't hold
+// are misses. The disk space stays within the budget, and every number of the status agrees.
 func TestMatrix(t *testing.T) {
 	testenv.Long(t)
 	plain := makeDatasetOf(t, 1500, mixedSizes, mostlyWords) // of fewer, a tenth may compress less than the budget counts with
@@ -159,10 +159,10 @@ func (m *matrixRun) ingest(t *testing.T) {
 		in.Memory += 38 << 20 * devices // what compressed bytes are read to
 	}
 	if m.budget < 1 {
-		in.Budget = int64(m.budget*float64(m.total)) + 6<<20 // and the least slack of 32 blocks, which is nothing beside a real budget
+		in.Budget = int64(m.budget*float64(m.total)) + 6<<20 // and the minimum slack of 32 blocks, which is negligible in a real budget
 	}
 	m.opts, m.report = ingested(t, m.dataset, in)
-	m.opts.Patience = 5 * time.Second // a machine that is busy elsewhere makes nobody late
+	m.opts.Patience = 5 * time.Second // a busy machine must not make a rank late
 	if du := used(t, m.opts.Dirs); du > m.report.BudgetBytes {
 		t.Errorf("%d bytes on disk after ingest, the budget is %d", du, m.report.BudgetBytes)
 	}
@@ -191,7 +191,7 @@ func (m *matrixRun) read(t *testing.T) {
 	}
 }
 
-// checkSamples: what is kept is a hit, what is not a miss, read once for each time that it is delivered.
+// checkSamples: kept samples are hits. Others are misses, and each delivery reads them once.
 func (m *matrixRun) checkSamples(t *testing.T) {
 	t.Helper()
 	var samples, missed, batches, missedBytes, bytes int64
@@ -213,11 +213,11 @@ func (m *matrixRun) checkSamples(t *testing.T) {
 	if js.SamplesDelivered != samples || js.BytesDelivered != bytes || js.ChunksDelivered != batches {
 		t.Errorf("delivered %d samples, %d bytes, %d chunks; want %d, %d, %d", js.SamplesDelivered, js.BytesDelivered, js.ChunksDelivered, samples, bytes, batches)
 	}
-	least := missed / int64(m.job.Epochs) // what is read ahead for one epoch may be delivered in the one before as well
+	least := missed / int64(m.job.Epochs) // a sample that was read ahead for one epoch may be delivered in the epoch before
 	if js.Hits+js.Misses != samples || js.Misses > missed || js.Misses < least {
 		t.Errorf("%d hits, %d misses; want %d and %d", js.Hits, js.Misses, samples-missed, missed)
 	}
-	again := js.Misses / 20 // what was read ahead and had to make room for a batch that a rank waits for, as memory is tight here
+	again := js.Misses / 20 // samples that were read ahead and evicted for a batch that a rank waited for, because memory is tight here
 	if js.SourceReads > js.Misses+again || js.SourceBytes > missedBytes || missed > 0 && js.SourceReads == 0 {
 		t.Errorf("%d reads of %d bytes from the source, for %d misses of at most %d bytes", js.SourceReads, js.SourceBytes, js.Misses, missedBytes)
 	}
@@ -227,7 +227,7 @@ func (m *matrixRun) checkSamples(t *testing.T) {
 	}
 }
 
-// checkBytes: what was read at ingest is what is kept, and the budget is used.
+// checkBytes: the samples that were read at ingest are kept, and the budget is used.
 func (m *matrixRun) checkBytes(t *testing.T) {
 	t.Helper()
 	kept, stored := int64(0), 0
@@ -306,7 +306,7 @@ func (m *matrixRun) checkDisk(t *testing.T) {
 	}
 }
 
-// verify: what the log holds at the end is the source's, byte for byte.
+// verify compares the log's final content with the source, byte by byte.
 func (m *matrixRun) verify(t *testing.T) {
 	t.Helper()
 	v, err := cache.Verify(context.Background(), cache.VerifyOptions{Dirs: m.opts.Dirs, Against: m.dir, IO: m.io})

@@ -81,7 +81,7 @@ func TestSumsAreMadeAnew(t *testing.T) {
 	}
 }
 
-// kept is how many samples a log holds that keeps all: those of no bytes never enter it.
+// kept returns how many samples a log holds that keeps all of them. Empty samples are never stored.
 func (b *damageBed) kept() (n int) {
 	for _, data := range b.bytes {
 		if len(data) > 0 {

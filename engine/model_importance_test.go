@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// importantJob is a job of a model with importance: the orders that it is to be given are those of a state beside it, which observes the same. Its state outlives the
+// importantJob is a model's job with importance. A twin state observes the same and gives the expected orders. The job's state outlives the
 // server, as of the last boundary.
 type importantJob struct {
 	*seat
@@ -122,7 +122,7 @@ func (m *model) closeTwin() {
 func (m *model) askFor(epoch int) {
 	o := m.drawing
 	m.note("the importance job goes to epoch %d", epoch)
-	if epoch > o.twin.Epoch() || o.twin.Order(epoch) == nil { // else there is no boundary, and so nothing is saved: a restart goes on from the last one
+	if epoch > o.twin.Epoch() || o.twin.Order(epoch) == nil { // otherwise there is no boundary and nothing is saved: a restart continues from the last boundary
 		m.advance(epoch)
 	}
 	o.at.Epoch, o.at.Batch = epoch, 0
@@ -141,7 +141,7 @@ func (m *model) askFor(epoch int) {
 	})
 }
 
-// orders are what the ranks are to read in the epoch.
+// orders returns the expected orders of the ranks in the epoch.
 func (m *model) orders() (byRank [][][]sample.Index) {
 	o := m.drawing
 	order, c := o.twin.Order(o.at.Epoch), o.twin.Config
@@ -212,7 +212,7 @@ func (m *model) observeImportant(at deliver.Position, indices []sample.Index) {
 	if o.twin.Config.Method == "spider" {
 		seen.Kind = score.Counts
 		seen.Node = indices[m.r.IntN(len(indices))]
-		for range m.r.IntN(60) { // of any class: those of others are left out
+		for range m.r.IntN(60) { // of any class: samples of other classes are left out
 			seen.Neighbours = append(seen.Neighbours, sample.Index(m.r.IntN(m.e.cache.Manifest.Len())))
 		}
 	}
@@ -227,7 +227,7 @@ func (m *model) observeImportant(at deliver.Position, indices []sample.Index) {
 	m.e.Observe(o.number, seen)
 }
 
-// leaveImportant ends the job, after a look at what the status says of it.
+// leaveImportant ends the job, after it has checked the job's status.
 func (m *model) leaveImportant() {
 	o := m.drawing
 	if o == nil {

@@ -7,16 +7,16 @@ import (
 	"lcache/internal/serve/deliver"
 )
 
-// otherJob is a job of a model beside the first: begun at any time, with orders of its own, and given up at any time.
+// otherJob is an additional job of a model. It begins at any time, has its own orders, and ends at any time.
 type otherJob struct {
 	*seat
 	at deliver.Position
 }
 
-// mostOthers is how many jobs a model has beside the first.
+// mostOthers is the maximum number of additional jobs of a model.
 const mostOthers = 3
 
-// other lets a job beside the first begin, push an order, go back, read on, or end.
+// other makes an additional job begin, push an order, go back, continue, or end.
 func (m *model) other() {
 	p := m.r.IntN(100)
 	if len(m.others) == 0 || p < 5 && len(m.others) < mostOthers {
@@ -54,7 +54,7 @@ func (m *model) other() {
 	}
 }
 
-// read lets a job beside the first read its next batch.
+// read makes an additional job read its next batch.
 func (m *model) read(o *otherJob) {
 	order := o.orders[o.at.Epoch]
 	if o.at.Batch >= len(order) {

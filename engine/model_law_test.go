@@ -11,17 +11,17 @@ import (
 	"lcache/sample"
 )
 
-// served is what a model knows of the samples that stood in for others.
+// served is a model's record of the samples that were served as substitutes.
 type served struct {
 	promises        map[int]*promise // by epoch
 	replaced        int              // samples that others were served for
-	packed, cleaned int64            // by one server: packages that were begun, and bytes that were moved out of what was emptied
+	packed, cleaned int64            // of one server: packages that were begun, and bytes that were moved out of emptied pieces
 }
 
-// A promise is what a model knows of an epoch that others may be served in: it holds until the epoch is drawn again, also over restarts of the server.
+// A promise is a model's record of an epoch with substitutes. It holds until the epoch is drawn again, also over restarts of the server.
 type promise struct {
 	high  map[sample.Index]bool   // the H-samples; nil: they are not known
-	told  map[turn][]sample.Index // what was served of a batch
+	told  map[turn][]sample.Index // the served samples of a batch
 	stood map[sample.Index][]turn // the batches in which a sample stood in for another one
 	exact map[sample.Index][]turn // the batches in which it was served as itself
 }
@@ -31,7 +31,7 @@ type turn struct{ batch, rank int }
 
 func (a turn) before(b turn) bool { return a.batch < b.batch || a.batch == b.batch && a.rank < b.rank }
 
-// promise returns what is known of an epoch.
+// promise returns the record of an epoch.
 func (m *model) promise(epoch int) *promise {
 	if m.promises[epoch] == nil {
 		m.promises[epoch] = &promise{told: map[turn][]sample.Index{}, stood: map[sample.Index][]turn{}, exact: map[sample.Index][]turn{}}

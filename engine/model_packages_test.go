@@ -8,8 +8,8 @@ import (
 	"lcache/internal/testenv"
 )
 
-// TestModelWithPackages is TestModel for a job whose L-samples may stand in for each other, and which owns the log for most of the time: packages are begun, filled, emptied and begun again, beside plain jobs
-// that sometimes own the log, requests by index, restarts and damage. What is served follows the law of substitutes, and is the same before and after a restart.
+// TestModelWithPackages is TestModel for a job whose L-samples may be substituted for each other, and which owns the log for most of the time. Packages are begun, filled, emptied and begun again, while plain jobs
+// sometimes own the log, with requests by index, restarts and damage. Served samples follow the law of substitutes, and are the same before and after a restart.
 func TestModelWithPackages(t *testing.T) {
 	testenv.Long(t)
 	runs, replaced, packed, cleaned := 0, 0, int64(0), int64(0)

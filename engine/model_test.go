@@ -30,17 +30,17 @@ import (
 )
 
 // TestModel drives the engine with random operations from a seed, and compares every answer with the source: batches of several
-// ranks in any epoch, requests by index, pushed orders, jobs without a recipe whose orders are told again after each restart and that begin anew with other seeds,
-// over a log that is sorted or served where it lies as a draw says, clients
-// that leave, other jobs beside the first, changes of the layout, restarts in another one, and damage to the arena.
+// ranks in any epoch, requests by index, pushed orders, and jobs without a recipe, which push their orders again after each restart and begin again with other
+// seeds. The log is sorted or served in place, at random. Clients
+// leave, other jobs run at the same time, the layout changes, restarts use another layout, and the arena is damaged.
 // LCACHE_SEED replays one run, LCACHE_MODEL_OPS makes runs longer, LCACHE_MODEL_RUNS makes more of them.
 func TestModel(t *testing.T) {
 	testenv.Long(t)
 	eachModel(t, 400, testenv.Pick(6, 2), (*model).run)
 }
 
-// TestNobodyWaits: where ranks go in step and hold nothing back, no request waits until it has lost its patience, whatever came before: jumps to
-// other epochs and back, orders pushed anew, restarts in another layout.
+// TestNobodyWaits: if ranks keep step and release all batches, no request loses its patience. This holds after jumps to
+// other epochs and back, orders that are pushed again, and restarts in another layout.
 func TestNobodyWaits(t *testing.T) {
 	testenv.Long(t)
 	eachModel(t, 150, testenv.Pick(3, 1), (*model).runInStep)
@@ -64,7 +64,7 @@ func eachModel(t *testing.T, ops, runs int, run func(m *model, ops int)) {
 	}
 }
 
-// model is one run: the engine under test and what it must answer.
+// model is one run: the engine under test and its expected answers.
 type model struct {
 	t          *testing.T
 	r          *rand.Rand
@@ -81,7 +81,7 @@ type model struct {
 	again      *ingest.Options // without a recipe: what may be done before a restart, as each opening by a client does
 	told       map[[2]int]bool // without a recipe: epochs and ranks whose orders this server has heard
 	jobs       int             // without a recipe: how often a job was started; each start has its own seed
-	importance string          // what it asks for
+	importance string          // the configuration that it requests
 	twinDir    string          // where its twin has its file
 	twin       *state.State    // of the job with importance
 	twinOf     *important      // that it goes with
@@ -228,7 +228,7 @@ func (m *model) runInStep(ops int) {
 			waits(m.get)
 		case p < 90:
 			at := deliver.Position{Epoch: m.r.IntN(m.job.Epochs)}
-			if at.Epoch != m.at[0].Epoch { // what is left out of an epoch may still be asked for
+			if at.Epoch != m.at[0].Epoch { // samples that an epoch leaves out may still be requested
 				at.Batch = m.r.IntN(5)
 			}
 			m.note("jump to epoch %d", at.Epoch)
@@ -285,7 +285,7 @@ func (m *model) stop() {
 
 func (m *model) client() *modelClient { return m.clients[m.r.IntN(len(m.clients))] }
 
-// want is what a position is to be answered with; nil past the end.
+// want returns the expected samples of a position; nil past the end.
 func (m *model) want(at deliver.Position) []sample.Index {
 	if batch, ok := m.pushed[at]; ok {
 		return batch
@@ -301,7 +301,7 @@ func (m *model) want(at deliver.Position) []sample.Index {
 	return order[from:min(from+m.job.BatchSize, len(order))]
 }
 
-// batch asks for a rank's next batch.
+// batch requests a rank's next batch.
 func (m *model) batch(rank int) {
 	at := m.at[rank]
 	if at.Epoch >= m.job.Epochs {
@@ -335,7 +335,7 @@ func (m *model) batch(rank int) {
 	m.at[rank].Batch++
 }
 
-// tell says the orders that the model replays of an epoch, and maybe of the next, as far as nobody has said others.
+// tell pushes the orders that the model replays for an epoch, and sometimes for the next, unless others have pushed them.
 func (m *model) tell(epoch int) {
 	for epoch := epoch; epoch < min(epoch+1+m.r.IntN(2), m.job.Epochs); epoch++ {
 		for rank := range m.at {
@@ -381,7 +381,7 @@ func (m *model) get() {
 	m.keep(mc, b)
 }
 
-// keep checks a batch and holds it for a while; what is held must stay as it is.
+// keep checks a batch and holds it for a while. Held bytes must not change.
 func (m *model) keep(mc *modelClient, b *deliver.Batch) {
 	if err := m.d.check(m.e, b); err != nil {
 		m.fail("%v", err)

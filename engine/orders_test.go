@@ -19,7 +19,7 @@ func beforeOrders(e *Engine, f func(epoch int)) {
 	e.cache.Schedule.BeforeMaking(f)
 }
 
-// soon fails the test if f does not return: what a request waits for that nobody will bring.
+// soon fails the test if f does not return: f is a request that must not wait for samples that never arrive.
 func soon(t *testing.T, what string, f func()) {
 	t.Helper()
 	done := make(chan struct{})
@@ -35,7 +35,7 @@ func soon(t *testing.T, what string, f func()) {
 	}
 }
 
-// readChunk asks for a chunk, or its end, and checks it.
+// readChunk requests a chunk, or the end of an epoch, and checks it.
 func (d *dataset) readChunk(t *testing.T, e *Engine, c *deliver.Client, epoch, rank, batch int) {
 	t.Helper()
 	b, err := c.Chunk(context.Background(), epoch, rank, batch)
@@ -52,8 +52,8 @@ func (d *dataset) readChunk(t *testing.T, e *Engine, c *deliver.Client, epoch, r
 	c.Release(b.Lease)
 }
 
-// An order that takes long is waited for by those that ask for its epoch alone. Regression: with ranks in several epochs orders were made again under
-// the engine's lock, and everything waited.
+// Only requests for its epoch wait for an order that takes long. Regression: with ranks in several epochs, orders were made again under
+// the engine's lock, and all requests waited.
 func TestOrderInTheMaking(t *testing.T) { inLayouts(t, testOrderInTheMaking) }
 
 func testOrderInTheMaking(t *testing.T, layout string) {

@@ -11,7 +11,7 @@ import (
 	"lcache/chunker"
 )
 
-// TestDecideOwner reads testdata/owner.txt as stories: a line is a job, or a rank of the job above it, and then the job that is to own the log's order.
+// TestDecideOwner reads testdata/owner.txt. A line is a job, or a rank of the job above it. The answer is the job that should own the log's order.
 //
 //	owner=N [fresh]
 //	job=N [gone over ondemand fits]
@@ -19,7 +19,7 @@ import (
 //	----
 //	the owner
 //
-// A rank asked so many seconds ago, and is late after 10. A job is connected unless it is gone; a rank is between two epochs unless it is in the middle of one.
+// asked is the time since a rank's last request; it is late after 10 s. A job is connected unless it is gone, and a rank is between two epochs unless it is in the middle of one.
 func TestDecideOwner(t *testing.T) {
 	datadriven.RunTest(t, "testdata/owner.txt", func(t *testing.T, d *datadriven.TestData) string {
 		now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)

@@ -58,8 +58,8 @@ func packAway(t *testing.T, o Options) (n int) {
 	return n
 }
 
-// TestCacheWithPackages: a cache of which many samples lie in packages is checked and served like any other: each epoch in its order with the source's bytes, and
-// nothing is read from the source, in both layouts, compressed and not, and after a restart.
+// TestCacheWithPackages: a cache with many samples in packages is checked and served like any other. Each epoch has its order and the source's bytes, and
+// nothing is read from the source. This holds in both layouts, compressed and not, and after a restart.
 func TestCacheWithPackages(t *testing.T) {
 	for _, layout := range []string{cache.LayoutLog, cache.LayoutStatic} {
 		for _, compress := range []string{"", cache.LZ4} {
@@ -86,7 +86,7 @@ func TestCacheWithPackages(t *testing.T) {
 	}
 }
 
-// TestPackagesThatCantBeRemoved: the server does not log that what was in packages is in the log again when their journal could not be removed.
+// TestPackagesThatCantBeRemoved: if the journal of packages can't be removed, the server does not log that their samples are in the log again.
 func TestPackagesThatCantBeRemoved(t *testing.T) {
 	for _, fails := range []bool{false, true} {
 		_, o, _ := lowBed(t, 50, ingest.Options{})

@@ -45,7 +45,7 @@ func (p *powerCuts) step() {
 	}
 }
 
-// cut draws what a power cut leaves now. Files that the log does not write are replaced as a whole, before anything follows from them: these are as they are.
+// cut makes a random state that a power cut could leave now. Files other than the log's are replaced as a whole before anything depends on them, so they are unchanged.
 func (p *powerCuts) cut() {
 	p.reading.Lock()
 	defer p.reading.Unlock()
@@ -62,8 +62,8 @@ func (p *powerCuts) cut() {
 	p.cuts = append(p.cuts, c)
 }
 
-// TestPowerCutsWithPackages cuts the power at random steps while a job fills packages and Logfiles are emptied: what no sync has covered is there, lost or torn. A server that starts over what is left gives the
-// right bytes in the same order, packs on, and stays in its budget. LCACHE_CRASH_CLONES is how many are started (8), LCACHE_SEED replays one life, but for the timing of the I/O.
+// TestPowerCutsWithPackages cuts the power at random steps while a job fills packages and Logfiles are emptied. Writes that no sync covers are present, lost or torn. A server that starts over these files gives the
+// right bytes in the same order, continues to pack, and stays within its budget. LCACHE_CRASH_CLONES is the number of starts (8). LCACHE_SEED replays one run, except for the timing of the I/O.
 func TestPowerCutsWithPackages(t *testing.T) {
 	testenv.Long(t)
 	most := 8

@@ -77,7 +77,7 @@ func (b *packedBed) serves(t *testing.T, o Options, what string) (source int64) 
 	return source
 }
 
-// damages are what may happen to the arena and to the journal of packages, each by what it is called: the file, and what it is then.
+// damages lists possible damage to the arena and to the journal of packages, by name: the file, and its damaged content.
 func (b *packedBed) damages(r *rand.Rand) map[string]func() (name string, data []byte) {
 	const block = 128 << 10
 	arena, journal := b.first("arena"), b.first(packagesName)
@@ -123,7 +123,7 @@ func TestPackagesDamaged(t *testing.T) {
 	damages, source, most := b.damages(r), int64(0), 7
 	whats := slices.Sorted(maps.Keys(damages))
 	r.Shuffle(len(whats), func(i, j int) { whats[i], whats[j] = whats[j], whats[i] })
-	slices.SortStableFunc(whats, func(a, b string) int { return -cmp.Compare(a[:3], b[:3]) }) // first what is said of the journal and of the whole arena
+	slices.SortStableFunc(whats, func(a, b string) int { return -cmp.Compare(a[:3], b[:3]) }) // first the damage to the journal and to the whole arena
 	if !thorough() {
 		whats = whats[:most]
 	}

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// onDisk is how many bytes the files of a cache take, without the state of importance, which is no part of the budget.
+// onDisk returns the bytes of a cache's files without importance states, which are not part of the budget.
 func onDisk(t *testing.T, dir string) (n int64) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {

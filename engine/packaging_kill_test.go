@@ -19,7 +19,7 @@ import (
 	"lcache/sample"
 )
 
-// kills takes what a server that is killed leaves of its cache, at random steps of its life.
+// kills copies the files of a cache at random steps, as a kill of its server would leave them.
 type kills struct {
 	t    *testing.T
 	r    *rand.Rand
@@ -66,8 +66,8 @@ func (k *kills) step() {
 	}
 }
 
-// TestKilledWhilePacking kills a server at random steps while a job fills packages, and Logfiles and packages are emptied and begun again. A check of what is left finds no damage: each sample is right, or in no log. One
-// whose newest copy lies in a package is found in packages, whatever older records say, or in the last block of a segment, which is written again as it grows. A server that is started over it, killed in the same way, and so on, leaves no more. LCACHE_SEED replays a chain of lives, but for the timing of the I/O.
+// TestKilledWhilePacking kills a server at random steps while a job fills packages, and Logfiles and packages are emptied and begun again. A check of the remaining files finds no damage: each sample is right, or in no log. A sample
+// whose newest copy is in a package is found in packages, whatever older records say, or in the last block of a segment, which is written again as it grows. The same holds for a server that starts over these files and is killed in turn, and so on. LCACHE_SEED replays a chain of kills, except for the timing of the I/O.
 func TestKilledWhilePacking(t *testing.T) {
 	testenv.Long(t)
 	seed, _ := drawSeed(t)
@@ -124,7 +124,7 @@ func (k *kills) live(o Options, d *dataset, text string) {
 	closeEngine(k.t, e)
 }
 
-// write puts what is left into directories below root.
+// write writes the remaining files into directories below root.
 func (one kill) write(t *testing.T, old []string, root string) (dirs []string) {
 	one.image.Write(t, filepath.Dir(old[0]), root)
 	for _, dir := range old {
@@ -133,7 +133,7 @@ func (one kill) write(t *testing.T, old []string, root string) (dirs []string) {
 	return dirs
 }
 
-// check compares each sample with its checksum, and its place with that before the kill. It returns how many samples lie in packages.
+// check compares each sample with its checksum, and its location with that before the kill. It returns the number of samples in packages.
 func (one kill) check(t *testing.T, o Options, dirs []string) (packed int) {
 	t.Helper()
 	report, err := cache.Verify(context.Background(), cache.VerifyOptions{Dirs: dirs, IO: cache.IO{Engine: o.IO.Engine, Direct: o.IO.Direct}})

@@ -64,7 +64,7 @@ func TestNthFaultWithPackages(t *testing.T) {
 	})
 }
 
-// packsThrough trains some epochs on a copy of the cache whose n-th operation is in trouble, and starts a server over what is left.
+// packsThrough trains some epochs on a copy of the cache whose n-th operation fails or hangs, and starts a server over the remaining files.
 func (b *damageBed) packsThrough(t *testing.T, text string, n int64, inject func(*blockio.IO), faulted *atomic.Int64) {
 	t.Helper()
 	root, err := os.MkdirTemp(t.TempDir(), "")

@@ -43,7 +43,7 @@ func lowBedOf(t *testing.T, d *dataset, in ingest.Options) (Options, string) {
 	return o, fmt.Sprintf(lowText, cache)
 }
 
-// lies counts the samples in Logfiles, in packages and nowhere. loose counts the L-samples outside packages that are at least half full of L-samples.
+// lies counts the samples in Logfiles, in packages and in neither. loose counts the L-samples outside packages that are at least half full of L-samples.
 func lies(e *Engine, high func(sample.Index) bool) (logs, packed, absent, loose int) {
 	c := e.cache
 	low := map[int]int64{} // bytes of L-samples, by package
@@ -84,8 +84,8 @@ func isHigh(e *Engine) func(sample.Index) bool {
 	return func(i sample.Index) bool { high, _ := e.packer().IsHigh(i); return high }
 }
 
-// TestPackagesFill: after some drawn epochs the L-samples lie in packages, which are dense; no Logfile is begun meanwhile, nothing is read from the source, no more is written than delivered, and
-// in the end nearly nothing is.
+// TestPackagesFill: after some drawn epochs the L-samples are in dense packages. Meanwhile no Logfile is begun, nothing is read from the source, and no more is written than delivered. In
+// the end almost nothing is written.
 func TestPackagesFill(t *testing.T) {
 	inLayouts(t, func(t *testing.T, layout string) {
 		d, o, text := lowBed(t, 3000, ingest.Options{})
@@ -150,7 +150,7 @@ func TestPackagesAreReadWhole(t *testing.T) {
 	c.Disconnected()
 }
 
-// TestPackagesGoBack: when a job that reads all samples in order has the log again, what lies in packages goes to Logfiles, and the packages' journal is removed. Nothing is read from the
+// TestPackagesGoBack: when a job that reads all samples in order owns the log again, samples in packages move to Logfiles, and the packages' journal is removed. Nothing is read from the
 // source, in the same server and after a restart, compressed and not.
 func TestPackagesGoBack(t *testing.T) {
 	for k, compress := range []string{"", cache.LZ4} {

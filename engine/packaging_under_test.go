@@ -15,8 +15,8 @@ import (
 	"lcache/sample"
 )
 
-// TestDiskInTroubleUnderPackages: the disk hangs, or the cache's directory is removed, while a job reads packages and fills them. Each batch comes by its deadline with the right bytes, from the source where that has to be,
-// and packages go on when the disk is well again.
+// TestDiskInTroubleUnderPackages: the disk hangs, or the cache's directory is removed, while a job reads and fills packages. Each batch arrives by its deadline with the right bytes, from the source if necessary.
+// Packing continues when the disk works again.
 func TestDiskInTroubleUnderPackages(t *testing.T) {
 	for _, c := range []struct {
 		name string

@@ -16,7 +16,7 @@ import (
 	"lcache/sample"
 )
 
-// littleBed is a little cache of many small samples, whose manifest lies packed.
+// littleBed is a small cache of many small samples with a packed manifest.
 type littleBed struct {
 	*dataset
 	in   ingest.Options
@@ -52,14 +52,14 @@ func (b *littleBed) run(t *testing.T) *ingest.Report {
 	}
 	o, rep := ingested(t, b.dataset, b.in)
 	close(done)
-	if high := <-most; high > b.in.Budget || !rep.Changed && rep.ArenaBytes+rep.MetadataBytes > b.in.Budget { // what a source has grown by may come from what is kept free for that
+	if high := <-most; high > b.in.Budget || !rep.Changed && rep.ArenaBytes+rep.MetadataBytes > b.in.Budget { // the growth of the source may use the space that is reserved for it
 		t.Errorf("%d bytes on disk, %d for the arena and %d for metadata: the budget is %d", high, rep.ArenaBytes, rep.MetadataBytes, b.in.Budget)
 	}
 	b.opts = o
 	return rep
 }
 
-// isPacked opens the manifest, and reports whether it lies packed.
+// isPacked opens the manifest, and reports whether it is packed.
 func (b *littleBed) isPacked(t *testing.T) bool {
 	t.Helper()
 	m, err := sample.OpenManifest(b.manifest())
@@ -88,7 +88,7 @@ func (b *littleBed) change(t *testing.T, seed int) (fresh int64) {
 	return fresh
 }
 
-// TestPackedManifest: a cache whose manifest is packed is made, read, restarted and adapted to a changing source within its budget; every byte is the source's, and only what is new is read.
+// TestPackedManifest: a cache with a packed manifest is made, read, restarted and adapted to a changing source within its budget. Every byte is the source's, and only new samples are read.
 func TestPackedManifest(t *testing.T) {
 	testenv.Long(t)
 	inLayouts(t, func(t *testing.T, layout string) {
@@ -124,7 +124,7 @@ func TestPackedManifest(t *testing.T) {
 	})
 }
 
-// TestPackedManifestOfAGrowingSource: the budget holds also where the source grows by more than there is room for beside the log, and where it shrinks so that the log may grow. Then the cache may be made again.
+// TestPackedManifestOfAGrowingSource: the budget holds if the source grows by more than there is room for in addition to the log, and if it shrinks so that the log may grow. The cache may then be made again.
 func TestPackedManifestOfAGrowingSource(t *testing.T) {
 	testenv.Long(t)
 	b := littleBedOf(t, "")

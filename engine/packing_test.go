@@ -109,7 +109,7 @@ func TestCompressAuto(t *testing.T) {
 				t.Errorf("status says %s, %d misses", s.Cache.Compress, s.Jobs[0].Misses)
 			}
 			closeEngine(t, e)
-			// Once decided it stays, unless the other is asked for: then the log is made anew.
+			// A decision stays, unless a flag asks for the other choice: then the log is made again.
 			in.Dirs, in.Compress = o.Dirs, ""
 			if _, again := ingested(t, c.d, in); again.Compress != c.want || again.ReadBytes != 0 {
 				t.Errorf("again: %s, %d bytes read", again.Compress, again.ReadBytes)
@@ -126,7 +126,7 @@ func TestCompressAuto(t *testing.T) {
 	}
 }
 
-// copyCache copies what a crash at this moment would leave, but for the order in which pages reach the disk, to a directory that it makes where there is none. The kernel copies: arenas are large.
+// copyCache copies the files as a crash at this moment would leave them, except for the order in which pages reach the disk, to a directory that it makes if it is missing. The kernel copies, because arenas are large.
 func copyCache(t *testing.T, from, to string) {
 	t.Helper()
 	entries, err := os.ReadDir(from)
@@ -279,7 +279,7 @@ func TestPackedRefused(t *testing.T) {
 			j := samplerJob(3, 32, 1, true)
 			o, rep := ingested(t, d, ingest.Options{Job: j, Block: 128 << 10, Memory: 100 << 20, Compress: "auto", NoPrefill: !prefill})
 			o.Patience = 5 * time.Second
-			o.Logger = nil // says once that there is no room
+			o.Logger = nil // it would log once that there is no room
 			e := open(t, o)
 			d.readEpochs(t, e, j, 0, 3)
 			s := e.Status()

@@ -11,14 +11,14 @@ import (
 	"github.com/cockroachdb/datadriven"
 )
 
-// TestDecidePatience reads testdata/patience.txt as stories: a paragraph is the state after a request has waited for a slot until its patience was over, and what follows.
+// TestDecidePatience reads testdata/patience.txt. Each paragraph is the state after a request has waited for a slot until its patience was over, and the result.
 //
 //	decide
 //	request=E/B me=E/B rank=N/E/B cur=E [waits finished unasked moves grace slotless drained]
 //	----
-//	what follows
+//	the result
 //
-// me is the first batch of the request's rank that is not delivered; waits: it was asked for. finished, unasked and moves are of the rank before. Left out, me is the request's batch.
+// me is the first undelivered batch of the request's rank; waits: it was requested. finished, unasked and moves describe the rank before them. If me is omitted, it is the request's batch.
 func TestDecidePatience(t *testing.T) {
 	datadriven.RunTest(t, "testdata/patience.txt", func(t *testing.T, d *datadriven.TestData) string {
 		v := patienceView{others: map[chunker.JobRank]standing{}}

@@ -16,9 +16,9 @@ import (
 	"lcache/source"
 )
 
-// TestExpectOfThePass: what a request may expect of the pass for samples in segments that are loaded, loading, next, and behind, and for one that
+// TestExpectOfTheScan: the availability of samples in segments that are loaded, loading, next, and behind, and of one that
 // the log does not keep.
-func TestExpectOfThePass(t *testing.T) {
+func TestExpectOfTheScan(t *testing.T) {
 	const unkept = 4
 	layout := &chunker.EpochLayout{Segment: []uint32{0, 1, 2, 3, chunker.None}, Starts: []uint64{0, 1, 2, 3, 4}, Used: 4}
 	segs := []segState{segDone, segLoading, segAbsent, segAbsent}
@@ -54,8 +54,8 @@ func (e *Engine) isReadingAhead(index sample.Index) bool {
 	return reading
 }
 
-// TestReadBegunMeanwhile: a miss whose read ahead begins after a request has asked for it, and before the request says that it reads it by index, is
-// waited for. Regression: between question and decision it was read twice.
+// TestReadBegunMeanwhile: a miss whose read ahead begins after a request has checked its availability, and before the request decides to read it by index, is
+// waited for. Regression: it was read twice.
 func TestReadBegunMeanwhile(t *testing.T) {
 	d := makeDataset(t, 1200, func(r *rand.Rand, _ int) int { return 1 + r.IntN(30_000) })
 	j := samplerJob(2, 16, 1, false)
@@ -99,7 +99,7 @@ func TestReadBegunMeanwhile(t *testing.T) {
 	}
 }
 
-// gatedSource reads nothing before held is closed. It sends the names of the samples that it is asked for, as far as asked has room.
+// gatedSource reads nothing before held is closed. It sends the names of the requested samples, as far as asked has room.
 type gatedSource struct {
 	source.Source
 	held  chan struct{}
@@ -128,9 +128,9 @@ func TestWaitersAreWoken(t *testing.T) {
 	c := attach(t, e)
 	defer c.Disconnected()
 	d.readOne(t, e, c, j, 0, 0, 0)
-	e.mu.Lock() // else the mover sees the outlook first: what is tested is that it need not
+	e.mu.Lock() // otherwise the mover sees the outlook first; the test is that it need not
 	defer e.mu.Unlock()
-	e.outlook.next = 1000 // what a request counted on before
+	e.outlook.next = 1000 // a request relied on this before
 	changed := e.staging.Changed()
 	e.scanView(e.begunAt(&deliver.Position{Epoch: 1}).query())
 	select {
@@ -140,7 +140,7 @@ func TestWaitersAreWoken(t *testing.T) {
 	}
 }
 
-// TestLeavesLaterEpochsToTheWindow: what an epoch after the next needs is not read ahead for the rank that the window serves. The window may bring it then; the source would be
+// TestLeavesLaterEpochsToTheWindow: the samples of an epoch after the next are not read ahead for a rank that the window serves. The window may load them then, and the source would be
 // read twice.
 func TestLeavesLaterEpochsToTheWindow(t *testing.T) {
 	j := samplerJob(4, 16, 1, false)
@@ -158,7 +158,7 @@ func TestLeavesLaterEpochsToTheWindow(t *testing.T) {
 	}
 }
 
-// TestLeavesNextDrawnEpochToTheWindow: what the window does not bring of a drawn epoch is read when a rank has come to it, though the order is known an epoch before. There is no memory for both.
+// TestLeavesNextDrawnEpochToTheWindow: samples of a drawn epoch that the window does not load are read when a rank has come to the epoch, although its order is known an epoch before. There is no memory for both.
 func TestLeavesNextDrawnEpochToTheWindow(t *testing.T) {
 	givesBack(t)
 	d, o := small(t, schedule.Job{World: 1})

@@ -35,7 +35,7 @@ func refused(t *testing.T, err error, why string) {
 	}
 }
 
-// Orders of as many epochs as a client likes are kept up to a limit; what does not fit is refused, and what is kept stays as it was pushed.
+// A client may push orders of any number of epochs up to a limit. Orders beyond it are an error, and the kept orders stay as they were pushed.
 func TestPushedOrdersHaveALimit(t *testing.T) {
 	testenv.Long(t)
 	testenv.WithoutRace(t)
@@ -63,7 +63,7 @@ func TestPushedOrdersHaveALimit(t *testing.T) {
 	}
 }
 
-// Orders of no length take their place, too, and so do ranks that nobody has heard of.
+// Empty orders take memory, too, and so do ranks that were never used.
 func TestTinyOrdersHaveALimit(t *testing.T) {
 	testenv.WithoutRace(t)
 	_, e := unprefilled(t, cache.LayoutLog, 1)
@@ -91,7 +91,7 @@ func TestTinyOrdersHaveALimit(t *testing.T) {
 	}
 }
 
-// A client that pushes a few epochs ahead goes on for as long as it likes: what is behind it makes room.
+// A client that pushes a few epochs ahead can go on forever: orders of past epochs make room.
 func TestOrdersThatAreReadMakeRoom(t *testing.T) {
 	d, e := unprefilled(t, cache.LayoutLog, 1)
 	e.orders.SetLimit(6 * schedule.PushBytes(d.drawn(0, 1)[0]))

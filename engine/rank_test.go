@@ -7,7 +7,7 @@ import (
 	"lcache/sample"
 )
 
-// TestRankFront: what a rank still wants, whatever the order in which its workers ask and get.
+// TestRankFront: the samples that a rank needs next, for any order in which its workers send requests and get answers.
 func TestRankFront(t *testing.T) {
 	of := func(batch int) []sample.Index { return []sample.Index{sample.Index(batch)} }
 	type step struct {

@@ -24,7 +24,7 @@ func brokenOff(t *testing.T, compress string, orders [][][]sample.Index, content
 	}
 	o, _ := ingested(t, d, in)
 	in.Dirs = o.Dirs
-	o.Layout, o.Patience = cache.LayoutLog, 20*time.Second // a slow machine is no reason to read by index here
+	o.Layout, o.Patience = cache.LayoutLog, 20*time.Second // a slow machine must not cause reads by index here
 	e := open(t, o)
 	c := attach(t, e)
 	d.push(t, e, 0, 0, 4, orders)
@@ -60,7 +60,7 @@ func TestResumed(t *testing.T) {
 	c := attach(t, e)
 	d.push(t, e, 0, 2, 5, orders)
 	half := len(orders[2]) / 2
-	// The pass was ahead of the job when it was broken off, by as much as the window holds: that lies in epoch 3's order now.
+	// The scan was ahead of the job when it was stopped, by as much as the window holds. Those samples are in epoch 3's order now.
 	moved := 0
 	for _, index := range slices.Concat(orders[2][half:]...) {
 		if !e.cache.Locations.In(index, e.cur.Log.Num()) {

@@ -23,7 +23,7 @@ var (
 	slowWrites = cache.Disk{Line: plan.DiskLine{ReadIOPS: 1e6, WriteBPS: 1e6, OpBytes: 1 << 20}, From: "made up"}
 )
 
-// changes says the layouts at the ends of epochs, and remembers in which layout they were read and what had been written.
+// changes chooses the layouts at the ends of epochs, and records the layout in which each was read and the bytes written until then.
 type changes struct {
 	mu      sync.Mutex // guards the fields that follow
 	read    []string
@@ -112,7 +112,7 @@ func testLayoutChanges(t *testing.T, disk cache.Disk, said []string, read string
 	if was := strings.Join(c.read[:len(want)], " "); was != read {
 		t.Fatalf("%d epochs were read in the layouts %s", epoch.Load(), was)
 	}
-	for i := 1; i < len(want) && testenv.Timed(); i++ { // on busy CPUs what was moved before is still being written
+	for i := 1; i < len(want) && testenv.Timed(); i++ { // on busy CPUs the moves before it are still being written
 		if want[i-1] == "static" && want[i] == "static" && c.written[i]-c.written[i-1] > uint64(d.total)/10 {
 			t.Errorf("bytes written until the ends of epochs: %d", c.written)
 		}
@@ -146,7 +146,7 @@ func testLayoutChanges(t *testing.T, disk cache.Disk, said []string, read string
 		if again.cache.Layout != cache.LayoutStatic {
 			t.Errorf("killed in epoch %d: layout %s", at, again.cache.Layout)
 		}
-		is, epochs := false, int64(0) // what the log lacks is read from the source in each of them
+		is, epochs := false, int64(0) // samples that the log lacks are read from the source in each of them
 		for ; epochs < 20 && !is; epochs++ {
 			d.readEpochs(t, again, j, int(at+epochs), int(at+epochs)+1)
 			l, ok, _ := again.nowLogfiles()
@@ -202,7 +202,7 @@ func TestLayoutIsKept(t *testing.T) {
 	}
 }
 
-// TestLayoutChangesBesideAHoarder: a client that keeps batches of the ring keeps the slots that they lie in, and no other ones; its bytes stay as they are while
+// TestLayoutChangesBesideAHoarder: a client that keeps batches of the ring keeps only the slots that they are in. Its bytes stay as they are while
 // the log is read and written in order.
 func TestLayoutChangesBesideAHoarder(t *testing.T) {
 	for _, batches := range []int{1, 16} { // in one slot or two, and in most of them

@@ -27,7 +27,7 @@ func (d *dataset) inBucket(t *testing.T, g *s3test.Gateway) {
 	d.dir = "s3://" + s3test.Bucket + "/set/"
 }
 
-// keys are those of the samples in the bucket.
+// keys are the keys of the samples in the bucket.
 func (d *dataset) keys() (keys []string) {
 	for i := range d.bytes {
 		keys = append(keys, fmt.Sprintf("set/class-%d/%06d.bin", i*3/len(d.bytes), i))

@@ -36,7 +36,7 @@ func unordered(t *testing.T, layout string, samples int) (*dataset, Options) {
 	t.Helper()
 	d := makeDataset(t, samples, func(r *rand.Rand, _ int) int { return r.IntN(30_000) })
 	o, _ := ingested(t, d, ingest.Options{Block: 128 << 10, Memory: 24 << 20})
-	o.Layout, o.Patience = layout, 20*time.Second // a slow machine is no reason to read by index here
+	o.Layout, o.Patience = layout, 20*time.Second // a slow machine must not cause reads by index here
 	return d, o
 }
 
@@ -47,9 +47,9 @@ func (d *dataset) push(t *testing.T, e *Engine, rank, from, to int, orders [][][
 	}
 }
 
-// readPushed reads a rank's epoch. It returns how many of its samples were read by index, and whether the log was on its way to the next epoch's
-// order before the last batch, as it is in epochs that take longer than a few milliseconds. It waits for that, though not for ever: the pass may
-// wait for the slots that the batch before lies in.
+// readPushed reads a rank's epoch. It returns how many of its samples were read by index, and whether the log was being reordered for the next epoch
+// before the last batch, as in epochs that take longer than a few milliseconds. It waits for that for a limited time, because the scan may
+// wait for the slots of the previous batch.
 func (d *dataset) readPushed(t *testing.T, e *Engine, c *deliver.Client, epoch, rank int, orders [][][]sample.Index) (byIndex int, ahead bool) {
 	t.Helper()
 	before := e.Status().Jobs[0].RandomReads
@@ -81,8 +81,8 @@ func (e *Engine) laysOut(epoch int) bool {
 	return e.cache.IsStatic() || !e.cache.Schedule.IsComplete(epoch, time.Hour) || ok && goesTo(epoch)(l)
 }
 
-// TestPushedAgain: a client that begins anew, with orders of its own for epochs that another has read or announced (a loader that was made
-// again in a notebook), has its order laid out from its second epoch on.
+// TestPushedAgain: a client begins again, with its own orders for epochs that another client has read or announced (a loader that was made
+// again in a notebook). Its order is laid out from its second epoch on.
 func TestPushedAgain(t *testing.T) {
 	testenv.Long(t)
 	for _, c := range []struct {
@@ -131,7 +131,7 @@ func TestPushedAgain(t *testing.T) {
 	}
 }
 
-// TestRankPushesLater: what is laid out for the ranks that have spoken is laid out anew with one more, as long as it is not begun.
+// TestRankPushesLater: the layout for the ranks that have pushed is made again when one more rank pushes, as long as its Logfile is not begun.
 func TestRankPushesLater(t *testing.T) {
 	testenv.Long(t)
 	d, o := unordered(t, cache.LayoutLog, 4000) // half of it is more than the window: epoch 2 is not begun while epoch 0 is read

@@ -19,7 +19,7 @@ import (
 	"lcache/internal/testenv"
 )
 
-// lockTaken is a line of the source that takes a lock, and how often it did.
+// lockTaken is a line of the source code that takes a lock, and how often it did.
 type lockTaken struct {
 	at   string // file:line, from the module's folder
 	lock string // as e.mu

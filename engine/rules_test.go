@@ -30,8 +30,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// small is a job over data that is many times larger than the window, so that what the rules say can be seen. Its source is not to be
-// changed.
+// small is a job over data that is many times larger than the window, so that the rules have visible effects. Tests must not change its
+// source.
 func small(t *testing.T, j schedule.Job) (*dataset, Options) {
 	t.Helper()
 	givesBack(t)
@@ -40,7 +40,7 @@ func small(t *testing.T, j schedule.Job) (*dataset, Options) {
 	return d, o
 }
 
-// inLayouts runs a test in each layout: what is promised is the same.
+// inLayouts runs a test in each layout, because the promises are the same.
 func inLayouts(t *testing.T, test func(t *testing.T, layout string)) {
 	for _, layout := range []string{cache.LayoutLog, cache.LayoutStatic} {
 		t.Run(layout, func(t *testing.T) { test(t, layout) })
@@ -271,8 +271,8 @@ func testEpochsAnyOrder(t *testing.T, layout string) {
 	}
 }
 
-// TestBackAndOn: a job goes back behind what the log is laid out for, and comes to the next epoch before that is laid out. The pass once kept
-// what it had loaded for the later epoch, and so could not go on to the one that was waited for until the request lost its patience.
+// TestBackAndOn: a job goes back before the epoch of the log, and comes to the next epoch before that is laid out. The scan once kept
+// the segments that it had loaded for the later epoch. So it could not continue to the requested one until the request lost its patience.
 func TestBackAndOn(t *testing.T) {
 	j := samplerJob(3, 16, 1, false)
 	d, o := small(t, j)
@@ -340,7 +340,7 @@ func (d *dataset) noPrefillReadsSourceOnce(t *testing.T, layout, compress string
 	}
 	o, rep := ingested(t, d, in)
 	o.Layout = layout
-	o.Patience, o.LogTimeout = 20*time.Second, 20*time.Second // a slow machine is no reason to ask the source again
+	o.Patience, o.LogTimeout = 20*time.Second, 20*time.Second // a slow machine must not cause more reads of the source
 	if rep.ReadBytes != 0 || rep.StoredBytes != 0 || (rep.Saves != nil) != (compress == cache.LZ4) {
 		t.Errorf("ingest read %d bytes and stored %d, saves %v; want none", rep.ReadBytes, rep.StoredBytes, rep.Saves)
 	}
@@ -359,8 +359,8 @@ func (d *dataset) noPrefillReadsSourceOnce(t *testing.T, layout, compress string
 	}
 }
 
-// TestLateBlock holds back some blocks' reads until after their samples were served from the source, then lets the old bytes land.
-// What was delivered must stay what it was.
+// TestLateBlock delays the reads of some blocks until their samples were served from the source, then lets the old bytes arrive.
+// Delivered bytes must not change.
 func TestLateBlock(t *testing.T) {
 	j := samplerJob(2, 16, 1, false)
 	d, o := small(t, j)
@@ -418,8 +418,8 @@ func TestLateBlock(t *testing.T) {
 	d.readOne(t, e, c, j, 1, 0, 0)
 }
 
-// TestWorkersFinishOutOfOrder: an epoch is over when all its batches are delivered, in whatever order a rank's workers ask for them. A first batch
-// that was asked for after the second had been delivered once held the window at the second, for as long as requests have patience.
+// TestWorkersFinishOutOfOrder: an epoch is over when all its batches are delivered, in whatever order a rank's workers request them. A first batch
+// that was requested after the second had been delivered once held the window at the second, for as long as requests have patience.
 func TestWorkersFinishOutOfOrder(t *testing.T) { inLayouts(t, testWorkersFinishOutOfOrder) }
 
 func testWorkersFinishOutOfOrder(t *testing.T, layout string) {
@@ -458,8 +458,8 @@ func testWorkersFinishOutOfOrder(t *testing.T, layout string) {
 	}
 }
 
-// TestReaderOfAnEpochKeepsItsWindow: a log that fits in memory is passed over faster than it is read. The pass once went on to the
-// epochs after the next; the rank then counted as late, and what had been read ahead for it was given up and read again.
+// TestReaderOfAnEpochKeepsItsWindow: a log that fits in memory is scanned faster than it is read. The scan once went on to the
+// epochs after the next. The rank then counted as late, and its samples that had been read ahead were dropped and read again.
 func TestReaderOfAnEpochKeepsItsWindow(t *testing.T) {
 	testenv.Long(t)
 	d := makeDataset(t, 1200, func(r *rand.Rand, _ int) int { return 1 + r.IntN(30_000) })
@@ -490,7 +490,7 @@ func (d *dataset) readerOfAnEpochKeepsItsWindow(t *testing.T, layout string) {
 					}
 					c.Release(batch.Lease)
 				}
-				if b%20 == 5 { // a step that takes long: the pass and the prefetcher, which logs nothing, go as far as they may
+				if b%20 == 5 { // during a long step the scan and the prefetcher, which logs nothing, load as much as they may
 					time.Sleep(20 * time.Millisecond)
 				}
 			}

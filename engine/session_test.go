@@ -10,7 +10,7 @@ import (
 	"lcache/sample"
 )
 
-// TestPushIsTheSessionsOwn: where there is a recipe, an order that one session pushes is no other session's, in whatever order they ask.
+// TestPushIsTheSessionsOwn: if there is a recipe, an order that one session pushes does not apply to other sessions, in any order of requests.
 func TestPushIsTheSessionsOwn(t *testing.T) {
 	j := samplerJob(3, 16, 1, false)
 	d, o := small(t, j)

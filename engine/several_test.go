@@ -32,7 +32,7 @@ type seat struct {
 	token  string
 	number int
 	c      *deliver.Client
-	orders map[int][][]sample.Index // by epoch: what was pushed
+	orders map[int][][]sample.Index // by epoch: the pushed order
 }
 
 func (d *dataset) join(t testing.TB, e *Engine, token string) *seat {
@@ -106,13 +106,13 @@ func statusOfJob(t testing.TB, e *Engine, token string) status.Job {
 	return status.Job{}
 }
 
-// Jobs side by side get what they pushed, are counted apart, and read nothing from the source: training and validation, searches, and the server's own recipe.
+// Concurrent jobs get their pushed orders, are counted separately, and read nothing from the source: training and validation, searches, and the server's own recipe.
 func TestSeveralJobs(t *testing.T) { inLayouts(t, testSeveralJobs) }
 
 func testSeveralJobs(t *testing.T, layout string) {
 	j := samplerJob(3, 16, 1, false)
 	d, o := small(t, j)
-	o.Layout, o.Patience = layout, 5*time.Second // what a slow disk brings late counts as read by index
+	o.Layout, o.Patience = layout, 5*time.Second // samples that a slow disk delivers late count as read by index
 	e := open(t, o)
 	defer closeEngine(t, e)
 	const epochs = 3
@@ -318,11 +318,11 @@ func TestJobsMax(t *testing.T) {
 	e.Leave(second.number)
 }
 
-// A server that starts under running jobs gives the log to the one that had it, although another one asks first.
+// A server that starts under running jobs gives the log to the job that owned it, although another job sends a request first.
 func TestOwnsAfterRestart(t *testing.T) {
 	d := makeDataset(t, 1200, func(r *rand.Rand, _ int) int { return r.IntN(30_000) })
 	o, _ := ingested(t, d, ingest.Options{Block: 128 << 10, Memory: 24 << 20})
-	o.sortAtOnce = true // epochs may be shorter than what a choice takes
+	o.sortAtOnce = true // epochs may be shorter than the time that a choice takes
 	e := open(t, o)
 	train, search := d.join(t, e, "train"), d.join(t, e, "search")
 	r := rand.New(rand.NewPCG(3, 1))
@@ -427,7 +427,7 @@ func (s *seat) take(t *testing.T, batch int) {
 	}
 }
 
-// A job that nobody is connected for takes no place of those that are read ahead for, although it is not over yet.
+// A job without connections does not count towards the jobs that are read ahead for, although it is not over yet.
 func TestJobsMaxCountsConnected(t *testing.T) {
 	d, o := small(t, samplerJob(2, 16, 1, false))
 	o.JobsMax, o.LateEpoch = 1, time.Hour

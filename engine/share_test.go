@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestDepth tells how the pass and the prefetcher share the device.
+// TestDepth tests how the scan and the prefetcher share the device.
 func TestDepth(t *testing.T) {
 	for what, c := range map[string]struct {
 		sharing

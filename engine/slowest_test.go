@@ -17,13 +17,13 @@ func TestSlowestSegment(t *testing.T) {
 	for k := range segments {
 		layout.Order, layout.Segment, layout.Starts = append(layout.Order, sample.Index(k)), append(layout.Segment, uint32(k)), append(layout.Starts, uint64(k+1))
 	}
-	// stands is where a rank stands: its first batch that is not delivered has the sample of a segment, or if nobody has asked for it, the batch before.
+	// stands is a rank's position: the segment of a sample of its first undelivered batch or, if that was not requested, of the batch before.
 	type stands struct {
 		epoch, seg    int
 		finished      bool // the epoch
-		idle          bool // nobody has asked for the first batch that is not delivered
+		idle          bool // the first undelivered batch was not requested
 		late, unasked bool
-		follows       bool // it is of another job with the owner's order
+		follows       bool // it belongs to another job with the owner's order
 		brought       bool // with follows: the window has brought it its epoch
 	}
 	for _, c := range []struct {

@@ -35,7 +35,7 @@ const figureReaders = 64
 // sourceFigures are what TestSourceFigures measures, one number a round each.
 type sourceFigures map[string][]float64
 
-// median of what was measured under a name, and the lowest and highest.
+// median is the median of the measurements under a name, and the lowest and highest.
 func (f sourceFigures) String() string {
 	names := make([]string, 0, len(f))
 	for name := range f {
@@ -120,7 +120,7 @@ func TestSourceFigures(t *testing.T) {
 	t.Logf("%d objects, %.0f MB, %d readers, medians of %d rounds:%s", len(d.bytes), total, figureReaders, rounds, f)
 }
 
-// deviceWrites writes so many bytes past the page cache, 1 MiB after the other, and returns MB/s; 0: the file system can't do that.
+// deviceWrites writes a number of bytes past the page cache, 1 MiB at a time, and returns MB/s; 0: the file system can't do that.
 func deviceWrites(t *testing.T, bytes int64) float64 {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "written")

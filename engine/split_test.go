@@ -15,8 +15,8 @@ import (
 	"lcache/sample"
 )
 
-// TestSplitIsLaidOut: with lag "split" the log of an epoch is laid out while the one before is read, as far as it is drawn; when it begins the log stands, and brings
-// what it holds in order. What was drawn when the epoch began is brought by itself. A server that starts again goes on in the same order.
+// TestSplitIsLaidOut: with lag "split" the known part of an epoch's order is laid out while the previous epoch is read. When the epoch begins, its log is ready, and delivers
+// its samples in order. The prefetcher reads the samples that were drawn when the epoch began. A restarted server continues in the same order.
 func TestSplitIsLaidOut(t *testing.T) {
 	for _, method := range testenv.Some([]string{`"method":"impact","params":{"s_share":0,"warmup":1}`, `"method":"shade"`}, 1) {
 		t.Run(method, func(t *testing.T) {
@@ -69,7 +69,7 @@ func TestSplitIsLaidOut(t *testing.T) {
 	}
 }
 
-// watched reads an epoch with a pause after each batch, as training has, and observes it. The pause ends when the next batch lies in memory: what is read ahead has time for it on a
+// watched reads an epoch with a pause after each batch, as training has, and observes it. The pause ends when the next batch is in memory, so that there is time to read ahead on a
 // slow machine, too.
 func (l losing) watched(t *testing.T, c *deliver.Client, epoch int) (order []sample.Index) {
 	t.Helper()

@@ -7,9 +7,9 @@ import (
 	"lcache/reorder"
 )
 
-// TestRestKeepsStep: the pass goes over a segment of the rest when it has gone over more of what is delivered, in proportion. Segments that are carried keep their own step: in front of others
-// they do not put off what the disk has to do, and behind them nothing is done too soon.
-func TestRestKeepsStep(t *testing.T) {
+// TestUnusedSegmentsKeepStep: an unused segment is scanned when a larger share of the delivered segments is scanned. Carried segments count separately: before others
+// they do not delay the disk's work, and after them nothing is done too early.
+func TestUnusedSegmentsKeepStep(t *testing.T) {
 	const a, l, m, d = segAbsent, segLoading, segMoving, segDone
 	for _, tt := range []struct {
 		delivered, rest []segState

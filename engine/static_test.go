@@ -61,7 +61,7 @@ func TestLayoutsTakeTurns(t *testing.T) {
 	}
 }
 
-// TestStaticIngest: packed in the source's order a sample is one read, also where it crosses blocks; and the cache is served so by itself.
+// TestStaticIngest: in a log that is packed in the source's order each sample is one read, even if it crosses blocks. The cache is served in this layout by default.
 func TestStaticIngest(t *testing.T) {
 	j := samplerJob(4, 16, 1, true)
 	d := makeDataset(t, 600, func(r *rand.Rand, _ int) int { return 40_000 + r.IntN(30_000) })
@@ -131,7 +131,7 @@ func TestStaticFillsTheLogOnce(t *testing.T) {
 	e = open(t, o)
 	d.readEpochs(t, e, j, 0, 2)
 	s := e.Status().Jobs[0]
-	if first.SourceBytes == 0 || first.SourceBytes+s.SourceBytes > d.total*11/10 { // what was on its way when the first server ended
+	if first.SourceBytes == 0 || first.SourceBytes+s.SourceBytes > d.total*11/10 { // samples that were in flight when the first server ended
 		t.Errorf("%d and %d bytes read from the source by two servers, the dataset has %d", first.SourceBytes, s.SourceBytes, d.total)
 	}
 	if s.EpochsDone[1].Misses != 0 || s.EpochsDone[1].SourceBytes != 0 {
@@ -209,8 +209,8 @@ func TestBenchStatic(t *testing.T) {
 	}
 }
 
-// TestLayoutByDisk: where the job leaves it open, what the disk gives decides. This one reads as fast in place as it writes, so that it depends on whether samples
-// that cross two blocks take two reads: they do in a log that was laid out for an epoch, and not in one that was packed in the source's order.
+// TestLayoutByDisk: if the job leaves the layout open, the disk's speed decides. This disk reads in place as fast as it writes, so the decision depends on whether samples
+// that cross two blocks take two reads. They do in a log that was laid out for an epoch, and do not in one that was packed in the source's order.
 func TestLayoutByDisk(t *testing.T) {
 	const size, reads = 60 << 10, 1000.0
 	d := makeDataset(t, 60, func(*rand.Rand, int) int { return size })

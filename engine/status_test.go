@@ -18,13 +18,13 @@ import (
 	"lcache/sample"
 )
 
-// TestStatusOfTheEpoch: the epoch's own hits, misses and bytes of the source begin at 0 with each epoch, while those of the job only grow. Between
-// two epochs they are those of the epoch before, whose rank is finished.
+// TestStatusOfTheEpoch: the epoch's hits, misses and source bytes begin at 0 with each epoch, while the job's only grow. Between
+// two epochs they are those of the previous epoch, whose rank is finished.
 func TestStatusOfTheEpoch(t *testing.T) {
 	d := makeDataset(t, 200, func(*rand.Rand, int) int { return 10_000 })
 	j := samplerJob(3, 20, 1, false)
 	o, _ := ingested(t, d, ingest.Options{Job: j, Block: 128 << 10, Memory: 24 << 20, NoPrefill: true})
-	o.Patience = 20 * time.Second // a request that waits no longer reads by index what the pass reads, too
+	o.Patience = 20 * time.Second // a request that stops waiting reads samples by index that the scan reads, too
 	e := open(t, o)
 	defer closeEngine(t, e)
 	for epoch := range 3 {
@@ -75,8 +75,8 @@ func TestStatusInTheEpoch(t *testing.T) {
 	}
 }
 
-// TestRankIsItsConsumers: a worker asks for a rank's batches, and another process, whose loop it is, reports. The rank is the loop's. When that
-// process has gone, the rank is of the process that asks.
+// TestRankIsItsConsumers: a worker requests a rank's batches, and another process, which runs the loop, reports. The rank belongs to the loop's process. When that
+// process has exited, the rank belongs to the process that sends requests.
 func TestRankIsItsConsumers(t *testing.T) {
 	d := makeDataset(t, 100, func(*rand.Rand, int) int { return 5_000 })
 	j := samplerJob(2, 20, 1, false)
@@ -137,11 +137,11 @@ func waitForJobs(t *testing.T, e *Engine, want ...string) {
 	}
 }
 
-// TestJobsOfTheStatus follows the list of jobs while two of them come and one goes. What the server does is told once, and nothing that was delivered is forgotten.
+// TestJobsOfTheStatus follows the list of jobs while two of them arrive and one ends. The server's own work is listed once, and no delivery is forgotten.
 func TestJobsOfTheStatus(t *testing.T) {
 	testenv.AnyIO(t)
 	d, o := small(t, samplerJob(3, 16, 1, false))
-	o.LateEpoch = 400 * time.Millisecond // a job sleeps after that time, and the owner is chosen of those that don't
+	o.LateEpoch = 400 * time.Millisecond // a job sleeps after that time, and the owner is one of the others
 	e := open(t, o)
 	defer closeEngine(t, e)
 	waitForJobs(t, e, "recipe owns") // alone it is listed, asked or not
@@ -183,7 +183,7 @@ func TestJobsOfTheStatus(t *testing.T) {
 	}
 }
 
-// TestSourceOfJobs: what is read from the source counts for the job that it is read for.
+// TestSourceOfJobs: a read of the source counts for the job that it is for.
 func TestSourceOfJobs(t *testing.T) {
 	d := makeDataset(t, 400, func(*rand.Rand, int) int { return 5_000 })
 	o, _ := ingested(t, d, ingest.Options{Job: samplerJob(1, 20, 1, false), Block: 128 << 10, Memory: 24 << 20, NoPrefill: true}) // one epoch: nothing after it is read ahead
@@ -216,7 +216,7 @@ func TestSourceOfJobs(t *testing.T) {
 	}
 }
 
-// TestReadiness: a batch that its rank asks for when it lies there is ready, and one that nobody foresaw is not.
+// TestReadiness: a batch that is in memory when its rank requests it is ready; an unplanned one is not.
 func TestReadiness(t *testing.T) {
 	d := makeDataset(t, 200, func(*rand.Rand, int) int { return 5_000 })
 	o, _ := ingested(t, d, ingest.Options{Job: samplerJob(1, 20, 1, false), Block: 128 << 10, Memory: 24 << 20})

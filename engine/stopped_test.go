@@ -38,8 +38,8 @@ func TestCleanStops(t *testing.T) {
 	}
 }
 
-// TestEpochAfterStop stops a server when the first segments of the next epoch are loaded, and in the middle of an epoch. After the next start those segments lie in the
-// log of the epoch after it: they are read from there many at once, and none one by one.
+// TestEpochAfterStop stops a server when the first segments of the next epoch are loaded, and in the middle of an epoch. After the next start those segments are in the
+// log of the epoch after that. They are read from there many at once, and not one by one.
 func TestEpochAfterStop(t *testing.T) {
 	j := samplerJob(4, 16, 1, false)
 	d, o := small(t, j)

@@ -23,12 +23,12 @@ import (
 	"lcache/sample"
 )
 
-// unprefilled is a cache without a recipe and without a sample, served: what a client finds that did not ingest.
+// unprefilled is a served cache without a recipe and without samples: the state for a client whose cache was not prefilled.
 func unprefilled(t *testing.T, layout string, world int, knobs ...func(*Options)) (*dataset, *Engine) {
 	t.Helper()
 	d := makeDataset(t, 1200, func(r *rand.Rand, _ int) int { return 1 + r.IntN(30_000) })
 	o, _ := ingested(t, d, ingest.Options{Job: schedule.Job{World: world}, Block: 128 << 10, Memory: 24 << 20, NoPrefill: true})
-	o.Layout, o.Patience = layout, 20*time.Second // what is read twice because the machine is slow is not what is counted here
+	o.Layout, o.Patience = layout, 20*time.Second // second reads on a slow machine must not count here
 	for _, set := range knobs {
 		set(&o)
 	}
@@ -99,7 +99,7 @@ func testFirstPushedEpoch(t *testing.T, layout string) {
 	}
 }
 
-// Where no order is known what was read from the source is kept, and what is kept is taken into the order that comes at last.
+// If no order is known, samples that are read from the source are kept, and become part of the order that is pushed at last.
 func TestByIndexFillsTheLog(t *testing.T) {
 	testenv.Long(t)
 	inLayouts(t, testByIndexFillsTheLog)
@@ -137,7 +137,7 @@ func testByIndexFillsTheLog(t *testing.T, layout string) {
 			d.readAsked(t, e, epoch, 0, d.drawn(uint64(epoch), 1)[0])
 		}
 		s := e.Status().Jobs[0]
-		// Most of it stays where it is while the first epoch is read, by index, and the pass brings what is missing for the second.
+		// Most of it stays in place while the first epoch is read by index, and the scan moves the missing samples for the second epoch.
 		limit := int64(len(d.bytes)) * 21 / 20
 		if part > 0.5 {
 			limit = int64(2*len(d.bytes) - read)
@@ -182,7 +182,7 @@ func testPushedAnew(t *testing.T, layout string) {
 	}
 }
 
-// Ranks that say their orders one after the other are laid out together: nobody begins with those of the first alone.
+// Ranks that push their orders one after the other are laid out together: the engine does not begin with the first rank's order alone.
 func TestRanksPushOneAfterTheOther(t *testing.T) {
 	const world = 3
 	d, e := unprefilled(t, cache.LayoutLog, world)
@@ -212,7 +212,7 @@ func TestRanksPushOneAfterTheOther(t *testing.T) {
 	}
 }
 
-// A client that pushes just what the recipe says changes nothing.
+// A client that pushes exactly the recipe's order changes nothing.
 func TestPushedAsTheRecipeSays(t *testing.T) {
 	j := samplerJob(4, 16, 2, false)
 	d, o := small(t, j)
@@ -311,8 +311,8 @@ func TestWorkerIsNoStranger(t *testing.T) {
 	}
 }
 
-// TestFirstEpochIsAllMisses: what was read from the source for an epoch is a miss of it, also if it was read ahead, written to the log, and came from there
-// in the end.
+// TestFirstEpochIsAllMisses: a sample that was read from the source for an epoch is a miss of that epoch, even if it was read ahead, written to the log, and delivered from
+// there.
 func TestFirstEpochIsAllMisses(t *testing.T) { inLayouts(t, testFirstEpochIsAllMisses) }
 
 func testFirstEpochIsAllMisses(t *testing.T, layout string) {
@@ -328,7 +328,7 @@ func testFirstEpochIsAllMisses(t *testing.T, layout string) {
 		t.Fatal(err)
 	}
 	s.c.Release(first.Lease)
-	if err := s.push(r, 1, len(d.bytes)); err != nil { // the log is begun when the next order is known: what was read ahead before comes from there
+	if err := s.push(r, 1, len(d.bytes)); err != nil { // the log is begun when the next order is known; samples that were read ahead before come from it
 		t.Fatal(err)
 	}
 	// The log is read if the mover is ahead of the rank's memory, which it need not be.

@@ -10,14 +10,14 @@ import (
 	"lcache/sample"
 )
 
-// TestDecideUpcoming reads testdata/upcoming.txt as stories: a paragraph is a rank's coming chunk, and what of it is left to the prefetcher.
+// TestDecideUpcoming reads testdata/upcoming.txt. Each paragraph is a rank's upcoming chunk, and the part of it that the prefetcher must read.
 //
 //	decide
 //	ahead=N [inwindow drawn hit others static unknown norank]
 //	----
-//	what is left
+//	the prefetcher's part
 //
-// The rank is one of the owner's, and the ring has memory for misses. hit: it has none, because the log keeps everything.
+// The rank is one of the owner's, and the ring has memory for misses. With hit it has none, because the log keeps everything.
 func TestDecideUpcoming(t *testing.T) {
 	datadriven.RunTest(t, "testdata/upcoming.txt", func(t *testing.T, d *datadriven.TestData) string {
 		v := upcomingView{isKnown: true, hasRank: true, owns: true, misses: true}
@@ -48,7 +48,7 @@ func TestDecideUpcoming(t *testing.T) {
 	})
 }
 
-// TestApart: of a chunk the window does not bring what the line does not deliver, and later uses of samples that lie more than one segment before the chunk's last.
+// TestApart: the window does not load samples of a chunk that the layout does not deliver, or later uses of samples more than one segment before the chunk's last.
 func TestApart(t *testing.T) {
 	none := uint32(chunker.None)
 	layout := &chunker.EpochLayout{Segment: []uint32{0, 1, 2, 3, 4, none}, Starts: []uint64{0, 1, 2, 3, 4, 5}, Used: 4} // segment 4 is rest

@@ -20,7 +20,7 @@ import (
 	"lcache/sample"
 )
 
-// seen is what lies in a cache's directories: bytes and times, but those of the lock file, which each process that has the cache writes.
+// seen is the content of a cache's directories: bytes and times, except of the lock file, which each process writes that opens the cache.
 func seen(t *testing.T, dirs []string) map[string]string {
 	t.Helper()
 	files := map[string]string{}
@@ -57,7 +57,7 @@ func (b *damageBed) touchOne(t *testing.T, o Options) {
 	t.Fatal("no sample is right")
 }
 
-// sameFiles holds what lies in a cache against what lay there before.
+// sameFiles compares a cache's files with their earlier content.
 func sameFiles(t *testing.T, before, after map[string]string) {
 	t.Helper()
 	for path, was := range before {
@@ -87,7 +87,7 @@ func stopped(t *testing.T) *damageBed {
 	return b
 }
 
-// A check that changes what it checks finds something else the second time, and what was found can't be looked at.
+// If a check changed the files, a second check would find something else, and the evidence would be lost.
 func TestVerifyOnlyReads(t *testing.T) {
 	testenv.Long(t)
 	for _, c := range []struct {
@@ -149,7 +149,7 @@ func TestVerifyOnlyReads(t *testing.T) {
 	}
 }
 
-// Of bytes that did not come nothing is known: they are no corruption.
+// Unreadable bytes are not known to be corrupt, so they do not count as corruption.
 func TestVerifyCannotRead(t *testing.T) {
 	b := newDamageBed(t)
 	o := b.spoiled(t, filepath.Join(t.TempDir(), "copy"), "", nil)

@@ -77,7 +77,7 @@ func TestOver(t *testing.T) {
 	}
 }
 
-// TestGoneBack: a rank that begins an earlier epoch again has left the later one. A late request of another worker, for an earlier epoch that is still open, is no such beginning.
+// TestGoneBack: a rank that begins an earlier epoch again has left the later one. A late request of another worker for an earlier epoch that is still open does not count as such a beginning.
 func TestGoneBack(t *testing.T) {
 	back, worker := newJob(), newJob()
 	back.deliver(5, 0, 0)
@@ -117,7 +117,7 @@ func TestLateRank(t *testing.T) {
 	}
 }
 
-// TestEndedStays: what was received in an epoch that was over does not change while the epoch is open again.
+// TestEndedStays: deliveries in an epoch that was over do not change when the epoch is open again.
 func TestEndedStays(t *testing.T) {
 	j := newJob()
 	j.deliver(0, 0, 0)

@@ -21,7 +21,7 @@ func TestReportsAreBounded(t *testing.T) {
 	}
 }
 
-// TestLateReport: what a loop reports of an epoch that is over is added to the epoch's entry.
+// TestLateReport: a loop's report about an epoch that is over is added to the epoch's entry.
 func TestLateReport(t *testing.T) {
 	j := newJob()
 	j.deliver(0, 0, 0, 1, 2)

@@ -9,7 +9,7 @@ import (
 	"lcache/internal/verdict"
 )
 
-// TestBoundBy: the verdict is of what was counted in the period. What follows from which facts is told in verdict's stories.
+// TestBoundBy: the verdict depends on the counters of the period. The stories of package verdict test which facts lead to which verdict.
 func TestBoundBy(t *testing.T) {
 	p := period{seconds: 100, samples: 1000, misses: 20, stall: 30, idle: 60, loop: loopTotals{wait: 30, loop: 99, decode: 5, workers: 2}}
 	want := verdict.Facts{Delivered: 1000, Seconds: 100, Samples: 1000, Misses: 20, Stall: 30, Idle: 60, LoopSeconds: 99, LoopWait: 30}
@@ -75,7 +75,7 @@ func TestFigures(t *testing.T) {
 	j.now = j.now.Add(time.Minute)
 	var got, want status.Wear
 	j.FillWear(&got, 4000)       // since epoch 1 was over
-	want.PerDay(2000, 60+1+2+60) // each request came a second after what was before it
+	want.PerDay(2000, 60+1+2+60) // each request came a second after the event before it
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("wear %+v, want %+v", got, want)
 	}
