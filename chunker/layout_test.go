@@ -62,7 +62,7 @@ func randomChunks(t *testing.T, r *rand.Rand, n, world int) *chunker.Chunks {
 	return &chunker.Chunks{Global: global, Split: split}
 }
 
-func TestLineHoldsEveryKeptSampleOnce(t *testing.T) {
+func TestLayoutHoldsEveryKeptSampleOnce(t *testing.T) {
 	for seed := range uint64(400) {
 		r := rand.New(rand.NewPCG(seed, 3))
 		n, world := r.IntN(200), 1+r.IntN(5)
@@ -95,7 +95,7 @@ type naive struct {
 	used  int
 }
 
-// naiveOrder is the definition: first uses in the order of the global positions that some rank delivers, then the rest by index.
+// naiveOrder is the definition: first uses in the order of the global positions that some rank delivers, then the other samples by index.
 func naiveOrder(c *chunker.Chunks, ranks []int, kept []bool) (want naive) {
 	delivered := map[uint64]bool{}
 	for _, rank := range ranks {
@@ -121,7 +121,7 @@ func naiveOrder(c *chunker.Chunks, ranks []int, kept []bool) (want naive) {
 	return want
 }
 
-// checkCut holds segments to their rules: full in the sense that the next sample did not fit, never over capacity, the rest apart.
+// checkCut checks the rules of segments: full in the sense that the next sample did not fit, never over capacity, unused samples separate.
 func checkCut(t *testing.T, seed uint64, layout *chunker.EpochLayout, cut chunker.Cut, kept []bool) {
 	t.Helper()
 	segment := make([]uint32, len(cut.Sizes))
@@ -163,7 +163,7 @@ func checkCut(t *testing.T, seed uint64, layout *chunker.EpochLayout, cut chunke
 }
 
 // A line in delivery order is the recipe's own order, where the recipe uses everything once.
-func TestLineIsTheGlobalOrder(t *testing.T) {
+func TestLayoutIsTheGlobalOrder(t *testing.T) {
 	const n = 500
 	for _, world := range []int{1, 2, 4} {
 		replay, err := shuffle.New(shuffle.Spec{Recipe: "torch.distributed_sampler", Samples: n, Seed: "11", World: world, BatchSize: 8})
@@ -223,7 +223,7 @@ func allChunks(t *testing.T, c *chunker.Chunks, rank, batch int) (all []sample.I
 	return all
 }
 
-func TestLineRefusesWhatDoesNotFit(t *testing.T) {
+func TestLayoutRefusesTooLargeSamples(t *testing.T) {
 	c := &chunker.Chunks{Global: []sample.Index{0, 1}, Split: dealt{{{0, 1}}}}
 	cut := chunker.Cut{Sizes: []uint32{64, 65}, Align: 64, Capacity: 64, Keep: func(sample.Index) bool { return true }}
 	if _, err := chunker.NewEpochLayout(c, []int{0}, cut); err == nil || !strings.Contains(err.Error(), "sample 1 of 65 bytes") || !strings.Contains(err.Error(), "--memory") {

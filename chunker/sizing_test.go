@@ -123,7 +123,7 @@ func TestSizeCoversTheCut(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		used := make([]uint64, n*9/10) // the rest has segments of its own
+		used := make([]uint64, n*9/10) // the other samples have segments of their own
 		for i := range used {
 			used[i] = uint64(i)
 		}
@@ -166,7 +166,7 @@ func randomFacts(r *rand.Rand) chunker.Facts {
 
 var give = regexp.MustCompile(`give --(memory|budget) (\d+)MiB or more`)
 
-// raised does what a refusal says.
+// raised follows the advice of an error.
 func raised(t *testing.T, f chunker.Facts, refusal error) chunker.Facts {
 	t.Helper()
 	m := give.FindStringSubmatch(refusal.Error())
@@ -349,8 +349,8 @@ func TestSizeOfAHugeSamplePacked(t *testing.T) {
 	}
 }
 
-// One huge sample among small ones: a rank's memory is four of it and 256 MB at most, where the other samples need little; else what they need and that. And yet
-// it fits where it may lie, in each layout and at any budget.
+// One huge sample among small ones. If the other samples need little, a rank's memory is at most four times the huge sample and 256 MB; otherwise it is the others' need and that. Yet
+// the huge sample fits wherever it may be needed, in each layout and at any budget.
 func TestSizeOfAHugeSample(t *testing.T) {
 	for _, kept := range []uint64{600e6, 5e9, 60e9} {
 		for _, batch := range []uint64{2e6, 13e6, 36e6} {

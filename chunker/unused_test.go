@@ -9,7 +9,7 @@ import (
 	"lcache/sample"
 )
 
-// TestRestoreEpochLayout: a line is laid out again by its starts, by what it keeps and by its rest; what can't have been those of a line of this order makes none.
+// TestRestoreEpochLayout: a layout is rebuilt from its starts, its kept samples and its unused samples. Arguments that cannot be those of a layout of this order give none.
 func TestRestoreEpochLayout(t *testing.T) {
 	refused := 0
 	for seed := range uint64(400) {
@@ -57,9 +57,9 @@ func TestRestoreEpochLayout(t *testing.T) {
 	}
 }
 
-// TestLineAfter: a line that is laid out after another one holds every kept sample once; what is carried lies together in segments at its end, what is apart or not delivered before that in
-// the order that is asked for, and what is delivered lies first, as in any line.
-func TestLineAfter(t *testing.T) {
+// TestEpochLayoutWith: a layout that follows another one has every kept sample once. Delivered samples come first, as in any layout; then the excluded and undelivered ones in
+// the given order; carried samples are together in segments at the end.
+func TestEpochLayoutWith(t *testing.T) {
 	carriedSegments := 0
 	for seed := range uint64(400) {
 		r := rand.New(rand.NewPCG(seed, 9))
@@ -77,7 +77,7 @@ func TestLineAfter(t *testing.T) {
 			t.Fatal(err)
 		}
 		unused := chunker.Unused{Before: before, Lies: before.Members}
-		where := map[sample.Index]int{} // the segment before, of what is carried
+		where := map[sample.Index]int{} // the earlier segment of each carried sample
 		for k := range before.Segments() {
 			if before.IsUnused(k) && r.IntN(2) == 0 && len(before.Members(k)) > 0 {
 				unused.Carry = append(unused.Carry, k)

@@ -376,7 +376,7 @@ func TestRetract(t *testing.T) {
 	}
 }
 
-// BenchmarkNop is what a request costs without any device: at depth 1, and 32 with one system call.
+// BenchmarkNop measures the cost of a request without any device: at depth 1, and 32 with one system call.
 func BenchmarkNop(b *testing.B) {
 	for _, depth := range []int{1, 32} {
 		b.Run(map[int]string{1: "depth=1", 32: "depth=32"}[depth], func(b *testing.B) {

@@ -19,7 +19,7 @@ import (
 	"lcache/internal/testenv"
 )
 
-// counts are what each test must give back.
+// counts are the resources that each test must return.
 var counts = []testenv.Count{{What: "bytes outside the heap", Now: offheap.Mapped}, {What: "registered bytes", Now: blockio.Registered}}
 
 func TestMain(m *testing.M) { os.Exit(testenv.Run(m, counts...)) }
@@ -177,7 +177,7 @@ func readBlock(l *Logfile, seg, j int, dst []byte) error {
 	return <-c
 }
 
-// check reads every arrival of l, by place and by block, compares it with its content, and returns the indices by segment.
+// check reads every arrival of l, with random reads and by block, compares it with its content, and returns the indices by segment.
 func (b *bed) check(l *Logfile) (found map[int][]sample.Index) {
 	b.t.Helper()
 	found = map[int][]sample.Index{}

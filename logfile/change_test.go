@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Logfile of another manifest is read by the present one's indices: what is gone is not heard of, what is not takes its own bytes, and nothing
-// can be appended. It can be written on, block by block, into a Logfile of the present manifest, and after a crash on the way both are there.
+// A Logfile of another manifest is read by the present manifest's indices: removed samples are not reported, the others have their own bytes, and nothing
+// can be appended. It can be moved, block by block, into a Logfile of the present manifest. After a crash during that, both exist.
 func TestOlderManifest(t *testing.T) {
 	const n, segments, w = 200, 4, 4096
 	b := newBed(t, 2, w, 600, randomSizes(n, w, 2*w, 3))
@@ -88,7 +88,7 @@ func TestOlderManifest(t *testing.T) {
 			l.Arrivals(seg, func(_ int, i sample.Index, _ uint64) bool { found[i]++; return true })
 		}
 	}
-	if len(found) < len(was)-3 { // those of the open buffer, whose places may be taken
+	if len(found) < len(was)-3 { // the samples of the open buffer, whose places may be taken
 		t.Errorf("after a crash %d samples are found, %d were there", len(found), len(was))
 	}
 	killed.books()

@@ -20,10 +20,10 @@ import (
 	"lcache/sample"
 )
 
-// TestCrashClones runs Stores through random lives. At random steps towards the disk, journal, renames and arena alike, it draws what a
-// power cut would leave there, and recovers from that: recovery must succeed and its books be right, and every sample that a Seal
-// has promised must be found with its bytes, whatever else is lost. The last clone of a life is the start of the next one.
-// LCACHE_CRASH_CLONES is how many clones are recovered (150), LCACHE_SEED replays one chain of lives, but for the timing of the I/O.
+// TestCrashClones runs Stores through random lives. At random steps towards the disk (journal, renames and arena) it makes a random state that a
+// power cut could leave, and recovers from it. Recovery must succeed with a consistent free list, and every sample that a Seal
+// covered must be found with its bytes, whatever else is lost. The last clone of a life is the start of the next one.
+// LCACHE_CRASH_CLONES is the number of recovered clones (150). LCACHE_SEED replays one chain of lives, except for the timing of the I/O.
 func TestCrashClones(t *testing.T) {
 	testenv.Long(t)
 	clones := testenv.Pick(150, 60)
@@ -72,7 +72,7 @@ type promise struct {
 	index sample.Index
 }
 
-// clone is what a crash at one moment leaves, and what must be found there.
+// clone is the state after a crash at one moment, and the samples that must be found in it.
 type clone struct {
 	image    durabletest.Image
 	promises map[promise]bool
@@ -101,7 +101,7 @@ func crashChain(t *testing.T, seed uint64, killed bool, sum *tally) {
 	r := rand.New(rand.NewPCG(seed, 3))
 	block := []int{4096, 8192, 16384}[r.IntN(3)]
 	b := newBed(t, 1+r.IntN(2), block, 60+r.IntN(40), randomSizes(crashSamples, block, 2*block+1000, seed))
-	checks := openIO(t) // clones have an engine of their own, the disk must not hear of them
+	checks := openIO(t) // clones have their own engine, so that the disk model does not see their transfers
 	promises := map[promise]bool{}
 	for n := range 6 {
 		l := &life{bed: b, r: r, disk: durabletest.New(), killed: killed, promises: promises, dice: rand.New(rand.NewPCG(seed, 100+uint64(n))), next: r.IntN(40)}
@@ -233,7 +233,7 @@ func (l *life) grow(log *Logfile, seg int) {
 			l.t.Fatal(err)
 		}
 	}
-	// A tail that grows lies in two places for a while, and in neither for certain until the next Seal.
+	// A growing tail is in two places for a while, and is certain to be in either only after the next Seal.
 	w := uint64(l.format.Block)
 	l.unpromise(func(p promise) bool {
 		return p.gen == log.Generation() && p.seg == seg && p.off+l.format.pad(int(l.sizes[p.index])) > log.Length(seg)/w*w
@@ -258,7 +258,7 @@ func (l *life) unpromise(match func(p promise) bool) {
 	maps.DeleteFunc(l.promises, func(p promise, _ bool) bool { return match(p) })
 }
 
-// seal promises what lies in full blocks, and in tails that are written.
+// seal records the samples in full blocks, and in written tails, as durable.
 func (l *life) seal(log *Logfile) {
 	tails := l.r.IntN(2) == 0
 	if tails {

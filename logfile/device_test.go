@@ -23,10 +23,10 @@ type sick struct {
 	hold   [3]atomic.Pointer[chan struct{}]
 	writes atomic.Bool // only they are concerned
 	asked  [3]atomic.Int64
-	seen   chan struct{} // one for each transfer asked for
+	seen   chan struct{} // one value for each requested transfer
 }
 
-// await waits for n transfers to be asked for.
+// await waits for n requested transfers.
 func (k *sick) await(n int) {
 	for range n {
 		<-k.seen
@@ -71,7 +71,7 @@ func (k *sick) hang(device int) (release func()) {
 	return sync.OnceFunc(func() { k.hold[device].Store(nil); close(c) })
 }
 
-// clock lets the bed's Store live in a time that passes when it is told to, and look for hangs and probe only then.
+// clock gives the bed's Store a time that passes only on request, and makes it look for hangs and probe only then.
 func (b *bed) clock() (pass func(time.Duration)) {
 	var now atomic.Int64
 	start := time.Now()
@@ -112,7 +112,7 @@ func (b *bed) fill(l *Logfile, from, to int) {
 	}
 }
 
-// blocksOn lists the blocks of segment 0 that lie on each device.
+// blocksOn lists the blocks of segment 0 on each device.
 func (b *bed) blocksOn(l *Logfile) (on [2][]uint64) {
 	for j := range l.segs[0].blocks {
 		d := int(l.segs[0].blocks[j].place) % 2
@@ -128,8 +128,8 @@ func (b *bed) flush(l *Logfile) {
 	}
 }
 
-// A device that fails is put aside after three errors; what it failed to take is written elsewhere, and it is asked no more but by
-// probes. When they succeed it takes blocks again.
+// A device that fails is quarantined after three errors. Blocks that it failed to write are written elsewhere, and only probes use it. When
+// they succeed, it gets blocks again.
 func TestDeviceFailsAndComesBack(t *testing.T) {
 	const n = 60
 	b := deviceBed(t, n)
@@ -225,7 +225,7 @@ func TestDeviceAsideIsNotSynced(t *testing.T) {
 	b.close()
 }
 
-// A file system that turned read-only takes no more blocks, and what lies there is still read.
+// A file system that turned read-only gets no more blocks, and its existing blocks are still read.
 func TestReadOnlyDeviceIsRead(t *testing.T) {
 	const n = 40
 	b := deviceBed(t, n)
@@ -247,7 +247,7 @@ func TestReadOnlyDeviceIsRead(t *testing.T) {
 	b.close()
 }
 
-// A slow device takes as many blocks as it may have in flight, and the other one all the rest.
+// A slow device gets as many blocks as it may have in flight, and the other one gets all the others.
 func TestSlowDeviceHoldsUpNobody(t *testing.T) {
 	const n = 40
 	b := deviceBed(t, n)
@@ -259,7 +259,7 @@ func TestSlowDeviceHoldsUpNobody(t *testing.T) {
 	l := b.begin(0, 0, 1, 4*n, n)
 	b.fill(l, 0, 4) // all write buffers, to each device in turn
 	other()
-	b.fill(l, 4, n) // returns although nothing of what the slow one has comes back
+	b.fill(l, 4, n) // returns although no write to the slow device has ended
 	k.await(n)
 	if d := b.s.Devices(); d[1].Blocks != 2 || d[0].Blocks != n-2 {
 		t.Errorf("%d blocks to the slow device, %d to the other: want 2, half of the write buffers, and %d", d[1].Blocks, d[0].Blocks, n-2)

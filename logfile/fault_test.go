@@ -272,12 +272,12 @@ func TestNthReadFails(t *testing.T) {
 	if err := l.Flush(t.Context()); err != nil { // else some of it is served from memory
 		t.Fatal(err)
 	}
-	for nth := int64(0); nth < 3; nth++ { // the first sample lies in three blocks
+	for nth := int64(0); nth < 3; nth++ { // the first sample is in three blocks
 		failing(b.opts.IO, false, func(i int64) bool { return i == nth })
 		if _, err := l.Read(t.Context(), 0, 0, 9000, aligned(t, Span(0, 9000))); !isErr(err, unix.EIO) {
 			t.Errorf("read %d failed: got %v", nth, err)
 		}
-		b.s.devices[0].read = newHealth(asideErrors, hungTicks, time.Hour) // as if it were a minute later
+		b.s.devices[0].read = newHealth(asideErrors, hungTicks, time.Hour) // a minute later, as far as the device's state is concerned
 	}
 	failing(b.opts.IO, false, func(int64) bool { return true })
 	if err := readBlock(l, 0, 0, aligned(t, 4096)); !isErr(err, unix.EIO) {

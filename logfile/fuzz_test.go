@@ -41,7 +41,7 @@ func goldenBytes(t testing.TB, name string) (out []byte) {
 	return out
 }
 
-// FuzzFormat takes any bytes, with a right checksum or not, for FORMAT: what is accepted is just what would be written.
+// FuzzFormat decodes any bytes as FORMAT, with a right checksum or not. Accepted bytes must be exactly those that encodeFormat makes.
 func FuzzFormat(f *testing.F) {
 	f.Add(goldenBytes(f, "FORMAT.hex"), true)
 	f.Add(goldenBytes(f, "FORMAT.hex"), false)
@@ -119,7 +119,7 @@ func recordInput(b []byte, gen uint64, block int, seed uint64) (journal []byte) 
 	return journal
 }
 
-// fuzzSizes are of the samples of a fuzzed cache.
+// fuzzSizes are the sizes of the samples of a fuzzed cache.
 var fuzzSizes = []uint32{64, 128, 4096, 5000, 0, 1, 2048, 64, 64, 640, 4032, 9000, 1984, 100, 300, 64, 64, 12288, 4095, 4097}
 
 // fuzzJournals fuzzes the two journals of an open bed, which have their headers, and calls check with a cache that was opened over them. Its books are right by then.

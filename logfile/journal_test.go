@@ -47,7 +47,7 @@ func (b *bed) withJournal(journal []byte) (found map[int][]sample.Index, st Stat
 	return b.openWith(journal, b.check)
 }
 
-// listed is what the arrival lists hold, without a look at the bytes.
+// listed returns the arrival lists, without reading the bytes.
 func listed(l *Logfile) map[int][]sample.Index {
 	found := map[int][]sample.Index{}
 	for seg := range l.segs {

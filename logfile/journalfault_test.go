@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// journalLife takes a Store through all that its journals are written for. It stops at the first error of Begin, and gives what a Seal without an
-// error has promised.
+// journalLife takes a Store through every operation that writes journals. It stops at the first error of Begin, and returns the samples that a Seal without an
+// error covered.
 func (b *bed) journalLife(ctx context.Context) (promised []sample.Index, err error) {
 	starts := func(room int) []uint64 { return []uint64{0, uint64(room)} }
 	head := Header{Fingerprint: b.opts.Fingerprint, Key: [16]byte{7}, Segments: 1, SegmentBlocks: 20}
@@ -59,7 +59,7 @@ func (b *bed) journalLife(ctx context.Context) (promised []sample.Index, err err
 
 func journalBed(t *testing.T) *bed { return newBed(t, 1, 4096, 20, []uint32{4096, 4096, 8000, 4000}) }
 
-// Whatever step of a journal fails, what a Seal has promised is there after a kill, and no place is lost. A Store that closes without an
+// Whichever step of a journal fails, all samples that a Seal covered are found after a kill, and no place is lost. A Store that closes without an
 // error has lost nothing.
 func TestNthJournalStepFails(t *testing.T) {
 	for nth := int64(0); ; nth++ {
@@ -104,8 +104,8 @@ func TestNthJournalStepFails(t *testing.T) {
 	}
 }
 
-// Whatever step of a journal hangs, Close comes back and says so, and what it leaves is not freed: when the disk answers after all, the
-// step ends as if nothing had been.
+// Whichever step of a journal hangs, Close returns and reports it, and does not free memory in use. When the disk answers after all, the
+// step ends normally.
 func TestCloseLeavesAHungJournal(t *testing.T) {
 	for nth := int64(0); ; nth++ {
 		b := journalBed(t)
@@ -228,5 +228,5 @@ func TestDropLeavesAHungJournal(t *testing.T) {
 	}
 	close(hold)
 	blockio.InjectPlain(b.opts.IO, nil)
-	b.close() // of a Logfile that is no more nothing has to be durable
+	b.close() // nothing of a removed Logfile must be durable
 }

@@ -18,7 +18,7 @@ import (
 	"lcache/internal/trust"
 )
 
-// TestLockSaysWhenItEnds: whoever finds the lock held learns by whom, and when that process ends by itself.
+// TestLockSaysWhenItEnds: the error for a locked directory names the process that holds it, and when that process will exit.
 func TestLockSaysWhenItEnds(t *testing.T) {
 	dir := t.TempDir()
 	l, err := Lock(dir)

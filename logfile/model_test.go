@@ -19,7 +19,7 @@ type entry struct {
 	off   uint64
 }
 
-// model says what a Logfile should hold: in each segment samples, and how many blocks are freed.
+// model is the expected content of a Logfile: the samples of each segment, and the number of freed blocks.
 type model struct {
 	samples [][]entry
 	freed   []int
@@ -146,7 +146,7 @@ func (b *bed) compareModels(models *[2]*model) {
 	b.books()
 }
 
-// After a power cut any page that was not made durable may be zero. What is found then is right, or lies on such a page and fails its sum.
+// After a power cut any page that was not made durable may be zero. A recovered sample is either right, or on such a page with a wrong checksum.
 func TestPowerCut(t *testing.T) {
 	testenv.Long(t)
 	const n = 3000

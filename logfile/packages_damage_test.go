@@ -100,7 +100,7 @@ func TestPackageJournalCutAndFlipped(t *testing.T) {
 	}
 }
 
-// TestPackagesOnALostDirectory: what lies in the other directories is found, and numbers and places of the lost one are not given twice.
+// TestPackagesOnALostDirectory: samples in the other directories are found, and numbers and places of the lost one are not assigned twice.
 func TestPackagesOnALostDirectory(t *testing.T) {
 	const n = 40
 	b := newBed(t, 2, 4096, 60, slices.Repeat([]uint32{4096}, n))
@@ -186,7 +186,7 @@ func TestPackagesOfAnOlderManifest(t *testing.T) {
 	b.close()
 }
 
-// TestPackagesConcurrently: samples are put in all lanes, packages are freed, and the journal is rewritten, all at once; a restart finds what was not freed.
+// TestPackagesConcurrently: samples are put into all open packages, packages are freed, and the journal is rewritten, all at the same time. A restart finds the samples that were not freed.
 func TestPackagesConcurrently(t *testing.T) {
 	const lanes, each, numbers = 3, 300, 24
 	b := newBed(t, 1, 4096, 300, randomSizes(lanes*each, 4096, 5000, 3))
@@ -225,7 +225,7 @@ func TestPackagesConcurrently(t *testing.T) {
 			}
 			if finished := p.Finished(); len(finished) > numbers/2 {
 				number := finished[r.IntN(len(finished))]
-				mu.Lock() // no lane has the number: it is finished
+				mu.Lock() // no open package has the number, so it is finished
 				live[number] = nil
 				mu.Unlock()
 				if err := p.Free(number); err != nil {
@@ -259,8 +259,8 @@ func TestPackagesConcurrently(t *testing.T) {
 	b.close()
 }
 
-// FuzzRecoverPackages opens a cache over a journal of packages, and one of a Logfile, with genuine records that say anything. Whatever it is, the cache opens, its
-// books are right, what it lists can be read, and packages can be filled and freed.
+// FuzzRecoverPackages opens a cache over a journal of packages and one of a Logfile, with valid records of any content. Whatever they contain, the cache opens, its
+// free list is consistent, listed samples can be read, and packages can be filled and freed.
 func FuzzRecoverPackages(f *testing.F) {
 	f.Add([]byte{1, 64, 0, 0, 0, 64, 0, 0, 2, 0, 1, 2}, []byte{2, 0, 0, 0, 0, 64, 0, 0, 1, 0, 3})
 	f.Add([]byte{1, 64, 0, 0, 0, 64, 0, 0, 1, 0, 3, 5, 128, 0, 1, 0, 64, 0, 0, 1, 0, 4, 3, 64, 1, 2, 0, 64, 0, 0, 1, 0, 2}, []byte{})

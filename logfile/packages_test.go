@@ -36,13 +36,13 @@ func (b *bed) put(p *Packages, lane int, i sample.Index) (number int, off uint64
 	return number, off
 }
 
-// entries lists what a package's arrival list has.
+// entries returns a package's arrival list.
 func entries(l *Logfile, number int) (out []entry) {
 	l.Arrivals(number, func(_ int, i sample.Index, off uint64) bool { out = append(out, entry{i, off}); return true })
 	return out
 }
 
-// TestPackageIsFinishedWhenFull: a sample goes to its lane's package until it does not fit; the package's last block is written then, and its padding is zeros.
+// TestPackageIsFinishedWhenFull: samples go to one open package until the next does not fit. The package's last block is then written, with zeros as padding.
 func TestPackageIsFinishedWhenFull(t *testing.T) {
 	b := newBed(t, 2, 4096, 40, slices.Repeat([]uint32{1500}, 40))
 	b.open()
@@ -96,7 +96,7 @@ func TestPackageIsFinishedWhenFull(t *testing.T) {
 	b.close()
 }
 
-// TestPackageNumbersAreGivenAgain: in the order in which they were freed; what a number's last package held is gone, at once and after a restart of each kind.
+// TestPackageNumbersAreGivenAgain: numbers are reused in the order in which they were freed. The samples of a number's earlier package are gone, at once and after a restart of each kind.
 func TestPackageNumbersAreGivenAgain(t *testing.T) {
 	b := newBed(t, 1, 4096, 12, slices.Repeat([]uint32{4096}, 60))
 	b.open()
@@ -180,7 +180,7 @@ func TestCacheWithoutPackages(t *testing.T) {
 	p := b.packages(1, 3, 3, 10)
 	before := b.check(b.s.Logfiles()[0])
 	b.put(p, 0, 2)
-	b.put(p, 0, 3) // too large for the rest of the package
+	b.put(p, 0, 3) // too large for the remaining part of the package
 	b.close()
 	now, err := os.ReadFile(filepath.Join(b.dirs[0], "journal-0"))
 	if err != nil || !slices.Equal(now, journal) {
@@ -267,7 +267,7 @@ func TestPackageJournalIsRewritten(t *testing.T) {
 	b.close()
 }
 
-// bedWithPackages has 20 packages of 64 samples each, and puts samples into them, half of those that there are.
+// bedWithPackages has 20 packages of 64 samples each, and puts half of the existing samples into them.
 func bedWithPackages(t *testing.T) (*bed, *Packages) {
 	t.Helper()
 	b := newBed(t, 1, 4096, 64, slices.Repeat([]uint32{64}, 64*20))
@@ -372,7 +372,7 @@ func TestFirstFinishedPackage(t *testing.T) {
 	b.close()
 }
 
-// TestNthPackageWriteFails: one failed write costs a second try, and two at one block a hole whose samples are told of once.
+// TestNthPackageWriteFails: one failed write causes a retry. Two failures of one block make a hole whose samples are reported lost once.
 func TestNthPackageWriteFails(t *testing.T) {
 	const n = 24
 	for nth := int64(0); ; nth++ {
@@ -480,7 +480,7 @@ func TestPackageWithoutPlaces(t *testing.T) {
 // packModel is what packages should hold.
 type packModel struct {
 	samples map[int][]entry
-	open    map[int]int // by lane
+	open    map[int]int // by open package
 }
 
 // TestPackageModel: random operations on packages, with Logfiles that take places from the same arena, clean restarts and kills among them, against a model.

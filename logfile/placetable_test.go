@@ -16,7 +16,7 @@ import (
 	"lcache/sample"
 )
 
-// TestPlaceTable: what is noted is read back; a table that is damaged, cut, of another cache or of another version says nothing, or less, and is replaced.
+// TestPlaceTable: noted generations are read back. A table that is damaged, cut, or from another cache or version has no generations, or fewer, and is replaced.
 func TestPlaceTable(t *testing.T) {
 	path := filepath.Join(t.TempDir(), placesName)
 	f := Format{Block: 4096, Align: 64, UUID: [16]byte{1, 2, 3}, Places: 9}

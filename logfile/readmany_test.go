@@ -62,8 +62,8 @@ func TestReadMany(t *testing.T) {
 				t.Errorf("%d directories: sample %d in the larger read is not what was appended", dirs, i)
 			}
 		}
-		// Sample 0 lies in blocks 0 to 2, sample 1 in 2, 2 in 2 and 3, 3 in 3, 4 in 3 and the buffer, 5 in the buffer, which takes no read.
-		// On one device blocks follow each other and are read at once, on two they don't.
+		// Sample 0 is in blocks 0 to 2, sample 1 in 2, 2 in 2 and 3, 3 in 3, 4 in 3 and the buffer, 5 in the buffer, which needs no read.
+		// On one device the blocks are adjacent and are read at once; on two they are not.
 		after := b.s.Stats()
 		reads, block := after.Reads-before.Reads, after.BlockReads-before.BlockReads
 		if want := map[int]uint64{1: 6, 2: 3 + 1 + 2 + 1 + 1 + 2}[dirs]; reads != want || block != want {

@@ -9,8 +9,8 @@ import (
 	"lcache/sample"
 )
 
-// Several writers move all samples from one Logfile to the other and back, in an arena with hardly more places than one needs, on a disk that finishes writes in
-// any order and fails some. A block is freed when its samples are appended. It must end, and keep the books.
+// Several writers move all samples from one Logfile to the other and back, in an arena with hardly more places than one Logfile needs, on a disk that finishes writes in
+// any order and fails some. A block is freed when its samples are appended. The moves must end, with a consistent free list.
 func TestConcurrentReorders(t *testing.T) {
 	const n, segments, w, workers = 300, 5, 4096, 4
 	sizes := randomSizes(n, w, 2*w, 31)
@@ -225,7 +225,7 @@ func goOn(t *testing.T, c *bed, moved int) {
 	if !source.Empty() || got != len(have) {
 		t.Errorf("killed after %d samples: %d in the new logfile, want %d; old one empty: %v", moved, got, len(have), source.Empty())
 	}
-	// First in, first out: what was in buffers when the process died is found in the places that were freed last.
+	// First in, first out: samples that were in buffers when the process died are found in the places that were freed last.
 	if lost := len(c.sizes) - len(have); lost > 2*len(source.segs) {
 		t.Errorf("killed after %d samples: %d of %d are lost", moved, lost, len(c.sizes))
 	}

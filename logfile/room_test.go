@@ -2,7 +2,7 @@ package logfile
 
 import "testing"
 
-// TestHasRoom: what lies in write buffers needs a place later, and a place that is freed is room again.
+// TestHasRoom: bytes in write buffers will need a place, and a freed place is room again.
 func TestHasRoom(t *testing.T) {
 	const block, places = 4096, 10
 	b := newBed(t, 1, block, places, []uint32{1024, block, 2048, block})

@@ -73,7 +73,7 @@ func (b *bed) moveSome(source, target *Logfile, most, kept int, r *rand.Rand) {
 	}
 }
 
-// stored opens a cache and gives what is in one Logfile or the other, all of it right.
+// stored opens a cache and returns the samples of both Logfiles. All of them must be right.
 func (b *bed) stored() map[sample.Index]bool {
 	b.t.Helper()
 	b.open()

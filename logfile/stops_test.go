@@ -46,7 +46,7 @@ func TestManyStopsWhileReordering(t *testing.T) {
 	}
 }
 
-// stopMover moves samples as the pass does: the old blocks of a few tasks, each of the samples that end in a block, are not yet free.
+// stopMover moves samples as the scan does: the old blocks of a few tasks, one for the samples that end in each block, are not yet free.
 type stopMover struct {
 	*bed
 	r        *rand.Rand

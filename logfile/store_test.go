@@ -83,7 +83,7 @@ func TestKilledAtEveryPoint(t *testing.T) {
 		if err := l.Flush(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		whole := b.check(l) // what is on disk and in buffers
+		whole := b.check(l) // the samples on disk and in buffers
 
 		c := b.crashed()
 		c.open()
@@ -116,7 +116,7 @@ func TestKilledAtEveryPoint(t *testing.T) {
 	}
 }
 
-// inFullBlocks lists the samples of a segment that lie in full blocks.
+// inFullBlocks lists the samples of a segment that are in full blocks.
 func inFullBlocks(l *Logfile, seg int) (out []sample.Index) {
 	w := uint64(l.head.Block)
 	limit := l.Length(seg) / w * w

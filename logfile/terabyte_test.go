@@ -13,8 +13,8 @@ import (
 )
 
 // BenchmarkRecoverTerabyte opens a cache of 1 TB with 10 million samples of 100 KB as kill -9 leaves it in the middle of a reorder: a
-// current Logfile whose first half was moved, and a target whose blocks lie in places that this gave back. The arena is sparse. What
-// is wanted is 2 s at most.
+// current Logfile whose first half was moved, and a target whose blocks are in the places that this freed. The arena is sparse. The
+// goal is at most 2 s.
 func BenchmarkRecoverTerabyte(b *testing.B) {
 	const w, each, blocks, segments, align = 1 << 20, 10, 1 << 20, 2048, 64
 	const samples = each * blocks
@@ -111,7 +111,7 @@ func writeRecords(b *testing.B, bed *bed, l *Logfile, n int, at func(i int) (seg
 	}
 }
 
-// crash closes without writing anything: the next open finds what this one found.
+// crash closes without writing anything: the next open finds the same state as this one.
 func (b *bed) crash() {
 	b.t.Helper()
 	b.s.dirty.Store(false)

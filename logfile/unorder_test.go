@@ -49,7 +49,7 @@ func (b *bed) unordered(num int) {
 	}
 }
 
-// broken is a cache with a broken-off pass: the newer Logfile has the samples of two segments of the older one.
+// broken is a cache with an interrupted scan: the newer Logfile has the samples of two segments of the older one.
 func broken(t *testing.T, n int) *bed {
 	sizes := randomSizes(n, 4096, 9000, 4)
 	total := 0
@@ -90,8 +90,8 @@ func (b *bed) all(s *Store) {
 	}
 }
 
-// TestUnorder: the Logfile of a pass that was broken off becomes packages, twice, with packages among the ones that are there; half-filled blocks and all. Then its half is free, and each sample is
-// there once: at once, after a clean stop, and after all packages but one were freed.
+// TestUnorder: the Logfile of an interrupted scan becomes packages, twice, with other packages present and with partly filled blocks. It is then gone, and each sample
+// exists once: immediately, after a clean stop, and after all packages but one were freed.
 func TestUnorder(t *testing.T) {
 	for _, stopped := range []bool{false, true} {
 		t.Run(fmt.Sprint("stopped before=", stopped), func(t *testing.T) {
@@ -134,7 +134,7 @@ func TestUnorder(t *testing.T) {
 				t.Error("no package is finished")
 			}
 			for _, number := range b.s.Packages().Finished() {
-				for upto := range b.s.Packages().Log().Blocks(number) { // block by block, as a pass does
+				for upto := range b.s.Packages().Log().Blocks(number) { // block by block, as a scan does
 					if err := b.s.Packages().FreeBlocks(number, upto); err != nil {
 						t.Fatal(err)
 					}
@@ -154,7 +154,7 @@ func TestUnorder(t *testing.T) {
 	}
 }
 
-// TestUnorderOneSegment: a Logfile of one segment becomes packages as well, also if it is empty, and others can be filled beside it.
+// TestUnorderOneSegment: a Logfile of one segment becomes packages, too, even if it is empty, and others can be filled at the same time.
 func TestUnorderOneSegment(t *testing.T) {
 	for n := range sample.Index(3) {
 		b := newBed(t, 1, 4096, 40, []uint32{4096, 4096, 4096, 100})
@@ -178,7 +178,7 @@ func TestUnorderOneSegment(t *testing.T) {
 	}
 }
 
-// TestUnorderKilled: a kill before any step loses no sample that was on disk: it lies in the Logfile or in the packages.
+// TestUnorderKilled: a kill before any step loses no sample that was on disk: it is in the Logfile or in the packages.
 func TestUnorderKilled(t *testing.T) {
 	b := broken(t, 120)
 	b.close() // all is on disk
@@ -235,7 +235,7 @@ func TestUnorderFails(t *testing.T) {
 	b.close()
 }
 
-// TestUnorderedAreRead: reads by place go on while a Logfile becomes packages, and find right bytes at the one place or the other.
+// TestUnorderedAreRead: random reads continue while a Logfile becomes packages, and return the right bytes from either location.
 func TestUnorderedAreRead(t *testing.T) {
 	b := broken(t, 200)
 	type place struct {

@@ -42,7 +42,7 @@ func TestListOfCMs(t *testing.T) {
 			t.Errorf("CM %d is %+v, want %+v", cid, got, want[cid])
 		}
 	}
-	// Cached is of this moment, the rest of the list is not.
+	// Cached is the current state; the other fields are not.
 	l.Set(3, l.At(1, 0, 0))
 	l.Clear(2, l.Get(2))
 	if !list.CM(chunk, 0).Cached || list.CM(chunk, 1).Cached {

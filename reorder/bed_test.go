@@ -35,7 +35,7 @@ const (
 	soon     = 20 * time.Millisecond
 )
 
-// bed is a cache with a pass over it.
+// bed is a cache with a scan.
 type bed struct {
 	*fetchtest.Bed
 	t     *testing.T
@@ -113,7 +113,7 @@ func (s spec) blocks() int {
 	return (int(t.Stored(uint64(total-huge), len(s.sizes)))+huge)/block + 1
 }
 
-// leastScratch is how many blocks the pass needs, by the rule that Options names.
+// leastScratch is the number of blocks of scratch memory that the scan needs, by the rule in Options.
 func (s spec) leastScratch() int {
 	largest := uint32(0)
 	for _, n := range s.sizes {
@@ -124,7 +124,7 @@ func (s spec) leastScratch() int {
 	return max(3, int(largest+block-1)/block+1)
 }
 
-func (b *bed) closePass() { b.closePassWaiting(func() {}) }
+func (b *bed) closePass() { b.closeWaiting(func() {}) }
 
 // waiting is a context that reports when somebody waits for its end.
 type waiting struct {
@@ -137,8 +137,8 @@ func (c waiting) Done() <-chan struct{} {
 	return c.Context.Done()
 }
 
-// closePassWaiting closes the pass. It calls a function when Close has begun and waits for samples.
-func (b *bed) closePassWaiting(waits func()) {
+// closeWaiting closes the scan. It calls a function when Close has begun and waits for samples.
+func (b *bed) closeWaiting(waits func()) {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	if err := b.scan.Close(waiting{ctx, waits}); err != nil {
@@ -192,7 +192,7 @@ func (b *bed) line(slot int, order []sample.Index) (*reorder.EpochLog, []uint32)
 	return &reorder.EpochLog{ID: b.lines, Log: b.Begin(slot, starts, capacity/block+1), Layout: &chunker.EpochLayout{Order: order, Used: len(order), Starts: starts}}, segment
 }
 
-// filled is a line whose Logfile holds all of its samples, in an order of their own.
+// filled is a log whose Logfile holds all samples of its layout, in another order.
 func (b *bed) filled(slot int, order []sample.Index, seed uint64) *reorder.EpochLog {
 	b.t.Helper()
 	l, segment := b.line(slot, order)
@@ -205,8 +205,8 @@ func (b *bed) filled(slot int, order []sample.Index, seed uint64) *reorder.Epoch
 	return l
 }
 
-// twoLines are a line whose Logfile holds all samples, one that has another order and holds none yet, and the way there.
-func (b *bed) twoLines(seed uint64) (l, next *reorder.EpochLog, target *reorder.EpochLog) {
+// twoLogs returns a log that holds all samples, the next log, which has another order and is empty, and the next log as a target.
+func (b *bed) twoLogs(seed uint64) (l, next *reorder.EpochLog, target *reorder.EpochLog) {
 	b.t.Helper()
 	l = b.filled(0, permutation(len(b.Sizes), seed), seed)
 	next, segment := b.line(1, permutation(len(b.Sizes), seed+1))
@@ -283,7 +283,7 @@ func (b *bed) holds(members []sample.Index) []staging.Address {
 	return out
 }
 
-// over runs the pass over a whole line, as many segments at a time as there are slots, and checks each.
+// over runs the scan over a whole log, as many segments at a time as there are slots, and checks each.
 func (b *bed) over(l *reorder.EpochLog, target *reorder.EpochLog, slots int) {
 	b.t.Helper()
 	finish := func() {

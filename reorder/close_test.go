@@ -12,12 +12,12 @@ import (
 	"lcache/sample"
 )
 
-// A pass is closed while the disk takes no blocks for a moment, so that appends wait for write buffers in the middle of a sample. They are finished: no segment has a
+// A scan is closed while the disk accepts no blocks for a moment, so that appends wait for write buffers in the middle of a sample. They are finished: no segment has a
 // gap that would leave its last samples without room after the next start.
 func TestCloseFinishesSamples(t *testing.T) {
 	const n = 60
 	b := newBed(t, spec{sizes: slices.Repeat([]uint32{block + block/2}, n), workers: 4})
-	l, next, target := b.twoLines(31)
+	l, next, target := b.twoLogs(31)
 	held, release := gate(t)
 	writes := make(chan struct{}, 2*n)
 	b.inject(true, func(int64, *blockio.Op) blockio.Fault { writes <- struct{}{}; return blockio.Fault{Hold: held} })
@@ -30,7 +30,7 @@ func TestCloseFinishesSamples(t *testing.T) {
 	for free := -1; free != b.Store.Free(); time.Sleep(soon) { // until appends wait for buffers, which nothing notifies of
 		free = b.Store.Free()
 	}
-	b.closePassWaiting(release)
+	b.closeWaiting(release)
 	moved := 0
 	for seg := range int(next.Log.Header().Segments) {
 		end := uint64(0)
@@ -51,7 +51,7 @@ func TestCloseFinishesSamples(t *testing.T) {
 	}
 }
 
-// A sample that is on its way from the source when the pass is closed is written on.
+// A sample that is being read from the source when the scan is closed is still appended.
 func TestCloseKeepsWhatComesFromTheSource(t *testing.T) {
 	const n = 10
 	b := newBed(t, spec{sizes: slices.Repeat([]uint32{500}, n), workers: 2})
@@ -62,7 +62,7 @@ func TestCloseKeepsWhatComesFromTheSource(t *testing.T) {
 	b.Source.Before(func(context.Context, sample.Entry, []byte) error { reads <- struct{}{}; <-held; return nil })
 	_, done := b.load(l, 0, b.aim(next, segment), reorder.Deliver)
 	<-reads
-	b.closePassWaiting(release)
+	b.closeWaiting(release)
 	b.wait(done)
 	for name, times := range b.Source.Reads() {
 		i := slices.IndexFunc(l.Layout.Order, func(i sample.Index) bool { return b.Name(i) == name })
@@ -72,14 +72,14 @@ func TestCloseKeepsWhatComesFromTheSource(t *testing.T) {
 	}
 }
 
-// A pass is closed as the last sample of a segment becomes available, which a reader may take for the end of an epoch. Blocks of which all was written on are free:
-// else they would be found at the next start, as if there were something to move.
+// A scan is closed when the last sample of a segment becomes available, which a reader may take for the end of an epoch. Blocks whose samples were all appended are free.
+// Otherwise the next start would find them, as if samples were left to move.
 func TestCloseFreesWhatIsWrittenOn(t *testing.T) {
 	const n = 6
 	whole := 0
 	for round := range testenv.Pick[uint64](200, 40) {
 		b := newBed(t, spec{sizes: slices.Repeat([]uint32{block + block/2}, n), workers: 2})
-		l, _, target := b.twoLines(100 + 2*round)
+		l, _, target := b.twoLogs(100 + 2*round)
 		b.load(l, 0, target, reorder.Deliver)
 		for left := true; left; {
 			changed := b.Staging.Changed()

@@ -16,14 +16,14 @@ import (
 	"lcache/source/sourcetest"
 )
 
-// The n-th read of the disk fails, once or for good, for every n of a pass: all samples come and are written on, and the source is
-// read only for what the disk really can't give.
+// The n-th read of the disk fails, once or permanently, for every n of a scan. All samples are delivered and appended, and the source is
+// read only for samples that the disk really can't return.
 func TestEveryReadFails(t *testing.T) {
 	const n = 30
 	for _, forGood := range []bool{false, true} {
 		for nth := int64(0); ; nth++ {
 			b := newBed(t, spec{sizes: randomSizes(n, 20), workers: 2})
-			l, next, target := b.twoLines(20)
+			l, next, target := b.twoLogs(20)
 			var bad atomic.Int64 // offset + 1 of the block that can't be read
 			b.inject(false, func(k int64, op *blockio.Op) blockio.Fault {
 				if k == nth {
@@ -59,7 +59,7 @@ func TestDamagedBlock(t *testing.T) {
 		{spec{sizes: slices.Repeat([]uint32{5500}, 60), workers: 2, packed: true}, 9, 6},
 	} {
 		b := newBed(t, c.s)
-		l, next, target := b.twoLines(22)
+		l, next, target := b.twoLogs(22)
 		damaged := 0
 		for i := range c.first {
 			damaged += b.Scramble(i)
@@ -78,7 +78,7 @@ func TestLateBlock(t *testing.T) {
 	const n = 40
 	for nth := range int64(8) {
 		b := newBed(t, spec{sizes: randomSizes(n, 24), workers: 2, slots: 1, scan: reorder.Options{BlockTimeout: soon}})
-		l, _, target := b.twoLines(24)
+		l, _, target := b.twoLogs(24)
 		held, release := gate(t)
 		var offset, length atomic.Int64 // of the late block in staging
 		b.inject(false, func(k int64, op *blockio.Op) blockio.Fault {
@@ -87,7 +87,7 @@ func TestLateBlock(t *testing.T) {
 			}
 			offset.Store(int64(b.Staging.OffsetOf(op.Buf)))
 			length.Store(int64(len(op.Buf)))
-			return blockio.Fault{Hold: held, Flip: 1 + 8*100} // what comes late is not even right
+			return blockio.Fault{Hold: held, Flip: 1 + 8*100} // the late bytes are also wrong
 		})
 		slot, done := b.load(l, 0, target, reorder.Deliver)
 		b.wait(done)
@@ -132,7 +132,7 @@ func TestLateSegmentDoesNotAskTheDiskAgain(t *testing.T) {
 	const n = 30
 	for _, inFlight := range []int{16, 1} { // all blocks hang, or one, and the others are not begun
 		b := newBed(t, spec{sizes: slices.Repeat([]uint32{2000}, n), workers: 1, slots: 1, scan: reorder.Options{BlockTimeout: soon, InFlight: inFlight}, fetch: fetch.Options{LogTimeout: time.Hour}})
-		l, _, target := b.twoLines(26)
+		l, _, target := b.twoLogs(26)
 		held, release := gate(t)
 		var begun atomic.Int64
 		b.inject(false, func(int64, *blockio.Op) blockio.Fault { begun.Add(1); return blockio.Fault{Hold: held} })
@@ -154,7 +154,7 @@ func TestLateSegmentDoesNotAskTheDiskAgain(t *testing.T) {
 func TestBlocksInFlight(t *testing.T) {
 	const most = 2
 	b := newBed(t, spec{sizes: slices.Repeat([]uint32{2000}, 60), workers: 2, scan: reorder.Options{InFlight: most}})
-	l, _, target := b.twoLines(26)
+	l, _, target := b.twoLogs(26)
 	first := b.Staging.OffsetOf(b.Staging.Slot(0)[:1])
 	var inFlight, worst, late atomic.Int64
 	var second atomic.Bool
@@ -181,14 +181,14 @@ func TestBlocksInFlight(t *testing.T) {
 	}
 }
 
-// Writes fail from the n-th on, for some n: what the disk did not take is reported lost, has no place, and is supplied in the next
+// Writes fail from the n-th on, for some n. Samples that the disk did not accept are reported lost, have no location, and are supplied in the next
 // epoch, with the right bytes.
 func TestWritesFail(t *testing.T) {
 	const n = 60
 	lost := 0
 	for nth := int64(0); nth < 40; nth += 6 {
 		b := newBed(t, spec{sizes: randomSizes(n, 28), workers: 3})
-		l, next, target := b.twoLines(28)
+		l, next, target := b.twoLogs(28)
 		b.inject(true, func(k int64, _ *blockio.Op) blockio.Fault {
 			if k >= nth && k < nth+6 {
 				return blockio.Fault{Err: unix.EIO}
@@ -225,12 +225,12 @@ func TestWritesFail(t *testing.T) {
 	}
 }
 
-// A disk that takes no writes holds the pass up for the deadline of a write; what it does not take is dropped and counted, and
-// becomes a miss.
+// A disk that accepts no writes delays the scan by the deadline of a write. The samples are dropped and counted, and
+// become misses.
 func TestWritesHang(t *testing.T) {
 	const n = 60
 	b := newBed(t, spec{sizes: slices.Repeat([]uint32{3000}, n), workers: 4, slots: 1, scan: reorder.Options{WriteTimeout: time.Millisecond}})
-	l, next, target := b.twoLines(31)
+	l, next, target := b.twoLogs(31)
 	held, release := gate(t)
 	b.inject(true, func(int64, *blockio.Op) blockio.Fault { return blockio.Fault{Hold: held} })
 	b.over(l, target, 1)
@@ -289,7 +289,7 @@ func TestSourceHangsInAPass(t *testing.T) {
 func TestSlowBytesOutlastTheSilence(t *testing.T) {
 	const silence = 30 * soon
 	b := newBed(t, spec{sizes: slices.Repeat([]uint32{1000}, 60), workers: 2, slots: 1, fetch: fetch.Options{SourceTimeout: silence, Jobs: 4}})
-	l, next, target := b.twoLines(12)
+	l, next, target := b.twoLogs(12)
 	_, done := b.load(l, 0, target, reorder.Deliver)
 	b.wait(done)
 	b.reclaim(l)

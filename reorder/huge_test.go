@@ -34,12 +34,12 @@ func hugeSpec(n int, seed uint64) spec {
 	return spec{sizes: hugeSizes(n, seed), workers: 2, packed: true, most: mostPacked, room: 8 * block}
 }
 
-// Samples larger than scratch memory come to the slot, through two Logfiles, with their bytes and without the source; those that would compress, too.
+// Samples larger than scratch memory reach the slot through two Logfiles, with their bytes and without the source. So do samples that would compress.
 func TestHugeSamples(t *testing.T) {
 	const n = 60
 	for seed := range uint64(4) {
 		b := newBed(t, hugeSpec(n, 60+seed))
-		l, next, target := b.twoLines(60 + seed)
+		l, next, target := b.twoLogs(60 + seed)
 		huge := 0
 		for i := range sample.Index(n) {
 			if b.Form.IsHuge(i) {
@@ -95,7 +95,7 @@ func TestHugeSampleLate(t *testing.T) {
 		s := hugeSpec(n, 61)
 		s.slots, s.scratch, s.scan.BlockTimeout = 1, 4, soon
 		b := newBed(t, s)
-		l, next, target := b.twoLines(61)
+		l, next, target := b.twoLogs(61)
 		held, release := gate(t)
 		var late atomic.Pointer[[]byte] // where the block goes, if that is in the slot
 		b.inject(false, func(k int64, op *blockio.Op) blockio.Fault {
@@ -144,12 +144,12 @@ func TestHugeSampleLate(t *testing.T) {
 	}
 }
 
-// Each read of a pass fails once: all samples come, and are written on.
+// Each read of a scan fails once: all samples are delivered and appended.
 func TestHugeSampleReadFails(t *testing.T) {
 	const n = 30
 	for nth := int64(0); ; nth++ {
 		b := newBed(t, hugeSpec(n, 62))
-		l, next, target := b.twoLines(62)
+		l, next, target := b.twoLogs(62)
 		var failed atomic.Bool
 		b.inject(false, func(k int64, _ *blockio.Op) blockio.Fault {
 			if k != nth {
@@ -170,13 +170,13 @@ func TestHugeSampleReadFails(t *testing.T) {
 	}
 }
 
-// A disk that does not answer at all ends neither the load nor, once it does, the pass.
+// A disk that does not answer delays the load and the scan only until it answers.
 func TestHugeSampleDiskHangs(t *testing.T) {
 	const n = 60
 	s := hugeSpec(n, 63)
 	s.slots, s.scan.BlockTimeout = 1, soon
 	b := newBed(t, s)
-	l, next, target := b.twoLines(63)
+	l, next, target := b.twoLogs(63)
 	answer := b.hangDisk(t)
 	_, done := b.load(l, 0, target, reorder.Deliver)
 	b.wait(done)

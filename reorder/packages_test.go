@@ -8,7 +8,7 @@ import (
 	"lcache/sample"
 )
 
-// halfPackaged is a Logfile whose line has twice its samples. The others lie in finished packages.
+// halfPackaged is a Logfile with half of the samples of its layout. The other samples are in finished packages.
 func (b *bed) halfPackaged(seed uint64) (l, packages *reorder.EpochLog, inLog, inPackages []sample.Index) {
 	b.t.Helper()
 	order := permutation(len(b.Sizes), seed)
@@ -50,8 +50,8 @@ func (b *bed) settle(l *logfile.Logfile, p *logfile.Packages) {
 	}
 }
 
-// TestPackagedSamplesStayInPackages: a segment lacks samples that lie in packages. They are delivered, and stay where they are until their packages are emptied. Once they were appended to the next
-// Logfile while the packages kept their places; in a full arena, appends then waited for a place until their deadline.
+// TestPackagedSamplesStayInPackages: a segment lacks samples that are in packages. They are delivered, and stay in place until their packages are emptied. Regression: they were appended to the next
+// Logfile while the packages kept their places. In a full arena, appends then waited for a place until their deadline.
 func TestPackagedSamplesStayInPackages(t *testing.T) {
 	for _, use := range []reorder.Use{reorder.Deliver, reorder.Drain} {
 		s := spec{sizes: randomSizes(300, 6), workers: 2}

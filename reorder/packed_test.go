@@ -20,12 +20,12 @@ func packedSizes(n int, seed uint64) []uint32 {
 	return sizes
 }
 
-// A block that comes late lands in scratch memory: what was published in the slot meanwhile stays right, and the memory comes back.
+// A late block is read to scratch memory. Samples that were published in the slot meanwhile stay right, and the memory is returned.
 func TestPackedLateBlock(t *testing.T) {
 	const n = 40
 	for nth := range int64(6) {
 		b := newBed(t, spec{sizes: packedSizes(n, 40), workers: 2, slots: 1, packed: true, scratch: 8, scan: reorder.Options{BlockTimeout: soon}})
-		l, next, target := b.twoLines(40)
+		l, next, target := b.twoLogs(40)
 		held, release := gate(t)
 		b.inject(false, func(k int64, op *blockio.Op) blockio.Fault {
 			if k != nth {
@@ -49,11 +49,11 @@ func TestPackedLateBlock(t *testing.T) {
 	}
 }
 
-// A disk that does not answer at all ends neither the load nor, once it does, the pass: samples come from the source meanwhile.
+// A disk that does not answer delays the load and the scan only until it answers. Samples come from the source meanwhile.
 func TestPackedDiskHangs(t *testing.T) {
 	const n = 60
 	b := newBed(t, spec{sizes: packedSizes(n, 44), workers: 2, slots: 1, packed: true, scan: reorder.Options{BlockTimeout: soon}})
-	l, next, target := b.twoLines(44)
+	l, next, target := b.twoLogs(44)
 	answer := b.hangDisk(t)
 	_, done := b.load(l, 0, target, reorder.Deliver)
 	b.wait(done)

@@ -10,7 +10,7 @@ import (
 	"lcache/sample"
 )
 
-// reloads begins a target for segments that lie in slots since the time without one, and has the pass go over them from there.
+// reloads begins a target for segments that were loaded into slots without one, and has the scan append them from there.
 func (b *bed) reloads(l *reorder.EpochLog, slots []int, target *reorder.EpochLog) {
 	b.t.Helper()
 	before := l.ID
@@ -26,12 +26,12 @@ func (b *bed) reloads(l *reorder.EpochLog, slots []int, target *reorder.EpochLog
 	}
 }
 
-// TestReload: what was loaded while there was no target is written on from the slots once there is one. The disk is not asked for it, clients that hold samples keep them where they are, and
-// the old blocks come free.
+// TestReload: segments that were loaded while there was no target are appended from the slots once there is one. The disk is not read, samples that clients hold stay where they are, and
+// the old blocks are freed.
 func TestReload(t *testing.T) {
 	const n = 120
 	b := newBed(t, spec{sizes: randomSizes(n, 8), workers: 3, slots: 2})
-	l, next, target := b.twoLines(8)
+	l, next, target := b.twoLogs(8)
 	var slots []int
 	for seg := range 2 {
 		slot, done := b.load(l, seg, nil, reorder.Deliver)
@@ -74,7 +74,7 @@ func TestReload(t *testing.T) {
 func TestReloadOfOtherBytes(t *testing.T) {
 	const n = 60
 	b := newBed(t, spec{sizes: randomSizes(n, 9), workers: 2, slots: 1})
-	l, next, target := b.twoLines(9)
+	l, next, target := b.twoLogs(9)
 	slot, done := b.load(l, 0, nil, reorder.Deliver)
 	b.wait(done)
 	bad := slices.IndexFunc(l.Layout.Members(0), func(i sample.Index) bool { return b.Sizes[i] > 0 })
@@ -89,7 +89,7 @@ func TestReloadOfOtherBytes(t *testing.T) {
 	b.inLog(next.Log.Num(), l.Layout.Members(0))
 }
 
-// TestIsLoaded: a slot is not taken for a segment if a sample is missing, lies elsewhere by now, or was unpacked into the slot.
+// TestIsLoaded: a slot does not count as a segment if a sample is missing, is elsewhere by now, or was unpacked into the slot.
 func TestIsLoaded(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -111,8 +111,8 @@ func TestIsLoaded(t *testing.T) {
 				s = spec{sizes: packedSizes(60, 10), workers: 2, slots: 2, packed: true}
 			}
 			b := newBed(t, s)
-			l, _, _ := b.twoLines(10)
-			other, ok := b.Staging.Acquire(staging.Segment{Log: 1 << 40}) // slot 0, for what lies elsewhere
+			l, _, _ := b.twoLogs(10)
+			other, ok := b.Staging.Acquire(staging.Segment{Log: 1 << 40}) // slot 0, for a sample that is elsewhere
 			slot, done := b.load(l, 0, nil, reorder.Deliver)
 			b.wait(done)
 			c.spoil(b, l)

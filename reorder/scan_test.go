@@ -99,7 +99,7 @@ func TestForeignLine(t *testing.T) {
 	}
 }
 
-// What a segment should hold and lacks comes from the source, and is written on like the rest; packed, where the log is.
+// Samples that a segment should hold and lacks come from the source, and are appended like the others; compressed, if the log is.
 func TestMissingSamplesAreSupplied(t *testing.T) {
 	for _, c := range []struct {
 		s     spec
@@ -136,8 +136,8 @@ func TestMissingSamplesAreSupplied(t *testing.T) {
 	}
 }
 
-// Regression: after a restart, samples whose place is in the target already, but whose bytes are still here, came twice: with
-// their block, and read by place.
+// Regression: after a restart, samples whose location is in the target already, but whose bytes are still here, were loaded twice: with
+// their block, and with a random read.
 func TestSamplesOfBothLogfilesComeOnce(t *testing.T) {
 	const n = 40
 	b := newBed(t, spec{sizes: randomSizes(n, 8), workers: 2})
@@ -155,13 +155,13 @@ func TestSamplesOfBothLogfilesComeOnce(t *testing.T) {
 	b.inLog(1, next.Layout.Order)
 }
 
-// After a restart, segments that were loaded and not delivered lie in the target already: all over it, but side by side there, since they were written on one
-// after the other. They come in few reads.
+// After a restart, segments that were loaded and not delivered are in the target already: all over it, but adjacent to each other, because they were appended one
+// after the other. They are read with few reads.
 func TestSegmentsThatWereMovedComeTogether(t *testing.T) {
 	for _, s := range []spec{{sizes: slices.Repeat([]uint32{300}, 800), workers: 2}, {sizes: packedSizes(150, 12), workers: 2, packed: true}} {
 		n := len(s.sizes)
 		b := newBed(t, s)
-		l, next, target := b.twoLines(12)
+		l, next, target := b.twoLogs(12)
 		const moved = 2
 		for seg := range moved {
 			_, done := b.load(l, seg, target, reorder.Deliver)
@@ -201,7 +201,7 @@ func TestSegmentsThatWereMovedComeTogether(t *testing.T) {
 	}
 }
 
-// A drained segment brings only what must be written on, and so does one that is moved. Of that no request finds a sample in the slot: it is free at once.
+// A drained segment loads only samples that must be appended, and so does a moved one. No request finds a sample of a moved segment in the slot, which is free at once.
 func TestDrain(t *testing.T) {
 	for name, use := range map[string]reorder.Use{"drained": reorder.Drain, "moved": reorder.Move} {
 		t.Run(name, func(t *testing.T) { testDrain(t, use) })
@@ -245,8 +245,8 @@ func testDrain(t *testing.T, use reorder.Use) {
 	}
 }
 
-// A sample that the next line leaves out has no place once its block is free, which is no damage.
-func TestLeftOutByTheNextLine(t *testing.T) {
+// A sample that the next layout leaves out has no location once its block is free. That is not damage.
+func TestLeftOutByTheNextLayout(t *testing.T) {
 	const n = 40
 	b := newBed(t, spec{sizes: randomSizes(n, 12), workers: 2})
 	l := b.filled(0, permutation(n, 12), 12)
@@ -291,12 +291,12 @@ func TestSourceErrorLeavesTheOthersAlone(t *testing.T) {
 	b.inLog(1, others)
 }
 
-// Close in the middle ends the pass at the next sample. Every sample still has a place with its bytes, in one Logfile or the other.
+// Close in the middle ends the scan at the next sample. Every sample still has a location with its bytes, in one Logfile or the other.
 func TestCloseInTheMiddle(t *testing.T) {
 	const n = 120
 	for at := int64(0); at < 30; at += 4 {
 		b := newBed(t, spec{sizes: randomSizes(n, 16), workers: 4})
-		l, _, target := b.twoLines(16)
+		l, _, target := b.twoLogs(16)
 		_, first := b.load(l, 0, target, reorder.Deliver)
 		_, second := b.load(l, 1, target, reorder.Deliver)
 		for b.scan.Stats.Verified.Load() < at && (!isDone(first) || !isDone(second)) {

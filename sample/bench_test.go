@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// BenchmarkOpen14M shows what a start and an index cost with the samples of ImageNet-21k: run it with -benchtime 1x.
+// BenchmarkOpen14M measures the cost of opening and of an index with the samples of ImageNet-21k: run it with -benchtime 1x.
 func BenchmarkOpen14M(b *testing.B) {
 	const n = 14_000_000
 	path := filepath.Join(b.TempDir(), "manifest")
@@ -119,7 +119,7 @@ func BenchmarkSums(b *testing.B) {
 	})
 }
 
-// BenchmarkForms shows what it costs to write and to open a manifest that is held in memory, plain and packed.
+// BenchmarkForms measures the cost of writing and opening a manifest that is held in memory, plain and packed.
 func BenchmarkForms(b *testing.B) {
 	for _, n := range []int{125_000, 1_000_000} {
 		entries := Entries(syntheticEntries(n))

@@ -23,7 +23,7 @@ type crashBed struct {
 	entries [][]Entry   // of each ingest
 	listed  []*Manifest // of each ingest, from outside the cache
 	packed  bool        // its manifests are
-	// since and until bound what a crash may leave of a file: the version of which ingest is durable, and which is being written; 0 is none.
+	// since and until bound the versions that a file may have after a crash: the latest durable one, and the one that is being written; 0: none.
 	since, until map[string]int
 	images       []crashImage
 }
@@ -175,12 +175,12 @@ func (b *crashBed) putInodes(path string, version int) error {
 // inodeOf is the inode of a sample's file: one that is the same in both versions, with bytes that are all different, so that a torn one is seen.
 func inodeOf(e Entry) uint64 { return NameHash(e.Name) | 1 }
 
-// contents are those of a small file.
+// contents returns the contents of a small file.
 func contents(name string, version int) []byte {
 	return bytes.Repeat([]byte(fmt.Sprint(name, " of version ", version, "\n")), 1000)
 }
 
-// version is which version of a file lies below root: 0 if there is none, -1 if it is not whole.
+// version returns the version of a file below root; 0: there is none; -1: it is not whole.
 func (b *crashBed) version(root, name string) int {
 	b.t.Helper()
 	path := filepath.Join(root, name)

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// A sums file that is cut short while it is mapped makes its entries unknown, and is no signal that ends the process.
+// If a sums file is truncated while it is mapped, its entries become unknown, and no signal ends the process.
 func TestSumsCutUnderTheMapping(t *testing.T) {
 	const n = 10_000 // several pages of each column
 	path := filepath.Join(t.TempDir(), "sums")
@@ -94,7 +94,7 @@ func TestSumsCutInTheMiddle(t *testing.T) {
 	}
 }
 
-// Stored lengths are held in memory: what the log does goes on, and only the next open finds that they are gone.
+// Compressed lengths are held in memory: the log continues, and only the next open finds that they are gone.
 func TestLengthsCutUnderTheMapping(t *testing.T) {
 	const n = 10_000
 	path := filepath.Join(t.TempDir(), "lengths")

@@ -12,7 +12,7 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// reseal makes all checksums of a changed manifest right again, so that what is behind them is tested and not they.
+// reseal corrects all checksums of a changed manifest, so that the checks after them are tested.
 func reseal(b []byte) {
 	n, err := headerLen(b)
 	if err != nil || n > len(b) {
@@ -37,7 +37,7 @@ func decodeBytes(b []byte) (*Manifest, error) {
 	return newManifest(h, alignedCopy(b[:h.find(secNameOffs).off]), bytes.NewReader(b))
 }
 
-// alignedCopy lies at a multiple of 8, as a mapped file does.
+// alignedCopy is at a multiple of 8, as a mapped file is.
 func alignedCopy(b []byte) []byte {
 	words := make([]uint64, len(b)/8+1)
 	c := unsafe.Slice((*byte)(unsafe.Pointer(&words[0])), len(b))

@@ -8,8 +8,8 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// Any bytes for sums, with a right header checksum or not: an error, or entries of which each is unknown or has the check of its sum and
-// its index.
+// Any bytes as sums, with a right header checksum or not, give an error, or entries that are each unknown or have the check of their sum and
+// index.
 func FuzzSums(f *testing.F) {
 	golden := parseHex(f, "testdata/sums_v1.hex")
 	f.Add(golden, true)

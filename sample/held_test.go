@@ -27,7 +27,7 @@ func TestNamesOutliveTheFile(t *testing.T) {
 	}
 }
 
-// A large manifest is held but for its names. Both ways of opening give the same; and when it is cut short what was verified is still there.
+// A large manifest is held in memory, except for its names. Both ways of opening give the same. After the file is truncated, the verified parts are still available.
 func TestManifestInPart(t *testing.T) {
 	for _, entries := range [][]Entry{listing, syntheticEntries(2000)} {
 		path := writeTemp(t, listingClasses, entries)

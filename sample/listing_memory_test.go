@@ -21,7 +21,7 @@ var digits = func() (list [100_000]string) {
 	return list
 }()
 
-// TestWriteListingMakesNoGarbage: beside a listing of many millions there is no room for much else, so what writing a manifest takes for each sample lies off the heap, and is given back.
+// TestWriteListingMakesNoGarbage: a listing of many millions leaves little room for anything else. So the memory for writing a manifest is outside the heap, and is released.
 func TestWriteListingMakesNoGarbage(t *testing.T) {
 	allocated := func(samples int) uint64 {
 		var before, after runtime.MemStats

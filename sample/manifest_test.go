@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// listing is what the golden file holds: every kind of entry that the format tells apart.
+// listing is the content of the golden file: every kind of entry in the format.
 var (
 	listingClasses = []string{"cat", "", "d\xffg"}
 	listing        = []Entry{
@@ -196,7 +196,7 @@ func TestManifestRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer m.Close()
-	checkManifest(t, m, listingClasses, listing) // a refused write leaves what was there
+	checkManifest(t, m, listingClasses, listing) // a rejected write leaves the old manifest
 }
 
 func TestOpenManifestRefusesLinks(t *testing.T) {

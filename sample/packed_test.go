@@ -53,7 +53,7 @@ func grouped(n int) []Entry {
 	return list
 }
 
-// TestPackedRoundTrip: a packed manifest says what its listing says, unpacks to the bytes of the plain one, and is no larger.
+// TestPackedRoundTrip: a packed manifest has the entries of its listing, unpacks to the bytes of the plain one, and is not larger.
 func TestPackedRoundTrip(t *testing.T) {
 	testenv.WithoutRace(t)
 	for _, tt := range roundTrips {
@@ -81,7 +81,7 @@ func TestPackedRoundTrip(t *testing.T) {
 	}
 }
 
-// TestPackedIsSmall: what the packed form is for. Names are numbered, or random digits; times of change are random within a second of each other.
+// TestPackedIsSmall tests the typical sizes of the packed form. Names are numbered, or random digits; times of change are random within a second of each other.
 func TestPackedIsSmall(t *testing.T) {
 	testenv.WithoutRace(t)
 	const n = 20_000
@@ -230,7 +230,7 @@ func TestPackedClaimsTooMuch(t *testing.T) {
 	}
 }
 
-// TestPackedInPacked: what is packed is a plain manifest, and nothing else.
+// TestPackedInPacked: a packed manifest may contain only a plain one.
 func TestPackedInPacked(t *testing.T) {
 	good, err := pack(parseHex(t, "testdata/manifest_v1.hex"))
 	if err != nil {

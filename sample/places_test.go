@@ -118,7 +118,7 @@ func TestPlacesDamaged(t *testing.T) {
 	}
 }
 
-// checkPlaceOf holds that a sample lies in its shard.
+// checkPlaceOf checks that a sample is in its shard.
 func checkPlaceOf(t *testing.T, m *Manifest, i Index) {
 	t.Helper()
 	e := m.withName(i, "")

@@ -66,7 +66,7 @@ func TestSums(t *testing.T) {
 	closeSums(t, openSums(t, filepath.Join(t.TempDir(), "none"), fp, 0))
 }
 
-// The check is written out; what it is follows from the algorithm's own program.
+// The check is a literal here; the reference program of the algorithm computed it.
 func TestCheckIsXXH3(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 10_000 {

@@ -212,7 +212,7 @@ func (c *client) end() {
 	}
 }
 
-// hangup waits until the server has closed the connection, without reading what it sent before.
+// hangup waits until the server has closed the connection, without reading earlier answers.
 func (c *client) hangup() {
 	c.t.Helper()
 	raw, err := c.c.SyscallConn()
@@ -234,7 +234,7 @@ func (c *client) hangup() {
 // held is how many bytes the server thinks that this process holds. RELEASE and CANCEL sent before have been carried out by then.
 func (c *client) held() int64 {
 	c.t.Helper()
-	// The status lists ranks, and so the process once it has asked for a rank's chunk.
+	// The status lists ranks, and so the process, after it has requested a rank's chunk.
 	c.send(typeRelease, releaseBody(c.batch(c.ask(typeChunk, columnOf(0, 0, 0))).lease))
 	var status status.Document
 	if err := json.Unmarshal(c.ask(typeStatus, nil).body, &status); err != nil {

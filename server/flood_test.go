@@ -12,7 +12,7 @@ import (
 	"lcache/internal/disk/offheap"
 )
 
-// keptBytes is what the process holds once garbage is gone.
+// keptBytes returns the process's memory after garbage collection.
 func keptBytes() int64 {
 	runtime.GC()
 	var m runtime.MemStats
@@ -20,7 +20,7 @@ func keptBytes() int64 {
 	return int64(m.HeapAlloc) + offheap.Mapped()
 }
 
-// Small requests with any numbers in them leave nothing behind in the server, and those that are right are answered as before.
+// Small requests with arbitrary numbers leave nothing behind in the server, and valid requests are answered as before.
 func TestSmallRequestsKeepNothing(t *testing.T) {
 	const n, limit = 600, 256 << 10
 	s := start(t, testEngine(t, nil), nil)
@@ -65,7 +65,7 @@ func TestSmallRequestsKeepNothing(t *testing.T) {
 				}
 			}
 			held := func(i uint32) int64 {
-				c.ask(typeStatus, nil) // what has no answer is carried out by then
+				c.ask(typeStatus, nil) // earlier frames without an answer were carried out by then
 				return keptBytes()
 			}
 			send(0)

@@ -60,14 +60,14 @@ func sendAll(t *testing.T, s *Server, n int, b []byte) (end func() (written int)
 // waitForRoom waits until somebody waits for memory of a share: then the server has read, or answered, all that it may at once.
 func waitForRoom(t *testing.T, s *memquota.Share) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); s.Take(1); runtime.Gosched() { // it passes nobody who waits
+	for end := time.Now().Add(20 * time.Second); s.Take(1); runtime.Gosched() { // it overtakes no waiting request
 		if s.Give(1); time.Now().After(end) {
 			t.Fatalf("%d of %d bytes are taken, and nobody waits for more", s.Taken(), s.Limit())
 		}
 	}
 }
 
-// goesOn asks for batches, names and the status, and releases batches, as a training does.
+// goesOn requests batches, names and the status, and releases batches, as a training does.
 func goesOn(t *testing.T, c *client) {
 	t.Helper()
 	for i := range uint32(50) {
@@ -84,7 +84,7 @@ func goesOn(t *testing.T, c *client) {
 	}
 }
 
-// Frames that many clients begin and do not end take no more than the limit for all of them, and keep nobody from batches. Those that find no room end with an error.
+// Frames that many clients begin and do not end take at most the limit for all of them, and do not block batches. Frames without room end with an error.
 func TestHalfFramesHaveALimit(t *testing.T) {
 	s := start(t, testEngine(t, inLittleMemory), nil)
 	honest := attach(t, s, "")
@@ -106,7 +106,7 @@ func TestHalfFramesHaveALimit(t *testing.T) {
 	}
 }
 
-// Answers that many clients do not read take no more than the limit for all of them, and keep nobody from batches.
+// Answers that many clients do not read take at most the limit for all of them, and do not block batches.
 func TestUnreadAnswersHaveALimit(t *testing.T) {
 	s := start(t, testEngine(t, inLittleMemory), func(s *Server) { s.limits.write = 3 * time.Second })
 	honest := attach(t, s, "")
@@ -122,7 +122,7 @@ func TestUnreadAnswersHaveALimit(t *testing.T) {
 	}
 	goesOn(t, honest)
 	end()
-	for until := time.Now().Add(30 * time.Second); ; { // the answers of those that are gone may still be on their way
+	for until := time.Now().Add(30 * time.Second); ; { // answers to disconnected clients may still be in progress
 		f := honest.ask(typeNames, append(columnOf(uint32(len(indices))), columnOf(indices...)...))
 		if f.kind == typeNamesAre {
 			return

@@ -291,7 +291,7 @@ func TestAppendNamesTakesWhatFits(t *testing.T) {
 	}
 }
 
-// A request that is taken encodes to the bytes it came from, so nothing in it was overlooked or made up.
+// An accepted request encodes to the bytes that it was decoded from, so decoding neither drops nor adds anything.
 func FuzzDecode(f *testing.F) {
 	for _, b := range goldens(f) {
 		f.Add(b)

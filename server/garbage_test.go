@@ -124,7 +124,7 @@ func TestClientThatReadsNothing(t *testing.T) {
 	for {
 		f, err := readFrame(c.r, maxFrame)
 		if err != nil {
-			break // what was sent in full can be read, then comes the end
+			break // completely sent answers can be read, then the stream ends
 		}
 		if f.kind == typeBatch {
 			got++
@@ -136,7 +136,7 @@ func TestClientThatReadsNothing(t *testing.T) {
 	watch.batch(watch.ask(typeGet, getBody(3))).check(t)
 }
 
-// A client may go away at any byte of what it says.
+// A client may disconnect at any byte of its requests.
 func TestCloseAtEveryByte(t *testing.T) {
 	e := testEngine(t, nil)
 	s := start(t, e, nil)

@@ -52,7 +52,7 @@ func TestIdleWithoutAnyClient(t *testing.T) {
 	}
 }
 
-// A server that ends with its last client does not end before the first one: connections that do not attach are no clients.
+// A server that ends with its last client does not end before the first one. Connections that do not attach do not count as clients.
 func TestIdleWaitsForTheFirstClient(t *testing.T) {
 	ends := make(chan time.Time, 10)
 	s, err := Listen(testEngine(t, nil), Options{Path: t.TempDir() + "/s.sock", Idle: 1, First: time.Hour, Ends: func(at time.Time) { ends <- at }})
@@ -91,7 +91,7 @@ func TestIdleWaitsForTheFirstClient(t *testing.T) {
 	}
 }
 
-// A client that closes as soon as it has the answer to HELLO has attached: sending the answer is no error, so that the server notes its first
+// A client that closes as soon as it has the answer to HELLO has attached. A failure to send the answer is not an error, so that the server notes its first
 // client.
 func TestClientClosesOnTheAnswerToHello(t *testing.T) {
 	memory, err := os.Open(os.DevNull)

@@ -70,13 +70,13 @@ func (c *client) order(epoch, rank, page uint32) (order []uint32) {
 	}
 }
 
-// begin asks for importance.
+// begin requests importance.
 func (c *client) importance(text string) frame {
 	c.t.Helper()
 	return c.ask(typeImportance, []byte(text))
 }
 
-// A client asks for importance, observes two ranks' losses, and reads the order that follows from them: by pages, and as batches.
+// A client requests importance, observes two ranks' losses, and reads the order that follows from them: by pages, and as batches.
 func TestImportance(t *testing.T) {
 	s := start(t, testEngine(t, nil), nil)
 	c := attach(t, s, "")
@@ -131,7 +131,7 @@ func TestImportance(t *testing.T) {
 	}
 }
 
-// served decodes a BATCH, or a SERVED with what it was asked for; nil: what it has.
+// served decodes a BATCH, or a SERVED with its requested samples; nil: they are the same.
 func (c *client) served(f frame) (b batch, requested []uint32) {
 	c.t.Helper()
 	if f.kind != typeServed {
@@ -150,7 +150,7 @@ func (c *client) served(f frame) (b batch, requested []uint32) {
 	return b, last.column(uint64(n))
 }
 
-// A client that asked for it in HELLO is told what its samples are served for, by position, by index and lent. A client that did not gets the same batch by position, and by index what it names.
+// A client that requested it in HELLO learns the requested sample for each served one: by position, by index and lent. Another client gets the same batch by position, and exactly its requested samples by index.
 func TestSubstitutes(t *testing.T) {
 	s := start(t, testEngine(t, func(o *engine.Options) { o.LateEpoch = time.Minute }), nil)
 	c, old := attach(t, s, "", "lend", "requested"), attach(t, s, "", "lend")
@@ -210,11 +210,11 @@ func TestSubstitutes(t *testing.T) {
 	}
 }
 
-// Bad observations are refused one by one and counted; the connection stays. A frame that does not hold what it announces ends it.
+// Bad observations are rejected one by one and counted, and the connection stays. A frame that is shorter than its counts ends it.
 func TestBadObservations(t *testing.T) {
 	s := start(t, testEngine(t, nil), nil)
 	c := attach(t, s, "")
-	c.tell(typeObserve, observation(score.Observation{Kind: score.Losses, Index: []uint32{1}, Loss: []float32{1}})) // before anybody asked for importance
+	c.tell(typeObserve, observation(score.Observation{Kind: score.Losses, Index: []uint32{1}, Loss: []float32{1}})) // before importance was requested
 	c.importance(`{"method":"impact","lag":0,"params":{"s_share":0}}`)
 	nan, many := float32(math.NaN()), make([]uint32, score.MaxSamples+1)
 	for batch, o := range []score.Observation{
@@ -257,7 +257,7 @@ func TestBadObservations(t *testing.T) {
 	}
 }
 
-// Observations that nobody reads fast enough, of the current epoch or of the next one, cost no more than a limit, and nobody waits for them.
+// Observations that arrive faster than they are processed, for the current epoch or the next one, take at most a limited memory, and no client waits for them.
 func TestFloodOfObservations(t *testing.T) {
 	s := start(t, testEngine(t, nil), nil)
 	c := attach(t, s, "")

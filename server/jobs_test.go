@@ -50,7 +50,7 @@ func indicesOf(t testing.TB, f frame) []uint32 {
 	return r.column(uint64(n))
 }
 
-// Two jobs of one connection have orders of their own, and beside them the recipe's is what CHUNK means without a job.
+// Two jobs of one connection have their own orders. A CHUNK without a job still gets the recipe's order.
 func TestJobsOfOneConnection(t *testing.T) {
 	s := start(t, testEngine(t, nil), nil)
 	c := attach(t, s, "")

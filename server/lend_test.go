@@ -26,7 +26,7 @@ func kindOf(f frame) string {
 	return said.Kind
 }
 
-// loan decodes a LOAN; next is where the following part begins.
+// loan decodes a LOAN; next is the start of the following part.
 func (c *client) loan(f frame) (b batch, next, total uint32) {
 	c.t.Helper()
 	if f.kind != typeLoan {
@@ -37,7 +37,7 @@ func (c *client) loan(f frame) (b batch, next, total uint32) {
 	return c.columns(binary.LittleEndian.Uint64(f.body), f.body[loanHead:], n), next, total
 }
 
-// copied asks for the loans of a GET, and returns the indices of all samples.
+// copied requests the parts of a GET with temporary leases, and returns the indices of all samples.
 func (c *client) copied(get []byte) (indices []uint32) {
 	c.t.Helper()
 	for next, total := uint32(0), uint32(1); next < total; {
@@ -100,7 +100,7 @@ func TestEveryClientIsAnswered(t *testing.T) {
 	group.Wait()
 }
 
-// COPIED takes effect when it is read: an earlier request of the connection may wait for just that loan.
+// COPIED takes effect when it is read, because an earlier request of the connection may wait for that lease.
 func TestCopiedDoesNotWaitItsTurn(t *testing.T) {
 	s := start(t, testEngine(t, func(o *engine.Options) { o.LeaseTime = time.Hour }), nil)
 	c := attach(t, s, "", "lend")

@@ -12,15 +12,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestGroupsWay: where the members of a group can't come to the socket, Listen says which directory stops them; a directory that it
-// makes lets them pass.
+// TestGroupsWay: if members of a group can't reach the socket, Listen names the directory that stops them. Members may pass a directory that Listen
+// makes.
 func TestGroupsWay(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("not root: can't give a directory to a group that this user is not in")
 	}
 	const team = 54321
 	e := testEngine(t, nil)
-	top, err := os.MkdirTemp("", "lcache-way-") // t.TempDir lies in a folder that is its owner's alone
+	top, err := os.MkdirTemp("", "lcache-way-") // t.TempDir is in a folder that only its owner may pass
 	if err != nil {
 		t.Fatal(err)
 	}

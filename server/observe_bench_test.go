@@ -13,8 +13,8 @@ import (
 	"lcache/sample"
 )
 
-// BenchmarkObserveFrames is all that the server does with observations, from the socket to the values: frames as clients send them, 16 at a time. It should take at most 0.1 CPU-s for a million of them. That the samples
-// of a large set lie far from each other costs more: BenchmarkObserve of package importance has that.
+// BenchmarkObserveFrames covers all of the server's work for observations, from the socket to the values: frames as clients send them, 16 at a time. It should take at most 0.1 CPU-s per million of them. The samples
+// of a large dataset are far from each other in memory, which costs more: BenchmarkObserve of package importance measures that.
 func BenchmarkObserveFrames(b *testing.B) {
 	for _, job := range []string{`"method":"impact","params":{"s_share":0}`, `"method":"shade"`, `"method":"spider"`} {
 		for _, batch := range []int{256, 1024} {
@@ -51,7 +51,7 @@ func BenchmarkObserveFrames(b *testing.B) {
 						next++
 					}
 					c.write(frames)
-					if next%(1<<20/uint32(batch)) == 0 { // what is queued is bounded: wait until most of it is done
+					if next%(1<<20/uint32(batch)) == 0 { // the queue is bounded: wait until most of it is processed
 						c.ask(typeWeights, columnOf(0, 1, 0))
 					}
 				}

@@ -22,7 +22,7 @@ import (
 	"lcache/internal/serve/status"
 )
 
-// TestQuickConnects: clients that connect and go, having said nothing, half of a HELLO, one whose answer, with a descriptor in it, nobody takes, or
+// TestQuickConnects: clients connect and disconnect after sending nothing, half of a HELLO, a HELLO whose answer, with a descriptor in it, they do not read, or
 // garbage. They leave no connection, descriptor or goroutine behind. LCACHE_CONNECTS is how many (1,000).
 func TestQuickConnects(t *testing.T) {
 	connects := 1000
@@ -92,7 +92,7 @@ func reportAlone(s *Server) (waitAlone func(*testing.T)) {
 	}
 }
 
-// descriptors are what this process has open.
+// descriptors returns the open descriptors of this process.
 func descriptors(t *testing.T) (open []string) {
 	t.Helper()
 	list, err := os.ReadDir("/proc/self/fd")
@@ -289,7 +289,7 @@ func TestShutdownGivesUp(t *testing.T) {
 	c := attach(t, s, "")
 	c.c.SetWriteBuffer(8 << 20)
 	names := append(columnOf(200_000), make([]byte, 4*200_000)...)
-	c.send(typeNames, names) // 4 MB of answer, which nobody reads
+	c.send(typeNames, names) // 4 MB of answers that the client does not read
 	if b, err := c.r.Peek(1); err != nil || len(b) != 1 {
 		t.Fatal(err)
 	}
@@ -393,7 +393,7 @@ func TestOtherUser(t *testing.T) {
 	}
 }
 
-// What a client tells of its time is in the status document by the answer to its next request; it is never answered itself.
+// A client's REPORT is in the status document by the answer to its next request. It has no answer itself.
 func TestReport(t *testing.T) {
 	s := start(t, testEngine(t, nil), nil)
 	c := attach(t, s, "")

@@ -83,7 +83,7 @@ func TestStopRefused(t *testing.T) {
 	}
 }
 
-// TestEnds: who wants to know learns when the server ends by itself, and that it does not while there is a client.
+// TestEnds: the server reports when it will end on its own, and that it will not while there is a client.
 func TestEnds(t *testing.T) {
 	told := make(chan time.Time, 8)
 	s := start(t, testEngine(t, nil), func(s *Server) { s.opts.Idle, s.opts.Ends = time.Hour, func(at time.Time) { told <- at } })

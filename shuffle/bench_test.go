@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// imagenet22k is the number of samples in the largest public image dataset; what the memory figures in the documents are for.
+// imagenet22k is the number of samples in the largest public image dataset, which the memory figures in the documents are for.
 const imagenet22k = 14_197_122
 
 // BenchmarkGlobal makes one epoch's global order of 14.2 million samples, into a slice that is there already.
@@ -60,7 +60,7 @@ func BenchmarkRank(b *testing.B) {
 	}
 }
 
-// BenchmarkJump goes forward by one epoch without making its order: what a resumed job waits for, an epoch.
+// BenchmarkJump goes forward by one epoch without computing its order: the time that a resumed job waits for each epoch.
 func BenchmarkJump(b *testing.B) {
 	for _, recipe := range []string{"torch.dataloader", "numpy.default_rng", "python.shuffle"} {
 		b.Run(recipe, func(b *testing.B) {

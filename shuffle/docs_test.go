@@ -15,7 +15,7 @@ var update = flag.Bool("update", false, "write the tables of docs/recipes.md ane
 
 const recipesDoc = "../docs/recipes.md"
 
-// The tables of docs/recipes.md are those of the registry, and every recipe has one. go test -run Docs -update
+// The tables of docs/recipes.md match the registry, and every recipe has one. go test -run Docs -update
 // writes them.
 func TestDocs(t *testing.T) {
 	data, err := os.ReadFile(recipesDoc)

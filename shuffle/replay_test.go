@@ -508,8 +508,8 @@ func TestEpochErrors(t *testing.T) {
 	}
 }
 
-// FuzzNew gives every recipe every kind of nonsense. Nothing may panic; nothing may be as large as what a
-// parameter says before it is known to fit; and what is given out has the length that the split says.
+// FuzzNew gives every recipe invalid parameters of every kind. Nothing may panic. Nothing may be allocated by the size that a
+// parameter claims before that size is checked. Orders have the length that the split reports.
 func FuzzNew(f *testing.F) {
 	for _, file := range readVectors(f) {
 		for _, c := range file.Cases {
