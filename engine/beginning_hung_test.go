@@ -63,8 +63,8 @@ func (d *dataset) goesOn(t *testing.T, e *Engine, rank int, order [][]sample.Ind
 	d.readOrder(t, e, attach(t, e), 0, rank, 0, order, nil)
 }
 
-// TestHungSourceBesideALog: ranks whose chunks need no source go on at once while it hangs, and the others when it answers.
-func TestHungSourceBesideALog(t *testing.T) {
+// TestHungSourceWithALog: ranks whose chunks need no source go on at once while it hangs, and the others when it answers.
+func TestHungSourceWithALog(t *testing.T) {
 	held, asked := make(chan struct{}), make(chan string, 1)
 	release := sync.OnceFunc(func() { close(held) })
 	defer release()
@@ -87,8 +87,8 @@ func TestHungSourceBesideALog(t *testing.T) {
 	}
 }
 
-// TestHungDiskBesideASource: ranks whose chunks need no disk go on at once while it hangs, and the others when it answers.
-func TestHungDiskBesideASource(t *testing.T) {
+// TestHungDiskWithASource: ranks whose chunks need no disk go on at once while it hangs, and the others when it answers.
+func TestHungDiskWithASource(t *testing.T) {
 	held := make(chan struct{})
 	release := sync.OnceFunc(func() { close(held) })
 	defer release()
@@ -146,8 +146,8 @@ func TestHungForGood(t *testing.T) {
 	}
 }
 
-// TestDeafSourceHasADeadline: a request for a sample that only a deaf source has ends with an error, by the source's deadline.
-func TestDeafSourceHasADeadline(t *testing.T) {
+// TestSilentSourceHasADeadline: a request for a sample that only a deaf source has ends with an error, by the source's deadline.
+func TestSilentSourceHasADeadline(t *testing.T) {
 	held := make(chan struct{})
 	release := sync.OnceFunc(func() { close(held) })
 	defer release()

@@ -237,8 +237,8 @@ func TestBeginsAndSorts(t *testing.T) {
 	}
 }
 
-// TestBeginsByPlace: if a sort does not pay, the first epoch is read with random reads to its end, and the next epoch's log is laid out meanwhile.
-func TestBeginsByPlace(t *testing.T) {
+// TestBeginsWithRandomReads: if a sort does not pay, the first epoch is read with random reads to its end, and the next epoch's log is laid out meanwhile.
+func TestBeginsWithRandomReads(t *testing.T) {
 	d, o := secondRun(t, ingest.Options{})
 	e := open(t, o.chosen(plan.InPlace))
 	defer closeEngine(t, e)

@@ -478,7 +478,7 @@ func TestCompanionLeavesTheOwnerInTime(t *testing.T) {
 }
 
 // A job whose order changes is no longer a companion, and gets the order that it pushed.
-func TestChangedOrderEndsTheCompany(t *testing.T) {
+func TestChangedOrderEndsTheSharing(t *testing.T) {
 	d, o := secondRun(t, ingest.Options{})
 	o.sortAtOnce = true
 	e, seats := companions(t, o, d, 2, "owner", "changes")

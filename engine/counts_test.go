@@ -59,8 +59,8 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// TestBatchesWithoutPlaces: batches that a loop received before it sent positions count as delivered. The epoch ends once, with its whole digest.
-func TestBatchesWithoutPlaces(t *testing.T) {
+// TestBatchesWithoutPositions: batches that a loop received before it sent positions count as delivered. The epoch ends once, with its whole digest.
+func TestBatchesWithoutPositions(t *testing.T) {
 	j := samplerJob(1, 64, 1, false)
 	d := makeDataset(t, 300, mixedSizes)
 	o, _ := ingested(t, d, ingest.Options{Job: j, Block: 128 << 10, Memory: 24 << 20})

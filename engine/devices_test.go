@@ -90,7 +90,7 @@ func (d *dataset) withAiling(t *testing.T, a *ailing, which int, hangs bool) boo
 }
 
 // A device that is put aside is asked no more, its samples become misses, and the status says so.
-func TestDeviceIsPutAside(t *testing.T) {
+func TestDeviceIsQuarantined(t *testing.T) {
 	d := makeDataset(t, 1200, func(r *rand.Rand, _ int) int { return 4096 + r.IntN(50_000) }) // more than memory
 	j := samplerJob(5, 16, 1, false)
 	dirs := twoDirs(t)
@@ -140,7 +140,7 @@ func TestDeviceIsPutAside(t *testing.T) {
 }
 
 // With all devices aside everything comes from the source, until they are taken back.
-func TestAllDevicesAside(t *testing.T) {
+func TestAllDevicesQuarantined(t *testing.T) {
 	d := makeDataset(t, 200, func(r *rand.Rand, _ int) int { return 4096 + r.IntN(20_000) })
 	j := samplerJob(6, 16, 1, false)
 	o, _ := ingested(t, d, ingest.Options{Job: j, Block: 128 << 10, Memory: 24 << 20})
@@ -259,7 +259,7 @@ func TestMetadataCutUnderTheServer(t *testing.T) {
 }
 
 // Close does not wait for ever for a device that takes writes and never ends them.
-func TestCloseBesideAHungDevice(t *testing.T) {
+func TestCloseWithAHungDevice(t *testing.T) {
 	d := makeDataset(t, 200, func(r *rand.Rand, _ int) int { return 4096 + r.IntN(30_000) })
 	j := samplerJob(4, 16, 1, false)
 	o, _ := ingested(t, d, ingest.Options{Job: j, Block: 128 << 10, Memory: 24 << 20})

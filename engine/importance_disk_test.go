@@ -217,7 +217,7 @@ func TestStatesAreRemovedAfter30Days(t *testing.T) {
 }
 
 // A state is not begun if it would take the file system below its reserve.
-func TestStateKeepsTheFloor(t *testing.T) {
+func TestStateKeepsTheReserve(t *testing.T) {
 	o, _ := tiny(t, 8<<20) // one state
 	o.IO.Statfs = func(_ string, st *unix.Statfs_t) error {
 		*st = unix.Statfs_t{Bsize: 4096, Blocks: 8e9 / 4096, Bavail: 244_200}

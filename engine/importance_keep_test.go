@@ -10,8 +10,8 @@ import (
 	"lcache/internal/testenv"
 )
 
-// TestKeepsWhatIsDrawn: a log with room for half of the data keeps the samples that the next epoch delivers. If it kept the samples that the budget admits by name, half of the deliveries that are not in memory would come from the source.
-func TestKeepsWhatIsDrawn(t *testing.T) {
+// TestKeepsDrawnSamples: a log with room for half of the data keeps the samples that the next epoch delivers. If it kept the samples that the budget admits by name, half of the deliveries that are not in memory would come from the source.
+func TestKeepsDrawnSamples(t *testing.T) {
 	testenv.WithoutRace(t)
 	givesBack(t)
 	d := photos(t, 4000)

@@ -80,15 +80,15 @@ func TestUnusedSegmentsStay(t *testing.T) {
 	}
 }
 
-// TestKilledWithARest: files as a killed server leaves them, in the middle of epochs and at their ends, while segments are handed over from one Logfile to the next. A server that starts over them gives the
+// TestKilledWithUnusedSegments: files as a killed server leaves them, in the middle of epochs and at their ends, while segments are handed over from one Logfile to the next. A server that starts over them gives the
 // same order and the right bytes, and reads little more from the source than what died in write buffers.
-func TestKilledWithARest(t *testing.T) {
+func TestKilledWithUnusedSegments(t *testing.T) {
 	for _, lag := range []string{`1`, `"split"`} {
-		t.Run("lag "+lag, func(t *testing.T) { testKilledWithARest(t, lag) })
+		t.Run("lag "+lag, func(t *testing.T) { testKilledWithUnusedSegments(t, lag) })
 	}
 }
 
-func testKilledWithARest(t *testing.T, lag string) {
+func testKilledWithUnusedSegments(t *testing.T, lag string) {
 	givesBack(t)
 	d := photos(t, 3000)
 	o, _ := ingested(t, d, ingest.Options{Job: schedule.Job{World: 1}, Block: 128 << 10, Memory: 40 << 20})

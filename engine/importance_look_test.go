@@ -45,8 +45,8 @@ func (l losing) look(t *testing.T, rank, epoch int, loss float32) []sample.Index
 	return mine
 }
 
-// TestLook: each rank gets its part of the unstable samples once these are known, and its observations determine the next order. An observation after the boundary does not count for that order.
-func TestLook(t *testing.T) {
+// TestReevaluate: each rank gets its part of the unstable samples once these are known, and its observations determine the next order. An observation after the boundary does not count for that order.
+func TestReevaluate(t *testing.T) {
 	l := looking(t, func(*Options) {})
 	for rank := range l.world {
 		if got := l.look(t, rank, 0, 1); len(got) > 0 {
@@ -94,8 +94,8 @@ func TestLook(t *testing.T) {
 	}
 }
 
-// TestLookHasADeadline: a rank that does not report its evaluation delays the others for a limited time. The epoch then begins with the known values, before the requests of the others time out.
-func TestLookHasADeadline(t *testing.T) {
+// TestReevaluateHasADeadline: a rank that does not report its evaluation delays the others for a limited time. The epoch then begins with the known values, before the requests of the others time out.
+func TestReevaluateHasADeadline(t *testing.T) {
 	for _, c := range []struct{ late, timeout, least, most time.Duration }{
 		{50 * time.Millisecond, time.Minute, 300 * time.Millisecond, 5 * time.Second}, // six times LateEpoch
 		{time.Second, 3 * time.Second, 2500 * time.Millisecond, 3 * time.Second},

@@ -12,9 +12,9 @@ import (
 	"lcache/sample"
 )
 
-// TestPositionsThatAreMadeUp: a position that no rank can be at moves no boundary, whatever a request says: epochs far ahead and far behind, ranks that the job does not have. What was observed stays. The next
+// TestInventedPositions: a position that no rank can be at moves no boundary, whatever a request says: epochs far ahead and far behind, ranks that the job does not have. What was observed stays. The next
 // epoch's position does move it.
-func TestPositionsThatAreMadeUp(t *testing.T) {
+func TestInventedPositions(t *testing.T) {
 	d, o := small(t, schedule.Job{World: 1, Epochs: 8})
 	o.Patience, o.LateEpoch = 20*time.Second, time.Minute
 	e := open(t, o)

@@ -44,7 +44,7 @@ func TestJobWithoutChecksum(t *testing.T) {
 }
 
 // What ingest was told to be run for, it did not mend: it ended with the same error.
-func TestIngestMendsWhatAsksForIngest(t *testing.T) {
+func TestIngestMendsWhenAskedTo(t *testing.T) {
 	b := newDamageBed(t)
 	root := filepath.Join(t.TempDir(), "copy")
 	for name, bad := range map[string][]byte{
@@ -61,7 +61,7 @@ func TestIngestMendsWhatAsksForIngest(t *testing.T) {
 }
 
 // Damaged sums kept the server from starting, though all that they cost is a second read of the source.
-func TestSumsAreMadeAnew(t *testing.T) {
+func TestSumsAreMadeAgain(t *testing.T) {
 	b := newDamageBed(t)
 	root := filepath.Join(t.TempDir(), "copy")
 	for what, bad := range map[string][]byte{"empty": nil, "header zero": make([]byte, len(b.files[b.first(cache.SumsName)])), "cut": b.files[b.first(cache.SumsName)][:4500]} {
@@ -92,7 +92,7 @@ func (b *damageBed) kept() (n int) {
 }
 
 // A disk that can't be read made every sample count as corrupt, and the status say that it had brought other bytes.
-func TestReadErrorsAreNoCorruption(t *testing.T) {
+func TestReadErrorsAreNotCorruption(t *testing.T) {
 	b, o := small(t, samplerJob(4, 16, 1, false))
 	o.Logger = nil
 	var fails atomic.Bool

@@ -39,9 +39,9 @@ func TestModel(t *testing.T) {
 	eachModel(t, 400, testenv.Pick(6, 2), (*model).run)
 }
 
-// TestNobodyWaits: if ranks keep step and release all batches, no request loses its patience. This holds after jumps to
+// TestNoRequestLosesPatience: if ranks keep step and release all batches, no request loses its patience. This holds after jumps to
 // other epochs and back, orders that are pushed again, and restarts in another layout.
-func TestNobodyWaits(t *testing.T) {
+func TestNoRequestLosesPatience(t *testing.T) {
 	testenv.Long(t)
 	eachModel(t, 150, testenv.Pick(3, 1), (*model).runInStep)
 }

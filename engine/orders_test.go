@@ -54,7 +54,7 @@ func (d *dataset) readChunk(t *testing.T, e *Engine, c *deliver.Client, epoch, r
 
 // Only requests for its epoch wait for an order that takes long. Regression: with ranks in several epochs, orders were made again under
 // the engine's lock, and all requests waited.
-func TestOrderInTheMaking(t *testing.T) { inLayouts(t, testOrderInTheMaking) }
+func TestOrderBeingComputed(t *testing.T) { inLayouts(t, testOrderInTheMaking) }
 
 func testOrderInTheMaking(t *testing.T, layout string) {
 	d, o := small(t, samplerJob(20, 16, 2, false))

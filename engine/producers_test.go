@@ -16,9 +16,9 @@ import (
 	"lcache/source"
 )
 
-// TestExpectOfTheScan: the availability of samples in segments that are loaded, loading, next, and behind, and of one that
+// TestScanAvailability: the availability of samples in segments that are loaded, loading, next, and behind, and of one that
 // the log does not keep.
-func TestExpectOfTheScan(t *testing.T) {
+func TestScanAvailability(t *testing.T) {
 	const unkept = 4
 	layout := &chunker.EpochLayout{Segment: []uint32{0, 1, 2, 3, chunker.None}, Starts: []uint64{0, 1, 2, 3, 4}, Used: 4}
 	segs := []segState{segDone, segLoading, segAbsent, segAbsent}

@@ -79,9 +79,9 @@ func TestResumed(t *testing.T) {
 	}
 }
 
-// TestBegunAnew: a job that begins again from epoch 0, in other orders, after another was broken off in the middle of an epoch, finds all that the two
+// TestBegunAgain: a job that begins again from epoch 0, in other orders, after another was broken off in the middle of an epoch, finds all that the two
 // Logfiles hold, and has its order laid out before long.
-func TestBegunAnew(t *testing.T) {
+func TestBegunAgain(t *testing.T) {
 	testenv.Long(t)
 	for _, compress := range testenv.Some([]string{"lz4", ""}, 1) {
 		t.Run("compress="+compress, func(t *testing.T) {

@@ -202,9 +202,9 @@ func TestLayoutIsKept(t *testing.T) {
 	}
 }
 
-// TestLayoutChangesBesideAHoarder: a client that keeps batches of the ring keeps only the slots that they are in. Its bytes stay as they are while
+// TestLayoutChangesWhileAClientHoldsBatches: a client that keeps batches of the ring keeps only the slots that they are in. Its bytes stay as they are while
 // the log is read and written in order.
-func TestLayoutChangesBesideAHoarder(t *testing.T) {
+func TestLayoutChangesWhileAClientHoldsBatches(t *testing.T) {
 	for _, batches := range []int{1, 16} { // in one slot or two, and in most of them
 		j := samplerJob(60, 16, 1, false)
 		d, o := small(t, j)

@@ -107,7 +107,7 @@ func testRankNeverAttaches(t *testing.T, layout string) {
 	}
 }
 
-func TestClientHoardsBatches(t *testing.T) { inLayouts(t, testClientHoardsBatches) }
+func TestClientHoldsManyBatches(t *testing.T) { inLayouts(t, testClientHoardsBatches) }
 
 func testClientHoardsBatches(t *testing.T, layout string) {
 	j := samplerJob(2, 16, 2, false)
@@ -271,9 +271,9 @@ func testEpochsAnyOrder(t *testing.T, layout string) {
 	}
 }
 
-// TestBackAndOn: a job goes back before the epoch of the log, and comes to the next epoch before that is laid out. The scan once kept
+// TestBackAndForward: a job goes back before the epoch of the log, and comes to the next epoch before that is laid out. The scan once kept
 // the segments that it had loaded for the later epoch. So it could not continue to the requested one until the request lost its patience.
-func TestBackAndOn(t *testing.T) {
+func TestBackAndForward(t *testing.T) {
 	j := samplerJob(3, 16, 1, false)
 	d, o := small(t, j)
 	o.Patience = 10 * time.Second

@@ -54,7 +54,7 @@ func vanishing() (wrap func(source.Source) source.Source, goes func()) {
 }
 
 // A source that falters costs retries, which are counted, and neither errors nor reads beyond.
-func TestSourceFalters(t *testing.T) {
+func TestSourceFailsForAWhile(t *testing.T) {
 	d := makeDataset(t, 60, mixedSizes)
 	j := samplerJob(2, 8, 1, false)
 	o, _ := ingested(t, d, ingest.Options{Job: j, NoPrefill: true, Memory: 56 << 20})

@@ -16,7 +16,7 @@ import (
 
 // A budget that would take a file system below its reserve is refused, and the one that the error names is not. An existing cache is neither
 // refused for the space that it takes itself, nor lost to a budget that can't be had.
-func TestBudgetKeepsTheFloor(t *testing.T) {
+func TestBudgetKeepsTheReserve(t *testing.T) {
 	d := makeDataset(t, 300, func(r *rand.Rand, _ int) int { return 60_000 + r.IntN(10_000) }) // 19 MB
 	free := int64(0)
 	in := ingest.Options{Dirs: []string{filepath.Join(t.TempDir(), "cache")}, Source: d.dir, Job: samplerJob(2, 16, 1, false), Memory: 64 << 20, IO: testIO(),

@@ -152,7 +152,7 @@ func testByIndexFillsTheLog(t *testing.T, layout string) {
 }
 
 // A client that begins again with another order is read for as it says now. What was laid out for its first word is moved.
-func TestPushedAnew(t *testing.T) {
+func TestAnotherOrderIsPushed(t *testing.T) {
 	testenv.Long(t)
 	inLayouts(t, testPushedAnew)
 }
@@ -273,9 +273,9 @@ func TestFirstJobOwnsTheOrder(t *testing.T) {
 	}
 }
 
-// TestWorkerIsNoStranger: after a server's restart a loader's worker may read before its program pushes an order. With one token they are one program, whose order is taken. Without a token the
+// TestWorkerBelongsToTheProgram: after a server's restart a loader's worker may read before its program pushes an order. With one token they are one program, whose order is taken. Without a token the
 // reader may be another program, whose order counts.
-func TestWorkerIsNoStranger(t *testing.T) {
+func TestWorkerBelongsToTheProgram(t *testing.T) {
 	for _, token := range []string{"a loader", ""} {
 		d, e := unprefilled(t, cache.LayoutLog, 1)
 		worker := exec.Command("sleep", "60")

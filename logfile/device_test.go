@@ -188,7 +188,7 @@ func TestDeviceFailsAndComesBack(t *testing.T) {
 }
 
 // A device that can't be read is not asked to make its writes durable either, while it is aside.
-func TestDeviceAsideIsNotSynced(t *testing.T) {
+func TestQuarantinedDeviceIsNotSynced(t *testing.T) {
 	const n = 8
 	b := deviceBed(t, n)
 	b.open()
@@ -248,7 +248,7 @@ func TestReadOnlyDeviceIsRead(t *testing.T) {
 }
 
 // A slow device gets as many blocks as it may have in flight, and the other one gets all the others.
-func TestSlowDeviceHoldsUpNobody(t *testing.T) {
+func TestSlowDeviceDelaysNoOther(t *testing.T) {
 	const n = 40
 	b := deviceBed(t, n)
 	b.open()
@@ -466,7 +466,7 @@ func TestAnotherCacheIsNotTakenBack(t *testing.T) {
 }
 
 // No block waits for a place on a device that is aside.
-func TestFullDeviceBesideOneAside(t *testing.T) {
+func TestFullDeviceWithAQuarantinedOne(t *testing.T) {
 	const n = 20
 	b := newBed(t, 2, 4096, 8, slices.Repeat([]uint32{4096}, n))
 	b.opts.Deadline = time.Hour

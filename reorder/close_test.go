@@ -52,7 +52,7 @@ func TestCloseFinishesSamples(t *testing.T) {
 }
 
 // A sample that is being read from the source when the scan is closed is still appended.
-func TestCloseKeepsWhatComesFromTheSource(t *testing.T) {
+func TestCloseKeepsSamplesFromTheSource(t *testing.T) {
 	const n = 10
 	b := newBed(t, spec{sizes: slices.Repeat([]uint32{500}, n), workers: 2})
 	l, _ := b.line(0, permutation(n, 32))
@@ -74,7 +74,7 @@ func TestCloseKeepsWhatComesFromTheSource(t *testing.T) {
 
 // A scan is closed when the last sample of a segment becomes available, which a reader may take for the end of an epoch. Blocks whose samples were all appended are free.
 // Otherwise the next start would find them, as if samples were left to move.
-func TestCloseFreesWhatIsWrittenOn(t *testing.T) {
+func TestCloseFreesAppendedBlocks(t *testing.T) {
 	const n = 6
 	whole := 0
 	for round := range testenv.Pick[uint64](200, 40) {

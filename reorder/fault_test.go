@@ -253,7 +253,7 @@ func TestWritesHang(t *testing.T) {
 }
 
 // A source that hangs pins the slot that it may still write to, and costs its own samples alone.
-func TestSourceHangsInAPass(t *testing.T) {
+func TestSourceHangsDuringAScan(t *testing.T) {
 	const n = 30
 	b := newBed(t, spec{sizes: slices.Repeat([]uint32{1000}, n), workers: 2, slots: 1, fetch: fetch.Options{SourceTimeout: 15 * soon, Jobs: 4}})
 	l, _ := b.line(0, permutation(n, 33))

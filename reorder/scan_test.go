@@ -19,7 +19,7 @@ import (
 // There and back, in an arena with no more than the least slack: every sample is verified, published and routed exactly once, blocks
 // are freed as it goes, and no load hangs. Stored bytes are moved as they are, and no more scratch than the largest sample needs is
 // enough.
-func TestPassInATightArena(t *testing.T) {
+func TestScanInATightArena(t *testing.T) {
 	testenv.Long(t)
 	for seed := range uint64(16) {
 		s := spec{sizes: randomSizes(150, seed), workers: 1 + int(seed)%8, slots: 1 + int(seed)%2}
@@ -71,7 +71,7 @@ func (s spec) passes(t *testing.T, seed uint64, most int) {
 }
 
 // Without a target samples are published and stay where they are.
-func TestPassWithoutTarget(t *testing.T) {
+func TestScanWithoutTarget(t *testing.T) {
 	b := newBed(t, spec{sizes: randomSizes(60, 3), workers: 2})
 	l := b.filled(0, permutation(60, 3), 3)
 	b.over(l, nil, 1)
@@ -80,7 +80,7 @@ func TestPassWithoutTarget(t *testing.T) {
 }
 
 // The order of a Logfile need not be known to sort it.
-func TestForeignLine(t *testing.T) {
+func TestUnknownOrderIsSorted(t *testing.T) {
 	const n = 80
 	b := newBed(t, spec{sizes: randomSizes(n, 4), workers: 3})
 	l := b.filled(0, permutation(n, 4), 4)

@@ -329,8 +329,8 @@ func TestRewrite(t *testing.T) {
 	checkManifest(t, m, nil, entries)
 }
 
-// TestPackOnlyWhatIsWorthIt: a little manifest has no packed form, nor has one whose names stay on disk.
-func TestPackOnlyWhatIsWorthIt(t *testing.T) {
+// TestPackOnlyIfItPays: a little manifest has no packed form, nor has one whose names stay on disk.
+func TestPackOnlyIfItPays(t *testing.T) {
 	path := writeTemp(t, listingClasses, listing)
 	m, err := OpenManifest(path)
 	if err != nil {

@@ -230,7 +230,7 @@ func TestReadFrameCutOff(t *testing.T) {
 }
 
 // What a length announces costs nothing before it comes.
-func TestReadFrameAllocatesWhatComes(t *testing.T) {
+func TestReadFrameAllocatesReceivedBytes(t *testing.T) {
 	head := appendEmpty(nil, typeGet, 1)
 	binary.LittleEndian.PutUint32(head, maxFrame)
 	grown := testing.AllocsPerRun(10, func() {
@@ -250,7 +250,7 @@ func TestLargestBatchFitsAFrame(t *testing.T) {
 	}
 }
 
-func TestAppendNamesTakesWhatFits(t *testing.T) {
+func TestAppendNamesFillsTheFrame(t *testing.T) {
 	long := strings.Repeat("n", 64<<10)
 	names := make([]string, 300)
 	for i := range names {

@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestGroupsWay: if members of a group can't reach the socket, Listen names the directory that stops them. Members may pass a directory that Listen
+// TestGroupReachesTheSocket: if members of a group can't reach the socket, Listen names the directory that stops them. Members may pass a directory that Listen
 // makes.
-func TestGroupsWay(t *testing.T) {
+func TestGroupReachesTheSocket(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("not root: can't give a directory to a group that this user is not in")
 	}

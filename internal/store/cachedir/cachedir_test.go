@@ -50,7 +50,7 @@ func hold(t *testing.T, path string) {
 	t.Cleanup(func() { f.Close() })
 }
 
-func TestLook(t *testing.T) {
+func TestReevaluate(t *testing.T) {
 	dir := t.TempDir()
 	put(t, dir, "job.json", job, "FORMAT", format(1, 3), "arena", strings.Repeat("x", 100_000), "LOCK", "4711\n", "notes", strings.Repeat("x", 500_000))
 	old := time.Now().Add(-time.Hour).Truncate(time.Second)

@@ -17,7 +17,7 @@ import (
 	"lcache/internal/store/cachedir"
 )
 
-func TestLook(t *testing.T) {
+func TestReevaluate(t *testing.T) {
 	dir := t.TempDir()
 	f, err := Look(t.Context(), Options{Dirs: []string{dir, filepath.Join(dir, "not/there")}, Engine: os.Getenv("LCACHE_IO"), NoDevice: true})
 	if err != nil {
