@@ -43,8 +43,8 @@ func TestDecideUpcoming(t *testing.T) {
 				field.unknown()
 			}
 		}
-		return map[leftOver]string{leftNothing: "nothing, from here on", leftAll: "all of it", leftMisses: "what the log does not keep", leftApart: "what the scan does not load in time",
-			leftOther: "all of it, beside the scan"}[v.decide()] + "\n"
+		return map[leftOver]string{leftNothing: "nothing, from here on", leftAll: "all of it", leftMisses: "samples that the log does not keep", leftApart: "samples that the scan does not load in time",
+			leftOther: "all of it, in addition to the scan"}[v.decide()] + "\n"
 	})
 }
 
