@@ -52,7 +52,7 @@ func TestOrdersOfAllJobsHaveOneLimit(t *testing.T) {
 	e.GiveOrders(limit)
 }
 
-// What a job has read makes room for another job.
+// Orders that a job has read make room for another job's.
 func TestReadOrdersMakeRoomForOtherJobs(t *testing.T) {
 	d, o := small(t, samplerJob(20, 16, 1, false))
 	o.PushBytes = 6 * schedule.PushBytes(d.drawn(0, 1)[0])
@@ -146,7 +146,7 @@ func TestOrderInAnyBatchesFits(t *testing.T) {
 	}
 }
 
-// Observations that wait take room of all jobs' limit. Without room they are dropped, and all is given back.
+// Queued observations use a limit that all jobs share. Without room they are dropped, and all memory is released.
 func TestObservationsHaveALimit(t *testing.T) {
 	d, o := small(t, schedule.Job{World: 1})
 	e := open(t, o)

@@ -16,10 +16,10 @@ import (
 	"lcache/internal/store/ingest"
 )
 
-// thorough is for tests that draw some cases of many: now it is every one.
+// thorough makes tests that draw some of many cases run all of them.
 func thorough() bool { return os.Getenv("LCACHE_FAULTS") == "all" }
 
-// everyNth calls run with n = 1, 2, 3 …, or with each step-th of them unless the test is to be thorough, until it says that n was past the end.
+// everyNth calls run with n = 1, 2, 3 …, or in larger steps unless the test is thorough, until run reports that n was past the end.
 func everyNth(t *testing.T, step int64, run func(n int64) bool) {
 	t.Helper()
 	if thorough() {
@@ -31,7 +31,7 @@ func everyNth(t *testing.T, step int64, run func(n int64) bool) {
 
 const forever = 1 << 60
 
-// ailing lets a cache's disk be in trouble for a while, or one of its disks.
+// ailing makes a cache's disk, or one of its disks, fail for a while.
 type ailing struct {
 	dir     string // of the device; "": all
 	fault   func(op *blockio.Op) blockio.Fault
@@ -61,16 +61,16 @@ func (a *ailing) inject(io *blockio.IO) {
 	})
 }
 
-// end is the end of the trouble.
+// end ends the failure.
 func (a *ailing) end() {
 	a.mu.Lock()
 	a.to = 0
 	a.mu.Unlock()
 }
 
-// survives makes a cache on a disk that is well, and reads four epochs from the ailing one, with a clean stop and a recovery in the middle:
-// whatever happens, every byte is right, nothing fails and nothing hangs. cure is called before each stop. It reports whether the
-// trouble came.
+// survives makes a cache on a healthy disk, and reads four epochs from the failing one, with a clean stop and a recovery in the middle.
+// Every byte must be right, and nothing may fail or hang. It calls cure before each stop, and reports whether the
+// failure happened.
 func (d *dataset) survives(t *testing.T, a *ailing, in ingest.Options, o Options, cure func()) bool {
 	t.Helper()
 	in.Job, in.Source, in.Block, in.IO = samplerJob(4, 8, 1, true), d.dir, 128<<10, testIO()

@@ -63,7 +63,7 @@ func (d *dataset) goesOn(t *testing.T, e *Engine, rank int, order [][]sample.Ind
 	d.readOrder(t, e, attach(t, e), 0, rank, 0, order, nil)
 }
 
-// TestHungSourceWithALog: ranks whose chunks need no source go on at once while it hangs, and the others when it answers.
+// TestHungSourceWithALog: while the source hangs, ranks whose chunks need no source continue at once. The others continue when it answers.
 func TestHungSourceWithALog(t *testing.T) {
 	held, asked := make(chan struct{}), make(chan string, 1)
 	release := sync.OnceFunc(func() { close(held) })
@@ -87,7 +87,7 @@ func TestHungSourceWithALog(t *testing.T) {
 	}
 }
 
-// TestHungDiskWithASource: ranks whose chunks need no disk go on at once while it hangs, and the others when it answers.
+// TestHungDiskWithASource: while the disk hangs, ranks whose chunks need no disk continue at once. The others continue when it answers.
 func TestHungDiskWithASource(t *testing.T) {
 	held := make(chan struct{})
 	release := sync.OnceFunc(func() { close(held) })
@@ -146,7 +146,7 @@ func TestHungForGood(t *testing.T) {
 	}
 }
 
-// TestSilentSourceHasADeadline: a request for a sample that only a deaf source has ends with an error, by the source's deadline.
+// TestSilentSourceHasADeadline: a request for a sample that only the unresponsive source has fails by the source's deadline.
 func TestSilentSourceHasADeadline(t *testing.T) {
 	held := make(chan struct{})
 	release := sync.OnceFunc(func() { close(held) })

@@ -120,8 +120,8 @@ func TestClientGoneWhileSorting(t *testing.T) {
 	d.isAllThere(t, e, 0, others, 0)
 }
 
-// TestStoppedWhileSorting: a server is stopped, or killed, in the middle of a sort. What the next one finds are two Logfiles without a name, until the
-// job goes on in its order, or begins in another one.
+// TestStoppedWhileSorting: a server is stopped, or killed, in the middle of a sort. The next server finds two Logfiles in unknown orders, until the
+// job continues in its order, or begins in another one.
 func TestStoppedWhileSorting(t *testing.T) {
 	d, o := secondRun(t, ingest.Options{})
 	for k, killed := range []bool{false, true} {
@@ -209,8 +209,8 @@ func TestBeginsAnyhow(t *testing.T) {
 					d.readOrder(t, e, client, epoch, 0, start, orders[epoch], nil)
 					start = 0
 				}
-				// A chunk that gives way to an earlier one is read twice.
-				// One that both epochs want at their boundary is read once.
+				// A chunk that makes room for an earlier one is read twice.
+				// A chunk that both epochs need at their boundary is read once.
 				if s := e.Status().Jobs[0]; s.Misses > int64(misses) || s.Misses < int64(misses*9/10) || s.SourceReads > int64(misses*11/10) || s.CorruptSamples+s.ReorderDropped+s.Divergences != 0 || s.RandomReads > int64(len(d.bytes)/50) {
 					t.Errorf("%s: %d misses, %d reads from the source, want %d; %d corrupt, %d dropped, %d by index", choice, s.Misses, s.SourceReads, misses, s.CorruptSamples, s.ReorderDropped, s.RandomReads)
 				}
@@ -220,7 +220,7 @@ func TestBeginsAnyhow(t *testing.T) {
 	}
 }
 
-// TestBeginsTooLate: by the rule itself a job that goes on at 90 % of an epoch, over a log in another order, sorts nothing into it.
+// TestBeginsTooLate: by the real rule, a job that continues at 90 % of an epoch over a log in another order does not sort the log into it.
 func TestBeginsTooLate(t *testing.T) {
 	d, o := secondRun(t, ingest.Options{})
 	e := open(t, o)
@@ -268,7 +268,7 @@ func TestBeginsLastEpoch(t *testing.T) {
 	}
 }
 
-// TestBeginsWithoutARank: a rank that never pushes its order does not keep the others from being sorted for, and comes by index.
+// TestBeginsWithoutARank: a rank that never pushes its order does not prevent the sort for the others. It is served by index.
 func TestBeginsWithoutARank(t *testing.T) {
 	d, o := secondRun(t, ingest.Options{Job: schedule.Job{World: 2}})
 	o.LateEpoch = 200 * time.Millisecond

@@ -17,7 +17,7 @@ import (
 	"lcache/sample"
 )
 
-// A gate holds a disk's writes of blocks, from some number of them on, until it is opened: so a sort stays in its middle.
+// A gate blocks a disk's writes of blocks, from a given number on, until it is opened. So a sort stays unfinished.
 type gate struct {
 	mu   sync.Mutex // guards the fields that follow
 	shut chan struct{}
@@ -64,7 +64,7 @@ func (g *gate) holds() bool {
 	return g.held > 0
 }
 
-// secondRun is a cache without a recipe, of more than the window, that a job has read two epochs of. A fifth of the samples are empty, tiny or large.
+// secondRun is a cache without a recipe, larger than the window, after a job has read two epochs of it. A fifth of the samples are empty, tiny or large.
 func secondRun(t *testing.T, in ingest.Options) (*dataset, Options) {
 	t.Helper()
 	name, content := "second run", noisy
@@ -117,7 +117,7 @@ func firstRun(t *testing.T, d *dataset, in ingest.Options) Options {
 	return o
 }
 
-// readOrder reads an epoch from a batch on, in an order that was pushed. turn is called before each batch.
+// readOrder reads an epoch from a batch on, in a pushed order. It calls turn before each batch.
 func (d *dataset) readOrder(t *testing.T, e *Engine, c *deliver.Client, epoch, rank, start int, order [][]sample.Index, turn func(batch int)) {
 	t.Helper()
 	if turn == nil {
@@ -137,7 +137,7 @@ func (d *dataset) readOrder(t *testing.T, e *Engine, c *deliver.Client, epoch, r
 	}
 }
 
-// readSome reads batches [from, to) of an order that was pushed.
+// readSome reads batches [from, to) of a pushed order.
 func (d *dataset) readSome(t *testing.T, e *Engine, c *deliver.Client, epoch, rank, from, to int, order [][]sample.Index) {
 	t.Helper()
 	for batch := from; batch < to; batch++ {
@@ -174,7 +174,7 @@ func (e *Engine) looksAtBeginning(t *testing.T) {
 	})
 }
 
-// becomes waits until something is so that the mover does not log. is is called with e.mu held.
+// becomes waits for a condition that the mover does not log. It calls is with e.mu held.
 func becomes(t *testing.T, e *Engine, what string, is func() bool) {
 	t.Helper()
 	logsBecome(t, e, what, func(logfiles) bool {
@@ -184,7 +184,7 @@ func becomes(t *testing.T, e *Engine, what string, is func() bool) {
 	})
 }
 
-// chosen makes a test say what becomes of a log in another order.
+// chosen lets a test choose what is done about a log in another order.
 func (o Options) chosen(choice plan.Choice) Options {
 	o.Begin = func(plan.Beginning) plan.Choice { return choice }
 	return o
@@ -263,7 +263,7 @@ func TestBeginsWithRandomReads(t *testing.T) {
 	}
 }
 
-// TestBeginsAndWaits: as long as nothing is decided nothing is written. An epoch that ends before has the log laid out for the next one.
+// TestBeginsAndWaits: nothing is written before the decision. If an epoch ends before it, the log is laid out for the next one.
 func TestBeginsAndWaits(t *testing.T) {
 	d, o := secondRun(t, ingest.Options{})
 	e := open(t, o.chosen(plan.Wait))
@@ -282,7 +282,7 @@ func TestBeginsAndWaits(t *testing.T) {
 	noSource(t, e)
 }
 
-// TestLookWritesNothing: by the rule itself a look at three batches, and a consumer slower than the disk in the first quarter of its epoch, write nothing. After that
+// TestLookWritesNothing: by the real rule, reading three batches writes nothing, and neither does a consumer that is slower than the disk in the first quarter of its epoch. After that
 // the next epoch is laid out.
 func TestLookWritesNothing(t *testing.T) {
 	d, o := secondRun(t, ingest.Options{})
@@ -319,7 +319,7 @@ func TestLookWritesNothing(t *testing.T) {
 	}
 }
 
-// TestSequentialRate: how fast the log could be read in order is measured, too, where its first blocks were moved on before the last stop, and where it is soon read to its end.
+// TestSequentialRate: the speed of sequential reads is also measured if the log's first blocks were moved before the last stop, and if it is almost read to its end.
 func TestSequentialRate(t *testing.T) {
 	_, o := secondRun(t, ingest.Options{})
 	e := open(t, o)
@@ -344,7 +344,7 @@ func TestSequentialRate(t *testing.T) {
 	}
 }
 
-// TestMeasuresWithAllSlotsTaken: the segments of an owner before are in all slots. They are evicted, so that it can be measured how fast the log could be read in order, and
+// TestMeasuresWithAllSlotsTaken: the segments of an earlier owner are in all slots. They are evicted, so that sequential reads can be measured and
 // a sort may begin.
 func TestMeasuresWithAllSlotsTaken(t *testing.T) {
 	_, o := secondRun(t, ingest.Options{})

@@ -73,7 +73,7 @@ func TestBench(t *testing.T) {
 			if c.settles {
 				at = 0
 			}
-			// The log stays where it is without reorder, and moves on beyond the job's last epoch with it.
+			// Without reorder the log stays as it is; with it, the log moves on, even beyond the job's last epoch.
 			for _, reorder := range []bool{false, false, true, false, true, false} {
 				b, end := openTestBench(t, o, reorder)
 				if b.Settling || b.Epoch != at {

@@ -19,8 +19,8 @@ import (
 	"lcache/internal/store/ingest"
 )
 
-// testdata/cache-v1 has a cache that an earlier version made; make.py there is its maker. Its server was stopped in the second epoch, when
-// both ranks had got v1Read batches: the older Logfile holds the samples that were not moved yet, the newer one the others.
+// testdata/cache-v1 has a cache that an earlier version made with make.py there. Its server was stopped in the second epoch, when
+// both ranks had received v1Read batches: the older Logfile holds the samples that were not moved yet, the newer one the others.
 const (
 	v1Archive = "../testdata/cache-v1/cache.tar.gz"
 	v1Samples = 96
@@ -30,7 +30,7 @@ const (
 
 var v1Job = samplerJob(3, 4, 2, false)
 
-// v1Size and v1Content are size and content of make.py.
+// v1Size and v1Content compute the same as size and content of make.py.
 func v1Size(_ *rand.Rand, i int) int {
 	switch i % 16 {
 	case 5:
@@ -66,7 +66,7 @@ func v1Source(t *testing.T) *dataset {
 	return d
 }
 
-// v1Cache unpacks the cache. Its job.json names the source of its maker: without a source it stays as it is.
+// v1Cache unpacks the cache. Its job.json names the source on the machine that made it. If source is "", it keeps that name.
 func v1Cache(t *testing.T, source string) (dir string) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), "cache")
@@ -111,7 +111,7 @@ func v1Cache(t *testing.T, source string) (dir string) {
 	return dir
 }
 
-// TestCacheV1Record: job.json is written as it was written then, byte for byte.
+// TestCacheV1Record: job.json is written byte for byte as that version wrote it.
 func TestCacheV1Record(t *testing.T) {
 	dir := v1Cache(t, "")
 	path := filepath.Join(dir, cache.RecordName)
@@ -146,7 +146,7 @@ func TestCacheV1Verify(t *testing.T) {
 	sameFiles(t, before, seen(t, dirs))
 }
 
-// TestCacheV1Served: a server goes on in the epoch in which the other one was stopped, and with the epoch after it, without reading the source.
+// TestCacheV1Served: a server continues in the epoch in which the other one was stopped, and in the epoch after it, without reading the source.
 func TestCacheV1Served(t *testing.T) {
 	d := v1Source(t)
 	dir := v1Cache(t, d.dir)

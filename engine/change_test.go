@@ -18,7 +18,7 @@ import (
 	"lcache/source"
 )
 
-// reload makes d what its directory holds now, in the listing's order.
+// reload updates d from its directory, in the listing's order.
 func (d *dataset) reload(t testing.TB) {
 	t.Helper()
 	s, err := source.Open(d.dir, source.Options{})
@@ -134,7 +134,7 @@ func TestChangedSource(t *testing.T) {
 	}
 }
 
-// afterChange reads a cache that is to hold all of d.
+// afterChange reads a cache that should hold all of d.
 func (d *dataset) afterChange(t testing.TB, o Options, j schedule.Job) {
 	t.Helper()
 	if left, _ := filepath.Glob(filepath.Join(o.Dirs[0], "manifest-*")); left != nil {

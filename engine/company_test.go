@@ -19,7 +19,7 @@ import (
 	"lcache/sample"
 )
 
-// Jobs in the order of the log that one of them owns take their samples from its window.
+// Jobs in the order of the log, which one of them owns, get their samples from its window.
 func TestJobsFollow(t *testing.T) {
 	d, o := secondRun(t, ingest.Options{})
 	o.Patience = 10 * time.Second
@@ -99,7 +99,7 @@ func companions(t *testing.T, o Options, d *dataset, epochs int, tokens ...strin
 	return e, seats
 }
 
-// batch reads one batch, and gives it back.
+// batch reads one batch, and releases it.
 func (s *seat) batch(t *testing.T, epoch, batch int) {
 	t.Helper()
 	b, err := s.c.ChunkAt(t.Context(), deliver.Position{Job: s.number, Epoch: epoch, Batch: batch})
@@ -205,7 +205,7 @@ func TestStoppedCompanionIsLeft(t *testing.T) {
 	noSource(t, e)
 }
 
-// A companion that is slower but makes progress stays in the window, as long as that costs the owner little of the epoch's time.
+// A slower companion that makes progress stays in the window, as long as that costs the owner only a small part of the epoch's time.
 func TestCompanionWithProgressIsWaitedFor(t *testing.T) {
 	d, o := secondRun(t, ingest.Options{})
 	var later atomic.Int64 // nanoseconds that the clock is ahead
@@ -239,7 +239,7 @@ func TestCompanionWithProgressIsWaitedFor(t *testing.T) {
 	noSource(t, e)
 }
 
-// TestGrace: requests that wait at the same time wait once, and all waits together take 1/8 of the time in which the owner receives samples, in the epoch or in the one before.
+// TestGrace: requests that wait at the same time count once. All waits together take at most 1/8 of the time in which the owner receives samples, in this epoch or the previous one.
 func TestGrace(t *testing.T) {
 	start := time.Unix(1000, 0)
 	at := func(seconds float64) time.Time { return start.Add(time.Duration(seconds * float64(time.Second))) }
@@ -288,7 +288,7 @@ func (e *Engine) hasGrace(wait time.Duration) bool {
 	return e.grace.has(e.now(), wait)
 }
 
-// However long the owner pauses in an epoch or before it, the window waits for companions as if it had not.
+// The owner's pauses, in an epoch or before it, do not change how long the window waits for companions.
 func TestPauseGivesNoGrace(t *testing.T) {
 	d, o := secondRun(t, ingest.Options{})
 	var later atomic.Int64 // nanoseconds that the clock is ahead
@@ -310,7 +310,7 @@ func TestPauseGivesNoGrace(t *testing.T) {
 	noSource(t, e)
 }
 
-// A job that becomes the owner is not held up because the epochs of the owner before took long.
+// A job that becomes the owner is not delayed because the previous owner's epochs were long.
 func TestNewOwnerGivesItsOwnGrace(t *testing.T) {
 	d, o := secondRun(t, ingest.Options{})
 	var later atomic.Int64 // nanoseconds that the clock is ahead
@@ -360,7 +360,7 @@ func TestLateCompanionStaysLate(t *testing.T) {
 	noSource(t, e)
 }
 
-// A companion that stops, and has no order for the next epoch, keeps no slots of the epoch before for good.
+// A companion that stops, and has no order for the next epoch, does not keep slots of the previous epoch forever.
 func TestCompanionWithoutNextOrder(t *testing.T) {
 	d, o := secondRun(t, ingest.Options{})
 	o.Patience, o.sortAtOnce = 300*time.Millisecond, true
@@ -423,7 +423,7 @@ func TestNothingIsReadAfterTheLastEpoch(t *testing.T) {
 	}
 }
 
-// What was found about the orders of both Logfiles' epochs stays, however far apart these are.
+// The comparisons of both Logfiles' epochs are kept, however far apart the epochs are.
 func TestOrdersAreComparedOnce(t *testing.T) {
 	order := [][]sample.Index{{2, 1}, {0}}
 	jobWith := func(number int) *job {

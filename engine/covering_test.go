@@ -21,7 +21,7 @@ func product(sizes []int) [][]int {
 	return all
 }
 
-// A pair is two values that meet in one case: factor f is v while factor g is w.
+// A pair is two values that occur together in one case: factor f is v while factor g is w.
 type pair struct{ f, v, g, w int }
 
 func pairs(row []int) (list []pair) {

@@ -52,7 +52,7 @@ func (m *model) runInACrowd(ops int) {
 	m.stop()
 }
 
-// askAtOnce lets every client ask for something, all at the same time, and returns how many got it in parts.
+// askAtOnce lets every client send a request at the same time, and returns how many got it in parts.
 func (m *model) askAtOnce() (lent int) {
 	asks := make([]func() ([]sample.Index, *deliver.Batch, bool, error), len(m.clients))
 	wants := make([][]sample.Index, len(m.clients))
@@ -118,7 +118,7 @@ func (m *model) askAtOnce() (lent int) {
 	return lent
 }
 
-// wanted is want of a position that the job has.
+// wanted is want for a position that the job has.
 func (m *model) wanted(at deliver.Position) []sample.Index {
 	if at.Epoch >= m.job.Epochs || m.hasPush(at.Epoch, at.Rank) && m.pushed[at] == nil {
 		return nil

@@ -131,12 +131,12 @@ func (b *damageBed) dirs(root string) (dirs []string) {
 	return dirs
 }
 
-// first is where a file of the first directory stands in files.
+// first is the position in files of a file in the first directory.
 func (b *damageBed) first(name string) string {
 	return filepath.Join(filepath.Base(b.opts.Dirs[0]), name)
 }
 
-// spoiled writes a copy of the cache with one file as given, and gives how to open it.
+// spoiled writes a copy of the cache with one file replaced, and returns how to open it.
 func (b *damageBed) spoiled(t *testing.T, root, name string, data []byte) Options {
 	t.Helper()
 	o := b.opts
@@ -206,7 +206,7 @@ func (b *damageBed) right(t *testing.T, e *Engine, what string) {
 	}
 }
 
-// headerOf is how many bytes of a file are swept byte by byte.
+// headerOf returns the number of bytes of a file that are flipped byte by byte.
 func (b *damageBed) headerOf(name string) int {
 	data := b.files[name]
 	switch base, _, _ := strings.Cut(filepath.Base(name), "-"); base {
@@ -252,8 +252,8 @@ func flips(header, length int) (list []flip) {
 	return list
 }
 
-// TestHeadersFlipped flips bytes of FORMAT, job.json, the record of the listing, and of manifests, journals, sums and stored lengths, one
-// at a time: a single bit, or all of them. By default a draw of them; LCACHE_FAULTS=all takes every bit of every byte of their headers.
+// TestHeadersFlipped flips bytes of FORMAT, job.json, the listing's record, and of manifests, journals, sums and compressed lengths, one
+// at a time: a single bit, or all of them. By default it flips a random selection; with LCACHE_FAULTS=all, every bit of every byte of their headers.
 func TestHeadersFlipped(t *testing.T) {
 	testenv.Long(t)
 	testenv.WithoutRace(t)
@@ -314,8 +314,8 @@ func (b *damageBed) sweep(t *testing.T, kinds ...string) {
 	}
 }
 
-// TestFilesTruncated cuts every file at multiples of 512 bytes, and once more where nothing is left. By default a draw of the lengths;
-// LCACHE_FAULTS=all takes them all.
+// TestFilesTruncated truncates every file to multiples of 512 bytes, and to 0. By default to a random selection of these lengths;
+// with LCACHE_FAULTS=all, to all of them.
 func TestFilesTruncated(t *testing.T) {
 	testenv.Long(t)
 	b := newDamageBed(t)
@@ -354,8 +354,8 @@ func TestFilesGone(t *testing.T) {
 	}
 }
 
-// TestBlocksDamaged zeroes blocks, swaps them, and puts old ones in the place of new ones. What is in them is read from the source; it
-// counts as damage or as stale, never as a hit with other bytes.
+// TestBlocksDamaged zeroes blocks, swaps them, and replaces new blocks by old ones. Their samples are read from the source. They
+// count as corrupt or stale, never as hits with other bytes.
 func TestBlocksDamaged(t *testing.T) {
 	b := newDamageBed(t)
 	const block = 128 << 10
@@ -406,7 +406,7 @@ func TestBlocksDamaged(t *testing.T) {
 	}
 }
 
-// TestBitsFlippedUnderReads flips bits of the arena while epochs are read from it and written on into it. LCACHE_FLIPS is how many (600).
+// TestBitsFlippedUnderReads flips bits of the arena while epochs are read from it and appended to it. LCACHE_FLIPS is the number (600).
 func TestBitsFlippedUnderReads(t *testing.T) {
 	flips := 600
 	if n, err := strconv.Atoi(os.Getenv("LCACHE_FLIPS")); err == nil {
@@ -439,7 +439,7 @@ func TestBitsFlippedUnderReads(t *testing.T) {
 	closeEngine(t, e)
 }
 
-// flipBit changes one bit of a file past the page cache, if the engine goes past it too.
+// flipBit changes one bit of a file, past the page cache if the engine also bypasses it.
 func flipBit(t *testing.T, path string, direct bool, r *rand.Rand) {
 	t.Helper()
 	flags := os.O_RDWR

@@ -96,7 +96,7 @@ func TestDecide(t *testing.T) {
 	})
 }
 
-// TestEpochRead: the epoch that is read follows the ranks that are active.
+// TestEpochRead: the epoch that is read follows the active ranks.
 func TestEpochRead(t *testing.T) {
 	for _, c := range []struct {
 		story       string

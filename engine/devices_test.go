@@ -26,9 +26,9 @@ func twoDirs(t testing.TB) []string {
 	return []string{filepath.Join(root, "a"), filepath.Join(root, "b")}
 }
 
-// TestOneOfTwoDevices lets one of two devices get into trouble at its n-th operation, for several n, for good or for a while, in a
-// run over four epochs and a restart. Whatever it is, every byte is right, nothing fails or hangs, and the device's samples come
-// from the source; when it is well again it takes blocks again.
+// TestOneOfTwoDevices makes one of two devices fail at its n-th operation, for several n, permanently or for a while, in a
+// run over four epochs and a restart. Every byte is right, nothing fails or hangs, and the device's samples come
+// from the source. When the device works again, it gets blocks again.
 func TestOneOfTwoDevices(t *testing.T) {
 	step := testenv.Pick[int64](40, 120) // every n takes minutes: LCACHE_FAULTS=all
 	d := makeDataset(t, 90, func(r *rand.Rand, i int) int {
@@ -66,7 +66,7 @@ func TestOneOfTwoDevices(t *testing.T) {
 	}
 }
 
-// withAiling is one run; it reports whether the trouble came.
+// withAiling is one run. It reports whether the failure happened.
 func (d *dataset) withAiling(t *testing.T, a *ailing, which int, hangs bool) bool {
 	t.Helper()
 	release := func() {}
@@ -89,7 +89,7 @@ func (d *dataset) withAiling(t *testing.T, a *ailing, which int, hangs bool) boo
 	})
 }
 
-// A device that is put aside is asked no more, its samples become misses, and the status says so.
+// A quarantined device is not read, its samples become misses, and the status shows it.
 func TestDeviceIsQuarantined(t *testing.T) {
 	d := makeDataset(t, 1200, func(r *rand.Rand, _ int) int { return 4096 + r.IntN(50_000) }) // more than memory
 	j := samplerJob(5, 16, 1, false)
@@ -139,7 +139,7 @@ func TestDeviceIsQuarantined(t *testing.T) {
 	}
 }
 
-// With all devices aside everything comes from the source, until they are taken back.
+// With all devices quarantined everything comes from the source, until they work again.
 func TestAllDevicesQuarantined(t *testing.T) {
 	d := makeDataset(t, 200, func(r *rand.Rand, _ int) int { return 4096 + r.IntN(20_000) })
 	j := samplerJob(6, 16, 1, false)
@@ -258,7 +258,7 @@ func TestMetadataCutUnderTheServer(t *testing.T) {
 	}
 }
 
-// Close does not wait for ever for a device that takes writes and never ends them.
+// Close does not wait forever for a device that accepts writes and never ends them.
 func TestCloseWithAHungDevice(t *testing.T) {
 	d := makeDataset(t, 200, func(r *rand.Rand, _ int) int { return 4096 + r.IntN(30_000) })
 	j := samplerJob(4, 16, 1, false)

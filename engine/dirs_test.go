@@ -16,7 +16,7 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// contents are the sums of all files below root but the locks.
+// contents returns the sums of all files below root except the locks.
 func contents(t *testing.T, root string) map[string]uint64 {
 	t.Helper()
 	all := map[string]uint64{}

@@ -39,7 +39,7 @@ type dataset struct {
 	parts [][]sample.Part // by index; nil: each file is a sample
 }
 
-// makeDataset writes n files in classes, of sizes that size draws, with bytes that don't compress.
+// makeDataset writes n files in classes, with random sizes from size and incompressible bytes.
 func makeDataset(t testing.TB, n int, size func(r *rand.Rand, i int) int) *dataset {
 	t.Helper()
 	return makeDatasetOf(t, n, size, noisy)
@@ -74,7 +74,7 @@ func makeDatasetIn(t testing.TB, dir string, n int, size func(r *rand.Rand, i in
 	return d
 }
 
-// inParts are the same samples, each lying in 1 to 3 files, some of them empty.
+// inParts has the same samples, each in 1 to 3 files, some of them empty.
 func (d *dataset) inParts(t testing.TB) *dataset {
 	t.Helper()
 	g := *d
@@ -160,8 +160,8 @@ func testLogger(t testing.TB) *slog.Logger {
 	return slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 }
 
-// givesBack fails a test that does not give back all memory outside Go's heap: layouts, tables, buffers. Where other tests run at the same time, or
-// something is open already, nothing can be said.
+// givesBack fails a test that does not release all memory outside Go's heap: layouts, tables, buffers. If other tests run at the same time, or
+// something is open already, it checks nothing.
 func givesBack(t testing.TB) {
 	t.Helper()
 	if mapped() != 0 {
@@ -174,13 +174,13 @@ func givesBack(t testing.TB) {
 	})
 }
 
-// Where temporary folders are in memory, tests may use them all the same.
+// Tests may use a temporary folder in memory.
 func init() { os.Setenv("LCACHE_TMPFS", "1") }
 
-// leftMapped is what tests have left mapped on purpose, for what hangs.
+// leftMapped is the memory that tests have left mapped on purpose, because of operations that hang.
 var leftMapped int64
 
-// mapped is how many bytes are mapped outside Go's heap and should not be, between two tests.
+// mapped is the number of bytes that are mapped outside Go's heap and should not be, between two tests.
 func mapped() int64 { return offheap.Mapped() - leftMapped }
 
 // takeBack unmaps the memory that a Close left mapped because an operation hung, after the operation has ended. In production the end of the process does that.
@@ -248,7 +248,7 @@ func same(a, b []byte) bool {
 	return unsafe.String(unsafe.SliceData(a), len(a)) == unsafe.String(unsafe.SliceData(b), len(b))
 }
 
-// readRank reads a rank's epoch from a batch on, releasing each batch when the next is there, and returns the order.
+// readRank reads a rank's epoch from a batch on, and returns the order. It releases each batch when the next has arrived.
 func (d *dataset) readRank(e *Engine, c *deliver.Client, epoch, rank, start int) (order []sample.Index, err error) {
 	return d.readPaced(e, c, epoch, rank, start, func(int) {})
 }
@@ -270,7 +270,7 @@ func (d *dataset) readPaced(e *Engine, c *deliver.Client, epoch, rank, start int
 		}
 		order = append(order, batch.Indices...)
 		if last != nil {
-			// What was handed out must still be there as long as its lease is.
+			// Delivered bytes must not change as long as their lease lasts.
 			if err := d.check(e, last); err != nil {
 				return order, fmt.Errorf("epoch %d rank %d batch %d, held: %w", epoch, rank, b-1, err)
 			}
@@ -307,7 +307,7 @@ func attach(t testing.TB, e *Engine) *deliver.Client {
 	return c
 }
 
-// pace keeps ranks together, as adding up their gradients does: none is more than lead batches before the slowest. One that runs out of the
+// pace keeps ranks in step, as gradient all-reduce does: none is more than lead batches before the slowest. A rank that leaves the
 // window is served by index.
 type pace struct {
 	mu    sync.Mutex // guards the field that follows

@@ -14,7 +14,7 @@ import (
 	"lcache/internal/testenv"
 )
 
-// fault is a kind of disk trouble, for the n-th operation or from it on.
+// fault is a kind of disk failure, at the n-th operation or from it on.
 type fault struct {
 	name       string
 	fault      blockio.Fault
@@ -32,7 +32,7 @@ var faults = []fault{
 	{name: "bit flip", fault: blockio.Fault{Flip: 1 + 8*5000}},
 }
 
-// at is a disk with this trouble at its n-th operation, or from there on.
+// at is a disk with this failure at its n-th operation, or from there on.
 func (f fault) at(n int64) *ailing {
 	a := &ailing{fault: func(*blockio.Op) blockio.Fault { return f.fault }, from: n, to: n + 1}
 	if f.persistent {
@@ -41,9 +41,9 @@ func (f fault) at(n int64) *ailing {
 	return a
 }
 
-// TestNthFault lets the n-th operation fail, for n = 1, 2, 3 … until a run is over before it comes to that, through an epoch that
-// reorders, a clean stop, a recovery and the next epochs. Whatever happens on the disk, every byte delivered is right, nothing
-// fails and nothing hangs: the worst is a miss.
+// TestNthFault makes the n-th operation fail, for n = 1, 2, 3 … until a run has fewer operations. A run has an epoch that
+// reorders, a clean stop, a recovery and the next epochs. Every delivered byte is right, and nothing
+// fails or hangs: the worst result is a miss.
 func TestNthFault(t *testing.T) {
 	step := testenv.Pick[int64](7, 37) // every n takes minutes: LCACHE_FAULTS=all
 	d := makeDataset(t, 90, func(r *rand.Rand, i int) int {
@@ -62,7 +62,7 @@ func TestNthFault(t *testing.T) {
 	}
 }
 
-// TestNthFaultPacked is TestNthFault with compression, for the faults that leave other bytes behind or none.
+// TestNthFaultPacked is TestNthFault with compression, for faults that leave wrong bytes or no bytes.
 func TestNthFaultPacked(t *testing.T) {
 	step := testenv.Pick[int64](29, 97) // TestNthFault is the thorough one
 	d := makeDatasetOf(t, 90, func(r *rand.Rand, i int) int {
@@ -82,7 +82,7 @@ func TestNthFaultPacked(t *testing.T) {
 	}
 }
 
-// withFault is one run; it reports whether the fault happened.
+// withFault is one run. It reports whether the fault happened.
 func (d *dataset) withFault(t *testing.T, layout string, f fault, n int64, compress string) bool {
 	t.Helper()
 	dir, err := os.MkdirTemp(t.TempDir(), "")
@@ -97,8 +97,8 @@ func (d *dataset) withFault(t *testing.T, layout string, f fault, n int64, compr
 	return d.survives(t, f.at(n), in, Options{Layout: layout, knobs: knobs{BlockTimeout: time.Second}}, func() {})
 }
 
-// TestIngestNthFault does the same for ingest: it ends with an error that says what failed, or makes a cache that is right; run again
-// without the fault it completes.
+// TestIngestNthFault does the same for ingest: it ends with an error that says what failed, or makes a correct cache. Another run
+// without the fault completes it.
 func TestIngestNthFault(t *testing.T) {
 	d := makeDataset(t, 90, func(r *rand.Rand, i int) int { return r.IntN(60_000) })
 	j := samplerJob(1, 8, 1, false)

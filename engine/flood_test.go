@@ -41,7 +41,7 @@ func keepsLittle(t *testing.T, n int, limit int64, request func(i int)) {
 // floodLimit is far more than a test's garbage changes the measurement, and far less than each flood tested here once left behind.
 const floodLimit = 256 << 10
 
-// A position is a hint: whatever it says, nothing is kept for it that the schedule does not have. One that is right still counts.
+// A position is only a hint: if the schedule does not have it, nothing is kept for it. A valid one still counts.
 func TestHintsKeepNothing(t *testing.T) {
 	testenv.Long(t)
 	const n = 500

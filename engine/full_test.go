@@ -15,8 +15,8 @@ import (
 	"lcache/sample"
 )
 
-// TestFullCacheReadsNoSource runs one job after the other over a cache that holds all of its source: each with a seed of its own or that of the one before, each ended early, between
-// two epochs, or soon after its last one, and each followed by a clean stop. No sample comes from the source. LCACHE_SEED replays a run.
+// TestFullCacheReadsNoSource runs one job after the other over a complete cache. Each has its own seed or that of the previous job. Each ends early, between
+// two epochs, or soon after its last one, followed by a clean stop. No sample comes from the source. LCACHE_SEED replays a run.
 func TestFullCacheReadsNoSource(t *testing.T) { inLayouts(t, testFullCacheReadsNoSource) }
 
 func testFullCacheReadsNoSource(t *testing.T, layout string) {
@@ -134,7 +134,7 @@ func TestPackagesOfALogfileNeedNoMemory(t *testing.T) {
 	d.runOf(t, o, 2, 1, 0, 1, true)
 }
 
-// leavesTwo reads an epoch and a half, and leaves two Logfiles: one that was read, and the next epoch's.
+// leavesTwo reads one and a half epochs, and leaves two Logfiles: one that was read, and the next epoch's.
 func (d *dataset) leavesTwo(t *testing.T, o Options) {
 	t.Helper()
 	o.Begin = func(plan.Beginning) plan.Choice { return plan.InPlace } // the next epoch is begun at once
@@ -149,7 +149,7 @@ func (d *dataset) leavesTwo(t *testing.T, o Options) {
 	closeEngine(t, e)
 }
 
-// newerUnordered makes packages of the newer Logfile of two.
+// newerUnordered makes packages of the newer of two Logfiles.
 func newerUnordered(t *testing.T, o Options) {
 	t.Helper()
 	c, err := cache.Open(cache.Options{Dirs: o.Dirs, IO: o.IO, Memory: o.Memory, Logger: o.Logger})

@@ -16,8 +16,8 @@ import (
 	"lcache/logfile"
 )
 
-// A disk that hangs below a journal, or below the sums, does not keep a server from stopping: it says what hangs, leaves what may still be
-// written to, and keeps the cache from others until its process ends.
+// A disk that hangs below a journal, or below the sums, does not prevent the stop of a server. The server reports what hangs, leaves memory that may still be
+// written to, and keeps the cache locked until its process ends.
 func TestCloseWithAHungFile(t *testing.T) {
 	testenv.Long(t)
 	for _, c := range []struct {
@@ -104,7 +104,7 @@ func TestCloseWithAHungFile(t *testing.T) {
 	}
 }
 
-// closesLate closes an engine whose disk hangs until release is called: Close says so in its time.
+// closesLate closes an engine whose disk hangs until release is called. Close must report that within its time.
 func closesLate(t *testing.T, e *Engine, within time.Duration, release func()) {
 	t.Helper()
 	closed := make(chan error, 1)

@@ -60,7 +60,7 @@ func TestStatesOfImportanceHaveALimit(t *testing.T) {
 	}
 }
 
-// Ends of epochs and observations that come faster than they are taken have a limit together.
+// Epoch ends and observations that arrive faster than they are processed share one limit.
 func TestEpochEndsHaveALimit(t *testing.T) {
 	d, o := small(t, samplerJob(4, 16, 1, false))
 	e := open(t, o)

@@ -18,7 +18,7 @@ import (
 	"lcache/sample"
 )
 
-// steady trains an epoch, with a loss of each sample that is the same in all epochs, as log-normal as losses are.
+// steady trains an epoch, with a loss for each sample that is the same in all epochs and log-normal, as losses are.
 func (l losing) steady(t *testing.T, c *deliver.Client, epoch int) (samples int, bytes int64) {
 	t.Helper()
 	l.loss = func(i sample.Index, _ int) float32 {
@@ -81,7 +81,7 @@ func TestUnusedSegmentsStay(t *testing.T) {
 }
 
 // TestKilledWithUnusedSegments: files as a killed server leaves them, in the middle of epochs and at their ends, while segments are handed over from one Logfile to the next. A server that starts over them gives the
-// same order and the right bytes, and reads little more from the source than what died in write buffers.
+// same order and the right bytes, and reads little more from the source than the samples that were in write buffers.
 func TestKilledWithUnusedSegments(t *testing.T) {
 	for _, lag := range []string{`1`, `"split"`} {
 		t.Run("lag "+lag, func(t *testing.T) { testKilledWithUnusedSegments(t, lag) })
@@ -148,7 +148,7 @@ func restarted(t *testing.T, o Options, d *dataset, text string, killed map[stri
 	}
 }
 
-// goesOn reads an epoch twice, in an order that is known.
+// goesOn reads an epoch twice, in a known order.
 func (l losing) goesOn(t *testing.T, c *deliver.Client, epoch int, order []sample.Index) {
 	t.Helper()
 	for range 2 {

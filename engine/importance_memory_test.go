@@ -65,7 +65,7 @@ func testMemoryOfImportance(t *testing.T, layout, policy, method string) {
 	}
 }
 
-// TestTooMuchMemory: a cache that memory leaves no room for is refused with the --memory that it needs, and no job takes what another one has.
+// TestTooMuchMemory: if memory leaves no room for a cache, the error names the --memory that it needs. No job takes memory of another one.
 func TestTooMuchMemory(t *testing.T) {
 	d, o := small(t, schedule.Job{})
 	o.Memory = 32 << 20
@@ -84,7 +84,7 @@ func TestTooMuchMemory(t *testing.T) {
 	closeEngine(t, e)
 }
 
-// logged collects what an engine logs at WARN and above.
+// logged collects the engine's log messages at WARN and above.
 type logged struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -96,7 +96,7 @@ func (l *logged) Write(b []byte) (int, error) {
 	return l.text.Write(b)
 }
 
-// lines returns the logged lines that have a text in them.
+// lines returns the logged lines that contain a text.
 func (l *logged) lines(text string) (found []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

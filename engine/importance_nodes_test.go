@@ -88,7 +88,7 @@ func (l losing) classSteps(t testing.TB, like *likeness, epoch, maxUses int) (se
 	return served, n
 }
 
-// areNotReplaced checks that no other sample was served for the ones given.
+// areNotReplaced checks that no other sample was served for the given ones.
 func (s servedEpoch) areNotReplaced(t testing.TB, epoch int, are func(sample.Index) bool) {
 	t.Helper()
 	asked := 0
@@ -109,7 +109,7 @@ func (s servedEpoch) areNotReplaced(t testing.TB, epoch int, are func(sample.Ind
 	}
 }
 
-// settleNodes waits until all nodes that were found are in memory, or left out.
+// settleNodes waits until all found nodes are in memory, or left out.
 func (e *Engine) settleNodes(t *testing.T, p *important) {
 	t.Helper()
 	waitFor(t, "nodes are read", func() bool {
@@ -254,7 +254,7 @@ func TestClassRestarts(t *testing.T) {
 	}
 }
 
-// TestOtherEmbeddings: when a trainer says that the length of its embeddings has changed the nodes and their lists are dropped, with their bytes.
+// TestOtherEmbeddings: when a trainer reports another length of its embeddings, the nodes, their lists and their bytes are dropped.
 func TestOtherEmbeddings(t *testing.T) {
 	d, o := small(t, schedule.Job{World: 1})
 	o.Layout, o.Patience, o.LateEpoch = cache.LayoutStatic, 20*time.Second, time.Minute

@@ -43,8 +43,8 @@ func observing(t *testing.T, e *Engine, c *deliver.Client, epoch, from, to int) 
 	return order
 }
 
-// TestDrawnLogIsRecognised: a server that starts again in the middle of a drawn epoch, or between two, after a clean stop or a kill, finds the logs laid out as the job's orders want them: it reads them in
-// sequence. Without the files about their lines, or with damaged ones, it sorts them, and delivers the same.
+// TestDrawnLogIsRecognised: a server is restarted in the middle of a drawn epoch, or between two, after a clean stop or a kill. It finds that the logs are in the job's orders, and reads them in
+// sequence. If the files about their layouts are missing or damaged, it sorts the logs, and delivers the same.
 func TestDrawnLogIsRecognised(t *testing.T) {
 	givesBack(t)
 	d := photos(t, 6000)
@@ -118,7 +118,7 @@ func TestDrawnLogIsRecognised(t *testing.T) {
 	}
 }
 
-// spoilLine leaves the file about a Logfile's line as it is, or damages or removes it.
+// spoilLine leaves the file about a Logfile's layout as it is, or damages or removes it.
 func spoilLine(t *testing.T, path, how string) {
 	t.Helper()
 	data, err := os.ReadFile(path)

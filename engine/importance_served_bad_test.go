@@ -13,7 +13,7 @@ import (
 	"lcache/sample"
 )
 
-// TestLowOfLittle: datasets and observations from which little follows: each epoch is read to its end, by the law.
+// TestLowOfLittle: with tiny datasets and few observations, each epoch is read to its end, by the law.
 func TestLowOfLittle(t *testing.T) {
 	steady := func(v float32) func(sample.Index) float32 { return func(sample.Index) float32 { return v } }
 	for name, c := range map[string]struct {

@@ -21,7 +21,7 @@ import (
 	"lcache/sample"
 )
 
-// low is the text of a job that allows substitutes, for ranks and a lag.
+// low returns the configuration of a job that allows substitutes, for ranks and a lag.
 func low(world, lag int) string {
 	return fmt.Sprintf(`{"method":"impact","substitute":"low","batch_size":16,"world_size":%d,"cache":1500000,"seed":5,"lag":%d,"params":{"s_share":0}}`, world, lag)
 }
@@ -79,7 +79,7 @@ func (l losing) stepsObserved(t testing.TB, epoch, from int, observed func(rank,
 	}
 }
 
-// substitutes checks an epoch by the law, and returns how many samples were replaced. Where it was planned for other ranks, a rank may be served what another one reads in the same step.
+// substitutes checks an epoch by the law, and returns how many samples were replaced. If the epoch was planned for other ranks, a rank may get a sample that another one reads in the same step.
 func (s servedEpoch) substitutes(t testing.TB, high func(sample.Index) bool, replanned bool) (n int) {
 	t.Helper()
 	before := map[sample.Index]bool{}
@@ -113,7 +113,7 @@ func (s servedEpoch) substitutes(t testing.TB, high func(sample.Index) bool, rep
 	return n
 }
 
-// highNow returns the H-list by the values as they are now.
+// highNow returns the H-list by the current values.
 func (e *Engine) highNow(t testing.TB, job int) func(sample.Index) bool {
 	t.Helper()
 	high := map[sample.Index]bool{}
@@ -332,7 +332,7 @@ func TestLowRestarts(t *testing.T) {
 	}
 }
 
-// TestLowSourceError: a file that is gone is an error of its sample, and no reason to serve another one in its place.
+// TestLowSourceError: a missing file is an error of its sample. No other sample is served instead.
 func TestLowSourceError(t *testing.T) {
 	d, o := small(t, schedule.Job{World: 1})
 	o.Layout, o.Patience, o.LateEpoch = cache.LayoutStatic, 20*time.Second, time.Minute

@@ -222,7 +222,7 @@ func TestHungImportanceFile(t *testing.T) {
 	}
 }
 
-// TestOrderThatCantBeGiven: an order for which the schedule has no room at first is given when it has. Until then requests are told why they wait.
+// TestOrderThatCantBeGiven: an order for which the schedule has no room at first is published when it has room. Until then requests get an error with the reason.
 func TestOrderThatCantBeGiven(t *testing.T) {
 	d, o := small(t, schedule.Job{World: 1})
 	o.Timeout, o.Patience = 2*time.Second, time.Second

@@ -19,7 +19,7 @@ import (
 	"lcache/sample"
 )
 
-// losing is a job with importance, as tests take part in it. Its losses depend on sample and epoch alone.
+// losing is a job with importance in tests. Its losses depend only on sample and epoch.
 type losing struct {
 	d     *dataset
 	e     *Engine
@@ -92,7 +92,7 @@ func (l losing) train(c *deliver.Client, epoch, rank, from int) (order []sample.
 	}
 }
 
-// epochs trains all ranks side by side, and returns the global order of each epoch.
+// epochs trains all ranks concurrently, and returns the global order of each epoch.
 func (l losing) epochs(t testing.TB, from, to int) (orders [][]sample.Index) {
 	t.Helper()
 	byRank := make([][][]sample.Index, l.world)
@@ -214,7 +214,7 @@ func TestImportanceOverRecipe(t *testing.T) {
 	}
 }
 
-// TestImportanceRestarts: a server that ends in the middle of an epoch, or between two, goes on with the same order, also if another number of ranks reads it. With lag 1 so it does with the epoch after, which was drawn
+// TestImportanceRestarts: a server that ends in the middle of an epoch, or between two, continues with the same order, even if another number of ranks reads it. With lag 1 this holds for the next epoch, too, which was drawn
 // before.
 func TestImportanceRestarts(t *testing.T) {
 	for _, lag := range []int{0, 1} {
@@ -278,7 +278,7 @@ func TestImportanceLateRank(t *testing.T) {
 	}
 }
 
-// TestImportanceMissingData: a dataset without samples has no importance; a job without one gives none.
+// TestImportanceMissingData: importance needs a dataset with samples, and a job that has turned it on.
 func TestWithoutImportance(t *testing.T) {
 	d, o := small(t, schedule.Job{})
 	e := open(t, o)

@@ -72,7 +72,7 @@ func (d *dataset) restore(t *testing.T) {
 	})
 }
 
-// replaced is an ingest's answer about files of the same size and time. dropped is how many samples a server may have dropped before: see served.
+// replaced is an ingest's report about files of the same size and time. dropped is how many samples a server may have dropped before: see served.
 // They are read twice if the log has to be sorted for them.
 type replaced struct{ replaced, changed, added, dropped int }
 
@@ -99,7 +99,7 @@ func (d *dataset) served(t *testing.T, o Options, changed int) {
 	closeEngine(t, e)
 }
 
-// TestExchangedFiles: two files of one size and time that have each other's name are two changed samples.
+// TestExchangedFiles: two files of one size and time that swapped names are two changed samples.
 func TestExchangedFiles(t *testing.T) {
 	for _, name := range []string{"plain", "lz4", "parts", "static", "listed whole"} {
 		t.Run(name, func(t *testing.T) {
@@ -218,7 +218,7 @@ func TestInodesOfChangedSource(t *testing.T) {
 	d.served(t, o, 2)
 }
 
-// TestCacheWithoutInodes: a cache of before there were inodes learns them from a listing of all files, without reading any.
+// TestCacheWithoutInodes: a cache of a version without inodes learns them from a listing of all files, without reading any.
 func TestCacheWithoutInodes(t *testing.T) {
 	d := sameSizes(t, 60)
 	in := ingest.Options{Job: samplerJob(3, 16, 2, false), Block: 128 << 10, Memory: 64 << 20, Dirs: []string{filepath.Join(t.TempDir(), "cache")}, Logger: testLogger(t)}
@@ -289,7 +289,7 @@ func TestInodesDamaged(t *testing.T) {
 	d.served(t, o, changed)
 }
 
-// TestReadFindsOtherBytes: a file that was written to in its place, with its time put back, is an error when it is read, and the next ingest takes it.
+// TestReadFindsOtherBytes: a file was changed in place, and its time restored. Reading it is an error, and the next ingest reads it again.
 func TestReadFindsOtherBytes(t *testing.T) {
 	d := sameSizes(t, 60)
 	d.settle(t)
@@ -375,7 +375,7 @@ func (w writer) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestInodesWithinBudget: a cache whose budget has no room for inodes, because it was made before there were any, goes without them.
+// TestInodesWithinBudget: a cache whose budget has no room for inodes, because an earlier version made it, works without them.
 func TestInodesWithinBudget(t *testing.T) {
 	d := sameSizes(t, 60)
 	in := ingest.Options{Job: samplerJob(3, 16, 2, false), Block: 128 << 10, Memory: 64 << 20, Budget: 8 << 20, Dirs: []string{filepath.Join(t.TempDir(), "cache")}}

@@ -22,7 +22,7 @@ import (
 	"lcache/source"
 )
 
-// childEnv makes this test's binary ingest and nothing else: the options, as JSON. What is killed must be a process.
+// childEnv makes this test's binary run an ingest and nothing else: the options, as JSON. Only a process can be killed.
 const childEnv = "LCACHE_ENGINE_CHILD"
 
 type childOptions struct {
@@ -115,7 +115,7 @@ func TestKilledWhileAdapting(t *testing.T) {
 	d.afterChange(t, o, j)
 }
 
-// serveAnyhow reads every sample of a cache in whatever state it is: right bytes, or an error that names the sample.
+// serveAnyhow reads every sample of a cache in any state: right bytes, or an error that names the sample.
 func (d *dataset) serveAnyhow(t *testing.T, o Options) {
 	t.Helper()
 	o.Logger = nil // it has much to say
@@ -140,7 +140,7 @@ func (d *dataset) serveAnyhow(t *testing.T, o Options) {
 	}
 }
 
-// checkListed holds a sample against the file, if that is still the one that was listed.
+// checkListed compares a sample with the file, if that is still the listed one.
 func (d *dataset) checkListed(t *testing.T, e *Engine, entry sample.Entry, b *deliver.Batch) {
 	t.Helper()
 	mem := e.staging.Memory()

@@ -67,7 +67,7 @@ func TestLayoutThatFails(t *testing.T) {
 	}
 }
 
-// Sorting offline, for another order and out of a full log, gives back all layouts; so does an ingest that changes nothing.
+// An offline sort, for another order and from a full log, frees all layouts. So does an ingest that changes nothing.
 func TestSortGivesBack(t *testing.T) {
 	d := makeDataset(t, 300, func(r *rand.Rand, _ int) int { return r.IntN(20_000) })
 	in := ingest.Options{Job: samplerJob(3, 8, 1, false), Block: 128 << 10, Memory: 24 << 20}
@@ -85,7 +85,7 @@ func TestSortGivesBack(t *testing.T) {
 	}
 }
 
-// An engine that can't be put together, late, leaves nothing behind: no goroutine, no memory, and the cache can be opened again.
+// An engine whose assembly fails at a late step leaves nothing behind: no goroutine, no memory, and the cache can be opened again.
 func TestAssembleThatFails(t *testing.T) {
 	_, o := small(t, samplerJob(3, 16, 1, false))
 	for range 3 {
@@ -114,7 +114,7 @@ func TestAssembleThatFails(t *testing.T) {
 	closeEngine(t, open(t, o))
 }
 
-// Whether laying out failed lately is a question: asking it changes nothing.
+// failedLately changes nothing.
 func TestFailedLatelyChangesNothing(t *testing.T) {
 	e := &Engine{now: time.Now, cache: &cache.Cache{}, opts: Options{knobs: knobs{LateEpoch: time.Second}}}
 	for _, since := range []time.Duration{0, layOutAgain / 2, 2 * layOutAgain} {

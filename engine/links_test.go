@@ -77,7 +77,7 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// TestLinksUnread: a sample that was not read yet is refused when its link leads to another file by then.
+// TestLinksUnread: a sample that was not read yet is an error if its link leads to another file by then.
 func TestLinksUnread(t *testing.T) {
 	d, store := linked(t)
 	o, _ := ingested(t, d, ingest.Options{Block: 128 << 10, Memory: 64 << 20, NoPrefill: true})
@@ -93,7 +93,7 @@ func TestLinksUnread(t *testing.T) {
 	}
 }
 
-// TestLinksForOthers: where other users may connect, nothing outside is served unless that was said, and nothing outside is read.
+// TestLinksForOthers: if other users may connect, nothing outside the source is served or read unless a flag allows it.
 func TestLinksForOthers(t *testing.T) {
 	d, _ := linked(t)
 	yes, no := new(bool), new(bool)

@@ -40,7 +40,7 @@ func sparse(t *testing.T, n int, size func(r *rand.Rand, i int) int64) (d *datas
 	return d
 }
 
-// TestLittleCacheKeeps: what slack and metadata leave of a little budget. No policy keeps more than c = budget ÷ dataset.
+// TestLittleCacheKeeps: how much slack and metadata leave of a small budget. No policy keeps more than c = budget ÷ dataset.
 func TestLittleCacheKeeps(t *testing.T) {
 	testenv.Long(t)
 	testenv.WithoutRace(t)

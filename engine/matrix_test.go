@@ -221,7 +221,7 @@ func (m *matrixRun) checkSamples(t *testing.T) {
 	if js.SourceReads > js.Misses+again || js.SourceBytes > missedBytes || missed > 0 && js.SourceReads == 0 {
 		t.Errorf("%d reads of %d bytes from the source, for %d misses of at most %d bytes", js.SourceReads, js.SourceBytes, js.Misses, missedBytes)
 	}
-	// What fits in memory is read faster than the log is moved on.
+	// Data that fits in memory is read faster than the log is moved.
 	if js.KeptBytes > 2*m.window && js.RandomReads > int64(len(m.bytes)/10) {
 		t.Errorf("%d samples read by index: the window should bring them (%d segments evicted)", js.RandomReads, js.EvictedSegments)
 	}
@@ -285,7 +285,7 @@ func (m *matrixRun) checkEpochs(t *testing.T) {
 	}
 }
 
-// checkDisk: samples are moved on in whole blocks, dealt over the devices, or stay where they are.
+// checkDisk: samples are moved in whole blocks, spread over the devices, or stay in place.
 func (m *matrixRun) checkDisk(t *testing.T) {
 	t.Helper()
 	js := m.status.Jobs[0]

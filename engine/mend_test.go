@@ -12,7 +12,7 @@ import (
 	"lcache/internal/store/cache"
 )
 
-// A job.json with another seed was believed, and the job ran in another order.
+// Regression: a job.json with another seed was believed, and the job ran in another order.
 func TestFlippedSeedIsNoticed(t *testing.T) {
 	b := newDamageBed(t)
 	root := filepath.Join(t.TempDir(), "copy")
@@ -30,7 +30,7 @@ func TestFlippedSeedIsNoticed(t *testing.T) {
 	}
 }
 
-// A job.json of the first versions has no checksum, and is taken as it is.
+// A job.json of the first versions has no checksum, and is accepted.
 func TestJobWithoutChecksum(t *testing.T) {
 	b := newDamageBed(t)
 	root := filepath.Join(t.TempDir(), "copy")
@@ -43,7 +43,7 @@ func TestJobWithoutChecksum(t *testing.T) {
 	}
 }
 
-// What ingest was told to be run for, it did not mend: it ended with the same error.
+// Regression: errors asked the user to run ingest, and ingest ended with the same error instead of repairing the cache.
 func TestIngestMendsWhenAskedTo(t *testing.T) {
 	b := newDamageBed(t)
 	root := filepath.Join(t.TempDir(), "copy")
@@ -60,7 +60,7 @@ func TestIngestMendsWhenAskedTo(t *testing.T) {
 	}
 }
 
-// Damaged sums kept the server from starting, though all that they cost is a second read of the source.
+// Regression: damaged sums kept the server from starting, although they only cost a second read of the source.
 func TestSumsAreMadeAgain(t *testing.T) {
 	b := newDamageBed(t)
 	root := filepath.Join(t.TempDir(), "copy")
@@ -69,7 +69,7 @@ func TestSumsAreMadeAgain(t *testing.T) {
 		if b.survives(t, o, "sums "+what) {
 			t.Errorf("sums %s: the server refused", what)
 		}
-		// What the log holds is right, and only its sums were lost: ingest learns them, and does not write it again.
+		// The log's samples are right, and only their sums were lost: ingest learns them, and does not write the samples again.
 		in := b.ingest
 		in.Dirs = b.spoiled(t, root, b.first(cache.SumsName), bad).Dirs
 		if _, rep := ingested(t, b.dataset, in); rep.Resorted || rep.ReadSamples != int64(b.kept()) {
@@ -91,7 +91,7 @@ func (b *damageBed) kept() (n int) {
 	return n
 }
 
-// A disk that can't be read made every sample count as corrupt, and the status say that it had brought other bytes.
+// Regression: with an unreadable disk every sample counted as corrupt, and the status said that the disk had returned other bytes.
 func TestReadErrorsAreNotCorruption(t *testing.T) {
 	b, o := small(t, samplerJob(4, 16, 1, false))
 	o.Logger = nil
@@ -122,7 +122,7 @@ func TestReadErrorsAreNotCorruption(t *testing.T) {
 	}
 }
 
-// A damaged manifest cost all that the log held, though the source was the same; and where only a name was damaged, ingest ended with that.
+// Regression: a damaged manifest cost all samples of the log, although the source was the same. If only a name was damaged, ingest ended with an error.
 func TestManifestIsListedAgain(t *testing.T) {
 	b := newDamageBed(t)
 	root := filepath.Join(t.TempDir(), "copy")

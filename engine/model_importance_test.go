@@ -26,7 +26,7 @@ type importantJob struct {
 	observed int              // batches, by this process
 }
 
-// importances are what importance jobs of a model ask for.
+// importances are the configurations that importance jobs of a model request.
 var importances = []string{
 	`{"method":"impact","lag":0,"params":{"s_share":0}}`,
 	`{"method":"impact","lag":1,"params":{"s_share":0}}`,
@@ -98,7 +98,7 @@ func (m *model) beginImportant() {
 	m.continueImportant(o)
 }
 
-// continueImportant goes on in the epoch that the twin is in, with processes that count their batches from 0.
+// continueImportant continues in the twin's epoch, with processes that count their batches from 0.
 func (m *model) continueImportant(o *importantJob) {
 	for rank := range m.job.World {
 		o.twin.Restarted(uint16(rank))
@@ -204,7 +204,7 @@ func (m *model) readImportant() {
 	}
 }
 
-// observeImportant tells the engine and the twin of a batch.
+// observeImportant reports a batch to the engine and the twin.
 func (m *model) observeImportant(at deliver.Position, indices []sample.Index) {
 	o := m.drawing
 	seen := score.Observation{Kind: score.Losses, Rank: uint16(at.Rank), Epoch: uint32(at.Epoch), Batch: uint32(o.observed), Index: slices.Clone(indices), Node: sample.None}

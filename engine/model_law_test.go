@@ -26,7 +26,7 @@ type promise struct {
 	exact map[sample.Index][]turn // the batches in which it was served as itself
 }
 
-// turn is a batch of a rank. Ranks that keep step read a batch each, by turns.
+// turn is a batch of a rank. Ranks that keep step read one batch each, in turn.
 type turn struct{ batch, rank int }
 
 func (a turn) before(b turn) bool { return a.batch < b.batch || a.batch == b.batch && a.rank < b.rank }
@@ -55,7 +55,7 @@ func (m *model) advance(epoch int) {
 	}
 }
 
-// highOf are the H-samples of a state as it is now.
+// highOf returns the current H-samples of a state.
 func (m *model) highOf(twin *state.State) map[sample.Index]bool {
 	set, err := twin.High()
 	if err != nil {
@@ -98,7 +98,7 @@ func (m *model) checkServed(at deliver.Position, b *deliver.Batch, want []sample
 	}
 }
 
-// isLawful checks how often a sample that is served has stood in for others, and when: an L-sample that was served before does not, and a node does so seldom, within its class.
+// isLawful checks how often, and when, a served sample was a substitute: an L-sample that was served before is never one, and a node is seldom one, within its class.
 func (m *model) isLawful(at deliver.Position, p *promise, want, served sample.Index) {
 	c := m.drawing.twin.Config
 	if c.Substitute == substitute.Class {

@@ -142,7 +142,7 @@ func newModel(t *testing.T, seed uint64) *model {
 	return m
 }
 
-// reseed makes the orders that the job's seed says.
+// reseed computes the orders of the job's seed.
 func (m *model) reseed() {
 	var err error
 	m.replay, err = shuffle.New(shuffle.Spec{Recipe: m.job.Recipe, Samples: len(m.d.bytes), Seed: m.job.Seed, BatchSize: m.job.BatchSize, World: m.job.World, DropLast: m.job.DropLast})
@@ -443,7 +443,7 @@ func (m *model) jump() {
 	m.note("jump to epoch %d", epoch)
 }
 
-// beginAnew lets a job begin again in its first epoch. One without a recipe takes another seed, and says its orders as it comes to them.
+// beginAnew makes a job begin again in its first epoch. A job without a recipe takes another seed, and pushes its orders as it comes to them.
 func (m *model) beginAnew() {
 	for rank := range m.at {
 		m.at[rank].Epoch, m.at[rank].Batch = 0, 0
@@ -539,7 +539,7 @@ func (m *model) restart() {
 	m.stop()
 	m.note("restart")
 	for rank := range m.at {
-		// What was pushed is gone with the server: begin an epoch that the recipe knows.
+		// Pushed orders are lost with the server: begin an epoch that the recipe has.
 		m.at[rank].Batch = 0
 	}
 	if m.r.IntN(3) == 0 { // samples that stay where they are can be moved on from there, and the reverse

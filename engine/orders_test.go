@@ -135,7 +135,7 @@ func testOrderInTheMaking(t *testing.T, layout string) {
 	}
 }
 
-// Ranks that are in epochs far apart have each order made once.
+// If ranks are in epochs far apart, each order is computed once.
 func TestSpreadRanks(t *testing.T) {
 	const world = 3
 	d, o := small(t, samplerJob(40, 16, world, false))
@@ -170,7 +170,7 @@ func TestSpreadRanks(t *testing.T) {
 	}
 }
 
-// A hint that leads to an epoch for which all earlier ones have to be drawn costs its request some time at most, and others nothing.
+// A hint for an epoch that requires the draws of all earlier ones delays its request for a limited time, and no others.
 func TestFarHint(t *testing.T) {
 	d, o := small(t, schedule.Job{Recipe: "torch.random_sampler", Seed: "1", BatchSize: 16, World: 1})
 	o.Timeout = 6 * time.Second

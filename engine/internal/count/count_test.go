@@ -130,7 +130,7 @@ func TestEndedStays(t *testing.T) {
 	}
 }
 
-// TestEpochsAreBounded: epochs that clients make up take no memory without end. The epoch whose last request is the oldest makes room.
+// TestEpochsAreBounded: epochs that clients invent take a limited memory. The epoch whose last request is the oldest makes room.
 func TestEpochsAreBounded(t *testing.T) {
 	j := newJob()
 	for epoch := range keepDone + 2*mostOpen {

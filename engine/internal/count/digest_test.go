@@ -8,7 +8,7 @@ import (
 	"lcache/sample"
 )
 
-// TestDigester: work runs in its order, no more of it is queued than there is room for, and waiting has a limit.
+// TestDigester: work runs in order, the queue is bounded, and waiting has a limit.
 func TestDigester(t *testing.T) {
 	var d Digester
 	d.Wait(time.Minute) // for nothing

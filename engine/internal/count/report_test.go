@@ -6,7 +6,7 @@ import (
 	"lcache/internal/serve/status"
 )
 
-// TestReportsAreBounded: numbers that a client makes up take no memory without end.
+// TestReportsAreBounded: invented numbers of a client take a limited memory.
 func TestReportsAreBounded(t *testing.T) {
 	var s reports
 	for n := range mostRanks + 10 {
