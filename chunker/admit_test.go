@@ -60,7 +60,7 @@ func TestAdmitFillsTheRoom(t *testing.T) {
 	}
 }
 
-// What is kept is spread evenly over any order: the share of misses in a segment of 2,500 samples hardly varies.
+// Kept samples are spread evenly over any order: the share of misses in a segment of 2,500 samples hardly varies.
 func TestAdmitSpreadsMisses(t *testing.T) {
 	testenv.WithoutRace(t)
 	const n, segment = 100_000, 2_500
@@ -87,7 +87,7 @@ func TestAdmitSpreadsMisses(t *testing.T) {
 	}
 }
 
-// A file that is added takes its room from the samples at the edge of the set, and from no others.
+// An added file takes the room of the samples at the edge of the set, and of no others.
 func TestAdmitIsStable(t *testing.T) {
 	const n = 20_000
 	hashes, sizes := names(n+1), randomSizes(n+1, 2)
@@ -144,7 +144,7 @@ func FuzzAdmit(f *testing.F) {
 		if got != bytes || got > room {
 			t.Fatalf("%d bytes admitted, Admit says %d, room %d", got, bytes, room)
 		}
-		// The largest such set: with one more hash it has no room.
+		// The set is the largest one: with one more hash it has no room.
 		next, rest := uint64(math.MaxUint64), false
 		for _, h := range hashes {
 			if !chunker.Admitted(h, threshold) {
@@ -160,7 +160,7 @@ func FuzzAdmit(f *testing.F) {
 	})
 }
 
-// TestMost: large samples are left out only where they keep out more than they have.
+// TestMost: large samples are left out only if they displace more bytes than they have.
 func TestMost(t *testing.T) {
 	const w = 128 << 10
 	sizes := func(small int, size uint32, large int, each uint32) (all []uint32, kept uint64) {

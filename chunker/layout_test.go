@@ -11,7 +11,7 @@ import (
 	"lcache/shuffle"
 )
 
-// dealt is a split that was written down: the positions of each batch, by rank.
+// dealt is an explicit split: the positions of each batch, by rank.
 type dealt [][][]uint64
 
 func (d dealt) Batches(rank int) int { return len(d[rank]) }
@@ -162,7 +162,7 @@ func checkCut(t *testing.T, seed uint64, layout *chunker.EpochLayout, cut chunke
 	}
 }
 
-// A line in delivery order is the recipe's own order, where the recipe uses everything once.
+// A layout in delivery order is the recipe's own order, if the recipe uses everything once.
 func TestLayoutIsTheGlobalOrder(t *testing.T) {
 	const n = 500
 	for _, world := range []int{1, 2, 4} {

@@ -22,7 +22,7 @@ func imageNet(block uint64) chunker.Facts {
 	return chunker.Facts{Kept: 138e9, Samples: 1_281_167, Largest: 16 * mib, Batch: 256 * 108_000, BatchSamples: 256, Ranks: 1, Devices: 1, Metadata: 60e6, Block: block}
 }
 
-// The figures that the design names, with what clients and the table of samples take on top of them.
+// The figures of the design, plus the memory for clients and for the tables of samples.
 func TestSizeOfTheDesign(t *testing.T) {
 	large := imageNet(1 * mib)
 	large.Kept, large.Samples = 1.3e12, 14_197_122
@@ -58,7 +58,7 @@ func TestSizeOfTheDesign(t *testing.T) {
 	}
 }
 
-// With compression space follows from stored bytes and memory from plain ones, and what samples are unpacked from comes on top.
+// With compression, disk space depends on compressed bytes and memory on plain ones. The memory for unpacking comes on top.
 func TestSizePacked(t *testing.T) {
 	plain := imageNet(1 * mib)
 	packed := plain
@@ -104,7 +104,7 @@ func TestSizePacked(t *testing.T) {
 	}
 }
 
-// K is an estimate from means; lines of usual sizes must not have more segments than memory was planned for.
+// K is an estimate from means: layouts of usual sizes must not have more segments than memory was planned for.
 func TestSizeCoversTheCut(t *testing.T) {
 	testenv.WithoutRace(t)
 	for seed := range uint64(8) {
@@ -185,7 +185,7 @@ func raised(t *testing.T, f chunker.Facts, refusal error) chunker.Facts {
 	return f
 }
 
-// Whatever the facts: limits hold, and a refusal names a number that then works.
+// For all facts: limits hold, and an error names a number that then works.
 func TestSizeKeepsLimits(t *testing.T) {
 	testenv.WithoutRace(t)
 	refused := map[string]int{}
@@ -252,7 +252,7 @@ func checkSizing(t *testing.T, seed uint64, f chunker.Facts, z chunker.Sizing) {
 	}
 }
 
-// TestThirdSlot: there is one more slot where the memory that was given has room for two more; the memory of the machine alone is not taken for it.
+// TestThirdSlot: there is one more slot if the given memory has room for two more. The default memory of the machine does not count.
 func TestThirdSlot(t *testing.T) {
 	f := chunker.Facts{Samples: 250_000, Kept: 4e9, Largest: 16_000, LargestKept: 16_000, Batch: 4_096_000, BatchSamples: 256, Ranks: 1, Devices: 1, MemoryCap: 8e9}
 	two, err := chunker.Size(f)
@@ -271,7 +271,7 @@ func TestThirdSlot(t *testing.T) {
 	}
 }
 
-// More of a limit never takes anything away.
+// A larger limit never reduces anything.
 func TestSizeIsMonotone(t *testing.T) {
 	for seed := range uint64(3_000) {
 		r := rand.New(rand.NewPCG(seed, 5))
@@ -297,7 +297,7 @@ func TestSizeIsMonotone(t *testing.T) {
 	}
 }
 
-// Where samples stay as they are the ring has what slots have otherwise, and at least two steps with the pages that each read touches.
+// In the static layout the ring has the slots' memory, and at least two steps with the pages that each read touches.
 func TestSizeOfTheStaticLayout(t *testing.T) {
 	f := imageNet(1 * mib)
 	log, err := chunker.Size(f)

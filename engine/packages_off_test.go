@@ -14,8 +14,8 @@ import (
 	"lcache/sample"
 )
 
-// TestPackagesAreOff: without a job whose L-samples may stand in for each other nothing in a cache, and nothing in a server's memory, says that there are packages: while samples stay in place, are sorted, drawn by
-// importance, and served for others of their class, and after each restart.
+// TestPackagesAreOff: unless a job's L-samples may be substituted for each other, neither the cache nor the server's memory has a trace of packages: while samples stay in place, are sorted, drawn by
+// importance, or substituted within their class, and after each restart.
 func TestPackagesAreOff(t *testing.T) {
 	inLayouts(t, func(t *testing.T, layout string) {
 		for _, of := range [][2]string{{"plain", ""}, {"impact", `"method":"impact","params":{"s_share":0,"warmup":1}`}, {"spider", `"method":"spider","substitute":"class","params":{"ratio":[0.6,0.3],"m":2,"max_uses":3}`}} {

@@ -15,7 +15,7 @@ import (
 	"lcache/sample"
 )
 
-// packAway moves the samples of every second segment of a cache into packages, and frees the segments. It returns how many samples that were.
+// packAway moves the samples of every second segment of a cache into packages, and frees the segments. It returns the number of samples moved.
 func packAway(t *testing.T, o Options) (n int) {
 	t.Helper()
 	c, err := cache.Open(cache.Options{Dirs: o.Dirs, IO: o.IO, Memory: o.Memory, Logger: slog.New(slog.DiscardHandler)})

@@ -18,7 +18,7 @@ import (
 	"lcache/sample"
 )
 
-// powerCuts draws what power cuts leave of a cache, at random steps of a server's life.
+// powerCuts copies a cache as power cuts would leave it, at random steps of a server's life.
 type powerCuts struct {
 	t    *testing.T
 	r    *rand.Rand
@@ -37,7 +37,7 @@ type powerCut struct {
 	keep  float64
 }
 
-// step is called by the disk, with its lock held, before each change.
+// The disk calls step, with its lock held, before each change.
 func (p *powerCuts) step() {
 	if p.next--; p.next < 0 {
 		p.next = p.r.IntN(25)

@@ -54,7 +54,7 @@ func newPackedBed(t *testing.T) *packedBed {
 	return b
 }
 
-// packsOn reads an epoch in an order that is known, and trains the next one, in the budget. It returns how many samples the server has read from the source.
+// packsOn reads an epoch in a known order, and trains the next one, within the budget. It returns how many samples the server has read from the source.
 func (l losing) packsOn(t *testing.T, dir string, c *deliver.Client, epoch int, order []sample.Index) (source int64) {
 	t.Helper()
 	l.goesOn(t, c, epoch, order)
@@ -65,7 +65,7 @@ func (l losing) packsOn(t *testing.T, dir string, c *deliver.Client, epoch int, 
 	return l.e.Status().Jobs[0].SourceReads
 }
 
-// serves starts a server over a copy of the cache, and returns how many samples it read from the source: it gives the right bytes, in the same order, packs on, and stays in its budget.
+// serves starts a server over a copy of the cache, and returns how many samples it read from the source. The server must deliver the right bytes in the same order, continue to pack, and stay within its budget.
 func (b *packedBed) serves(t *testing.T, o Options, what string) (source int64) {
 	t.Helper()
 	restarted(t, o, b.dataset, b.text, map[string]int{o.Dirs[0]: b.epoch}, func(dir string, epoch int, l losing, c *deliver.Client) {
@@ -108,8 +108,8 @@ func (b *packedBed) damages(r *rand.Rand) map[string]func() (name string, data [
 	return all
 }
 
-// TestPackagesDamaged: wherever the arena, or the journal of packages, is damaged, a server that starts over packages that a job has filled gives the right bytes in the same order. By default a draw of the places;
-// LCACHE_FAULTS=all takes each block.
+// TestPackagesDamaged: the arena, or the journal of packages, is damaged, and a server starts over packages that a job has filled. It delivers the right bytes in the same order. By default some random damages;
+// LCACHE_FAULTS=all damages each block.
 func TestPackagesDamaged(t *testing.T) {
 	testenv.Long(t)
 	seed, _ := drawSeed(t)

@@ -33,8 +33,8 @@ func onDisk(t *testing.T, dir string) (n int64) {
 	return n
 }
 
-// TestKilledWithPackages: files as a killed server leaves them while samples are put into packages and Logfiles are emptied. A server that starts over them gives the same orders and the right bytes, goes on with
-// the packages, and reads little more from the source than what died in write buffers. What is H changes from epoch to epoch, so that packages are emptied, too. The budget holds at each moment.
+// TestKilledWithPackages: files as a killed server leaves them while samples are put into packages and Logfiles are emptied. A server that starts over them delivers the same orders and the right bytes, continues with
+// the packages, and reads little more from the source than the samples that were in write buffers. The H-samples change from epoch to epoch, so packages are emptied, too. The budget holds at each moment.
 func TestKilledWithPackages(t *testing.T) {
 	inLayouts(t, func(t *testing.T, layout string) {
 		d, o, text := lowBed(t, 1500, ingest.Options{})
@@ -77,7 +77,7 @@ func TestKilledWithPackages(t *testing.T) {
 	})
 }
 
-// TestPackagesWithFaults: writes that fail while samples are put into packages, and reads that fail while something is emptied, cost reads from the source and no wrong byte.
+// TestPackagesWithFaults: writes fail while samples are put into packages, and reads fail while pieces are emptied. This costs reads from the source, and never a wrong byte.
 func TestPackagesWithFaults(t *testing.T) {
 	for _, what := range []string{"each 7th write", "each 40th read", "all writes after the 60th"} {
 		t.Run(what, func(t *testing.T) {

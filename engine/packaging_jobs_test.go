@@ -15,7 +15,7 @@ import (
 	"lcache/sample"
 )
 
-// sourceReads is how many samples a job has read from the source.
+// sourceReads returns how many samples a job has read from the source.
 func sourceReads(e *Engine, token string) (n int) {
 	for _, j := range e.Status().Jobs {
 		if j.ID == token {
@@ -25,13 +25,13 @@ func sourceReads(e *Engine, token string) (n int) {
 	return n
 }
 
-// nowhere is how many samples the log lacks.
+// nowhere returns how many samples the log lacks.
 func nowhere(e *Engine) int {
 	_, _, absent, _ := lies(e, func(sample.Index) bool { return false })
 	return absent
 }
 
-// TestTwoJobsPack: two jobs whose L-samples may stand in for each other. A sample that the log has lost is read from the source and put into a package, while both jobs are there and when the second one has ended.
+// TestTwoJobsPack: two jobs whose L-samples may be substituted for each other. A sample that the log has lost is read from the source and put into a package, both with two jobs and after the second one has ended.
 // The memory of both is counted.
 func TestTwoJobsPack(t *testing.T) {
 	inLayouts(t, func(t *testing.T, layout string) {
@@ -86,7 +86,7 @@ func TestTwoJobsPack(t *testing.T) {
 	})
 }
 
-// TestLogIsFilledAfterPackages: in the static layout a job that puts its samples into packages leaves some of them in the source, and ends. The next job, which is a plain one, reads these once: its second epoch reads nothing from the source.
+// TestLogIsFilledAfterPackages: in the static layout a job that puts its samples into packages leaves some of them in the source, and ends. The next job, a plain one, reads these once: its second epoch reads nothing from the source.
 func TestLogIsFilledAfterPackages(t *testing.T) {
 	d, o, _ := lowBed(t, 1500, ingest.Options{Layout: cache.LayoutStatic, NoPrefill: true, Budget: 64 << 20})
 	o.LateEpoch = 50 * time.Millisecond

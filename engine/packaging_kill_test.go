@@ -39,7 +39,7 @@ type kill struct {
 	lay   []metaindex.Loc // each sample's place when the server was killed
 }
 
-// step is called by the disk, with its lock held, before each change.
+// The disk calls step, with its lock held, before each change.
 func (k *kills) step() {
 	if k.next--; k.next >= 0 || k.e == nil {
 		return

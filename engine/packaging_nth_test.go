@@ -19,9 +19,9 @@ import (
 	"lcache/sample"
 )
 
-// TestNthFaultWithPackages lets the n-th transfer or sync of the arena fail, or the n-th step of a journal, for n = 1, 2, 3 … until a run is over before it comes to that, while a job fills packages and Logfiles are
-// emptied, and through a clean stop. A server that starts over the result, on a disk that is well, gives the epoch again. Whatever happens on the disk, every byte delivered is right, nothing fails and
-// nothing hangs. By default a few of each kind; LCACHE_FAULTS=all takes every n.
+// TestNthFaultWithPackages makes the n-th transfer or sync of the arena fail, or the n-th step of a journal, for n = 1, 2, 3 … until a run has fewer of them, while a job fills packages and Logfiles are
+// emptied, and through a clean stop. A server that starts over the result, on a healthy disk, delivers the epoch again. Every delivered byte is right, and nothing fails or
+// hangs. By default a few of each kind; LCACHE_FAULTS=all takes every n.
 func TestNthFaultWithPackages(t *testing.T) {
 	testenv.Long(t)
 	d, o, text := lowBed(t, 300, ingest.Options{})

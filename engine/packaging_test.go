@@ -19,7 +19,7 @@ import (
 	"lcache/sample"
 )
 
-// lowText are the options of a job whose L-samples may stand in for each other.
+// lowText has the options of a job whose L-samples may be substituted for each other.
 const lowText = `{"batch_size":64,"cache":%d,"seed":5,"method":"impact","substitute":"low","params":{"s_share":0,"warmup":1}}`
 
 // lowBed is a cache of samples of about 13 KB in blocks of 128 KiB, and a job over it with memory for a fifth.
@@ -121,7 +121,7 @@ func TestPackagesFill(t *testing.T) {
 	})
 }
 
-// TestPackagesAreReadWhole: where memory holds some units at once, packages are read in large pieces, each once an epoch.
+// TestPackagesAreReadWhole: if memory holds several units at once, packages are read in large pieces, each once an epoch.
 func TestPackagesAreReadWhole(t *testing.T) {
 	d, o, text := lowBed(t, 6000, ingest.Options{Block: 256 << 10})
 	o.Side = 40 << 20
@@ -210,7 +210,7 @@ func TestPackagesGoBack(t *testing.T) {
 	}
 }
 
-// TestPackagesOfAnotherManifest: an ingest of a changed source empties the packages of the manifest before, and reads the new samples only; a job puts the L-samples into new ones after that.
+// TestPackagesOfAnotherManifest: an ingest of a changed source empties the packages of the previous manifest, and reads only new samples. After that a job puts the L-samples into new packages.
 func TestPackagesOfAnotherManifest(t *testing.T) {
 	inLayouts(t, func(t *testing.T, layout string) {
 		in := ingest.Options{Layout: layout}

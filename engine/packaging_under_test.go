@@ -102,7 +102,7 @@ func TestDiskInTroubleUnderPackages(t *testing.T) {
 	}
 }
 
-// TestPackagesWithoutADirectory: a cache whose packages lay in two directories is served without the second one. What lay there is read from the source, and packed again as far as there is room.
+// TestPackagesWithoutADirectory: a cache with packages in two directories is served without the second one. Its samples are read from the source, and packed again as far as there is room.
 func TestPackagesWithoutADirectory(t *testing.T) {
 	dirs := twoDirs(t)
 	d, o, text := lowBed(t, 600, ingest.Options{Dirs: dirs})

@@ -30,7 +30,7 @@ func littleBedOf(t *testing.T, layout string) *littleBed {
 	return b
 }
 
-// run ingests the source, compares the report with the budget, and watches that the cache never takes more of the disk.
+// run ingests the source, compares the report with the budget, and checks that the cache never takes more of the disk.
 func (b *littleBed) run(t *testing.T) *ingest.Report {
 	t.Helper()
 	done, most := make(chan struct{}), make(chan int64)
@@ -150,7 +150,7 @@ func TestPackedManifestOfAGrowingSource(t *testing.T) {
 	}
 }
 
-// TestFormOfTheManifest: the form goes by the budget. A cache that holds everything has the manifest that it had before there was a packed form, byte for byte.
+// TestFormOfTheManifest: the form depends on the budget. A complete cache has the same manifest, byte for byte, as before the packed form existed.
 func TestFormOfTheManifest(t *testing.T) {
 	b := littleBedOf(t, "")
 	b.in.NoPrefill = true
@@ -187,7 +187,7 @@ func TestFormOfTheManifest(t *testing.T) {
 	}
 }
 
-// TestPackedManifestDamaged: a server refuses a damaged one, and ingest writes it again, packed, and keeps the cache.
+// TestPackedManifestDamaged: a server rejects a damaged one. Ingest writes it again, packed, and keeps the cache.
 func TestPackedManifestDamaged(t *testing.T) {
 	b := littleBedOf(t, "")
 	b.run(t)
@@ -214,7 +214,7 @@ func TestPackedManifestDamaged(t *testing.T) {
 	}
 }
 
-// TestPlainManifestOfALittleCache: a cache that was made before there was a packed form stays as it is, also when its source changes.
+// TestPlainManifestOfALittleCache: a cache that was made before the packed form existed stays as it is, even if its source changes.
 func TestPlainManifestOfALittleCache(t *testing.T) {
 	b := littleBedOf(t, "")
 	b.in.Budget -= 500e3 // which leaves room for a plain one

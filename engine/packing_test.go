@@ -22,7 +22,7 @@ import (
 	"lcache/sample"
 )
 
-// words fills b with what compresses to about a half. As noise it is not watched by the race detector.
+// words fills b with bytes that compress to about a half. Like noise, it is excluded from the race detector.
 //
 //go:norace
 func words(r *rand.Rand, b []byte) {
@@ -34,7 +34,7 @@ func words(r *rand.Rand, b []byte) {
 	copy(b, text)
 }
 
-// noise fills b with what does not compress. Nobody else knows b yet: the race detector need not look at each byte.
+// noise fills b with incompressible bytes. No other goroutine has b yet, so the race detector need not check each byte.
 //
 //go:norace
 func noise(r *rand.Rand, b []byte) {
@@ -47,7 +47,7 @@ func noise(r *rand.Rand, b []byte) {
 	}
 }
 
-// noisy is the content of samples that don't compress.
+// noisy is the content of incompressible samples.
 func noisy(r *rand.Rand, _ int, b []byte) { noise(r, b) }
 
 // mostlyWords: every fourth sample does not compress.
@@ -144,7 +144,7 @@ func copyCache(t *testing.T, from, to string) {
 	}
 }
 
-// A heldDisk lets no write begin while a cache is copied, so that its files are of one moment.
+// A heldDisk blocks writes while a cache is copied, so that the copies are of one moment.
 type heldDisk struct{ mu sync.Mutex }
 
 func (s *heldDisk) inject(io *blockio.IO) {
@@ -178,8 +178,8 @@ func copyFile(from, to string) error {
 	return errors.Join(err, w.Close())
 }
 
-// TestPackedCrash takes a copy of the cache in the middle of an ingest, damages the stored lengths in different ways, and goes on
-// from there: whatever is lost, everything is right, and ingest completes it.
+// TestPackedCrash copies the cache in the middle of an ingest, damages the compressed lengths in different ways, and continues
+// from there. Whatever is lost, all samples are right, and ingest completes the cache.
 func TestPackedCrash(t *testing.T) {
 	testenv.Long(t)
 	d := makeDatasetOf(t, 300, packedSizes, mostlyWords)
@@ -259,7 +259,7 @@ func TestPackedCrash(t *testing.T) {
 	}
 }
 
-// TestPackedRefused draws samples that compress well while the others don't: what exceeds the room is refused, and served from the source.
+// TestPackedRefused: in a log sized for samples that compress well, some do not. Those that exceed the room are not stored, and served from the source.
 func TestPackedRefused(t *testing.T) {
 	testenv.Long(t)
 	const n = 4000
@@ -299,8 +299,8 @@ func TestPackedRefused(t *testing.T) {
 	}
 }
 
-// TestPackedChangedInPlace: a file has other bytes, of another stored length, with the same size and time. Once its sum is lost, ingest takes
-// the new ones.
+// TestPackedChangedInPlace: a file has other bytes, of another compressed length, with the same size and time. Once its checksum is lost, ingest stores
+// the new bytes.
 func TestPackedChangedInPlace(t *testing.T) {
 	d := makeDatasetOf(t, 200, func(r *rand.Rand, _ int) int { return 2000 + r.IntN(8000) }, mostlyWords)
 	j := samplerJob(2, 8, 1, false)

@@ -27,8 +27,8 @@ func (s *readsOf) Read(ctx context.Context, e sample.Entry, dst []byte) error {
 	return s.Source.Read(ctx, e, dst)
 }
 
-// TestPlacementIsFollowed: where a third of the samples is not for this machine to keep, whatever room it has, ingest reads the others alone, and needs less space; the log has those and is complete with
-// them; and each epoch reads the third from the source, and nothing else. A cache that is filled by its first epoch comes to the same log.
+// TestPlacementIsFollowed: a third of the samples must not be kept on this machine. Ingest reads only the others, and needs less space. The log is complete with
+// those, and each epoch reads exactly this third from the source. A cache that is filled by its first epoch gets the same log.
 func TestPlacementIsFollowed(t *testing.T) {
 	inLayouts(t, func(t *testing.T, layout string) {
 		for name, noPrefill := range map[string]bool{"ingest": false, "first epoch": true} {

@@ -119,7 +119,7 @@ func (s *gatedSource) Read(ctx context.Context, e sample.Entry, dst []byte) erro
 	return s.Source.Read(ctx, e, dst)
 }
 
-// TestWaitersAreWoken: a request that counted on an outlook which the mover has not seen is woken when there is another one.
+// TestWaitersAreWoken: a request that relied on an outlook that the mover has not seen is woken when the outlook changes.
 func TestWaitersAreWoken(t *testing.T) {
 	j := samplerJob(4, 16, 1, false)
 	d, o := small(t, j)
@@ -180,7 +180,7 @@ func TestLeavesNextDrawnEpochToTheWindow(t *testing.T) {
 	}
 }
 
-// lateProducer begins to read a sample when it receives the decision of a request that saw nothing of it.
+// lateProducer begins to read a sample when it receives the decision of a request that did not see the read.
 type lateProducer struct{ reads bool }
 
 func (p *lateProducer) expect(query) func(sample.Index) deliver.Availability {
@@ -195,7 +195,7 @@ func (p *lateProducer) expect(query) func(sample.Index) deliver.Availability {
 func (p *lateProducer) decided(query, iter.Seq2[sample.Index, deliver.Availability]) { p.reads = true }
 func (p *lateProducer) lostPatience(*deliver.Position)                               {}
 
-// TestReadBegunSinceTheLook: a sample whose read begins between a request's look and its decision is waited for, and not read twice.
+// TestReadBegunSinceTheLook: a sample whose read begins between a request's check and its decision is waited for, and not read twice.
 func TestReadBegunSinceTheLook(t *testing.T) {
 	_, o := small(t, schedule.Job{World: 1})
 	e := open(t, o)

@@ -14,7 +14,7 @@ import (
 	"lcache/sample"
 )
 
-// long is an order of n samples, in batches of 16, that is another one for each seed.
+// long is an order of n samples, in batches of 16, different for each seed.
 func long(n, seed, samples int) (batches [][]sample.Index) {
 	for at := 0; at < n; at += 16 {
 		batch := make([]sample.Index, 16)
@@ -26,7 +26,7 @@ func long(n, seed, samples int) (batches [][]sample.Index) {
 	return batches
 }
 
-// refused fails unless an order was refused for a reason.
+// refused fails unless a push returned an error with a given reason.
 func refused(t *testing.T, err error, why string) {
 	t.Helper()
 	argument := new(deliver.ArgumentError)
@@ -118,7 +118,7 @@ func TestOrdersThatAreReadMakeRoom(t *testing.T) {
 	push(t, e, epochs+2, 0, d.drawn(1, 1)[0])
 }
 
-// What a process has pushed that is gone makes room for another job, which may begin where it likes.
+// The pushed orders of a process that has exited make room for another job, which may begin anywhere.
 func TestOrdersOfAProcessThatIsGone(t *testing.T) {
 	d, e := unprefilled(t, cache.LayoutLog, 1)
 	order := d.drawn(0, 1)[0]

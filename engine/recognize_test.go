@@ -13,7 +13,7 @@ import (
 	"lcache/sample"
 )
 
-// brokenOff is a cache without a recipe whose server was stopped in the middle of epoch 2 of the orders given, with the log half sorted
+// brokenOff is a cache without a recipe whose server was stopped in the middle of epoch 2 of the given orders, with the log half sorted
 // for epoch 3.
 func brokenOff(t *testing.T, compress string, orders [][][]sample.Index, content func(*rand.Rand, int, []byte)) (*dataset, ingest.Options, Options) {
 	t.Helper()
@@ -44,9 +44,9 @@ func brokenOff(t *testing.T, compress string, orders [][][]sample.Index, content
 
 const brokenOffSamples = 2000
 
-// TestResumed: a job without a recipe that goes on after a restart says the orders that it was in, and finds its log laid out for them: the source
-// is not read, and hardly anything by index. Regression: the ingest before it sorted the whole log into the source's own order, and what only the
-// newer Logfile held was read from the source again.
+// TestResumed: a job without a recipe that continues after a restart pushes its earlier orders, and finds its log laid out for them. The source
+// is not read, and almost nothing is read by index. Regression: the next ingest sorted the whole log into the source's own order, and samples that only the
+// newer Logfile had were read from the source again.
 func TestResumed(t *testing.T) {
 	testenv.Long(t)
 	orders := shuffled(1, brokenOffSamples, 5, 1, 0)
@@ -79,8 +79,8 @@ func TestResumed(t *testing.T) {
 	}
 }
 
-// TestBegunAgain: a job that begins again from epoch 0, in other orders, after another was broken off in the middle of an epoch, finds all that the two
-// Logfiles hold, and has its order laid out before long.
+// TestBegunAgain: a job begins again from epoch 0, in other orders, after another was stopped in the middle of an epoch. It finds all samples of both
+// Logfiles, and its order is laid out soon.
 func TestBegunAgain(t *testing.T) {
 	testenv.Long(t)
 	for _, compress := range testenv.Some([]string{"lz4", ""}, 1) {
@@ -100,7 +100,7 @@ func TestBegunAgain(t *testing.T) {
 			if byIndex > len(d.bytes)/4 {
 				t.Errorf("in the fourth epoch %d of %d samples are read by index, want hardly any", byIndex, len(d.bytes))
 			}
-			// Samples of other sizes than a segment was laid out for may find no room in any.
+			// A segment may have no room for samples of other sizes than it was laid out for.
 			if s := e.Status().Jobs[0]; s.SourceReads > int64(len(d.bytes)/50) || s.ReorderDropped != 0 || s.CorruptSamples != 0 {
 				t.Errorf("%d reads from the source, %d dropped, %d corrupt: want next to none", s.SourceReads, s.ReorderDropped, s.CorruptSamples)
 			}
@@ -109,7 +109,7 @@ func TestBegunAgain(t *testing.T) {
 	}
 }
 
-// TestIngestedAfterBrokenOff: an ingest that knows the order sorts what both Logfiles hold into it, and reads next to nothing.
+// TestIngestedAfterBrokenOff: an ingest with a known order sorts the samples of both Logfiles into it, and reads almost nothing.
 func TestIngestedAfterBrokenOff(t *testing.T) {
 	testenv.Long(t)
 	d, in, o := brokenOff(t, "", shuffled(1, brokenOffSamples, 4, 1, 0), noisy)

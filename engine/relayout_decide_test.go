@@ -7,14 +7,14 @@ import (
 	"github.com/cockroachdb/datadriven"
 )
 
-// TestSays reads testdata/relayout.txt as stories: a paragraph is an epoch that is over, and whether it says anything about the layout that it was read in.
+// TestSays reads testdata/relayout.txt. Each paragraph is a finished epoch, and whether it is evidence about the layout that it was read in.
 //
 //	epoch
 //	hits=N misses=N seconds=S before=N kept=SHARE cur=E [flags]
 //	----
 //	the layout, and why it counts or not
 //
-// It is epoch 3, delivers 1000 samples, and took 60 s. What is not said is as it is most of the time: the log layout, all samples are kept, and another epoch comes.
+// It is epoch 3, delivers 1000 samples, and took 60 s. Omitted fields have their usual values: the log layout, all samples are kept, and there is a next epoch.
 func TestSays(t *testing.T) {
 	datadriven.RunTest(t, "testdata/relayout.txt", func(t *testing.T, d *datadriven.TestData) string {
 		v := epochView{samples: 1000, kept: 1, next: true, short: shortestEpoch, cur: logView{true, 3}}

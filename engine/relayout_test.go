@@ -41,7 +41,7 @@ func (c *changes) say(e **Engine, layouts ...string) func(plan.Served) string {
 	}
 }
 
-// last returns the layout that was said last.
+// last returns the layout that was chosen last.
 func (c *changes) last() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -55,7 +55,7 @@ func (c *changes) seen() int {
 }
 
 // TestLayoutChangesWhileItIsServed: samples are read in one layout, then in the other one, then in the first again. Every byte and every order is right, the source
-// is not asked, in place nothing is written; and whenever the server is killed the next one has everything, but for what lay in buffers.
+// is not read, and in place nothing is written. Whenever the server is killed, the next one has all samples except those in buffers.
 func TestLayoutChangesWhileItIsServed(t *testing.T) {
 	t.Run("from the log", func(t *testing.T) {
 		testLayoutChanges(t, slowReads, []string{"log", "static", "static", "log", "log"}, "log log static static")
@@ -161,7 +161,7 @@ func testLayoutChanges(t *testing.T, disk cache.Disk, said []string, read string
 	}
 }
 
-// TestLayoutIsKept: the next server begins in the layout that was found to be the better one, also after a kill, as long as the disk is known by the same facts.
+// TestLayoutIsKept: the next server begins in the layout that was found to be better, even after a kill, as long as the same facts about the disk are known.
 func TestLayoutIsKept(t *testing.T) {
 	j := samplerJob(8, 16, 2, false)
 	d, o := small(t, j)

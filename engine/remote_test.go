@@ -52,7 +52,7 @@ func (s *counting) Read(ctx context.Context, e sample.Entry, dst []byte) error {
 
 func (s *counting) Requests() (source.Requests, bool) { return source.RequestsOf(s.Source) }
 
-// A bucket that can't be reached in the middle of an epoch delays it, and fails none of it. LCACHE_OUTAGE is how long it is away at least.
+// A bucket that can't be reached in the middle of an epoch delays the epoch, and fails no request. LCACHE_OUTAGE is the minimum length of the outage.
 func TestOutageInAnEpoch(t *testing.T) {
 	testenv.AnyIO(t)
 	least, err := time.ParseDuration(os.Getenv("LCACHE_OUTAGE") + "0s")

@@ -75,7 +75,7 @@ func (d *dataset) readPushed(t *testing.T, e *Engine, c *deliver.Client, epoch, 
 	return int(e.Status().Jobs[0].RandomReads - before), ahead
 }
 
-// laysOut reports whether the log is in an epoch's order or on the way there, or will not be: its order is not known, or nothing is moved.
+// laysOut reports whether the log is in an epoch's order or is being sorted into it, or never will be: its order is not known, or nothing is moved.
 func (e *Engine) laysOut(epoch int) bool {
 	l, ok, _ := e.nowLogfiles()
 	return e.cache.IsStatic() || !e.cache.Schedule.IsComplete(epoch, time.Hour) || ok && goesTo(epoch)(l)

@@ -26,7 +26,7 @@ type lockTaken struct {
 	n    int
 }
 
-// isOfImportance matches the files that work for importance alone.
+// isOfImportance matches the files that only importance uses.
 var isOfImportance = regexp.MustCompile(`^(internal/importance|drawn|importance)/|^engine/(importance|packag|units)`)
 
 var (

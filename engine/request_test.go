@@ -12,7 +12,7 @@ func (e *Engine) begunAt(at *deliver.Position) *begun {
 	return &begun{window: e.window, at: at, j: j, important: j.importance.Load()}
 }
 
-// samplesAt returns the samples that a request by position is answered with. Nothing is noted.
+// samplesAt returns the samples of a request by position. It records nothing.
 func (e *Engine) samplesAt(ctx context.Context, at deliver.Position) (deliver.Request, error) {
 	q := deliver.Request{At: &at, ByPosition: true}
 	_, err := e.begunAt(&at).resolve(ctx, &q)

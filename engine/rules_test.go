@@ -58,7 +58,7 @@ func (d *dataset) readOne(t testing.TB, e *Engine, c *deliver.Client, j schedule
 	}
 }
 
-// noSource fails if anything but the log and memory was asked.
+// noSource fails if anything was read from the source.
 func noSource(t testing.TB, e *Engine) status.Job {
 	t.Helper()
 	status := e.Status()
@@ -136,7 +136,7 @@ func testClientHoardsBatches(t *testing.T, layout string) {
 			t.Fatalf("a batch that is still held: %v", err)
 		}
 	}
-	// When side memory is full of what one client holds, the others are told so; as soon as it lets go they go on.
+	// When one client holds all of side memory, the others get an error that says so. When it releases, they continue.
 	for _, b := range hoard {
 		hoarder.Release(b.Lease)
 	}
@@ -205,7 +205,7 @@ func testBreakAndStart(t *testing.T, layout string) {
 	o.Layout = layout
 	e := open(t, o)
 	c := attach(t, e)
-	// Break off the first epoch, begin the second in its middle, restart the server there, and go on.
+	// Leave the first epoch, begin the second in its middle, restart the server there, and continue.
 	for b := range 20 {
 		batch, err := c.Chunk(context.Background(), 0, 0, b)
 		if err != nil {
@@ -321,7 +321,7 @@ func TestBackAndForward(t *testing.T) {
 	noSource(t, e)
 }
 
-// Without prefill the first epoch fills the log where nothing was read before.
+// Without prefill the first epoch fills the log with the samples that were not read before.
 func TestNoPrefillReadsSourceOnce(t *testing.T) {
 	testenv.Long(t)
 	d := makeDatasetOf(t, 1200, func(r *rand.Rand, _ int) int { return r.IntN(30_000) }, mostlyWords)

@@ -25,7 +25,7 @@ import (
 	"lcache/sample"
 )
 
-// seat is a job as a test takes part in it.
+// seat is a job in a test.
 type seat struct {
 	d      *dataset
 	e      *Engine
@@ -63,7 +63,7 @@ func (s *seat) push(r *rand.Rand, epoch, samples int) error {
 	return s.e.PushOf(s.number, schedule.Pusher{Pid: os.Getpid(), Session: s.c.Token}, epoch, 0, schedule.Cut(order))
 }
 
-// read reads batches of an epoch that was pushed, up to its end, and compares indices and bytes.
+// read reads batches of a pushed epoch, up to its end, and compares indices and bytes.
 func (s *seat) read(epoch, from int) error {
 	for b := from; ; b++ {
 		got, err := s.c.ChunkAt(context.Background(), deliver.Position{Job: s.number, Epoch: epoch, Batch: b})
@@ -83,7 +83,7 @@ func (s *seat) read(epoch, from int) error {
 	}
 }
 
-// digest is that of an epoch that was read whole.
+// digest returns the digest of a whole epoch.
 func (s *seat) digest(epoch int) string {
 	h := sha256.New()
 	for _, batch := range s.orders[epoch] {
@@ -94,7 +94,7 @@ func (s *seat) digest(epoch int) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// statusOfJob is a job's part of the status document.
+// statusOfJob returns a job's entry in the status document.
 func statusOfJob(t testing.TB, e *Engine, token string) status.Job {
 	t.Helper()
 	for _, j := range e.Status().Jobs {
@@ -213,7 +213,7 @@ func testJobsComeAndGo(t *testing.T, layout string) {
 	})
 }
 
-// The job that reads most owns the log, whichever came first, and reads it in place.
+// The job that reads most owns the log, whichever connected first, and reads it in order.
 func TestLargestJobOwns(t *testing.T) {
 	d, o := small(t, samplerJob(8, 16, 1, false))
 	o.LateEpoch = 300 * time.Millisecond
@@ -285,7 +285,7 @@ func TestChooseOwner(t *testing.T) {
 	}
 }
 
-// Beyond --jobs-max a job gets its batches all the same, and is read ahead for once another one is over.
+// Beyond --jobs-max a job still gets its batches, and is read ahead for when another one is over.
 func TestJobsMax(t *testing.T) {
 	d, o := small(t, samplerJob(2, 16, 1, false))
 	o.JobsMax, o.LateEpoch = 1, 100*time.Millisecond
@@ -375,7 +375,7 @@ func TestOwnsAfterRestart(t *testing.T) {
 	noSource(t, e)
 }
 
-// Jobs that want the same samples at about the same time let the disk read them once: a search over the same order, a few batches behind.
+// Jobs that request the same samples at about the same time cause one read: a search over the same order, a few batches behind.
 func TestJobsShareReads(t *testing.T) {
 	d, o := small(t, samplerJob(2, 16, 1, false))
 	o.Layout, o.Patience = cache.LayoutStatic, 5*time.Second
@@ -451,7 +451,7 @@ func TestJobsMaxCountsConnected(t *testing.T) {
 	b.leave()
 }
 
-// An owner that leaves in the middle of an epoch gives way at once: a program that is started again, or a notebook's cell, has a job of its own.
+// An owner that leaves in the middle of an epoch is replaced at once: a restarted program, or a notebook's cell, is a job of its own.
 func TestOwnerLeaves(t *testing.T) {
 	d, o := small(t, samplerJob(3, 16, 1, false))
 	o.LateEpoch = time.Hour

@@ -12,7 +12,7 @@ import (
 	"lcache/internal/testenv"
 )
 
-// shared holds what many tests only read: datasets, and caches that each test gets a copy of. Making the files is what these tests would do most of
+// shared holds data that many tests only read: datasets, and caches that each test gets a copy of. Without it, making the files would take most of
 // the time. All of it is removed when the tests have ended.
 var shared struct {
 	sync.Mutex

@@ -10,7 +10,7 @@ import (
 	"lcache/sample"
 )
 
-// TestSlowestSegment: the window keeps the first segment that a rank in time is at, wherever ranks stand. The log is of epoch 3 of epochs 0 to 4, and its segment k delivers sample k of ten.
+// TestSlowestSegment: the window keeps the first segment that a rank in time is at, for all positions of ranks. The log is of epoch 3 of epochs 0 to 4, and its segment k delivers sample k of ten.
 func TestSlowestSegment(t *testing.T) {
 	const segments, epoch = 10, 3
 	layout := &chunker.EpochLayout{Used: segments, Starts: []uint64{0}}

@@ -29,10 +29,10 @@ import (
 	"lcache/source/s3test"
 )
 
-// figureReaders is how many goroutines read side by side, with lcache and without.
+// figureReaders is the number of concurrent readers, with lcache and without.
 const figureReaders = 64
 
-// sourceFigures are what TestSourceFigures measures, one number a round each.
+// sourceFigures are the results of TestSourceFigures, one number for each round.
 type sourceFigures map[string][]float64
 
 // median is the median of the measurements under a name, and the lowest and highest.
@@ -154,7 +154,7 @@ func deviceWrites(t *testing.T, bytes int64) float64 {
 	return float64(written) / 1e6 / time.Since(began).Seconds()
 }
 
-// cpuSeconds is how long this process and its children have computed.
+// cpuSeconds returns the processor time of this process and its children.
 func cpuSeconds(t *testing.T) (seconds float64) {
 	t.Helper()
 	stats, err := filepath.Glob("/proc/[0-9]*/stat")
@@ -180,7 +180,7 @@ func cpuSeconds(t *testing.T) (seconds float64) {
 	return seconds
 }
 
-// drain reads epoch 0 without a look at it, and calls first when its first batch is there.
+// drain reads epoch 0 without checking it, and calls first when its first batch has arrived.
 func drain(c *deliver.Client, first func()) (samples int, err error) {
 	for b := 0; ; b++ {
 		batch, err := c.Chunk(context.Background(), 0, 0, b)

@@ -16,7 +16,7 @@ import (
 	"lcache/source"
 )
 
-// troubled is a source with trouble of its own: before each read it is asked what goes wrong, with how often the sample was read already.
+// troubled is a source that fails on request: before each read it asks for the error, with the number of earlier reads of the sample.
 type troubled struct {
 	source.Source
 	wrong func(e sample.Entry, times int) error
@@ -42,7 +42,7 @@ func (s *troubled) Read(ctx context.Context, e sample.Entry, dst []byte) error {
 	return s.Source.Read(ctx, e, dst)
 }
 
-// vanishing returns a source, and a function after which it has none of its files.
+// vanishing returns a source, and a function that removes all of its files.
 func vanishing() (wrap func(source.Source) source.Source, goes func()) {
 	var gone atomic.Bool
 	return trouble(func(sample.Entry, int) error {
@@ -53,7 +53,7 @@ func vanishing() (wrap func(source.Source) source.Source, goes func()) {
 	}), func() { gone.Store(true) }
 }
 
-// A source that falters costs retries, which are counted, and neither errors nor reads beyond.
+// A source that fails for a while costs retries, which are counted, but no errors and no other reads.
 func TestSourceFailsForAWhile(t *testing.T) {
 	d := makeDataset(t, 60, mixedSizes)
 	j := samplerJob(2, 8, 1, false)
@@ -83,7 +83,7 @@ func TestSourceFailsForAWhile(t *testing.T) {
 	}
 }
 
-// With on-error skip an epoch goes on without the samples that can't be read, and says so; with fail, the default, their requests end
+// With on-error skip an epoch continues without the unreadable samples, and reports them. With fail, the default, their requests end
 // with an error that names them.
 func TestOnError(t *testing.T) {
 	d := makeDataset(t, 200, mixedSizes)

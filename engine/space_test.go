@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A budget that would take a file system below its reserve is refused, and the one that the error names is not. An existing cache is neither
-// refused for the space that it takes itself, nor lost to a budget that can't be had.
+// A budget that would leave less than the file system's reserve is an error, and the budget that the error names is accepted. An existing cache is not
+// rejected for the space that it uses itself, and does not get lost if a new budget is impossible.
 func TestBudgetKeepsTheReserve(t *testing.T) {
 	d := makeDataset(t, 300, func(r *rand.Rand, _ int) int { return 60_000 + r.IntN(10_000) }) // 19 MB
 	free := int64(0)

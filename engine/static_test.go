@@ -15,7 +15,7 @@ import (
 	"lcache/internal/usage"
 )
 
-// still fails if the static layout was not used, or something was written.
+// still fails if the static layout was not used, or anything was written.
 func still(t *testing.T, e *Engine) status.Job {
 	t.Helper()
 	s := noSource(t, e)
@@ -25,7 +25,7 @@ func still(t *testing.T, e *Engine) status.Job {
 	return s
 }
 
-// TestLayoutsTakeTurns: any cache can be served in either layout, whatever the other one has left, and the source is not read again.
+// TestLayoutsTakeTurns: any cache can be served in either layout, whichever one it was last served in, and the source is not read again.
 func TestLayoutsTakeTurns(t *testing.T) {
 	j := samplerJob(9, 16, 2, false)
 	d, o := small(t, j)
@@ -73,7 +73,7 @@ func TestStaticIngest(t *testing.T) {
 	e := open(t, o)
 	d.readEpochs(t, e, j, 0, 2)
 	s := still(t, e)
-	// The last block of a segment is written after all others: what crosses into it takes two. And the third epoch is read ahead.
+	// The last block of a segment is written after all others, so a sample that crosses into it takes two reads. The third epoch is read ahead, too.
 	if most := int64(2*(592+rep.Segments) + int(e.cache.Sizing.Ring())/40_000); s.LogReadOps > most {
 		t.Errorf("%d reads for two epochs of 592 samples in %d segments, want at most %d", s.LogReadOps, rep.Segments, most)
 	}
@@ -110,7 +110,7 @@ func TestStaticIngest(t *testing.T) {
 	still(t, e)
 }
 
-// TestStaticFillsTheLogOnce: without prefill the first epoch reads the source and writes; a restart in the middle goes on.
+// TestStaticFillsTheLogOnce: without prefill the first epoch reads the source and writes. After a restart in the middle it continues.
 func TestStaticFillsTheLogOnce(t *testing.T) {
 	j := samplerJob(4, 16, 2, false)
 	d := makeDataset(t, 1200, func(r *rand.Rand, _ int) int { return 1 + r.IntN(30_000) })

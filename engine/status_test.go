@@ -250,7 +250,7 @@ func TestReadiness(t *testing.T) {
 	}
 }
 
-// TestMemoryWithinItsLimit: at every moment the memory that is taken is at most what may be taken, and both are sums of named parts.
+// TestMemoryWithinItsLimit: at every moment the memory in use is within its limit, and both are sums of named parts.
 func TestMemoryWithinItsLimit(t *testing.T) {
 	d := makeDataset(t, 3_000, func(*rand.Rand, int) int { return 64 })
 	j := samplerJob(3, 100, 1, false)

@@ -21,8 +21,8 @@ import (
 )
 
 // TestCleanStops stops a server again and again, at random moments: in the middle of epochs and of a reorder, between two epochs, before the first request,
-// while requests wait. It is started again, and the job goes on where it was. No sample that the log holds comes from the source, whatever the data, the
-// devices and the budget. LCACHE_SEED replays a run.
+// while requests wait. It is started again, and the job continues at its position. No sample that the log holds comes from the source, for any data,
+// devices and budget. LCACHE_SEED replays a run.
 func TestCleanStops(t *testing.T) {
 	runs := testenv.Pick(6, 2)
 	if n, err := strconv.Atoi(os.Getenv("LCACHE_STOP_RUNS")); err == nil {
@@ -214,7 +214,7 @@ func (s *stops) isOver() bool {
 	return !slices.ContainsFunc(s.at, func(at [2]int) bool { return at[0] < s.job.epochs })
 }
 
-// read lets each rank take some batches. Abrupt, a request is under way when it returns.
+// read makes each rank read some batches. If abrupt is set, a request is in progress when it returns.
 func (s *stops) read(batches int, abrupt bool, wait time.Duration) {
 	var ranks sync.WaitGroup
 	p := newPace(s.job.world)

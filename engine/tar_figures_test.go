@@ -15,7 +15,7 @@ import (
 	"lcache/internal/store/ingest"
 )
 
-// TestTarFigures measures local shards on this machine: cat to nowhere, cat to a file, the headers alone, and an ingest that knows the headers, by turns, each cold. scripts/bench-sources runs it.
+// TestTarFigures measures local shards on this machine: cat to /dev/null, cat to a file, the headers alone, and an ingest that knows the headers, in turn, each with a cold cache. scripts/bench-sources runs it.
 func TestTarFigures(t *testing.T) {
 	mb, rounds := figureSizes(t)
 	dir := t.TempDir()

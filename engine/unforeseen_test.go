@@ -83,7 +83,7 @@ func (d *dataset) readOnce(t testing.TB, e *Engine) status.Job {
 	return s
 }
 
-// The first epoch whose order is pushed is read from the source in that order, each sample once, though nothing was laid out for it before.
+// The first epoch with a pushed order is read from the source in that order, each sample once, although nothing was laid out for it before.
 func TestFirstPushedEpoch(t *testing.T) { inLayouts(t, testFirstPushedEpoch) }
 
 func testFirstPushedEpoch(t *testing.T, layout string) {
@@ -151,7 +151,7 @@ func testByIndexFillsTheLog(t *testing.T, layout string) {
 	}
 }
 
-// A client that begins again with another order is read for as it says now. What was laid out for its first word is moved.
+// A client that begins again with another order is served by its new order. Samples that were laid out for the first order are moved.
 func TestAnotherOrderIsPushed(t *testing.T) {
 	testenv.Long(t)
 	inLayouts(t, testPushedAnew)
@@ -235,7 +235,7 @@ func TestPushedAsTheRecipeSays(t *testing.T) {
 	}
 }
 
-// While one process reads a rank in its order another one's is refused, until the first has been silent for as long as a late rank.
+// While one process reads a rank in its own order, a push of another process is an error, until the first has been silent for as long as a late rank.
 func TestFirstJobOwnsTheOrder(t *testing.T) {
 	var later atomic.Int64 // nanoseconds that the clock is ahead
 	d, e := unprefilled(t, cache.LayoutLog, 1, func(o *Options) {
@@ -273,7 +273,7 @@ func TestFirstJobOwnsTheOrder(t *testing.T) {
 	}
 }
 
-// TestWorkerBelongsToTheProgram: after a server's restart a loader's worker may read before its program pushes an order. With one token they are one program, whose order is taken. Without a token the
+// TestWorkerBelongsToTheProgram: after a server's restart a loader's worker may read before its program pushes an order. With one token they are one program, whose order is accepted. Without a token the
 // reader may be another program, whose order counts.
 func TestWorkerBelongsToTheProgram(t *testing.T) {
 	for _, token := range []string{"a loader", ""} {

@@ -170,7 +170,7 @@ func TestVerifyCannotRead(t *testing.T) {
 	}
 }
 
-// A read that hangs owns its buffer: until the device answers that is neither used for another read nor unmapped.
+// A hung read owns its buffer: until the device answers, the buffer is neither reused nor unmapped.
 func TestVerifyLeavesTheBuffersOfHungReads(t *testing.T) {
 	b := damageBedOf(t, 60, ingest.Options{Dirs: twoDirs(t)})
 	o := b.opts

@@ -94,7 +94,7 @@ func (b *bed) open() *Store {
 	return s
 }
 
-// close checks the books, and that a clean stop is clean.
+// close checks the free list, and that a clean stop is clean.
 func (b *bed) close() {
 	b.t.Helper()
 	b.s.SetNoFrees(true) // as Close does: a block that waits for a place would wait without end
@@ -107,7 +107,7 @@ func (b *bed) close() {
 	}
 }
 
-// crashed is a cache that has the files as they are now, as a process finds them that starts after this one was killed.
+// crashed is a cache with the current files, as a process finds them that starts after this one was killed.
 func (b *bed) crashed() *bed {
 	b.t.Helper()
 	b.s.flushJournals()
@@ -137,7 +137,7 @@ func (b *bed) begin(slot int, epoch uint32, segments, blocks, room int) *Logfile
 	return l
 }
 
-// content is the bytes of a sample: they follow from its index. Nobody else knows them before it returns: the race detector need not look at each.
+// content returns the bytes of a sample: they follow from its index. No other goroutine has them yet, so the race detector need not check each.
 //
 //go:norace
 func (b *bed) content(i sample.Index) []byte {

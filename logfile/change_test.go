@@ -26,7 +26,7 @@ func TestOlderManifest(t *testing.T) {
 	}
 	b.close()
 
-	// The new manifest: every third sample gone or changed, the others elsewhere, and some that are new in between.
+	// The new manifest: every third sample is removed or changed, the others have other indices, and some are new.
 	r := rand.New(rand.NewPCG(8, 8))
 	was := map[sample.Index]sample.Index{}
 	to := make([]sample.Index, n)
@@ -108,7 +108,7 @@ func TestOlderManifest(t *testing.T) {
 	b.close()
 }
 
-// Damage under a sample that is gone is not reported.
+// Damage to a removed sample is not reported.
 func TestOlderManifestLosses(t *testing.T) {
 	b := newBed(t, 1, 4096, 40, []uint32{1000, 9000, 1000})
 	b.open()
@@ -147,7 +147,7 @@ func TestGrow(t *testing.T) {
 	if err := Grow(b.dirs, 1<<36); err == nil {
 		t.Error("grown beyond all disks")
 	}
-	// Cut off between the two FORMATs: the smaller number holds, and it can be done again.
+	// Interrupted between the two FORMATs: the smaller number counts, and Grow can be repeated.
 	first, err := os.ReadFile(filepath.Join(b.dirs[0], formatName))
 	if err != nil {
 		t.Fatal(err)

@@ -44,7 +44,7 @@ func TestCrashClones(t *testing.T) {
 	}
 }
 
-// TestKillClones is TestCrashClones for a process that is killed, over and over, while the machine goes on: every sample that is listed after that is right, because a place is noted before it is written over.
+// TestKillClones is TestCrashClones for a process that is killed again and again while the machine keeps running. Every sample that is listed afterwards is right, because a place is noted before it is overwritten.
 func TestKillClones(t *testing.T) {
 	testenv.Long(t)
 	first := uint64(time.Now().UnixNano())
@@ -125,7 +125,7 @@ func crashChain(t *testing.T, seed uint64, killed bool, sum *tally) {
 	os.RemoveAll(filepath.Dir(b.dirs[0]))
 }
 
-// live opens the Store, works with it, and closes it cleanly or not: what counts are the clones.
+// live opens the Store, works with it, and closes it cleanly or not. The clones are the test.
 func (l *life) live() {
 	l.disk.Load(l.t, l.dirs...)
 	l.disk.Step = l.step
@@ -146,7 +146,7 @@ func (l *life) live() {
 	l.take("after the stop")
 }
 
-// step is called by the disk, with its lock held, before each change.
+// The disk calls step, with its lock held, before each change.
 func (l *life) step() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

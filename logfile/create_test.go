@@ -106,7 +106,7 @@ func TestCreateAndOpenRefuse(t *testing.T) {
 	}
 }
 
-// A Create that was interrupted before FORMAT was written is taken over.
+// A Create that was interrupted before FORMAT was written can be repeated.
 func TestCreateAfterInterruption(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "arena"), make([]byte, 999999), 0o600); err != nil {

@@ -187,7 +187,7 @@ func TestDeviceFailsAndComesBack(t *testing.T) {
 	b.close()
 }
 
-// A device that can't be read is not asked to make its writes durable either, while it is aside.
+// A quarantined device that can't be read is not asked to make its writes durable either.
 func TestQuarantinedDeviceIsNotSynced(t *testing.T) {
 	const n = 8
 	b := deviceBed(t, n)
@@ -328,7 +328,7 @@ func TestHungReadsEndTogether(t *testing.T) {
 	b.close()
 }
 
-// A device whose writes hang does not make appends hang: it keeps the buffers that it has, and other blocks go to other devices, or become holes.
+// A device whose writes hang does not make appends hang. It keeps its buffers, and other blocks go to other devices, or become holes.
 func TestHungWriter(t *testing.T) {
 	const n = 40
 	b := newBed(t, 1, 4096, 4*n, slices.Repeat([]uint32{4096}, n))
@@ -374,7 +374,7 @@ func TestHungWriter(t *testing.T) {
 	b.close()
 }
 
-// A cache opens without one of its directories, unless it is the first. What lay there is lost, and can be filled in again; when
+// A cache opens without one of its directories, unless it is the first. Its samples are lost, and can be stored again. When
 // the directory is back it is used again.
 func TestOpensWithoutADevice(t *testing.T) {
 	const n = 30
@@ -441,7 +441,7 @@ func TestOpensWithoutADevice(t *testing.T) {
 	}
 }
 
-// A directory in which another cache has been made meanwhile is not taken back.
+// A directory in which another cache was made meanwhile is not used again.
 func TestAnotherCacheIsNotTakenBack(t *testing.T) {
 	b := deviceBed(t, 4)
 	b.open()
@@ -465,7 +465,7 @@ func TestAnotherCacheIsNotTakenBack(t *testing.T) {
 	}
 }
 
-// No block waits for a place on a device that is aside.
+// No block waits for a place on a quarantined device.
 func TestFullDeviceWithAQuarantinedOne(t *testing.T) {
 	const n = 20
 	b := newBed(t, 2, 4096, 8, slices.Repeat([]uint32{4096}, n))

@@ -32,7 +32,7 @@ func failing(io *blockio.IO, write bool, match func(n int64) bool) {
 	})
 }
 
-// One failed write costs a second try and nothing else.
+// One failed write costs a retry and nothing else.
 func TestNthWriteFails(t *testing.T) {
 	const n = 12
 	for nth := int64(0); ; nth++ {
@@ -66,7 +66,7 @@ func TestNthWriteFails(t *testing.T) {
 	}
 }
 
-// A write that fails twice makes a hole: exactly the samples that overlap it are lost, told once, and gone from the list.
+// A write that fails twice makes a hole: exactly the samples that overlap it are lost, reported once, and gone from the list.
 func TestNthWriteFailsTwice(t *testing.T) {
 	const n = 14
 	for nth := int64(0); ; nth++ {
@@ -160,7 +160,7 @@ func TestAllWritesFail(t *testing.T) {
 	}
 }
 
-// While no place will be freed, a block that finds none becomes a hole at once, and so does a block that waits already. Options.Lost is called for both.
+// While no place will be freed, a block without a place becomes a hole at once, and so does a block that waits already. Options.Lost is called for both.
 func TestNoneFreed(t *testing.T) {
 	const n, places = 8, 4
 	b := newBed(t, 1, 4096, places, slices.Repeat([]uint32{4096}, n))
@@ -192,7 +192,7 @@ func TestNoneFreed(t *testing.T) {
 	b.close()
 }
 
-// A Logfile gives up its own blocks that wait for a place: their buffers are free, and blocks of the other one wait on.
+// A Logfile fails its own blocks that wait for a place: their buffers are free, and blocks of the other Logfile keep waiting.
 func TestFailWaiting(t *testing.T) {
 	const n, places = 8, 4
 	b := newBed(t, 1, 4096, places, slices.Repeat([]uint32{4096}, n))
@@ -224,8 +224,8 @@ func TestFailWaiting(t *testing.T) {
 	b.close()
 }
 
-// TestFailWaitingForATurn: a block that waits although places are free, because its device has enough writes in flight, is not given up; one behind it that
-// finds no place is.
+// TestFailWaitingForATurn: a block that waits although places are free, because its device has enough writes in flight, does not fail; one behind it that
+// has no place does.
 func TestFailWaitingForATurn(t *testing.T) {
 	const inFlight, places = 4, 6
 	b := newBed(t, 1, 4096, places, slices.Repeat([]uint32{4096}, places+1))
@@ -292,7 +292,7 @@ func TestNthReadFails(t *testing.T) {
 	}
 }
 
-// A hung read ends with the context, and says when the buffer is free.
+// A hung read ends with its context, and reports when the buffer is free.
 func TestReadHangs(t *testing.T) {
 	b := newBed(t, 1, 4096, 40, []uint32{4096})
 	b.open()
@@ -321,7 +321,7 @@ func TestReadHangs(t *testing.T) {
 	<-pending.Done
 }
 
-// A hung write holds up its buffer alone: the block is served from memory meanwhile.
+// A hung write delays only its own buffer: the block is served from memory meanwhile.
 func TestWriteHangs(t *testing.T) {
 	b := newBed(t, 1, 4096, 40, []uint32{4096, 4096, 5000})
 	b.open()
@@ -358,7 +358,7 @@ func TestWriteHangs(t *testing.T) {
 	b.close()
 }
 
-// A sync that fails is reported by every later Seal and by Close, and not tried again.
+// A failed sync is reported by every later Seal and by Close, and is not retried.
 // Lengths that are learnt are durable before the records that need them, and that they can't be made so is an error of the Logfile.
 func TestSyncSizes(t *testing.T) {
 	b := newBed(t, 1, 4096, 40, []uint32{4096, 4096})

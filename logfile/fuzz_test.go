@@ -122,7 +122,7 @@ func recordInput(b []byte, gen uint64, block int, seed uint64) (journal []byte) 
 // fuzzSizes are the sizes of the samples of a fuzzed cache.
 var fuzzSizes = []uint32{64, 128, 4096, 5000, 0, 1, 2048, 64, 64, 640, 4032, 9000, 1984, 100, 300, 64, 64, 12288, 4095, 4097}
 
-// fuzzJournals fuzzes the two journals of an open bed, which have their headers, and calls check with a cache that was opened over them. Its books are right by then.
+// fuzzJournals fuzzes the two journals of an open bed, which have their headers, and calls check with a cache that was opened over them. Its free list was checked by then.
 func fuzzJournals(f *testing.F, b *bed, nums [2]int, check func(t *testing.T, c *bed)) {
 	var heads [2][]byte
 	for k, num := range nums {
@@ -148,8 +148,8 @@ func fuzzJournals(f *testing.F, b *bed, nums [2]int, check func(t *testing.T, c 
 	})
 }
 
-// FuzzRecover opens a cache over journals of genuine records that say anything. Whatever it is, the cache opens, its books are right and what
-// it lists can be read.
+// FuzzRecover opens a cache over journals of valid records with any content. Whatever they contain, the cache opens, its free list is consistent, and
+// listed samples can be read.
 func FuzzRecover(f *testing.F) {
 	f.Add([]byte{1, 0, 0, 0, 0, 64, 0, 0, 2, 0, 1, 2}, []byte{2, 0, 0, 0, 0, 64, 0, 0, 1, 0, 3})
 	f.Add([]byte{1, 0, 0, 0, 0, 64, 0, 0, 1, 0, 3, 1, 0, 1, 1, 0, 64, 8, 0, 0, 0, 2, 0, 1, 1, 0, 0, 0, 1, 0, 0}, []byte{})

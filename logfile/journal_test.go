@@ -86,7 +86,7 @@ func (b *bed) recordEnds(journal []byte, head int) (ends []int) {
 	return ends
 }
 
-// Cut anywhere, a journal gives the records that are complete, and later ones are appended behind them.
+// A journal that is cut anywhere has the complete records, and later ones are appended behind them.
 func TestJournalCutAtEveryByte(t *testing.T) {
 	testenv.Long(t)
 	b, whole := small(t)

@@ -158,7 +158,7 @@ func TestPackageNumbersAreGivenAgain(t *testing.T) {
 	b.close()
 }
 
-// TestCacheWithoutPackages: no byte of it says that there could be any, and a cache that a Store without packages has served goes on with them.
+// TestCacheWithoutPackages: its files have no trace of packages, and a cache that a Store without packages has served continues with them.
 func TestCacheWithoutPackages(t *testing.T) {
 	b, journal := small(t)
 	names, err := os.ReadDir(b.dirs[0])
@@ -220,7 +220,7 @@ func TestJournalsOfEachKind(t *testing.T) {
 	b.close()
 }
 
-// TestPackageJournalIsRewritten: it never has more than 1.5 times the records of living blocks and some, whatever is packed and freed, and a restart finds what lives.
+// TestPackageJournalIsRewritten: it never has more than 1.5 times the records of live blocks plus the slack, whatever is packed and freed, and a restart finds the live samples.
 func TestPackageJournalIsRewritten(t *testing.T) {
 	const n, numbers, each = 4000, 30, 64
 	b := newBed(t, 1, 4096, 64, slices.Repeat([]uint32{64}, n))
@@ -279,7 +279,7 @@ func bedWithPackages(t *testing.T) (*bed, *Packages) {
 	return b, p
 }
 
-// TestPackageJournalCannotBeRewritten: whichever step of it fails, the journal that is there goes on and nothing of it is lost.
+// TestPackageJournalCannotBeRewritten: whichever step fails, the existing journal is used, and nothing of it is lost.
 func TestPackageJournalCannotBeRewritten(t *testing.T) {
 	for nth := 0; ; nth++ {
 		b, p := bedWithPackages(t)
@@ -327,7 +327,7 @@ func TestPackageJournalCannotBeRewritten(t *testing.T) {
 	}
 }
 
-// TestPackageJournalWithoutRoom: packages say that they are not recorded any longer once their journal has grown too long and can't be rewritten.
+// TestPackageJournalWithoutRoom: packages report that they are not recorded when their journal has grown too long and can't be rewritten.
 func TestPackageJournalWithoutRoom(t *testing.T) {
 	b, p := bedWithPackages(t)
 	b.flush(p.Log())
@@ -477,7 +477,7 @@ func TestPackageWithoutPlaces(t *testing.T) {
 	b.close()
 }
 
-// packModel is what packages should hold.
+// packModel is the expected content of packages.
 type packModel struct {
 	samples map[int][]entry
 	open    map[int]int // by open package

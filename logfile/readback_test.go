@@ -82,7 +82,7 @@ func TestTailsComeBackTogether(t *testing.T) {
 	b.close()
 }
 
-// A tail that was read back and has not grown stays where it is.
+// A tail that was read back and has not grown stays in its place.
 func TestTailsStayIfTheyDoNotGrow(t *testing.T) {
 	b, l := tailsOnDisk(t)
 	used := b.s.Used()
@@ -119,7 +119,7 @@ func TestTailsStayIfTheyDoNotGrow(t *testing.T) {
 	b.close()
 }
 
-// Whatever happens while tails are on their way, buffers and places come back, and nothing is lost.
+// Whatever happens while tails are being read back, buffers and places are returned, and nothing is lost.
 func TestTailsOnTheirWay(t *testing.T) {
 	cases := map[string]func(b *bed, l *Logfile, release func()) (gone int){
 		"freed": func(b *bed, l *Logfile, release func()) int {
@@ -170,7 +170,7 @@ func TestTailsOnTheirWay(t *testing.T) {
 	}
 }
 
-// A tail whose first read fails is read again by the append that needs it; one on a device that is put aside meanwhile is a hole.
+// A tail whose first read fails is read again by the append that needs it. One on a device that is quarantined meanwhile is a hole.
 func TestTailsThatCannotComeBack(t *testing.T) {
 	b, l := tailsOnDisk(t)
 	failing(b.opts.IO, false, func(n int64) bool { return n == 0 })

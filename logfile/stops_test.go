@@ -8,8 +8,8 @@ import (
 	"lcache/sample"
 )
 
-// Lines are sorted into each other with clean stops all along, in an arena that has the slack of the memory formula and no place more: no append waits without
-// end for a place, and nothing is lost.
+// Logfiles are sorted again and again with clean stops in between, in an arena with exactly the slack of the memory formula. No append waits forever
+// for a place, and nothing is lost.
 func TestManyStopsWhileReordering(t *testing.T) {
 	const w = 32768
 	for _, c := range testenv.Some([]struct{ segments, samples, most, ahead int }{

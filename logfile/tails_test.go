@@ -65,7 +65,7 @@ func TestTailsArePacked(t *testing.T) {
 	b.close()
 }
 
-// An append after a restart goes on in the short block; a crash then finds either the short or the grown one.
+// An append after a restart continues in the short block. A crash then finds either the short or the grown one.
 func TestTailGrows(t *testing.T) {
 	const w = 8192
 	b := newBed(t, 1, w, 20, []uint32{100, 3000, 5000, 9000, 70})
@@ -105,7 +105,7 @@ func offsetOf(l *Logfile, index sample.Index) (at uint64) {
 	return at
 }
 
-// Without a free place tails are lost, and said to be; the budget is kept.
+// Without a free place tails are lost and reported, and the budget holds.
 func TestTailsWithoutPlace(t *testing.T) {
 	b := newBed(t, 1, 4096, 2, []uint32{4096, 4096, 100, 200})
 	b.open()
@@ -146,7 +146,7 @@ func TestTailWritesFail(t *testing.T) {
 	}
 }
 
-// A short block that can't be read back is a hole; the segment goes on behind it.
+// A short block that can't be read back is a hole. The segment continues behind it.
 func TestTailReadBackFails(t *testing.T) {
 	b := newBed(t, 1, 8192, 8, []uint32{100, 200})
 	b.open()

@@ -28,7 +28,7 @@ func (b *bed) heldBy(s *Store) map[sample.Index]int {
 	return held
 }
 
-// unordered makes packages of the Logfile with a number, and fails unless each of its samples was told with its place in them.
+// unordered makes packages of Logfile num, and fails unless the location of each of its samples in them was reported.
 func (b *bed) unordered(num int) {
 	b.t.Helper()
 	want, told := 0, 0
@@ -212,7 +212,7 @@ func TestUnorderKilled(t *testing.T) {
 	b.close()
 }
 
-// TestUnorderFails: where the packages' journal can't be written nothing has changed, and it can be tried again.
+// TestUnorderFails: if the packages' journal can't be written, nothing changes, and it can be tried again.
 func TestUnorderFails(t *testing.T) {
 	b := broken(t, 120)
 	b.close()

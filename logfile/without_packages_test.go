@@ -12,7 +12,7 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// TestFilesWithoutPackages: a cache that never has packages has the files, and the bytes in them, that it had before there were packages. testdata/files-without-packages.txt was written by a version of that time.
+// TestFilesWithoutPackages: a cache that never has packages has the same files and bytes as before packages existed. A version of that time wrote testdata/files-without-packages.txt.
 func TestFilesWithoutPackages(t *testing.T) {
 	const n = 60
 	b := newBed(t, 2, 4096, 60, randomSizes(n, 4096, 9000, 1))

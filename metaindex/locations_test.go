@@ -91,7 +91,7 @@ func TestLocationsSetClear(t *testing.T) {
 	}
 }
 
-// One mover moves each sample on again and again, others find out that a place is bad: a Clear must never hit a place set since.
+// One mover moves each sample repeatedly, while others find that a location is bad: a Clear must never remove a location that was set since.
 func TestLocationsConcurrently(t *testing.T) {
 	const n, moves = 8, 2000
 	l := newLocations(t, n, 64)

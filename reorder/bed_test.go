@@ -51,7 +51,7 @@ type begun struct {
 	done chan struct{}
 }
 
-// spec is what tests differ in.
+// spec has the differences between tests.
 type spec struct {
 	sizes   []uint32
 	slots   int // 0: 2
@@ -126,7 +126,7 @@ func (s spec) leastScratch() int {
 
 func (b *bed) closePass() { b.closeWaiting(func() {}) }
 
-// waiting is a context that reports when somebody waits for its end.
+// waiting is a context that reports when a caller waits for its end.
 type waiting struct {
 	context.Context
 	report func()
@@ -213,7 +213,7 @@ func (b *bed) twoLogs(seed uint64) (l, next *reorder.EpochLog, target *reorder.E
 	return l, next, b.aim(next, segment)
 }
 
-// gate is what holds something back until it is opened, at the end of the test at the latest.
+// gate blocks a test's operations until it is opened, at the latest at the end of the test.
 func gate(t *testing.T) (held chan struct{}, open func()) {
 	held = make(chan struct{})
 	open = sync.OnceFunc(func() { close(held) })

@@ -48,7 +48,7 @@ func TestEveryReadFails(t *testing.T) {
 	}
 }
 
-// Damage on the disk costs the samples that it hit a read from the source, and is counted for each; whether stored bytes still unpack or not.
+// Damage on the disk costs one read from the source for each damaged sample, and is counted for each, whether its compressed bytes still unpack or not.
 func TestDamagedBlock(t *testing.T) {
 	for _, c := range []struct {
 		s     spec
@@ -72,8 +72,8 @@ func TestDamagedBlock(t *testing.T) {
 	}
 }
 
-// A block that does not come in time is given up: its samples come from the source, never to the places where its bytes may still
-// land, and the slot is not used again before they have.
+// A late block is given up: its samples come from the source, and are never written to the places where its bytes may still
+// arrive. The slot is not reused before they have.
 func TestLateBlock(t *testing.T) {
 	const n = 40
 	for nth := range int64(8) {
@@ -127,7 +127,7 @@ func TestLateBlock(t *testing.T) {
 	}
 }
 
-// Regression: when a whole segment was late, each of its samples that found no room in the slot waited for the disk once more.
+// Regression: when a whole segment was late, each of its samples that found no room in the slot waited for the disk again.
 func TestLateSegmentDoesNotAskTheDiskAgain(t *testing.T) {
 	const n = 30
 	for _, inFlight := range []int{16, 1} { // all blocks hang, or one, and the others are not begun
@@ -252,7 +252,7 @@ func TestWritesHang(t *testing.T) {
 	}
 }
 
-// A source that hangs pins the slot that it may still write to, and costs its own samples alone.
+// A hung source pins the slot that it may still write to, and delays only its own samples.
 func TestSourceHangsDuringAScan(t *testing.T) {
 	const n = 30
 	b := newBed(t, spec{sizes: slices.Repeat([]uint32{1000}, n), workers: 2, slots: 1, fetch: fetch.Options{SourceTimeout: 15 * soon, Jobs: 4}})
@@ -285,7 +285,7 @@ func TestSourceHangsDuringAScan(t *testing.T) {
 	}
 }
 
-// TestSlowBytesOutlastTheSilence: a source that gives bytes all the time may take longer for a sample than it may be silent, also where the sample's place in the log is damaged.
+// TestSlowBytesOutlastTheSilence: a source that keeps delivering bytes may take longer for a sample than the limit of silence, even if the sample's location in the log is damaged.
 func TestSlowBytesOutlastTheSilence(t *testing.T) {
 	const silence = 30 * soon
 	b := newBed(t, spec{sizes: slices.Repeat([]uint32{1000}, 60), workers: 2, slots: 1, fetch: fetch.Options{SourceTimeout: silence, Jobs: 4}})

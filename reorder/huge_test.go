@@ -63,7 +63,7 @@ func TestHugeSamples(t *testing.T) {
 	}
 }
 
-// A huge sample that the slot has no room for, as a crash may leave one, is written on without it, and takes no scratch memory.
+// A huge sample that the slot has no room for, as a crash may leave one, is appended without the slot, and takes no scratch memory.
 func TestHugeSampleWithoutRoom(t *testing.T) {
 	const n = 40
 	s := hugeSpec(n, 64)
@@ -87,7 +87,7 @@ func TestHugeSampleWithoutRoom(t *testing.T) {
 	}
 }
 
-// A block of a huge sample that comes late lands in its place in the slot, and on nothing that was published: the slot is kept until then.
+// A late block of a huge sample is read to its position in the slot, where nothing was published. The slot is kept until then.
 func TestHugeSampleLate(t *testing.T) {
 	const n = 40
 	inSlot := 0

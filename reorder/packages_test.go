@@ -118,7 +118,7 @@ func TestMissesInAFullArena(t *testing.T) {
 	}
 }
 
-// drain moves all that a log holds, one segment at a time.
+// drain moves all samples of a log, one segment at a time.
 func (b *bed) drain(l, target *reorder.EpochLog) {
 	b.t.Helper()
 	for seg := range int(l.Log.Header().Segments) {

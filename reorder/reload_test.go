@@ -70,7 +70,7 @@ func TestReload(t *testing.T) {
 	}
 }
 
-// TestReloadOfOtherBytes: bytes in a slot that do not have their sample's checksum are not written on. The sample comes by its place, and nothing is written into the slot: clients may read it.
+// TestReloadOfOtherBytes: bytes in a slot that do not match their sample's checksum are not appended. The sample is read from its location, and nothing is written into the slot, because clients may read it.
 func TestReloadOfOtherBytes(t *testing.T) {
 	const n = 60
 	b := newBed(t, spec{sizes: randomSizes(n, 9), workers: 2, slots: 1})

@@ -16,8 +16,8 @@ import (
 	"lcache/sample"
 )
 
-// There and back, in an arena with no more than the least slack: every sample is verified, published and routed exactly once, blocks
-// are freed as it goes, and no load hangs. Stored bytes are moved as they are, and no more scratch than the largest sample needs is
+// There and back, in an arena with only the minimum slack: every sample is verified, published and routed exactly once, blocks
+// are freed meanwhile, and no load hangs. Compressed bytes are moved as they are, and scratch memory for the largest sample is
 // enough.
 func TestScanInATightArena(t *testing.T) {
 	testenv.Long(t)
@@ -261,7 +261,7 @@ func TestLeftOutByTheNextLayout(t *testing.T) {
 	}
 }
 
-// What the source can't give is left out of the window; the others of its segment come.
+// A sample that the source can't return is left out of the window. The others of its segment arrive.
 func TestSourceErrorLeavesTheOthersAlone(t *testing.T) {
 	const n = 40
 	b := newBed(t, spec{sizes: randomSizes(n, 14), workers: 2, slots: 1})

@@ -121,7 +121,7 @@ func dial(t testing.TB, path string) *client {
 	return &client{t: t, c: c.(*net.UnixConn), r: bufio.NewReader(c)}
 }
 
-// attach connects and says HELLO.
+// attach connects and sends HELLO.
 func attach(t testing.TB, s *Server, token string, features ...string) *client {
 	t.Helper()
 	c := dial(t, s.Path())
@@ -231,7 +231,7 @@ func (c *client) hangup() {
 	})
 }
 
-// held is how many bytes the server thinks that this process holds. RELEASE and CANCEL sent before have been carried out by then.
+// held returns how many bytes this process holds, by the server's count. Earlier RELEASE and CANCEL were carried out by then.
 func (c *client) held() int64 {
 	c.t.Helper()
 	// The status lists ranks, and so the process, after it has requested a rank's chunk.
@@ -307,7 +307,7 @@ func releaseBody(lease uint64) []byte {
 	return binary.LittleEndian.AppendUint64(columnOf(1), lease)
 }
 
-// works shows that a server is well: a new client gets a right sample.
+// works checks that a server works: a new client gets a right sample.
 func works(t testing.TB, s *Server) {
 	t.Helper()
 	c := attach(t, s, "")

@@ -85,7 +85,7 @@ func TestSmallRequestsKeepNothing(t *testing.T) {
 	works(t, s)
 }
 
-// Orders that come in part count together, whatever connection they come by, and no longer than the connection lasts.
+// Partly received orders count together, over all connections, and only until their connection ends.
 func TestHalfPushedOrdersHaveALimit(t *testing.T) {
 	s := start(t, testEngine(t, func(o *engine.Options) { o.PushBytes = 1 << 20 }), nil)
 	indices := make([]uint32, 100_000)
@@ -120,7 +120,7 @@ func TestHalfPushedOrdersHaveALimit(t *testing.T) {
 	}
 }
 
-// Batches that one connection was given and another one of the session releases are forgotten by the first.
+// If another connection of the session releases the batches of one connection, that connection forgets them.
 func TestReleasedByAnotherConnection(t *testing.T) {
 	s := start(t, testEngine(t, nil), nil)
 	a := attach(t, s, "")
@@ -144,7 +144,7 @@ func TestReleasedByAnotherConnection(t *testing.T) {
 	}
 }
 
-// A process may leave sessions behind that hold batches, but not without end: each takes a descriptor until the process ends.
+// A process may leave only a limited number of sessions behind that hold batches, because each takes a descriptor until the process ends.
 func TestSessionsLeftBehind(t *testing.T) {
 	s := start(t, testEngine(t, nil), nil)
 	count := func() int {

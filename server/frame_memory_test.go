@@ -27,7 +27,7 @@ func halfFrame() []byte {
 	return b
 }
 
-// sendAll has clients write something that the server may not read at once. The function that it returns ends them, and returns how many could write all of it.
+// sendAll makes clients write data that the server may not read at once. The returned function ends them, and returns how many could write all of it.
 func sendAll(t *testing.T, s *Server, n int, b []byte) (end func() (written int)) {
 	t.Helper()
 	var writers sync.WaitGroup
@@ -57,7 +57,7 @@ func sendAll(t *testing.T, s *Server, n int, b []byte) (end func() (written int)
 	}
 }
 
-// waitForRoom waits until somebody waits for memory of a share: then the server has read, or answered, all that it may at once.
+// waitForRoom waits until a request waits for memory of a share: then the server has read, or answered, as much as it may at once.
 func waitForRoom(t *testing.T, s *memquota.Share) {
 	t.Helper()
 	for end := time.Now().Add(20 * time.Second); s.Take(1); runtime.Gosched() { // it overtakes no waiting request
