@@ -259,7 +259,7 @@ func TestPackedCrash(t *testing.T) {
 	}
 }
 
-// TestPackedRefused: in a log sized for samples that compress well, some do not. Those that exceed the room are not stored, and served from the source.
+// TestPackedRefused: the samples on which ingest tries compression compress well, and the others do not. Samples that exceed the room are not stored, and come from the source.
 func TestPackedRefused(t *testing.T) {
 	testenv.Long(t)
 	const n = 4000
