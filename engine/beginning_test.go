@@ -218,10 +218,10 @@ func TestBeginsAndSorts(t *testing.T) {
 		}
 	})
 	if ahead == 0 || ahead > d.total*3/4 {
-		t.Errorf("%d of %d bytes were read by place before the window took over: want what the memory holds", ahead, d.total)
+		t.Errorf("%d of %d bytes were read with random reads before the window took over: want what the memory holds", ahead, d.total)
 	}
 	if more := e.byPlace() - ahead; more > d.total/20 {
-		t.Errorf("%d bytes were read by place when the log was sorted, want none: the window takes over", more)
+		t.Errorf("%d bytes were read with random reads when the log was sorted, want none: the window takes over", more)
 	}
 	ahead = e.byPlace()
 	s := noSource(t, e)
@@ -230,7 +230,7 @@ func TestBeginsAndSorts(t *testing.T) {
 	}
 	d.readOrder(t, e, c, 1, 0, 0, orders[1], nil)
 	if more := e.byPlace() - ahead; more > d.total/20 {
-		t.Errorf("%d bytes of the next epoch were read by place, want that the window serves it", more)
+		t.Errorf("%d bytes of the next epoch were read with random reads, want that the window serves it", more)
 	}
 	if s = noSource(t, e); s.RandomReads != 0 || s.SortBytes > d.total*11/10 || s.Divergences != 0 {
 		t.Errorf("%d samples read by index, %d bytes sorted, %d divergences", s.RandomReads, s.SortBytes, s.Divergences)
@@ -252,11 +252,11 @@ func TestBeginsWithRandomReads(t *testing.T) {
 	})
 	first := e.byPlace()
 	if first < d.total*3/4 {
-		t.Errorf("%d of %d bytes were read by place, want all but what the pass had in slots just then", first, d.total)
+		t.Errorf("%d of %d bytes were read with random reads, want all but what the pass had in slots just then", first, d.total)
 	}
 	d.readOrder(t, e, c, 1, 0, 0, orders[1], nil)
 	if more := e.byPlace() - first; more > d.total/20 {
-		t.Errorf("%d bytes of the next epoch were read by place, want that the window serves it", more)
+		t.Errorf("%d bytes of the next epoch were read with random reads, want that the window serves it", more)
 	}
 	if s := noSource(t, e); s.RandomReads != 0 || s.SortBytes != 0 || s.LogWriteBytes < d.total*9/10 {
 		t.Errorf("%d samples read by index, %d bytes sorted, %d written", s.RandomReads, s.SortBytes, s.LogWriteBytes)
@@ -274,7 +274,7 @@ func TestBeginsAndWaits(t *testing.T) {
 	last := len(orders[0]) - 1
 	d.readOrder(t, e, c, 0, 0, 0, orders[0], func(batch int) {
 		if s := noSource(t, e); batch == last && (s.RandomReads != 0 || s.LogWriteBytes != 0 || e.byPlace() < d.total*8/10) {
-			t.Errorf("%d samples read by index, %d bytes written, %d read by place, want 0, 0 and the epoch", s.RandomReads, s.LogWriteBytes, e.byPlace())
+			t.Errorf("%d samples read by index, %d bytes written, %d read with random reads, want 0, 0 and the epoch", s.RandomReads, s.LogWriteBytes, e.byPlace())
 		}
 	})
 	logsBecome(t, e, "the next epoch's log is begun", goesTo(1))

@@ -110,7 +110,7 @@ func TestDeviceIsQuarantined(t *testing.T) {
 	a.mu.Lock()
 	a.from, a.to = 0, forever
 	a.mu.Unlock()
-	var atAside int64 // operations of the device until it was put aside
+	var atAside int64 // operations of the device until it was quarantined
 	_, err := d.readPaced(e, c, 1, 0, 0, func(int) {
 		if atAside == 0 && e.Status().Cache.Devices[1].State == logfile.DeviceAside {
 			atAside = a.ops.Load()

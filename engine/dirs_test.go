@@ -43,11 +43,11 @@ func TestIngestRefusesOthersDirectories(t *testing.T) {
 		budget int64    // another budget than these caches have, so that the cache would be made again
 		names  string   // the directory that is said to be in the way
 	}{
-		{"a cache beside a new directory", []string{"new", "one"}, 0, "one"},
-		{"half a cache beside a new directory", []string{"new", "b"}, 0, "b"},
-		{"a cache beside half a cache", []string{"a", "one"}, 0, "one"},
-		{"half a cache beside half another", []string{"a", "d"}, 0, "d"},
-		{"half a cache beside half another that is made anew", []string{"a", "d"}, 24 << 20, "d"},
+		{"a cache and a new directory", []string{"new", "one"}, 0, "one"},
+		{"a part of a cache and a new directory", []string{"new", "b"}, 0, "b"},
+		{"a cache and a part of another", []string{"a", "one"}, 0, "one"},
+		{"parts of two caches", []string{"a", "d"}, 0, "d"},
+		{"parts of two caches, with another budget", []string{"a", "d"}, 24 << 20, "d"},
 		{"the other order", []string{"b", "a"}, 0, "b"},
 		{"the second half alone", []string{"b"}, 0, "b"},
 		{"the first half alone", []string{"a"}, 24 << 20, "a"},

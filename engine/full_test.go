@@ -188,7 +188,7 @@ func TestPackagesOfALogfileAreFilledOn(t *testing.T) {
 			break
 		}
 		if epoch == 20 {
-			t.Fatal("not all L-samples came to lie in packages")
+			t.Fatal("not all L-samples are in packages")
 		}
 	}
 	noSource(t, e)

@@ -104,7 +104,7 @@ func TestDrawnLogIsRecognised(t *testing.T) {
 				got = append(got, observing(t, restarted, c, at.epoch, at.batch+1, 1000)...)
 				s := restarted.Status().Jobs[0]
 				place, _ := restarted.prefetcher.Work(prefetch.AllJobs)
-				t.Logf("lines %s: %d of %d samples lay ready, %d from the source, %.1f MB were read by place; %.1f MB read, %.1f MB written", lines, s.PrefetchedSamples, len(got), s.SourceReads, float64(place.Bytes)/1e6, float64(s.LogReadBytes)/1e6, float64(s.LogWriteBytes)/1e6)
+				t.Logf("lines %s: %d of %d samples lay ready, %d from the source, %.1f MB were read with random reads; %.1f MB read, %.1f MB written", lines, s.PrefetchedSamples, len(got), s.SourceReads, float64(place.Bytes)/1e6, float64(s.LogReadBytes)/1e6, float64(s.LogWriteBytes)/1e6)
 				if found != (lines == "whole") {
 					t.Errorf("lines %s: the log that is read was recognised: %v", lines, found)
 				}

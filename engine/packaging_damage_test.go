@@ -46,7 +46,7 @@ func newPackedBed(t *testing.T) *packedBed {
 		})
 	}
 	if _, packed, absent, _ := lies(e, func(sample.Index) bool { return false }); packed < 200 || absent > 0 {
-		t.Fatalf("%d samples lie in packages, %d nowhere", packed, absent)
+		t.Fatalf("%d samples are in packages, %d nowhere", packed, absent)
 	}
 	c.Disconnected()
 	closeEngine(t, e)

@@ -115,7 +115,7 @@ func TestLogIsFilledAfterPackages(t *testing.T) {
 		l.observed(t, c, epoch, func(int) {})
 	}
 	if _, packed, absent, _ := lies(e, func(sample.Index) bool { return false }); packed < 50 || absent < 50 {
-		t.Fatalf("%d samples lie in packages, %d nowhere", packed, absent)
+		t.Fatalf("%d samples are in packages, %d nowhere", packed, absent)
 	}
 	e.Leave(number)
 	c.Disconnected()

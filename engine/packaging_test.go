@@ -108,7 +108,7 @@ func TestPackagesFill(t *testing.T) {
 			case epoch >= 2 && written > 1.1:
 				t.Errorf("epoch %d: %.2f bytes are written for each byte delivered", epoch, written)
 			case epoch == 20:
-				t.Fatalf("after %d epochs %d L-samples lie in no package, and %.2f bytes are written for each byte delivered", epoch, loose, written)
+				t.Fatalf("after %d epochs %d L-samples are in no package, and %.2f bytes are written for each byte delivered", epoch, loose, written)
 			case absent > 0:
 				t.Errorf("epoch %d: %d samples are nowhere", epoch, absent)
 			}
@@ -143,7 +143,7 @@ func TestPackagesAreReadWhole(t *testing.T) {
 			t.Errorf("%d reads of %d bytes for %d that were delivered", ops, read, bytes)
 		}
 		if epoch == 60 {
-			t.Fatal("not all samples came to lie in packages")
+			t.Fatal("not all samples are in packages")
 		}
 	}
 	noSource(t, e)
@@ -170,7 +170,7 @@ func TestPackagesGoBack(t *testing.T) {
 				}
 				_, packed, absent, _ := lies(e, func(sample.Index) bool { return false })
 				if packed < 600 || absent > 0 {
-					t.Fatalf("%d samples lie in packages, %d nowhere", packed, absent)
+					t.Fatalf("%d samples are in packages, %d nowhere", packed, absent)
 				}
 				e.Leave(token)
 				c.Disconnected()
@@ -199,7 +199,7 @@ func TestPackagesGoBack(t *testing.T) {
 						break
 					}
 					if epoch == 20 {
-						t.Fatalf("%d samples lie in packages still", packed)
+						t.Fatalf("%d samples are in packages still", packed)
 					}
 				}
 				noSource(t, e)
@@ -234,7 +234,7 @@ func TestPackagesOfAnotherManifest(t *testing.T) {
 			return packed
 		}
 		if packed := train(); packed < 600 {
-			t.Fatalf("%d samples lie in packages", packed)
+			t.Fatalf("%d samples are in packages", packed)
 		}
 		d.write(t, "class-0/new.bin", pseudo(2, 13_000))
 		d.reload(t)
@@ -250,7 +250,7 @@ func TestPackagesOfAnotherManifest(t *testing.T) {
 			t.Errorf("the packages of the manifest before are there: %v", err)
 		}
 		if packed := train(); packed < 600 {
-			t.Errorf("after the ingest %d samples lie in packages", packed)
+			t.Errorf("after the ingest %d samples are in packages", packed)
 		}
 	})
 }

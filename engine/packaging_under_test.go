@@ -59,7 +59,7 @@ func TestDiskInTroubleUnderPackages(t *testing.T) {
 				l.observed(t, client, epoch, func(int) {})
 			}
 			if _, packed, _, _ := lies(e, func(sample.Index) bool { return false }); packed < 100 {
-				t.Fatalf("%d samples lie in packages", packed)
+				t.Fatalf("%d samples are in packages", packed)
 			}
 			before := e.Status().Jobs[0]
 			on.Store(true)
@@ -126,7 +126,7 @@ func TestPackagesWithoutADirectory(t *testing.T) {
 		s := e.Status()
 		if lost := restart == 1; packed < []int{100, 20}[restart] ||
 			lost != (s.Jobs[0].SourceReads > 0) || lost != (s.Cache.State != "normal") || s.Jobs[0].Divergences != 0 || !lost && absent > 0 {
-			t.Errorf("server %d: %d samples lie in packages, %d nowhere, %d were read from the source, %d divergences, %q", restart, packed, absent, s.Jobs[0].SourceReads, s.Jobs[0].Divergences, s.Cache.State)
+			t.Errorf("server %d: %d samples are in packages, %d nowhere, %d were read from the source, %d divergences, %q", restart, packed, absent, s.Jobs[0].SourceReads, s.Jobs[0].Divergences, s.Cache.State)
 		}
 		c.Disconnected()
 		closeEngine(t, e)

@@ -150,7 +150,7 @@ func TestRankPushesLater(t *testing.T) {
 	orders := [][][][]sample.Index{shuffled(1, len(d.bytes), 3, 2, 0), shuffled(1, len(d.bytes), 3, 2, 1)}
 	d.push(t, e, 0, 0, 3, orders[0])
 	c := attach(t, e)
-	for batch := range len(orders[0][0])/4 + 1 { // before a quarter is delivered nothing is written on
+	for batch := range len(orders[0][0])/4 + 1 { // nothing is appended before a quarter is delivered
 		b, err := c.Chunk(context.Background(), 0, 0, batch)
 		if err != nil {
 			t.Fatal(err)

@@ -300,7 +300,7 @@ func TestBackAndForward(t *testing.T) {
 	disk.mu.Lock()
 	disk.from, disk.to = 0, forever
 	disk.mu.Unlock()
-	for batch := range e.cache.Schedule.Batches(0, 0)/4 + 1 { // before a quarter is delivered nothing is written on
+	for batch := range e.cache.Schedule.Batches(0, 0)/4 + 1 { // nothing is appended before a quarter is delivered
 		b, err := c.Chunk(context.Background(), 0, 0, batch)
 		if err != nil {
 			t.Fatal(err)

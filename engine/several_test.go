@@ -263,11 +263,11 @@ func TestChooseOwner(t *testing.T) {
 		owner int
 		want  int
 	}{
-		{"nobody reads", []contender{{number: 0}, {number: 1}}, 0, 0},
+		{"no job reads", []contender{{number: 0}, {number: 1}}, 0, 0},
 		{"the first that reads", []contender{{number: 0}, train}, 0, 1},
 		{"a check before training", []contender{{number: 1, samples: 10, active: true, between: true}, {number: 2, samples: 1000, active: true}}, 1, 2},
 		{"a check in the middle of its epoch", []contender{{number: 1, samples: 10, active: true}, {number: 2, samples: 1000, active: true}}, 1, 1},
-		{"a smaller one beside it", []contender{between, {number: 2, samples: 999, active: true}}, 1, 1},
+		{"an additional smaller one", []contender{between, {number: 2, samples: 999, active: true}}, 1, 1},
 		{"an equal one: the owner stays", []contender{between, {number: 2, samples: 1000, active: true}}, 2, 2},
 		{"equal ones: the first", []contender{train, {number: 2, samples: 1000, active: true}, {number: 3}}, 3, 1},
 		{"no order is known", []contender{{number: 0}, {number: 2, active: true}}, 0, 0},

@@ -32,10 +32,10 @@ func TestSlowestSegment(t *testing.T) {
 		ranks []stands
 		want  int
 	}{
-		{"nobody has asked", false, []stands{{unasked: true}}, 0},
+		{"no request was received", false, []stands{{unasked: true}}, 0},
 		{"all in the epoch", false, []stands{{epoch: 3, seg: 7}, {epoch: 3, seg: 4}}, 4},
 		{"one has asked for nothing yet", false, []stands{{epoch: 3, seg: 7}, {unasked: true}}, 7},
-		{"nobody has asked for the first batch", false, []stands{{epoch: 3, seg: 7, idle: true}}, 7},
+		{"the first batch was not requested", false, []stands{{epoch: 3, seg: 7, idle: true}}, 7},
 		{"one in the epoch before", false, []stands{{epoch: 3, seg: 7}, {epoch: 2, seg: 9}}, 0},
 		{"one between the epoch before and this one", false, []stands{{epoch: 3, seg: 7}, {epoch: 2, seg: 9, finished: true}}, 0},
 		{"the same, with the last batch as its front", false, []stands{{epoch: 3, seg: 7}, {epoch: 2, seg: 9, finished: true, idle: true}}, 0},

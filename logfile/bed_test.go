@@ -200,7 +200,7 @@ func (b *bed) check(l *Logfile) (found map[int][]sample.Index) {
 			want := b.content(i)
 			data, err := l.Read(b.t.Context(), seg, off, len(want), buf)
 			if err != nil || !bytes.Equal(data, want) {
-				b.t.Errorf("segment %d sample %d at %d: read by place: %v, equal %v", seg, i, off, err, bytes.Equal(data, want))
+				b.t.Errorf("segment %d sample %d at %d: read with random reads: %v, equal %v", seg, i, off, err, bytes.Equal(data, want))
 			}
 			if !bytes.Equal(whole[off:off+uint64(len(want))], want) {
 				b.t.Errorf("segment %d sample %d at %d: blocks hold other bytes (bad blocks %v)", seg, i, off, bad)

@@ -9,7 +9,7 @@ import (
 )
 
 // A clean stop in the middle of a reorder keeps every sample, in one Logfile or the other, where hardly a place is free: there are as many more
-// than the samples take as both Logfiles have tails, and as is written on and not yet freed.
+// than the samples take as both Logfiles have tails, and as are appended and not yet freed.
 func TestStopWhileReordering(t *testing.T) {
 	testenv.Long(t)
 	const n, segments, w = 90, 3, 4096
