@@ -8,8 +8,8 @@ import (
 	"lcache/sample"
 )
 
-// A clean stop in the middle of a reorder keeps every sample, in one Logfile or the other, where hardly a place is free: there are as many more
-// than the samples take as both Logfiles have tails, and as are appended and not yet freed.
+// A clean stop in the middle of a reorder keeps every sample, in one Logfile or the other, with hardly a free place: besides the samples, only as many places
+// as both Logfiles have tails and as hold appended, not yet freed blocks.
 func TestStopWhileReordering(t *testing.T) {
 	testenv.Long(t)
 	const n, segments, w = 90, 3, 4096
