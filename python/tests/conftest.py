@@ -58,7 +58,7 @@ def job(serve, path):
     job.server = server
     yield job
     job.close()
-    assert server.until(lambda: not server.leases), f"leases never released: {server.leases}"
+    assert server.wait_for(lambda: not server.leases), f"leases never released: {server.leases}"
 
 
 def check(batch, indices):

@@ -110,7 +110,7 @@ class Server:
             except OSError:
                 pass
 
-    def until(self, test, seconds: float = 5.0) -> bool:
+    def wait_for(self, test, seconds: float = 5.0) -> bool:
         """Waits until test() is true; for what a client does without an answer, such as RELEASE."""
         with self.lock:
             return self.lock.wait_for(test, seconds)

@@ -55,7 +55,7 @@ def test_gathered(fixed):
     got = batch.array("<u4", (2,))
     assert got.dtype == numpy.uint32 and got.shape == (5, 2) and got.tolist() == want(indices)
     assert got.flags.writeable and got.flags.c_contiguous and got.flags.aligned
-    assert job.server.until(lambda: not job.server.leases), "the lease ends at once, while the batch lives"
+    assert job.server.wait_for(lambda: not job.server.leases), "the lease ends at once, while the batch lives"
     with pytest.raises(lcache.Error, match="released"):
         batch.array("<u4", 2)
     job.get(range(200, 260)).release()

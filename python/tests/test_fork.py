@@ -67,7 +67,7 @@ def test_child_drops_without_releasing(job):
     held = [job.get([1, 2]), job.epoch(0)]
     next(held[1])
     view = held[0].samples[1]
-    assert job.server.until(lambda: job.server.released == 1), "the iterator's first batch"
+    assert job.server.wait_for(lambda: job.server.released == 1), "the iterator's first batch"
 
     def child():
         held.clear()
@@ -76,7 +76,7 @@ def test_child_drops_without_releasing(job):
 
     in_child(child)
     assert bytes(view) == content(2)
-    assert job.server.until(lambda: job.server.byes == 1)
+    assert job.server.wait_for(lambda: job.server.byes == 1)
     assert job.server.released == 2, "the child released leases of its parent"
     check(job.get([9]), [9])
     held[1].close()

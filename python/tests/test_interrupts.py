@@ -16,7 +16,7 @@ from lcache._client.cache_lock import Lock
 
 def no_lease_stays(server):
     releases.act()
-    assert server.until(lambda: not server.leases), f"leases never released: {server.leases}"
+    assert server.wait_for(lambda: not server.leases), f"leases never released: {server.leases}"
 
 
 def an_epoch(job):

@@ -37,7 +37,7 @@ def test_epoch_in_order(job, start):
 def test_asks_ahead(job):
     iterator = job.epoch(0)
     next(iterator)
-    assert job.server.until(lambda: [k for k, _ in job.server.requests].count(protocol.CHUNK) == 2)
+    assert job.server.wait_for(lambda: [k for k, _ in job.server.requests].count(protocol.CHUNK) == 2)
     iterator.close()
 
 
@@ -52,7 +52,7 @@ def test_iterators_interleaved_and_one_abandoned(job):
     with pytest.raises(StopIteration):
         next(a)
     b.close()
-    assert job.server.until(lambda: not job.server.leases), "the abandoned iterator's next batch was not released"
+    assert job.server.wait_for(lambda: not job.server.leases), "the abandoned iterator's next batch was not released"
 
 
 def test_get(job):
@@ -211,7 +211,7 @@ def test_credits(serve, path, caplog):
         kept = list(job.epoch(0)) + list(job.epoch(1))
     for number, batch in enumerate(kept):
         check(batch, order(number // BATCHES, 0, number % BATCHES))
-    assert server.until(lambda: 0 < len(server.leases) < 4)
+    assert server.wait_for(lambda: 0 < len(server.leases) < 4)
     assert 0 < job._link.session.held <= 600
     assert [r.name for r in caplog.records] == ["lcache"], "one warning"
     job.close()
@@ -225,7 +225,7 @@ def test_credits_count_what_is_pinned(serve, path):
     job = lcache.connect(path, timeout=10)
     kept = [job.get([i]) for i in range(1, 9)]
     assert job._link.session.held == 90 << 10
-    assert server.until(lambda: len(server.leases) == 3)
+    assert server.wait_for(lambda: len(server.leases) == 3)
     for i, batch in enumerate(kept, 1):
         check(batch, [i])
     job.close()
@@ -277,7 +277,7 @@ def test_threads(job):
         t.join(60)
     assert failures == []
     assert job._link.session.held == 0
-    assert job.server.until(lambda: not job.server.leases)
+    assert job.server.wait_for(lambda: not job.server.leases)
 
 
 def test_no_socket_given(monkeypatch, serve, path):
@@ -323,7 +323,7 @@ def test_closed(job):
         with pytest.raises(lcache.Error, match="closed"):
             use()
     assert job.samples == 1000
-    assert job.server.until(lambda: job.server.byes == 1)
+    assert job.server.wait_for(lambda: job.server.byes == 1)
 
 
 @pytest.mark.parametrize("features", [["report"], ["later"], None])

@@ -85,11 +85,11 @@ def test_copies_of_a_job_are_the_same_job(server, folder):
 def test_a_job_that_is_killed(server, folder):
     """The others go on in their order."""
     script = (
-        "import lcache, sys, time\n"
+        "import lcache, signal, sys\n"
         "job = lcache.connect(sys.argv[1], job='victim')\n"
         "held = [job.get(range(50)), next(job.epoch(0))]\n"
         "print('reading', flush=True)\n"
-        "time.sleep(600)\n"
+        "signal.pause()\n"
     )
     env = {**os.environ, "PYTHONPATH": os.path.join(ROOT, "python")}
     victim = subprocess.Popen([sys.executable, "-c", script, server.socket], stdout=subprocess.PIPE, text=True, env=env)

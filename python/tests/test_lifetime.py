@@ -38,13 +38,13 @@ def test_view_outlives_all_else(job, how):
     assert bytes(view) == content(2)
     assert len(job.server.leases) >= 1
     del view
-    assert job.server.until(lambda: not job.server.leases)
+    assert job.server.wait_for(lambda: not job.server.leases)
 
 
 def test_release_frees_at_once(job):
     batch = job.get([1])
     batch.release()
-    assert job.server.until(lambda: not job.server.leases), "release() while nothing else happens"
+    assert job.server.wait_for(lambda: not job.server.leases), "release() while nothing else happens"
 
 
 def test_loop_variable_is_the_only_reference(job):
@@ -66,7 +66,7 @@ def test_array_from_buffer(job):
     assert not array.flags.writeable
     assert job.server.leases
     del array
-    assert job.server.until(lambda: not job.server.leases)
+    assert job.server.wait_for(lambda: not job.server.leases)
 
 
 def test_close_leaves_views(serve, path):
@@ -76,10 +76,10 @@ def test_close_leaves_views(serve, path):
     view = next(iterator).samples[1]
     job.close()
     assert bytes(view) == content(order(0, 0, 0)[1])
-    assert server.until(lambda: len(server.leases) == 1), "the batch asked for ahead is given back by close()"
+    assert server.wait_for(lambda: len(server.leases) == 1), "the batch asked for ahead is given back by close()"
     assert server.byes == 0
     del view
-    assert server.until(lambda: server.byes == 1 and not server.leases)
+    assert server.wait_for(lambda: server.byes == 1 and not server.leases)
 
 
 def test_job_dropped_without_close(serve, path):
@@ -89,7 +89,7 @@ def test_job_dropped_without_close(serve, path):
     assert bytes(view) == content(7)
     assert server.leases
     del view
-    assert server.until(lambda: server.byes == 1 and not server.leases)
+    assert server.wait_for(lambda: server.byes == 1 and not server.leases)
 
 
 def test_mapping_ends_with_the_last_view(serve, path):
@@ -105,7 +105,7 @@ def test_mapping_ends_with_the_last_view(serve, path):
     assert mapped() == 1
     del batch
     releases.act()
-    assert server.until(lambda: server.byes == 1) and mapped() == 0
+    assert server.wait_for(lambda: server.byes == 1) and mapped() == 0
 
 
 def test_exit_with_live_batches_is_quiet(serve, path):
@@ -148,10 +148,10 @@ def test_last_view_dies_in_another_thread_while_this_one_waits(serve, path):
     got = []
     waiter = threading.Thread(target=lambda: got.append(job.stats()))
     waiter.start()
-    assert server.until(lambda: server.requests[-1][0] == protocol.STATUS)
+    assert server.wait_for(lambda: server.requests[-1][0] == protocol.STATUS)
     dropper = threading.Thread(target=held.clear)
     dropper.start()
-    assert server.until(lambda: server.released == 1)
+    assert server.wait_for(lambda: server.released == 1)
     assert not got
     server.silent = False
     server.drop_connections()
@@ -176,7 +176,7 @@ def test_garbage_cycles(job):
     finally:
         gc.set_threshold(*threshold)
     gc.collect()
-    assert job.server.until(lambda: not job.server.leases)
+    assert job.server.wait_for(lambda: not job.server.leases)
     assert job._link.session.held == 0
 
 

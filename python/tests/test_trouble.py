@@ -28,7 +28,7 @@ def test_connection_lost_everywhere(serve, path):
                 assert server.hellos[-1].get("token") == "t1"
             check(held, [1, 2, 3])
             del held, batch
-        assert lost == BATCHES - 1 or server.until(lambda: server.byes == lost + 1)
+        assert lost == BATCHES - 1 or server.wait_for(lambda: server.byes == lost + 1)
 
 
 def test_release_over_the_next_connection(serve, path):
@@ -38,7 +38,7 @@ def test_release_over_the_next_connection(serve, path):
     server.drop_connections()
     held.release()
     check(job.get([2]), [2])
-    assert server.until(lambda: server.released >= 1)
+    assert server.wait_for(lambda: server.released >= 1)
     job.close()
 
 
@@ -76,7 +76,7 @@ def test_server_restarts(serve, path):
     check(held, [1, 2, 3])
     del held, batch
     job.get([1]).release()
-    assert second.until(lambda: not second.leases)
+    assert second.wait_for(lambda: not second.leases)
     assert second.strange == [], "leases of the old server were released at the new one"
     job.close()
 
@@ -93,7 +93,7 @@ def test_server_restarts_before_a_batch_that_was_asked_for_early(serve, path):
     batches = job.epoch(0)
     for number in range(3):
         check(next(batches), order(0, 0, number))
-    assert first.until(lambda: any(kind == protocol.CHUNK and body[8] == 3 for kind, body in first.requests))
+    assert first.wait_for(lambda: any(kind == protocol.CHUNK and body[8] == 3 for kind, body in first.requests))
     first.deaf()
     serve()
     first.drop_connections()
@@ -174,7 +174,7 @@ def test_deadline_names_what_it_waited_for(serve, path):
     server.go.set()
     job._link.timeout = 10
     assert job.stats()
-    assert server.until(lambda: not server.leases), "the late answer's lease"
+    assert server.wait_for(lambda: not server.leases), "the late answer's lease"
     job.close()
 
 
@@ -196,7 +196,7 @@ def test_late_answers_are_given_back_while_a_traceback_lives(serve, path):
     server.go.set()
     job._link.timeout = 10
     assert job.stats()
-    assert server.until(lambda: not server.leases), "the late answers' leases"
+    assert server.wait_for(lambda: not server.leases), "the late answers' leases"
     assert len(kept) == 3
     job.close()
 
@@ -218,11 +218,11 @@ def test_close_while_another_thread_waits(serve, path):
 
     t = threading.Thread(target=wait)
     t.start()
-    assert server.until(lambda: server.requests[-1][0] == protocol.STATUS)
+    assert server.wait_for(lambda: server.requests[-1][0] == protocol.STATUS)
     job.close()
     t.join(10)
     assert isinstance(got[0], lcache.Error)
-    assert server.until(lambda: server.byes == 1)
+    assert server.wait_for(lambda: server.byes == 1)
 
 
 @pytest.mark.parametrize("embedded", [True, False])
@@ -336,7 +336,7 @@ def test_full_socket_does_not_lose_a_release(serve, path):
     held = [job.get([i % 49 + 1]) for i in range(2500)]
     waiter = threading.Thread(target=job.stats)
     waiter.start()
-    assert server.until(lambda: server.requests[-1][0] == protocol.STATUS)
+    assert server.wait_for(lambda: server.requests[-1][0] == protocol.STATUS)
     began = time.monotonic()
     while held:
         held.pop()
@@ -344,5 +344,5 @@ def test_full_socket_does_not_lose_a_release(serve, path):
     gate.set()
     waiter.join(20)
     job.stats()
-    assert server.until(lambda: not server.leases)
+    assert server.wait_for(lambda: not server.leases)
     job.close()

@@ -6,35 +6,12 @@ import queue
 import subprocess
 import sys
 import threading
-import time
 
 import oracle
 import realserver
+from waits import DEADLINE
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-DEADLINE = 30.0  # seconds, of every wait
-
-
-def until(condition, what, seconds=DEADLINE):
-    """Asks again and again until condition() is true, and returns what it said."""
-    end = time.monotonic() + seconds
-    while True:
-        said = condition()
-        if said:
-            return said
-        assert time.monotonic() < end, f"waited {seconds:g} s for {what}"
-        time.sleep(0.02)
-
-
-def ended(pid):
-    """Whether a process and all its threads have ended. Their last trace goes when init looks for it, which takes seconds on some machines."""
-    try:
-        with open(f"/proc/{pid}/stat") as f:
-            fields = f.read().rsplit(")", 1)[1].split()
-    except (FileNotFoundError, ProcessLookupError):
-        return True
-    return fields[0] in "ZX" and int(fields[17]) <= 1  # its state, and how many threads there are
-
 
 class Cache(realserver.Server):
     """A cache and the process that serves it, with orders from the oracle."""

@@ -10,7 +10,8 @@ import struct
 import oracle
 import pytest
 import realserver
-from processes import read_in_processes, until
+from processes import read_in_processes
+from waits import until
 
 EPOCHS = 4
 

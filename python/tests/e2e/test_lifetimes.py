@@ -8,7 +8,8 @@ import threading
 
 import numpy
 import pytest
-from processes import DEADLINE, HERE, read_in_processes, until
+from processes import HERE, read_in_processes
+from waits import DEADLINE, until
 from wire import Wire
 
 import lcache

@@ -7,8 +7,8 @@ import signal
 import subprocess
 
 import pytest
-from processes import DEADLINE
 from test_power_cuts import KEEP_LOG, command, drive  # noqa: F401: the fixture
+from waits import DEADLINE
 
 
 def finish(process):

@@ -44,7 +44,7 @@ def killed(cache, draw, kills):
         for kill in range(kills):
             epoch = 1 + kill // 2  # so that a kill may come soon after another one, in the same epoch
             train(job, epoch, draw.randrange(1, whole // 2))
-            time.sleep(draw.uniform(0, 0.05))  # packages are filled beside all requests
+            time.sleep(draw.uniform(0, 0.05))  # so that the kill comes at a random moment of packing, which goes on between requests
             packing += job.stats()["jobs"][0]["importance"]["packages_written"] > 0
             cache.kill()
             assert cache.used() <= cache.report["budget_bytes"] + (1 << 20)  # the state of importance lies beside the budget

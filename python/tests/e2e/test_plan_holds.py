@@ -14,6 +14,7 @@ import time
 
 import pytest
 import realserver
+from waits import until
 
 FOLDER = os.environ.get("LCACHE_CAPPED", "")
 VOLUMES = [(1500, 100 << 20), (3000, 500 << 20)]  # operations and bytes a second
@@ -32,11 +33,8 @@ def told(*command, **more):
 
 
 def again(*command):
-    """The kernel calls a device busy for a moment after its last user."""
-    for _ in range(100):
-        if subprocess.run([str(word) for word in command], capture_output=True).returncode == 0:
-            return
-        time.sleep(0.1)
+    """Runs a command until it succeeds: the kernel calls a device busy for a moment after its last user."""
+    until(lambda: subprocess.run([str(word) for word in command], capture_output=True).returncode == 0, f"success of {' '.join(map(str, command))}")
 
 
 @pytest.fixture(scope="module", params=VOLUMES, ids=lambda limits: f"{limits[0]}-{limits[1] >> 20}MiB")
@@ -111,7 +109,7 @@ def burst(capped):
     os.sync()
     most = 0.0
     for _ in range(3):
-        time.sleep(1)
+        time.sleep(1)  # the rest after which the kernel allows a burst
         most = max(most, total / rate - float(told(sys.executable, "-c", READS, file, total, preexec_fn=enter)))
     file.unlink()
     print(f"burst {most:.3f} s")

@@ -15,7 +15,8 @@ import time
 
 import pytest
 import realserver
-from processes import DEADLINE, Cache, read_in_processes, until
+from processes import Cache, read_in_processes
+from waits import DEADLINE, until
 
 CUTS = int(os.environ.get("LCACHE_POWER_CUTS", "3"))
 
@@ -44,7 +45,7 @@ class Drive:
         command("mount", "-o", "loop,errors=remount-ro", self.image, self.root)
 
     def unmount(self):
-        until(lambda: subprocess.run(["umount", self.root], capture_output=True).returncode == 0, f"nobody to use {self.root}")
+        until(lambda: subprocess.run(["umount", self.root], capture_output=True).returncode == 0, f"the end of all use of {self.root}")
 
     def cut(self, how):
         fd = os.open(self.root, os.O_RDONLY)
@@ -184,7 +185,7 @@ def test_cuts_of_recovery(drive, small, draw):
         for _ in range(3):
             command_line = [realserver.BINARY, "serve", "--cache", cache.cache, "--quiet"]
             process = subprocess.Popen(command_line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={**os.environ, "XDG_RUNTIME_DIR": cache.cache})
-            time.sleep(draw.uniform(0, whole))
+            time.sleep(draw.uniform(0, whole))  # so that the cut comes at a random moment of the start
             if draw.random() < 0.5:
                 drive.cut(KEEP_LOG)
             process.kill()

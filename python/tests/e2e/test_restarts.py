@@ -13,7 +13,8 @@ import time
 
 import pytest
 import realserver
-from processes import DEADLINE, ended, read_in_processes, until
+from processes import read_in_processes
+from waits import DEADLINE, wait_for_end
 
 import lcache
 
@@ -197,9 +198,9 @@ def test_kills_without_a_recipe(small, disk, monkeypatch, draw):
             reads += now["source_reads"]
             pid = job.pid
             del batch, sample
-        time.sleep(draw.uniform(0, 0.05))
+        time.sleep(draw.uniform(0, 0.05))  # so that the kill comes at a random moment of what the server does between requests
         os.kill(pid, signal.SIGKILL)
-        until(lambda: ended(pid), f"the end of server {pid}")
+        wait_for_end(pid)
         if draw.randrange(4) == 0:
             seed, epoch, at = seed + 1, 0, 0
     print(f"{KILLS // 2} kills, {reads} samples read from the source, of {len(small)}")

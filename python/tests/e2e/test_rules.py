@@ -7,8 +7,9 @@ import threading
 
 import oracle
 import pytest
-from processes import read_in_processes, until
+from processes import read_in_processes
 from realserver import together
+from waits import until
 
 import lcache
 

@@ -9,11 +9,11 @@ import re
 import signal
 import subprocess
 import tarfile
-import time
 
 import pytest
 from realserver import BINARY, lcache_command, needs_binary
 from test_datasets import started  # noqa: F401 - a fixture
+from waits import until
 
 import lcache
 
@@ -196,8 +196,7 @@ def test_a_killed_ingest_goes_on(tmp_path, started):  # noqa: F811
         before = size_of(cache, grows)
         process = subprocess.Popen([BINARY, "ingest", "--source", f"tar:{tmp_path}/{{0..11}}.tar", "--cache", cache, "--progress", "none", *JOB],
                                    env={**os.environ, "LCACHE_TMPFS": "1"}, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-        while process.poll() is None and size_of(cache, grows) <= before:
-            time.sleep(0.001)
+        until(lambda: process.poll() is not None or size_of(cache, grows) > before, f"growth of {grows}", pause=0.001)
         process.send_signal(signal.SIGKILL)
         assert process.wait() in (0, -signal.SIGKILL), process.stderr.read()
         process.stderr.close()

@@ -2,27 +2,12 @@
 
 import os
 import signal
-import time
 
 import pytest
 import realserver
+from waits import wait_for_end
 
 import lcache
-
-
-def gone(pid, seconds=30):
-    """Waits for a process to end; False if it does not."""
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        try:
-            os.kill(pid, 0)
-            with open(f"/proc/{pid}/stat") as f:
-                if f.read().rsplit(")", 1)[1].split()[0] == "Z":
-                    return True
-        except (ProcessLookupError, FileNotFoundError):
-            return True
-        time.sleep(0.02)
-    return False
 
 
 def servers(root):
@@ -78,7 +63,7 @@ def root(tmp_path, monkeypatch):
     yield str(path)
     for pid in servers(path):
         os.kill(pid, signal.SIGTERM)
-        assert gone(pid), f"server {pid} did not end"
+        wait_for_end(pid)
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,8 @@ import signal
 import traceback
 
 import pytest
-from embedded_servers import folder, gone, root  # noqa: F401
+from embedded_servers import folder, root  # noqa: F401
+from waits import wait_for_end
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 if not hasattr(torch, "Tensor"):
@@ -88,7 +89,7 @@ def test_without_a_name(folder, root, monkeypatch):
 
     def kills(raw, sample):
         os.kill(ours.job.pid, signal.SIGKILL)
-        assert gone(ours.job.pid)
+        wait_for_end(ours.job.pid)
         monkeypatch.setenv("LCACHE_BIN", "/nonexistent")
         return picky(raw, sample)
 

@@ -2,10 +2,10 @@
 
 import os
 import signal
-import time
 
 import pytest
-from embedded_servers import folder, gone, patient, root  # noqa: F401
+from embedded_servers import folder, patient, root  # noqa: F401
+from waits import until
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 if not hasattr(torch, "Tensor"):
@@ -89,10 +89,7 @@ def test_broken_off(folder, root):
     iterator = iter(loader)
     begun = [next(iterator).tolist() for _ in range(3)]
     (job,) = loader.batch_sampler.order_ahead.jobs
-    until = time.monotonic() + 10
-    while not leased(job) and time.monotonic() < until:
-        time.sleep(0.05)
-    assert leased(job)
+    until(lambda: leased(job), "the lease of the batch that was requested ahead")
     assert begun == expected[1][:3] and waiting(loader) == 1
     state = loader.state_dict()
     assert state["consumed"] == 3
@@ -101,10 +98,7 @@ def test_broken_off(folder, root):
     assert lists(loader) == expected[2]
     loader.load_state_dict(state)
     assert lists(loader) == expected[1][3:]
-    until = time.monotonic() + 10
-    while leased(job) and time.monotonic() < until:
-        time.sleep(0.05)
-    assert leased(job) == 0
+    until(lambda: leased(job) == 0, "the end of all leases")
 
 
 def test_other_requests_between(folder, root, used):

@@ -4,6 +4,7 @@ import logging
 import multiprocessing
 import os
 import queue
+import signal
 import socket
 import time
 
@@ -367,7 +368,7 @@ class Stuck(Sized):
 
     def __iter__(self):
         while os.getpid() != self.pid:
-            time.sleep(0.01)
+            signal.pause()
         yield from range(N)
 
 

@@ -17,7 +17,8 @@ import threading
 
 import pytest
 import realserver
-from embedded_servers import folder, gone, root  # noqa: F401
+from embedded_servers import folder, root  # noqa: F401
+from waits import wait_for_end
 
 import lcache
 from lcache._client.cache_lock import NewFolder
@@ -150,7 +151,7 @@ def test_files_that_are_left_out_are_counted(root, tmp_path, caplog, monkeypatch
         with lcache.open(source, cache=root) as job:
             assert job.samples == 2
             pid = job.pid
-        assert gone(pid)
+        wait_for_end(pid)
         (said,) = (r for r in caplog.records if "left out" in r.getMessage())
         assert said.levelno == level and said.getMessage() == f"{source}: 2 files are left out: not in a class folder; flat=True takes all files, as one list"
     caplog.clear()
@@ -181,7 +182,7 @@ def test_the_listing_of_a_complete_cache_is_told(folder, root, tmp_path, caplog,
                 with lcache.open(f"http://127.0.0.1:{server.server_port}/LIST", cache=root) as job:
                     assert [bytes(view) for view in job.get(range(5)).samples] == [b"%d" % i * 100 for i in range(5)]
                     pid = job.pid
-                assert gone(pid)
+                wait_for_end(pid)
                 said.append([r.getMessage() for r in caplog.records if ": listed " in r.getMessage()])
         finally:
             server.shutdown()
@@ -228,7 +229,7 @@ def test_what_a_first_epoch_over_a_network_costs(root, tmp_path, caplog, monkeyp
             (warning,) = (r for r in caplog.records if "first epoch" in r.getMessage())
             said, _, command = warning.getMessage().partition("An ingest before it takes 1 GET: ")
             assert warning.levelno == logging.WARNING and said == f"{source}: the first epoch asks the source for each sample: 150 GETs for 600 B. "
-            assert gone(pid)
+            wait_for_end(pid)
             words = shlex.split(command)
             assert words[:2] == ["lcache", "ingest"] and "--batch-size" in words
             before = Ranges.asked

@@ -10,7 +10,8 @@ import sys
 
 import pytest
 import realserver
-from embedded_servers import gone, servers
+from embedded_servers import servers
+from waits import wait_for_end
 
 PAGE = os.path.join(realserver.ROOT, "docs", "getting-started.md")
 
@@ -65,7 +66,7 @@ def machine(tmp_path):
     yield tmp_path, env
     for pid in servers(str(tmp_path)):
         os.kill(pid, 15)
-        assert gone(pid)
+        wait_for_end(pid)
 
 
 def test_page(machine):

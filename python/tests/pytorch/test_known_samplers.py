@@ -202,7 +202,7 @@ def test_memory(sink, kind, seed):
     most, _ = peak()
     assert most - before < 16 * n + (8 << 20), f"{(most - before) / n:.1f} bytes a sample before the first batch"
     assert next(iterator) == next(iterator) == size
-    assert server.until(lambda: len(server.pushed) == 3 and not server.pushed.get((2, 0), [(0, 1)])[-1][1], 60)
+    assert server.wait_for(lambda: len(server.pushed) == 3 and not server.pushed.get((2, 0), [(0, 1)])[-1][1], 60)
     assert peak()[0] - before < 60 * n + (64 << 20), "later epochs, of which two may be drawn at once"
     assert {key: sum(count for _, _, count, _ in pieces) for key, pieces in server.pushed.items()} == {(e, 0): n // size for e in range(3)}
     assert len(server.pushed[0, 0]) == -(-n // lcache._client.protocol.PUSH_PIECE)

@@ -5,11 +5,11 @@ import json
 import logging
 import os
 import signal
-import time
 
 import pytest
-from embedded_servers import entry_of, folder, gone, root  # noqa: F401
+from embedded_servers import entry_of, folder, root  # noqa: F401
 from realserver import Server, needs_binary
+from waits import until, wait_for_end
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 if not hasattr(torch, "Tensor"):
@@ -42,14 +42,6 @@ def entries(dataset):
 
 def digests(entry):
     return [epoch["order_digest"] for epoch in entry["epochs_done"]]
-
-
-def until(found, seconds=30):
-    """Waits for something that another process does, and returns it."""
-    end = time.monotonic() + seconds
-    while not found() and time.monotonic() < end:
-        time.sleep(0.02)
-    return found()
 
 
 WORKERS = {
@@ -136,7 +128,7 @@ def test_a_dropped_loader_leaves_its_job(folder, root, kind):
         token = loader.job_token
         assert entries(ours)[token]["connections"] >= 1
         del loader
-        assert until(lambda: entries(ours)[token]["connections"] == 0)
+        until(lambda: entries(ours)[token]["connections"] == 0, "the end of the connections of a loader that is gone")
         assert ours[5] == 5 and entries(ours)[token]["connections"] == 0
     finally:
         gc.enable()
@@ -328,7 +320,7 @@ def test_a_server_that_starts_again(folder, root):
         read(loader)
     pid = ours.job.pid
     os.kill(pid, signal.SIGTERM)
-    assert gone(pid)
+    wait_for_end(pid)
     want = {loader.job_token: digest(read(loader)) for loader in loaders}
     found = entries(ours)
     assert {token: digests(found[token]) for token in want} == {token: [order] for token, order in want.items()}

@@ -3,11 +3,11 @@
 import logging
 import os
 import signal
-import time
 
 import pytest
-from embedded_servers import entry_of, folder, gone, root  # noqa: F401
+from embedded_servers import entry_of, folder, root  # noqa: F401
 from test_ownership import fill, in_order, read, status
+from waits import until, wait_for_end
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 if not hasattr(torch, "Tensor"):
@@ -21,10 +21,7 @@ SIZE = 16
 
 
 def all_read(ours):
-    until = time.monotonic() + 20
-    while status(ours)["source_reads"] < len(ours):
-        assert time.monotonic() < until, "the server has not read ahead all samples"
-        time.sleep(0.01)
+    until(lambda: status(ours)["source_reads"] >= len(ours), "the server to read ahead all samples")
 
 
 def index(_, sample):
@@ -65,7 +62,7 @@ def test_over_a_full_cache(folder, root, pushed, kind, workers):
     ours = lt.Dataset(folder.root, index, cache=root)
     fill(ours, lt.DataLoader(ours, SIZE, shuffle=True, seed=1))
     os.kill(ours.job.pid, signal.SIGTERM)
-    assert gone(ours.job.pid)
+    wait_for_end(ours.job.pid)
     pushed[0].clear(), pushed[1].clear()
     ours = lt.Dataset(folder.root, index, cache=root)
     before = state(ours), status(ours)["source_reads"]

@@ -7,7 +7,8 @@ import sys
 
 import pytest
 import realserver
-from embedded_servers import gone, root, servers  # noqa: F401
+from embedded_servers import root, servers  # noqa: F401
+from waits import wait_for_end
 
 import lcache
 from lcache._client.cachedirs import folders
@@ -70,7 +71,7 @@ USERS = {"ImageFolder": of_image_folder, "open": of_open, "run": of_run, "ingest
 
 def ended(root):
     for pid in servers(root):
-        assert gone(pid)
+        wait_for_end(pid)
 
 
 @pytest.mark.parametrize("first", USERS)

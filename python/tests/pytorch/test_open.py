@@ -10,7 +10,8 @@ import sys
 
 import pytest
 import realserver
-from embedded_servers import folder, gone, root, servers  # noqa: F401
+from embedded_servers import folder, root, servers  # noqa: F401
+from waits import wait_for_end
 
 import lcache
 
@@ -46,7 +47,7 @@ def test_server_of_its_own(folder, root, monkeypatch):
         with lcache.open(folder.root, root) as other:
             assert other.pid == pid
         assert servers(root) == [pid]
-    assert gone(pid), "the server outlives its clients"
+    wait_for_end(pid)
 
 
 def test_recipe(folder, root, monkeypatch):
@@ -147,7 +148,7 @@ def test_trainer_killed(folder, root):
     pid = int(trainer.stdout.readline().split()[0])
     trainer.kill()
     trainer.communicate()
-    assert gone(pid)
+    wait_for_end(pid)
 
 
 @pytest.mark.parametrize("linger", ["0", "0s", "0.0"])
@@ -156,7 +157,7 @@ def test_linger_zero_ends_with_the_last_client(folder, root, monkeypatch, linger
     with lcache.open(folder.root, root) as job:  # not before its first one
         pid = job.pid
         assert len(job.get([0])) == 1
-    assert gone(pid)
+    wait_for_end(pid)
 
 
 @pytest.mark.parametrize("linger", ["abc", "-5", "1e3", "5 s", "2d", "inf"])

@@ -7,7 +7,8 @@ import signal
 import weakref
 
 import pytest
-from embedded_servers import folder, gone, root  # noqa: F401
+from embedded_servers import folder, root  # noqa: F401
+from waits import wait_for_end
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 if not hasattr(torch, "Tensor"):
@@ -159,7 +160,7 @@ def test_server_that_was_ended(folder, root, said):
     read(kept)
     pid = ours.job.pid
     os.kill(pid, signal.SIGTERM)
-    assert gone(pid)
+    wait_for_end(pid)
     again = opened(folder, root)
     loader = lt.DataLoader(again, SIZE, shuffle=True, seed=2)
     assert again.job.pid != pid

@@ -10,7 +10,8 @@ import time
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import pytest
-from embedded_servers import gone, root  # noqa: F401
+from embedded_servers import root  # noqa: F401
+from waits import wait_for_end
 
 import lcache
 
@@ -208,7 +209,7 @@ def test_token_of_the_environment_expires(url, root, session, monkeypatch):  # n
         pid = job.pid
         with pytest.raises(lcache.SampleError, match=EXPIRED):
             epoch(job)
-    assert gone(pid)
+    wait_for_end(pid)
     monkeypatch.setenv("AWS_SESSION_TOKEN", "second")
     with opened() as job:
         epoch(job)

@@ -4,10 +4,10 @@ import logging
 import os
 import re
 import shutil
-import time
 
 import pytest
 from embedded_servers import entry_of, folder, patient, pushed, root  # noqa: F401
+from waits import until, wait_for_end
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 if not hasattr(torch, "Tensor"):
@@ -51,7 +51,7 @@ def test_the_digest_is_the_servers(folder, root, caplog, wrap):
     for epoch in range(2):
         list(loader)
         (line,) = told(caplog, epoch)
-        (served,) = until(lambda: [e["order_digest"] for e in entry_of(loader)["epochs_done"] if e["epoch"] == epoch and e["order_digest"]])
+        (served,) = until(lambda: [e["order_digest"] for e in entry_of(loader)["epochs_done"] if e["epoch"] == epoch and e["order_digest"]], "the digest of the epoch")
         assert line == f"exact {served[:4]}…"
 
 
@@ -72,14 +72,6 @@ def test_no_digest_of_a_part_of_the_epoch(folder, root, caplog):
     again.load_state_dict(state)
     list(again)
     assert told(caplog, 0) == ["exact"]
-
-
-def until(found, seconds=20):
-    """What a function finds, as soon as it finds anything."""
-    end = time.monotonic() + seconds
-    while not (value := found()) and time.monotonic() < end:
-        time.sleep(0.02)
-    return value
 
 
 def test_speed_is_the_loops_own(folder, root, caplog):
@@ -268,10 +260,9 @@ def test_source_changed(folder, root, tmp_path, capfd):
         (tmp_path / "src" / name / "1").write_bytes(b"x" * 100)
     with lt.Dataset(tmp_path / "src", cache=root).job as job:
         pid = job.pid
-    from embedded_servers import gone
 
     os.kill(pid, 15)
-    assert gone(pid)
+    wait_for_end(pid)
     (tmp_path / "src" / "a" / "2").write_bytes(b"y" * 100)
     changed = lt.Dataset(tmp_path / "src", cache=root)
     assert len(changed) == 3 and changed[1] == (b"y" * 100, 0)

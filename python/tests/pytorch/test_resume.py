@@ -7,7 +7,8 @@ import subprocess
 import sys
 
 import pytest
-from embedded_servers import folder, gone, root  # noqa: F401
+from embedded_servers import folder, root  # noqa: F401
+from waits import wait_for_end
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 if not hasattr(torch, "Tensor"):
@@ -83,7 +84,7 @@ def test_after_the_server_ended(tmp_path, root, seed):
     state, pid = first.state_dict(), first.dataset.job.pid
     del iterator
     os.kill(pid, signal.SIGTERM)
-    assert gone(pid)
+    wait_for_end(pid)
     del first
     again = loader(seed)
     if seed == 5:

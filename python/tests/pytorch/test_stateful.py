@@ -3,7 +3,7 @@
 import inspect
 
 import pytest
-from embedded_servers import folder, gone, root  # noqa: F401
+from embedded_servers import folder, root  # noqa: F401
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 if not hasattr(torch, "Tensor"):

@@ -14,8 +14,9 @@ import time
 import pytest
 import realserver
 import torch
-from embedded_servers import folder, gone, root, servers  # noqa: F401
+from embedded_servers import folder, root, servers  # noqa: F401
 from training_run import EPOCHS, SEED, SIZE
+from waits import until, wait_for_end
 
 import lcache
 
@@ -106,6 +107,17 @@ def cache_of(root):
     return os.path.join(root, name)
 
 
+def wait_for_waiting_client(root):
+    """Waits until a client has found that the server was stopped, and waits for another one. It writes so into the lock of the cache."""
+    path = os.path.join(cache_of(root), "open.lock")
+
+    def is_waiting():
+        with open(path) as f:
+            return "waiting" in f.read()
+
+    until(is_waiting, "a client that waits for another server")
+
+
 def command(*words):
     """Runs lcache; its result has stdout and stderr."""
     return subprocess.run([realserver.BINARY, *words], capture_output=True, text=True, timeout=120, env=os.environ)
@@ -141,7 +153,8 @@ def test_take_over(train, root, workers, method):
     assert servers(root) == [training.server]
     serve = Serve("--take-over", "--cache", cache_of(root))
     assert serve.listens(), serve.end()
-    assert gone(training.server) and servers(root) == [serve.pid]
+    wait_for_end(training.server)
+    assert servers(root) == [serve.pid]
     said = training.end()
     assert "started" not in said, said
     assert servers(root) == [serve.pid], "it does not end with the training"
@@ -159,7 +172,7 @@ def test_take_over_beside_waiting_clients(train, root, patience):
     for _ in range(20):
         for training in trainings:
             training.ask()  # these batches are asked for while the server changes
-        time.sleep(0.02)
+        time.sleep(0.02)  # so that requests come in each state of the change, which takes a few tenths of a second
     assert serve.listens(), serve.end()
     for training in trainings:
         assert "started" not in training.end()
@@ -180,7 +193,7 @@ def test_stop_and_serve(train, root, batches, workers, method):
     ]
     for _ in range(8):
         training.ask()  # more than what workers have fetched ahead
-    time.sleep(1.5)
+    wait_for_waiting_client(root)
     assert servers(root) == []
     serve = Serve("--cache", cache_of(root))
     assert serve.listens(), serve.end()
@@ -232,14 +245,14 @@ def test_nobody_serves_it(train, root):
     assert serve.end()[0] == 0
 
 
-def test_a_server_after_nine_seconds(train, root):
+def test_a_server_late_in_the_wait(train, root):
     training = train()
     training.step(FEW)
     assert command("stop", cache_of(root)).returncode == 0
     began = time.monotonic()
     for _ in range(4):
         training.ask()  # the first batch is there
-    time.sleep(max(0, 9 - (time.monotonic() - began) - 0.7))  # it takes a part of a second to start
+    time.sleep(max(0, 8 - (time.monotonic() - began)))  # clients wait for 10 s: the new server comes late in them, with time to start
     serve = Serve("--cache", cache_of(root))
     assert serve.listens(), serve.end()
     assert "started" not in training.end()
@@ -251,7 +264,7 @@ def test_after_a_crash(train, root):
     training = train(program=patient(1e6))
     training.step(FEW)
     os.kill(training.server, signal.SIGKILL)
-    assert gone(training.server)
+    wait_for_end(training.server)
     training.step(4)  # the first batch is there
     (own,) = servers(root)
     assert own != training.server
@@ -265,11 +278,7 @@ def test_interrupted_while_waiting(train, root):
     assert command("stop", cache_of(root)).returncode == 0
     for _ in range(4):
         training.ask()  # the first batch is there
-    path = os.path.join(cache_of(root), "open.lock")
-    until = time.monotonic() + 30
-    while "waiting" not in open(path).read():
-        assert time.monotonic() < until
-        time.sleep(0.02)
+    wait_for_waiting_client(root)
     training.process.send_signal(signal.SIGINT)
     assert training.process.wait(timeout=60) != 0
     training.close()
@@ -327,7 +336,7 @@ def test_a_server_that_cannot_start(train, root):
     assert not serve.listens()
     code, error = serve.end()
     assert code == 1 and "memory" in error
-    assert gone(training.server)
+    wait_for_end(training.server)
     assert re.search(r"WARNING .*its server had ended: started it again", training.end())
 
 
@@ -358,7 +367,7 @@ def test_metrics(train, folder, root, tmp_path, monkeypatch, caplog):
         with lcache.open(other.root, str(tmp_path / "second")) as job:
             assert [bytes(view) for view in job.get(range(20)).samples] == other.contents
             pid = job.pid
-        assert gone(pid)
+        wait_for_end(pid)
     (record,) = [record for record in caplog.records if "metrics" in record.message]
     assert record.levelname == "WARNING"
     assert record.message == (

@@ -27,7 +27,7 @@ def quick(_, sample):
 
 
 def slow(_, sample):
-    time.sleep(DECODE)
+    time.sleep(DECODE)  # stands for decoding that takes this long
     return sample.index
 
 
@@ -35,7 +35,7 @@ def train(dataset, loop, workers):
     loader = lt.DataLoader(dataset, SIZE, shuffle=True, seed=1, num_workers=workers, persistent_workers=workers > 0)
     for _ in range(EPOCHS):
         for _ in loader:
-            time.sleep(loop)
+            time.sleep(loop)  # stands for a training step that takes this long
 
 
 def check_slow_loop(status):
