@@ -69,10 +69,16 @@ const (
 // A Row describes a Code.
 type Row struct {
 	Code    Code
-	Name    string // lower case, words separated by hyphens
+	Name    string // lower case, words separated by hyphens; for a code of Python the class
 	Meaning string // one line: the cause
 	Cure    string // one line: what to do
 }
+
+// pythonError is the first code of the exceptions of the Python package. The numbers before it are left for commands.
+const pythonError Code = "LC050"
+
+// IsPython reports whether the code is that of a class of the Python package. A test there compares the classes with docs/errors.md.
+func (r *Row) IsPython() bool { return r.Code >= pythonError }
 
 // IsFrame reports whether an ERROR frame may carry the code.
 func (r *Row) IsFrame() bool { return r.Code <= Closing }
@@ -129,6 +135,19 @@ var Table = []Row{
 	{NotServing, "not-serving", "the process has no server of this cache, or has ended", "`lcache ls` shows which process has which cache open"},
 	{InputFile, "input-file", "a file of facts, a scenario or a trace has wrong contents", "make the file again as the message says"},
 	{CheckFailed, "check-failed", "`lcache doctor` found that no cache can be in that directory, or a check of `lcache demo` failed", "do what the lines above the error say"},
+
+	{pythonError, "Error", "another cause, which the message names", "read the message"},
+	{"LC051", "ArgumentError", "an argument does not fit this job or server: an unknown index, rank or epoch, too large a batch, options that contradict each other", "read the message: it names the argument and what to give"},
+	{"LC052", "OSError", "the operating system refused a call; `errno` says why", "read the message: it has the path and the system's reason"},
+	{"LC053", "FileNotFoundError", "a source, the folder of a cache, or the lcache program does not exist", "check the path; the program is the one on `PATH`, or the one that `LCACHE_BIN` names"},
+	{"LC054", "NotADirectoryError", "a file is where a directory should be", "give another path, or move the file"},
+	{"LC055", "PermissionError", "this user may not read the source, or may not write the cache", "change the permissions of the path that the message names, or give another `cache=`"},
+	{"LC056", "ConnectionError", "there is no server at the socket, or the server ended and no other one started before the deadline", "start one with `lcache serve` or `lcache run`; `lcache ls` lists those that run"},
+	{"LC057", "RefusedError", "the server or its socket belongs to another user", "give the socket of that server if you trust it, or start a server as this user"},
+	{"LC058", "ProtocolError", "the server broke a rule of the protocol, or has another version of it", "install the Python client and the program of one release"},
+	{"LC059", "SampleError", "a sample can't be used: it lacks the requested part, or has another size than its array", "correct or remove the file that the message names, or give another `part=`, `dtype=` or `shape=`"},
+	{"LC060", "DecodeError", "`decode`, `decode_batch`, `loader` or a transform failed on a sample that was read", "read the original error in the message; correct the function, or the file that the message names"},
+	{"LC061", "TimeoutError", "the server did not answer before the deadline, or another process kept a cache locked", "look at `lcache status` and the server's log; a slow source or disk may need a larger `timeout=`"},
 }
 
 // Of returns the code of the innermost error with a code in a chain: the cause, not the operation that failed.

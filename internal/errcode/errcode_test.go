@@ -12,14 +12,18 @@ import (
 	"lcache/internal/errcode"
 )
 
-// TestTable: numbers have no gap, because no row is ever removed, and each name is used once.
+// TestTable: numbers have no gap except before those of Python, because no row is ever removed, and each name is used once.
 func TestTable(t *testing.T) {
 	names := map[string]bool{}
+	number := 0
 	for i, row := range errcode.Table {
-		if want := errcode.Code(fmt.Sprintf("LC%03d", i+1)); row.Code != want {
+		if number++; row.IsPython() {
+			number = max(number, 50)
+		}
+		if want := errcode.Code(fmt.Sprintf("LC%03d", number)); row.Code != want {
 			t.Errorf("row %d has code %s, want %s", i, row.Code, want)
 		}
-		if row.Name == "" || names[row.Name] || row.Name != strings.ToLower(row.Name) || strings.ContainsAny(row.Name, " _") {
+		if row.Name == "" || names[row.Name] || strings.ContainsAny(row.Name, " _") || !row.IsPython() && row.Name != strings.ToLower(row.Name) {
 			t.Errorf("%s: name %q is missing, used twice, or not of lower-case words with hyphens", row.Code, row.Name)
 		}
 		names[row.Name] = true
@@ -54,18 +58,26 @@ func page() string {
 	var out strings.Builder
 	out.WriteString(`# Error codes
 
-Each error with which an ` + "`lcache`" + ` command ends has a code in brackets at the end of its line, and each error that a server sends has one, which Python shows as ` + "`lcache.Error.code`" + `. Texts may change in a release; a code keeps its meaning, and no number is used twice. With ` + "`--progress json`" + ` the code is also in the line of JSON before the error. This page is written from the table in ` + "`internal/errcode`" + ` by ` + "`make docs`" + `.
+Look up the code of an error here: its cause, and what to do. The text of an error may change in a release. Its code does not change, and no number is used twice.
+
+| error | where its code is |
+|---|---|
+| an ` + "`lcache`" + ` command fails | in brackets at the end of the error's line, such as ` + "`[LC021]`" + `. With ` + "`--progress json`" + ` it is also in the line of JSON before the error |
+| Python raises an ` + "`lcache.Error`" + ` | in brackets at the end of the text, and in the attribute ` + "`code`" + `. If the server or an ` + "`lcache`" + ` command caused the error, it is their code, otherwise the code of the class |
+
+` + "`make docs`" + ` writes this page from the table in ` + "`internal/errcode`" + `.
 `)
-	section := func(title string, frames bool) {
-		fmt.Fprintf(&out, "\n## %s\n\n| code | name | cause | what to do |\n|---|---|---|---|\n", title)
+	section := func(title, column string, has func(row *errcode.Row) bool) {
+		fmt.Fprintf(&out, "\n## %s\n\n| code | %s | cause | what to do |\n|---|---|---|---|\n", title, column)
 		for _, row := range errcode.Table {
-			if row.IsFrame() == frames {
+			if has(&row) {
 				fmt.Fprintf(&out, "| `%s` | %s | %s | %s |\n", row.Code, row.Name, row.Meaning, row.Cure)
 			}
 		}
 	}
-	section("Commands", false)
-	section("Answers of a server", true)
+	section("Commands", "name", func(row *errcode.Row) bool { return !row.IsFrame() && !row.IsPython() })
+	section("Answers of a server", "name", (*errcode.Row).IsFrame)
+	section("Exceptions of Python", "class", (*errcode.Row).IsPython)
 	return out.String()
 }
 

@@ -152,7 +152,7 @@ def test_all_ranks_on_one_machine(folder, tmp_path, monkeypatch, env, here):
                 job.importance("shade")
                 assert status(job)["method"] == "shade"
             else:
-                with pytest.raises(lcache.ArgumentError, match=rf"job\.importance needs all ranks on one machine: 16 in all, {here} here$"):
+                with pytest.raises(lcache.ArgumentError, match=rf"job\.importance needs all ranks on one machine: 16 in all, {here} here \[LC007\]$"):
                     job.importance("shade")
                 assert status(job) is None
                 assert sum(len(batch) for batch in job.epoch(0)) > 0  # the recipe's order goes on

@@ -2,7 +2,9 @@
 
 import errno
 import inspect
+import os
 import pickle
+import re
 
 import pytest
 
@@ -75,14 +77,36 @@ def test_every_flag_has_its_argument():
 def test_exception_of_a_program(written, usage, kind, number, text):
     error = exception("/d", written, usage)
     assert isinstance(error, kind) and isinstance(error, lcache.Error)
-    assert str(error) == text and getattr(error, "errno", None) == number
+    assert str(error) == f"{text} [{type(error).code}]" and getattr(error, "errno", None) == number
 
 
 def test_code_of_a_program():
-    """The code at the end of the line is not part of the message. An older program writes none."""
+    """The exception has the code at the end of the program's line. An older program writes none: then it is the code of the class."""
     error = exception("/d", '{"schema": 1, "error": {"code": "LC021"}}\nlcache serve: /d is in use [LC021]\n')
-    assert (type(error), str(error), error.code) == (lcache.Error, "/d is in use", "LC021")
-    assert exception("/d", "lcache serve: /d is in use [or so]\n").code is None
+    assert (type(error), str(error), error.code) == (lcache.Error, "/d is in use [LC021]", "LC021")
+    error = exception("/d", "lcache serve: /d is in use [or so]\n")
+    assert (str(error), error.code) == ("/d is in use [or so] [LC050]", "LC050")
+
+
+CLASSES = [value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, lcache.Error)]
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+def test_codes_of_classes(kind):
+    """Each class has a code of its own, which docs/errors.md explains. A code that the server does not send is listed with the class."""
+    assert [other for other in CLASSES if vars(other).get("code") == kind.code] == [kind]
+    with open(os.path.join(os.path.dirname(__file__), "..", "..", "docs", "errors.md")) as f:
+        (row,) = re.findall(rf"^\| `{kind.code}` \| (\S+) \|", f.read(), re.M)
+    assert row == kind.__name__ or kind.code < "LC014"
+
+
+def test_copies_keep_the_code():
+    """As when a loader's worker fails: torch raises the same class again, with a traceback that ends with the first one's text."""
+    first = errors.MissingSampleError("read a.jpg: gone [LC001]")
+    text = f"Caught MissingSampleError in DataLoader worker process 0.\nTraceback:\nlcache.errors.MissingSampleError: {first}\n"
+    again = type(first)(text)
+    assert again.code == first.code == "LC001" and str(again) == text.rstrip()
+    assert errors.Error(f"open: {first}").code == "LC001"
 
 
 @pytest.mark.parametrize(
@@ -108,4 +132,4 @@ def test_builtin_exceptions(error, builtin):
 def test_other_samples():
     assert not isinstance(lcache.SampleError("bad", "a.jpg", "input/output error"), OSError)
     missing = errors.MissingSampleError("read a.jpg: gone", "a.jpg", "gone")
-    assert (missing.sample, missing.cause, str(missing)) == ("a.jpg", "gone", "read a.jpg: gone")
+    assert (missing.sample, missing.cause, str(missing)) == ("a.jpg", "gone", "read a.jpg: gone [LC002]")

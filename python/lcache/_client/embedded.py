@@ -130,7 +130,7 @@ def _start_server(home: Home, relist: bool, revival: Revival | None) -> bool:
             except _Busy as busy:
                 # The cache's server may be just ending, or was started by hand on another socket. Only the ending one leaves.
                 if time.monotonic() > deadline:
-                    raise ConnectionError(f"{busy} (it does not listen at {home.socket}: connect to its own socket)") from None
+                    raise ConnectionError(f"{busy.args[0]} (it does not listen at {home.socket}: connect to its own socket)") from None
                 lock.say(f"waiting for pid {busy.pid} to end")
                 time.sleep(POLL)
     return False

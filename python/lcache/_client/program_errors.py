@@ -6,7 +6,7 @@ import errno
 import json
 import re
 
-from ..errors import ArgumentError, Error, of_errno, printable
+from ..errors import ArgumentError, Error, of_errno, printable, split_code
 from . import buckets
 
 # Flags of the program, and the arguments of lcache.open that they come from. Flags without a value stand for True or False.
@@ -28,7 +28,6 @@ _ERRNO = {"not_found": errno.ENOENT, "permission": errno.EACCES, "not_a_director
 _COMMAND = re.compile(r"\blcache (?:bench|doctor|ingest|ls|order|rm|run|serve|status|stop|verify)\b[^;]*")  # a command line within a message stays as it is
 _FLAG = re.compile(r"(?<![\w/-])--([a-z][a-z0-9-]*[a-z])(?:[ =]((?:-\d|[^-\s,;:()])[^\s,;:()]*))?")
 _WORD = re.compile(r"\b(and|another|if|in|is|it|of|or|that|they|to|which)\b")
-_CODE = re.compile(r" \[(LC\d{3})\]$")
 _ADVICE = re.compile(r"\b(?:give|add|use) (?:another )?(?:" + "|".join(_VALUES.values()) + r")=")
 
 
@@ -73,9 +72,10 @@ def exception(source: str, written: str, wrong_usage: bool = False) -> Error:
         kind = _kind(line) or kind
     said = [line for line in lines if not line.startswith("{")]
     message = re.sub(r"^lcache [a-z]+: ", "", said[-1]) if said else "the lcache program ended without a message"
-    code = _CODE.search(message)
-    error = _exception(source, message[: code.start()] if code else message, kind)
-    error.code = code[1] if code else None
+    message, code = split_code(message)
+    error = _exception(source, message, kind)
+    if code is not None:
+        error.code = code
     return error
 
 

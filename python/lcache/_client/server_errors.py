@@ -1,4 +1,4 @@
-"""The exceptions of ERROR answers. The code of an ERROR decides which one; docs/protocol.md lists the codes."""
+"""The exceptions for ERROR answers. The code of an ERROR decides which; docs/protocol.md lists the codes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class NoRoom(TimeoutError):
 
 
 class LoanOver(Error):
-    """The server needed the memory before its bytes were copied. Internal: the caller asks for them again."""
+    """The server needed the memory before its bytes were copied. Internal: the caller requests them again."""
 
 
 TOO_LARGE = "LC008"
@@ -31,10 +31,10 @@ _CLASSES: dict[str, type[Exception]] = {
     "LC010": Error,  # a fault of the server
     "LC011": ProtocolError,
     "LC012": RefusedError,
-    "LC013": Broken,  # the server goes away, and another one may come
+    "LC013": Broken,  # the server ends, and another one may start
 }
 
-# The codes of kinds and reasons: for a server that sends no code, and for a code that is newer than this client.
+# The codes of kinds and reasons, if the server sends no code, or one that is newer than this client.
 _KINDS = {
     "sample": "LC001",
     "timeout": "LC004",
@@ -49,9 +49,9 @@ _REASONS = {"not_found": "LC002", "permission": "LC003"}
 
 
 def error_of(body: bytes, what: str, embedded: bool = False) -> Exception:
-    """The exception of an ERROR answer. Broken: the server goes away, and another may come. what names the request, "" none.
+    """The exception for an ERROR answer. Broken: the server ends, and another one may start. what names the request; "": the message alone.
 
-    embedded: flags that the server names are arguments of lcache.open. Those of a server that was started by hand stay flags.
+    embedded: the message shows the server's flags as arguments of lcache.open. A server that was started by hand has flags.
     """
     try:
         failure = protocol.read_error(body)
@@ -61,18 +61,18 @@ def error_of(body: bytes, what: str, embedded: bool = False) -> Exception:
     text = f"{what}: {message}" if what else message
     kind = _class_of(failure)
     error = kind(text, failure.sample, message) if issubclass(kind, SampleError) else kind(text)
-    if isinstance(error, Error):
+    if isinstance(error, Error) and failure.code:
         error.code = failure.code
     return error
 
 
 def may_be_too_large(error: Error) -> bool:
-    """Whether fewer samples at once may help. An error without a code, of an older server or of this process, does not say."""
-    return error.code in (None, TOO_LARGE)
+    """Whether fewer samples at once may help. An error of an older server, or of this process, has only the code of its class, which does not say."""
+    return error.code in (type(error).code, TOO_LARGE)
 
 
 def _class_of(failure: protocol.Failure) -> type[Exception]:
-    """The class of a code. An unknown kind without a known code is an error of that request."""
+    """The class for a code. For an unknown kind without a known code it is Error, which concerns that request alone."""
     if failure.code in _CLASSES:
         return _CLASSES[failure.code]
     code = _KINDS.get(failure.kind, "")

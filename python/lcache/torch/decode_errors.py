@@ -7,7 +7,7 @@ import functools
 import sys
 from typing import Any
 
-from ..errors import DecodeError, printable
+from ..errors import DecodeError, printable, split_code
 
 # They end loops in silence: list(dataset) stops at an IndexError, and a generator's caller at a StopIteration.
 _END_LOOPS = (IndexError, StopIteration, StopAsyncIteration)
@@ -35,13 +35,14 @@ class _AsCause(DecodeError):
     """The methods of a DecodeError with a second base, whose constructor and text are not used."""
 
     def __init__(self, message: str, index: int | None = None, sample: str | None = None, source: str | None = None, cause: str | None = None) -> None:
+        message, _ = split_code(message)
         self.args = (message,)
         self.index, self.sample, self.source, self.cause = index, sample, source, cause
         if isinstance(self, SyntaxError):
             self.msg = message  # which tracebacks print
 
     def __str__(self) -> str:
-        return printable(str(self.args[0]))
+        return f"{printable(str(self.args[0]))} [{DecodeError.code}]"  # self.code may be an attribute of the cause
 
     def __reduce__(self) -> Any:
         return type(self), (str(self), self.index, self.sample, self.source, self.cause)

@@ -103,7 +103,7 @@ def test_errors_of_the_server_are_no_fault_of_decode(folder, root):
     def ask(raw, sample):
         raise lcache.TimeoutError("the name of a sample")
 
-    with pytest.raises(lcache.TimeoutError, match="^the name of a sample$"):
+    with pytest.raises(lcache.TimeoutError, match="^the name of a sample \\[LC061\\]$"):
         lt.Dataset(folder.root, ask, cache=root)[BAD]
 
 
@@ -168,12 +168,12 @@ def test_whole_batch(folder, root):
 def test_pickled(cause):
     error = decode_error(cause, "m", 3, "a/b", "/src")
     for again in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
-        assert type(again) is type(error) and str(again) == "m" and (again.index, again.sample, again.source, again.cause) == (3, "a/b", "/src", error.cause)
+        assert type(again) is type(error) and str(again) == "m [LC060]" and (again.index, again.sample, again.source, again.cause) == (3, "a/b", "/src", error.cause)
     assert pickle.loads(pickle.dumps(type(error))) is type(error)
 
 
 @pytest.mark.parametrize("error", [lcache.SampleError("m", "a/b", "gone"), lcache.DecodeError("m", 3, "a/b", "/src", "ValueError: x")])
 def test_made_again(error):
     for again in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
-        assert type(again) is type(error) and str(again) == "m" and vars(again) == vars(error)
-    assert str(type(error)("only text")) == "only text" and type(error)("only text").sample is None
+        assert type(again) is type(error) and str(again) == f"m [{error.code}]" and vars(again) == vars(error)
+    assert str(type(error)("only text")) == f"only text [{error.code}]" and type(error)("only text").sample is None

@@ -68,7 +68,7 @@ def test_several_machines(folder, root, monkeypatch, order):
         assert (job.world, job.rank, job.ranks) == (8, 5, [4, 5, 6, 7])
         status = job.stats()["jobs"][0]
         assert status["layout"] == "static" and status["layout_reason"].startswith("4 of 8 ranks are served here")
-        with pytest.raises(lcache.ArgumentError, match=r"job\.importance needs all ranks on one machine: 8 in all, 4 here$"):
+        with pytest.raises(lcache.ArgumentError, match=r"job\.importance needs all ranks on one machine: 8 in all, 4 here \[LC007\]$"):
             job.importance("shade", batch_size=16)
 
 

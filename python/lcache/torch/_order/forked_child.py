@@ -196,7 +196,7 @@ def _run(function: Callable[[], Iterator[Any]], states: RandomStates, memory: in
         send("end", None)
         os._exit(0)
     except BaseException as e:  # noqa: BLE001  any sampler's code may run here
-        fail(str(e) if isinstance(e, Error) else repr(e), isinstance(e, EndlessError))
+        fail(e.args[0] if isinstance(e, Error) else repr(e), isinstance(e, EndlessError))
 
 
 def _cut_off(memory: int, wakes: int, fail: Callable[[str], NoReturn]) -> None:

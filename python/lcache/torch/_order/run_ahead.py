@@ -70,11 +70,11 @@ class RunAhead:
         if later:
             self._unforeseen += 1
             self.this_epoch_only = self.this_epoch_only or self._unforeseen >= _TRIES
-            self._once("later", f"the orders of later epochs of {self._name} are not known ahead: {why}", logging.INFO)
+            self._once("later", f"the orders of later epochs of {self._name} are not known ahead: {why.args[0]}", logging.INFO)
             return
         self._failed += 1
         self.stopped = self.stopped or why.final or self._failed >= _TRIES
-        text = f"the order of {self._name} is not known ahead: {why}"
+        text = f"the order of {self._name} is not known ahead: {why.args[0]}"
         if self.stopped:
             self._once("ahead", f"{text}. {_COSTS} {_PURE}")
         else:
