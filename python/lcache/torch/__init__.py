@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from . import image_folder
 from ._order.importance_sampler import ImportanceSampler
-from .dataset import Dataset, Sample
+from .dataset import Dataset
 from .headspace import headspace
 from .importance import losses, weights
 from .loader import DataLoader, watch
 from .neighbours import Neighbours
+from .sample import Sample
 from .sampler import BatchSampler
 from .torchvisions import with_torchvisions
 

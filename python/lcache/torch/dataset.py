@@ -6,7 +6,6 @@ import os
 import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch.utils.data
@@ -17,76 +16,22 @@ from .._client.options import Options
 from .._client.server_errors import may_be_too_large
 from ..batch import Batch
 from ..errors import ArgumentError, DecodeError, Error, SampleError
-from ..job import Job, connect
-from ..opening import open_job
+from ..job import Job
 from . import asked_indices, fixed_lists
 from ._order import tagged_batch
 from ._order.loader_job import BorrowedJob, Leaf
 from ._order.tagged_batch import Following, Position, TaggedBatch
+from .dataset_job import job_of
 from .decode_errors import decode_error
 from .fetched import Fetched, each, of_thread
 from .ready_batch import ReadyBatch, WholeBatch, chosen, plain, with_columns, with_index
+from .sample import Sample, first_part
 
 T = TypeVar("T", covariant=True)
 
 _REPORT = 0.05  # seconds of decoding between two reports to the server: an epoch ends with at most that much unreported
 
 _OTHER_CLASSES = "the labels are the source's. Make others in decode, or by labels=; torch.utils.data.Subset(dataset, indices) has some of the samples"
-
-# Batch sizes that a new server's memory is sized for, one after the other: the dataset is made before its loader, which has the batch size.
-_LIKELY_BATCH_SIZES = (256, 32, None)
-
-
-def _open(source: Any, options: Options) -> Job:
-    """lcache.open, with smaller likely batch sizes where memory is short."""
-    if options.batch_size is not None or options.likely_batch_size is not None:
-        return open_job(source, options)
-    for size in _LIKELY_BATCH_SIZES:
-        try:
-            return open_job(source, replace(options, likely_batch_size=size))
-        except Error as e:
-            if size is None or "memory" not in str(e):
-                raise  # a smaller batch size helps only against too little memory, which large samples may need
-    raise AssertionError
-
-
-def _job_of(source: Any, options: Options) -> Job:
-    """The job of a source, or that of a server."""
-    if source is not None:
-        return _open(source, options)
-    of_no_use = options.changed().keys() - {"timeout", "socket", "cache", "job"}
-    if of_no_use:
-        raise ArgumentError(f"{', '.join(sorted(of_no_use))}: of use only with a source, and none is given")
-    return connect(options.socket, options.timeout, job=options.job)
-
-
-class Sample:
-    """The second argument of decode. It unpacks as (index, name, label, parts).
-
-    index is the dataset index. name is the path below the source, requested from the server at the first use. label is an int. parts is
-    {extension: bytes}, in the order of the extensions; in a dataset without parts the extension is "".
-    """
-
-    __slots__ = ("_at", "_batch", "index", "label", "parts")
-
-    def __init__(self, batch: Any, at: int, parts: dict[str, bytes]) -> None:
-        self._batch, self._at, self.parts = batch, at, parts
-        self.index: int = batch.indices[at]
-        self.label: int = batch.labels[at]
-
-    @property
-    def name(self) -> str:
-        return str(self._batch.names[self._at])
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter((self.index, self.name, self.label, self.parts))
-
-    def __len__(self) -> int:
-        return 4
-
-    def __getitem__(self, i: Any) -> Any:
-        return (self.index, self.name, self.label, self.parts)[i]
-
 
 Entry = tuple[Job, Batch, int, dict[str, bytes]]  # a sample of a batch: the job, the batch, the place in it, and copies of the parts
 
@@ -162,7 +107,7 @@ class Dataset(torch.utils.data.Dataset[T], Leaf, Generic[T]):
             self._whole = WholeBatch("decode_batch", None)
         self._return_index = return_index
         if not isinstance(job, Job):
-            job = _job_of(source, Options.of(locals()))
+            job = job_of(source, Options.of(locals()))
         if job.on_error != "fail":
             job.close()
             raise ArgumentError(
@@ -467,11 +412,6 @@ class Dataset(torch.utils.data.Dataset[T], Leaf, Generic[T]):
             return data, batch.labels[i]
         assert callable(self.decode)
         return self.decode(data, Sample(batch, i, parts))
-
-
-def first_part(parts: dict[str, bytes]) -> bytes:
-    """The bytes of a sample's first part."""
-    return next(iter(parts.values()))
 
 
 def _pairs(batch: Batch) -> Iterator[tuple[bytes, int]]:

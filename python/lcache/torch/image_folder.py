@@ -12,9 +12,10 @@ from .._client.options import arguments
 from ..errors import printable
 from ..job import Job
 from .class_folders import no_class_folder, of_folders, of_paths, require_class_folder, require_one_label, same_label
-from .dataset import Dataset, first_part
+from .dataset import Dataset
 from .fetched import of_thread
 from .fixed_lists import fixed
+from .sample import first_part
 from .torchvisions import StandardTransform, is_overridden
 
 IMG_EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")  # torchvision's
