@@ -1,8 +1,8 @@
 """Puts the lcache program into the wheel as a script, so that pip installs it into the folder of the python program.
 
 The program is built from the Go sources next to this folder. It is built without C, so that it runs on any Linux of this machine's architecture. An sdist
-contains the built program. Without sources and built program the build fails, unless LCACHE_CLIENT_ONLY=1 asks for a wheel without the program: lcache has to
-be on PATH already in that case.
+contains the built program. Without sources and built program the build fails, unless LCACHE_CLIENT_ONLY=1 asks for a wheel without the program: lcache must
+then be on PATH.
 """
 
 import atexit
@@ -48,13 +48,14 @@ def failure(why):
 
 
 def require_program():
-    """Ends the build at once if there is nothing to make the program of."""
+    """Ends the build at once if the program can't be made."""
     if not HAS_PROGRAM or os.path.exists(READY):
         return
     if not os.path.isdir(SOURCES):
-        raise SystemExit(f"there is neither a program in {READY} nor its sources beside {HERE}: install lcache from its repository, or set LCACHE_CLIENT_ONLY=1")
+        missing = f"there is neither a program in {READY} nor its sources next to {HERE}"
+        raise SystemExit(f"build lcache: {missing}: install lcache from its repository, or set LCACHE_CLIENT_ONLY=1")
     if GO is None:
-        raise failure("there is no go on PATH")
+        raise failure("go is not on PATH")
 
 
 def failed_build():
@@ -80,7 +81,7 @@ def make_program(to, version):
 
 
 class Scripts(build_scripts):
-    """Makes the program, where setuptools would adapt the first line of a text."""
+    """Makes the program. setuptools would instead edit the first line of a text file."""
 
     def run(self):
         make_program(os.path.join(self.build_dir, "lcache"), self.distribution.get_version())

@@ -5,7 +5,7 @@
             for batch in job.epoch(epoch, rank=0):
                 batch.indices, batch.labels, batch.samples
 
-lcache.open(source) lists a source and starts a server by itself. The package needs Linux and Python's standard library, nothing else.
+lcache.open(source) lists a source and starts its server. The package needs Linux and Python's standard library, nothing else.
 """
 
 from .batch import Batch

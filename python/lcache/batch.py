@@ -1,4 +1,4 @@
-"""A batch: columns of its own, and samples that are views into shared memory.
+"""A batch: private columns, and samples that are views into shared memory.
 
 The bytes stay unchanged as long as a view, a slice, an array or a tensor refers to them.
 """
@@ -48,7 +48,7 @@ class Samples(Sequence[memoryview]):
         return [bytes(view[offset : offset + length]) for offset, length in zip(self._columns.offsets, self._columns.lengths)]
 
     def gathered(self, layout: Layout, begins: Sequence[int] | None) -> Any:
-        """A new array of all samples, or of what begins so many bytes behind each one's beginning."""
+        """A new array of all samples. begins: only their parts, which begin at those offsets within the samples."""
         self._check()
         offsets = self._columns.offsets
         return layout.gathered(self._view, offsets if begins is None else list(map(add, offsets, begins)))
@@ -56,7 +56,7 @@ class Samples(Sequence[memoryview]):
     def _check(self) -> None:
         """Refuses access in a forked child: the parent may end the lease at any time."""
         if self.session.inherited:
-            raise Error("this batch belongs to the parent process, a forked child has no lease on its bytes: get it again here")
+            raise Error("read a batch in a forked child: the lease on its bytes is the parent's; get the batch again here")
 
 
 class FirstParts(Sequence[memoryview]):
@@ -107,7 +107,7 @@ class Parts(Sequence[dict[str, memoryview]]):
 
 
 class Batch:
-    """Samples in order, over which a batch iterates. `indices` (u32), `labels` (i32) and `lengths` (bytes, of all parts together) are sequences of int."""
+    """The samples of a batch, in order. Iteration yields their bytes. `indices` (u32), `labels` (i32) and `lengths` (bytes, all parts) are sequences of int."""
 
     __slots__ = ("__weakref__", "_bounds", "_find_names", "_find_parts", "_names", "_parts_said", "_requested", "_samples", "indices", "labels", "lengths")
 
@@ -118,7 +118,7 @@ class Batch:
         find_names: Callable[[memoryview], list[str]],
         find_parts: Callable[[memoryview, Sequence[int]], BatchParts] | None = None,
     ) -> None:
-        """find_names(indices) and find_parts(indices, lengths) ask the server. find_parts is None where samples have no parts."""
+        """find_names(indices) and find_parts(indices, lengths) request from the server. find_parts is None if samples have no parts."""
         self.indices: memoryview = columns.indices
         self.labels: memoryview = columns.labels
         self._requested = columns.requested
@@ -134,7 +134,7 @@ class Batch:
 
     @property
     def requested(self) -> memoryview:
-        """The indices that were asked for: `indices`, unless the job allows substitutes. Then sample i was served for requested[i]."""
+        """The requested indices. They differ from `indices` only if the job allows substitutes: sample i was then served in place of requested[i]."""
         return self.indices if self._requested is None else self._requested
 
     def __iter__(self) -> Iterator[memoryview]:
@@ -145,7 +145,7 @@ class Batch:
 
     @property
     def samples(self) -> Sequence[memoryview]:
-        """Read-only memoryviews of bytes into shared memory (into private memory beyond the credits). Of a sample with parts, the first part.
+        """Read-only memoryviews of bytes into shared memory, or into private memory beyond the credits. For a sample with parts it is the first part.
 
         Raises Error after release(), and in a forked child of the process that got the batch.
         """
@@ -160,11 +160,11 @@ class Batch:
 
     def _whole(self) -> Sequence[memoryview]:
         if self._samples is None:
-            raise Error("this batch was released")
+            raise Error("read a batch that was released: take its views before release(), or get it again")
         return self._samples
 
     def _boundaries(self) -> BatchParts | None:
-        """The parts of each sample. None where samples have no parts. Requested from the server at the first use, unless it said them with the batch."""
+        """The parts of each sample; None if samples have no parts. Requested from the server at the first use, unless they came with the batch."""
         if self._bounds is None and self._find_parts is not None:
             if self._parts_said is None:
                 self._bounds = self._find_parts(self.indices, self.lengths)
@@ -202,9 +202,9 @@ class Batch:
     def array(self, dtype: Any, shape: int | Sequence[int], part: str | None = None, release: bool = True) -> Any:
         """The samples as one numpy array of shape (len(batch), *shape), in memory of its own. Needs numpy.
 
-        part is the extension of the part to take; default: the first one. The batch is released, unless release is False: then more arrays can
-        be made, such as those of other parts. Raises SampleError, with the sample's name, if a sample has another number of bytes or lacks the
-        part, ArgumentError for a dtype or shape that describes no array.
+        part is the extension of the part to take; default: the first one. The batch is released unless release is False, which allows further
+        arrays, such as those of other parts. Raises SampleError, with the sample's name, if a sample has another number of bytes or lacks the
+        part, and ArgumentError for an invalid dtype or shape.
         """
         layout = Layout(dtype, shape)
         whole, bounds = self._whole(), self._boundaries()
@@ -227,7 +227,7 @@ class Batch:
         return array
 
     def _part(self, bounds: BatchParts | None, part: str | None) -> tuple[Sequence[int], Sequence[int]]:
-        """Where a part begins in each sample, and its lengths, in bytes."""
+        """(begins, lengths) of a part in each sample, in bytes."""
         if bounds is None:
             raise ArgumentError(f"part={part!r}: the samples of this dataset have no parts")
         if isinstance(bounds, AlikeParts) and (columns := bounds.part(part)) is not None:
@@ -242,7 +242,7 @@ class Batch:
         return begins, lengths
 
     def _unfit(self, place: int, why: str) -> SampleError:
-        """The error for a sample that fits no array."""
+        """The error for a sample that does not fit its array."""
         try:
             name: str | None = self.names[place]
         except Error:
@@ -251,7 +251,7 @@ class Batch:
         return SampleError(f"{which} {why}", name, why)
 
     def release(self) -> None:
-        """Drops the batch's own references. Views taken before stay valid. The lease ends with the last of them."""
+        """Drops the batch's own references. Views taken before stay valid, and the lease ends with the last of them."""
         session = self._samples.session if isinstance(self._samples, Samples) else None
         self._samples = None
         if session is not None:

@@ -1,4 +1,4 @@
-"""What is known of a job: by the server, by its connection, and by the options that the program gave."""
+"""The properties of a job, from the server, the connection, and the options that the program gave."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from ._client.replay import Replay
 
 
 class Described:
-    """The properties of a Job. Each connects if nothing has yet."""
+    """The properties of a Job. Each connects to the server if there is no connection yet."""
 
     _link: Link
     _rank: int
-    _rank_told: bool  # else nobody said what it is: 0 until the job needs to know better
+    _rank_told: bool  # the rank was given; otherwise it counts as 0 until importance() reads the launcher's variables
     _named: Options
     _replay: Replay | None
 
     @property
     def samples(self) -> int:
-        """How many samples the dataset has."""
+        """The number of samples in the dataset."""
         return self.info.samples
 
     @property
     def epochs(self) -> int:
-        """How many epochs the job has; 0 if that is unknown."""
+        """The number of epochs; 0: unknown."""
         return self._named.epochs or self.info.epochs
 
     @property
     def batch_size(self) -> int:
-        """Samples in a batch of one rank; 0 if that is unknown."""
+        """Samples in a batch of one rank; 0: unknown."""
         return self._named.batch_size or self.info.batch_size
 
     @property
@@ -53,12 +53,12 @@ class Described:
 
     @property
     def world(self) -> int:
-        """How many ranks all processes of the job have together."""
+        """The number of ranks of the whole job, on all machines."""
         return (self._replay or self.info).world
 
     @property
     def rank(self) -> int:
-        """This process's rank, as open() was given it or read it from the launcher's variables; 0 otherwise, until importance() reads those."""
+        """This process's rank: that given to open(), or that of the launcher's variables. Without either it is 0 until importance() reads the variables."""
         return self._rank
 
     @property
@@ -72,7 +72,7 @@ class Described:
 
     @property
     def drop_last(self) -> bool:
-        """Whether an epoch leaves out samples that fill no whole batch."""
+        """Whether an epoch leaves out a last batch that is not full."""
         return (self._replay or self.info).drop_last
 
     @property
@@ -87,7 +87,7 @@ class Described:
 
     @property
     def on_error(self) -> str:
-        """What a sample that can't be read causes: "fail" (a SampleError) or "skip" (a batch without that sample)."""
+        """The effect of a sample that can't be read: "fail" (a SampleError) or "skip" (a batch without that sample)."""
         return self.info.on_error
 
     @property
@@ -97,14 +97,14 @@ class Described:
 
     @property
     def pid(self) -> int:
-        """The server's process."""
+        """The pid of the server."""
         return self.info.pid
 
     # For other modules of lcache.
 
     @property
     def info(self) -> Info:
-        """What the server said of itself at the last connect."""
+        """The server's description of itself at the last connect."""
         return self._link.info
 
     @property

@@ -1,4 +1,4 @@
-"""Importance: a job whose order the server draws by what the training loop observes of its samples.
+"""Importance: a job whose order the server draws from the losses that the training loop reports.
 
     job.importance("impact", cache="2GiB")
     for epoch in range(job.epochs):
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("lcache")
 
-PAGE = 1 << 20  # indices asked for at once
+PAGE = 1 << 20  # indices in one request
 
 
 def asked(rank: int, method: str, options: dict[str, Any], params: dict[str, Any], own: dict[str, Any]) -> bytes:
-    """The body of IMPORTANCE. own are parameters that the server has no use for, but to compare ranks. ArgumentError for values that are no JSON."""
+    """The body of IMPORTANCE. own are parameters that the server only compares between ranks. Raises ArgumentError for values that JSON can't represent."""
     if options.get("seed") is not None:
-        options["seed"] = str(options["seed"])  # not every seed fits a number of JSON
+        options["seed"] = str(options["seed"])  # JSON's numbers can't represent every seed
     try:
         client = {name: str(value) for name, value in own.items()}
         return json.dumps({"method": method, "rank": rank, "run": os.urandom(8).hex(), "params": params, "client": client, **options}).encode()
@@ -46,9 +46,9 @@ def asked(rank: int, method: str, options: dict[str, Any], params: dict[str, Any
 
 
 def _bank(params: dict[str, Any], own: dict[str, Any], job: Observed) -> Callable[[], Bank]:
-    """Makes a job's bank, once the server has agreed. Moves parameters that the server has no use for from params to own."""
+    """Returns a function that makes the job's bank, for use once the server has accepted. Moves the parameters that only the client uses from params to own."""
     own.update((name, params.pop(name)) for name in ("lam", "alpha", "normalise") if params.get(name) is not None)
-    k = {} if params.get("k") is None else {"k": params["k"]}  # which the server needs, too
+    k = {} if params.get("k") is None else {"k": params["k"]}  # the server needs it, too
     options, way = Options(**own, **k), params.pop("neighbours", None)
     _ = options.radius  # raises
     numpy_module("importance: spider needs")
@@ -58,8 +58,8 @@ def _bank(params: dict[str, Any], own: dict[str, Any], job: Observed) -> Callabl
     if way in (None, "auto") and samples > MOST:
         if hnswlib_module() is None:
             raise ArgumentError(
-                f"importance: spider compares each batch with all {samples} samples, which takes long on a CPU above {MOST}: install hnswlib, give "
-                'neighbours=lcache.torch.Neighbours("cuda"), or neighbours="exact" to do it all the same'
+                f"importance: spider compares each batch with all {samples} samples, which is slow on a CPU above {MOST}: install hnswlib, give "
+                'neighbours=lcache.torch.Neighbours("cuda"), or give neighbours="exact" to compare anyway'
             )
         way = "hnswlib"
     if way == "hnswlib":
@@ -90,14 +90,14 @@ class Observed(Described):
         draw: str = "systematic",
         **params: Any,
     ) -> None:
-        """Lets the server draw this job's orders by importance: method is "impact", "shade" or "spider". Call it in every rank, before its first batch.
+        """Lets the server draw this job's orders by importance. method is "impact", "shade" or "spider". Call it in every rank, before its first batch.
 
-        Call it with the same arguments in all ranks; the same again changes nothing. name keeps the job's state apart from others', also over restarts
-        of the server. lag is how many epochs old the losses are that an order is drawn from: 0, 1 or "split"; None: by the layout. params are the
-        method's own; docs/importance.md lists them. Raises ArgumentError for what can't be, or differs from what was asked for before.
+        Call it with the same arguments in all ranks; a second call with them changes nothing. name identifies the job's state, also after a restart
+        of the server. lag is the age, in epochs, of the losses that an order is drawn from: 0, 1 or "split"; None: by the layout. params are those of
+        the method; docs/importance.md lists them. Raises ArgumentError for invalid arguments, and for arguments that differ from an earlier call's.
         """
         if "importance" not in self._link.info.features:
-            raise Error("this server is an older one, which knows no importance: end it, and a newer one starts")
+            raise Error("importance: the server is of an older release without importance: stop it with lcache stop, and a newer one starts")
         options = {"name": name, "cache": cache, "seed": seed, "batch_size": batch_size, "world_size": world_size, "drop_last": drop_last}
         options.update(substitute=substitute, lag=lag, policy=policy, draw=draw)
         own: dict[str, Any] = {}
@@ -118,9 +118,9 @@ class Observed(Described):
             self._link.importance, self._link.first, self._observer = body, observer.flush, observer
 
     def _learn_rank(self, world_size: int | None) -> int | None:
-        """Takes the launcher's rank if nobody gave one: what two ranks observe under one number would be taken for the same.
+        """Takes the launcher's rank if none was given. Otherwise the server would mix the observations of ranks that have the same number.
 
-        Returns how many ranks of the job's world run on this machine. None: the launcher doesn't say, or its world is not the job's.
+        Returns the number of the job's ranks on this machine. None: the launcher doesn't say, or its world is not the job's.
         """
         launched = launched_world()
         if launched.size != (world_size or self.info.world):
@@ -130,10 +130,10 @@ class Observed(Described):
         return None if launched.local_ranks is None else len(launched.local_ranks)
 
     def observe(self, indices: Any, losses: Any, embeddings: Any = None, *, epoch: int | None = None, rank: int | None = None) -> None:
-        """Tells the server the losses of samples, in one call for each batch: tensors, arrays or lists. Never raises, and never waits.
+        """Reports the losses of samples to the server, in one call for each batch: tensors, arrays or lists. Never raises, and never waits.
 
-        spider takes embeddings, one row for each sample, and has no use for losses: it counts neighbours here, and tells the server how many. epoch is
-        that of the last batch that this job handed out, if not given. What can't be an observation is counted, and warned of once.
+        spider takes embeddings, one row for each sample, and ignores losses. It counts neighbours in this process, and reports the counts. The default
+        of epoch is that of the last batch that this job returned. Invalid observations are counted, and the first one is logged as a warning.
         """
         observer = self._observer
         try:
@@ -141,7 +141,7 @@ class Observed(Described):
                 return
             rank = self._rank if rank is None else rank
             if observer.bank is None and embeddings is not None:
-                raise ArgumentError(f"{observer.method} takes no embeddings")
+                raise ArgumentError(f"observe with embeddings: only spider takes them, and this job has {observer.method}")
             if observer.bank is None:
                 observer.observe(indices, losses, epoch, rank)
             elif embeddings is None:
@@ -149,24 +149,24 @@ class Observed(Described):
                 raise Refused("shape", 1, "spider observes embeddings: give embeddings=, one row for each sample")
             else:
                 observer.observe_embeddings(observer.bank, indices, embeddings, epoch, rank)
-        except Exception as e:  # noqa: BLE001  the training is worth more than an observation
+        except Exception as e:  # noqa: BLE001  an observation must not end the training
             if observer is not None:
                 observer.refuse(e)
 
     def end_epoch(self, accuracy: float | None = None, loss: float | None = None, *, epoch: int | None = None, rank: int | None = None) -> None:
-        """Says that this rank has ended an epoch, and how training went. Optional: asking for the next epoch says so, too. Never waits."""
+        """Reports the end of an epoch of this rank, with its accuracy and loss. Optional, because a request for the next epoch implies it. Never waits."""
         observer = self._required()
         numbers = [None if x is None else float(x) for x in (accuracy, loss)]
         observer.end_epoch(numbers[0], numbers[1], epoch, self._rank if rank is None else rank)
 
     def reevaluate(self, rank: int | None = None) -> Iterator[Batch]:
-        """The samples whose newest losses the method wants to know before the next epoch, in batches: run the model on them, and observe their losses.
+        """Yields, in batches, the samples whose losses the method needs before the next epoch. Run the model on them, and observe their losses.
 
-        Empty where the method has none, as before the end of its warm-up.
+        Empty if the method needs none, as before the end of its warm-up.
         """
         observer, rank = self._required(), self._rank if rank is None else rank
         observer.flush(self._link.deadline())
-        indices = self._pages(protocol.REEVALUATE, protocol.NOWHERE, rank, "the samples to look at again")
+        indices = self._pages(protocol.REEVALUATE, protocol.NOWHERE, rank, "the samples to evaluate again")
         size = max(self._batch_of(), 1)
         observer.reevaluates = True
         try:
@@ -176,7 +176,7 @@ class Observed(Described):
             observer.reevaluates = False
 
     def order(self, epoch: int, rank: int | None = None) -> array[int]:
-        """What a rank (default: this process's) reads in an epoch. Waits until the server has drawn it: when all ranks have ended the epoch before."""
+        """The order of a rank (default: this process's) in an epoch. Waits until the server has drawn it, after all ranks have ended the epoch before."""
         observer, rank = self._required(), self._rank if rank is None else rank
         require_numbers(epoch, rank)
         observer.flush(self._link.deadline())
@@ -185,13 +185,13 @@ class Observed(Described):
         return order
 
     def weights(self, indices: Iterable[int]) -> array[float]:
-        """1 / expected uses of samples in the epoch that the loop is in, with a mean of 1.
+        """1 / (expected uses of a sample in the loop's current epoch), scaled to a mean of 1.
 
-        With the losses multiplied by them, the gradient of a drawn epoch is that of all samples.
+        Multiplied with the losses, they make the expected gradient of a drawn epoch that of all samples.
         """
         observer, wanted = self._required(), u32_array(indices, "index")
         if len(wanted) > protocol.MAX_WEIGHTS:
-            raise ArgumentError(f"weights of {len(wanted)} samples: at most {protocol.MAX_WEIGHTS} at once")
+            raise ArgumentError(f"weights of {len(wanted)} samples: request at most {protocol.MAX_WEIGHTS} at once")
         body = self._link.call(protocol.WEIGHTS, protocol.weights(observer.epoch, wanted.tobytes()), "weights", protocol.A_WEIGHTS)
         return protocol.read_weights(body, len(wanted))
 
@@ -202,7 +202,7 @@ class Observed(Described):
 
     def _required(self) -> Observer:
         if self._observer is None:
-            raise Error("this job asked for no importance: call job.importance first")
+            raise Error("this job has no importance: call job.importance first")
         return self._observer
 
     def _pages(self, kind: int, epoch: int, rank: int, what: str) -> array[int]:

@@ -1,4 +1,4 @@
-"""A Job: batches of a running server, in exact order or by index, over restarts, forks and threads."""
+"""A Job: batches of a running server, in exact order or by index. It works across server restarts, forks and threads."""
 
 from __future__ import annotations
 
@@ -30,27 +30,27 @@ _log = logging.getLogger("lcache")
 def connect(path: str | os.PathLike[str] | None = None, timeout: float = 60.0, *, job: str | None = None) -> Job:
     """Connects to the server at path (default: $LCACHE_SOCKET) and returns its job.
 
-    timeout is the deadline in seconds of every later wait, reconnecting included. job is a text that names one of several jobs on the same
-    server: all processes that give the same text are one job, with orders and counters of its own. Without it the job is that of the server's
-    own recipe. Raises ArgumentError without a usable path, ConnectionError without a server there.
+    timeout is the deadline in seconds of every later wait, including reconnects. job is a text that names one of several jobs on the same
+    server: all processes that give the same text are one job, with its own orders and counters. Without it the job is that of the server's
+    recipe. Raises ArgumentError without a usable path, ConnectionError without a server there.
     """
     return connect_as(None, path, timeout, job)
 
 
 def connect_as(rank: int | None, path: str | os.PathLike[str] | None, timeout: float, token: str | None = None) -> Job:
-    """connect() for a process with that rank; None: it is not known."""
+    """connect() for a process with that rank; None: unknown."""
     where = os.fspath(path) if path is not None else os.environ.get("LCACHE_SOCKET", "")
     if not where:
-        raise ArgumentError("no socket: give a path or set LCACHE_SOCKET, as lcache run does; lcache.open(DIR) starts a server by itself")
+        raise ArgumentError("connect without a socket: give its path, set LCACHE_SOCKET as lcache run does, or call lcache.open(DIR), which starts a server")
     if os.path.isdir(where):
-        raise ArgumentError(f"{where} is a directory: give the socket in it, {os.path.join(where, 'lcache.sock')}")
+        raise ArgumentError(f"connect to {where}: it is a directory; give the socket in it, {os.path.join(where, 'lcache.sock')}")
     job = Job(where, timeout, rank=rank, token=token)
     job.attach(patient=False)
     return job
 
 
 def require_token(token: str | None) -> str | None:
-    """ArgumentError unless a token can name a job."""
+    """Raises ArgumentError unless the token can name a job."""
     if token is not None and not (isinstance(token, str) and 0 < len(token.encode(errors="replace")) <= protocol.MAX_TOKEN):
         raise ArgumentError(f"job={token!r:.80}: give a text of 1 to {protocol.MAX_TOKEN} bytes")
     return token
@@ -72,7 +72,7 @@ class Job(Observed):
         """Does not connect: the first use does. connect() and lcache.open() connect at once.
 
         path is the server's socket, timeout the deadline of every wait in seconds. home starts the server again after its end.
-        named holds the options that the program gave. replay computes the program's order where the server has another order.
+        named holds the options that the program gave. replay computes the program's order if the server has another order.
         token names one of several jobs; None: the server's own.
         """
         self._link = Link(path, timeout, home)
@@ -97,7 +97,7 @@ class Job(Observed):
         return f"<lcache.Job at {self._link.path}>"
 
     def close(self) -> None:
-        """No more requests. Views that exist stay valid: the lease on their bytes lasts until the last one is gone."""
+        """Ends requests. Existing views stay valid: the lease on their bytes lasts until the last view is gone."""
         if self._observer is not None:
             self._observer.flush()
         self._link.close()
@@ -105,11 +105,11 @@ class Job(Observed):
     # For other modules of lcache.
 
     def attach(self, patient: bool = True) -> None:
-        """Connects now. Patient: waits for a server until the timeout. Raises ConnectionError if there is none."""
+        """Connects now. patient: waits for a server until the timeout. Raises ConnectionError if there is none."""
         self._link.attach(self._link.deadline(), patient=patient)
 
     def name_job(self, token: str | None) -> None:
-        """Takes part in the job with that token from the next request on."""
+        """From the next request on, this object is part of the job with that token."""
         self._link.rename(require_token(token))
 
     def named(self, token: str) -> Job:
@@ -124,15 +124,15 @@ class Job(Observed):
         return "jobs" in self.info.features
 
     def set_order(self, named: Options, replay: Replay | None) -> None:
-        """Sets the options that the program gave, and what computes its order if the server has another one."""
+        """Sets the options that the program gave, and the replay that computes its order if the server has another one."""
         self._named, self._replay = named, replay
 
     # Batches.
 
     def epoch(self, epoch: int, rank: int | None = None, start: int = 0) -> Iterator[Batch]:
-        """The batches of one rank (default: job.rank) in exact order, from batch `start` on.
+        """Yields the batches of one rank (default: job.rank) in exact order, from batch `start` on.
 
-        Requests the next batch before it yields one, so that the server prepares it meanwhile. Raises ArgumentError for an epoch or
+        It requests the next batch before it yields one, so that the server prepares it meanwhile. Raises ArgumentError for an epoch or
         rank that the job lacks, SampleError for a sample that can't be read.
         """
         rank = self._rank if rank is None else rank
@@ -142,12 +142,12 @@ class Job(Observed):
         else:
             self._push_replayed(epoch, rank)
         forks, pushed = self._link.forks, self._link.orders.get((epoch, rank))
-        # A pushed order is read by index, since other jobs may push other orders to the same server.
+        # A pushed order is read by index, because other jobs may push other orders to the same server.
         request_of = chunk_requests(epoch, rank) if pushed is None else order_requests(epoch, rank, pushed)
         following: tuple[Request, array[int] | memoryview | None] | None = None
         for number in range(start, protocol.NOWHERE):
             if forks != self._link.forks:
-                raise Error("this iterator belongs to the parent process: begin a new one here with job.epoch()")
+                raise Error("iterate over an epoch in a forked child: the iterator is the parent's; begin a new one here with job.epoch()")
             asked, following = following or request_of(number), None
             copies: list[Batch | None] = []
             if asked is not None:
@@ -166,19 +166,19 @@ class Job(Observed):
                 self._link.send_early(following[0])
             if observer is not None:
                 observer.epoch = epoch
-            # The batch is bound to no name, so that the caller alone holds it.
+            # The batch is not bound to a name here, so that only the caller holds it.
             yield cast(Batch, copies.pop()) if copies else self._batch(request, kind, body, wanted)
 
     def get(self, indices: Iterable[int], at: tuple[int, int, int] | None = None) -> Batch:
         """A batch of any samples, at any time.
 
-        at=(epoch, rank, batch) is the batch's position in the schedule: only speed depends on it, unless the job allows substitutes. Then samples
-        that the epoch's order has there are served as job.epoch serves them; batch.requested has what was asked for. A server with on_error="skip" leaves out
-        samples that it can't read, and batch.indices then has fewer indices. Raises ArgumentError for an index that the dataset lacks.
+        at=(epoch, rank, batch) is the batch's position in the schedule. Only speed depends on it, unless the job allows substitutes: then samples
+        that the epoch's order has at that position are served as job.epoch serves them, and batch.requested has the requested indices. A server with
+        on_error="skip" leaves out samples that it can't read, so that batch.indices is shorter. Raises ArgumentError for an unknown index.
         """
         wanted = u32_array(indices, "index")
         if len(wanted) > protocol.MAX_BATCH:
-            raise ArgumentError(f"get {len(wanted)} indices: at most {protocol.MAX_BATCH} at once")
+            raise ArgumentError(f"get {len(wanted)} samples: request at most {protocol.MAX_BATCH} at once")
         if at is not None:
             require_numbers(*at)
         request = get_request(wanted, protocol.NO_POSITION if at is None else at)
@@ -192,12 +192,15 @@ class Job(Observed):
         except NoRoom:
             copy = self._copied(request, wanted)
             if copy is None:
-                raise ProtocolError(f"{request.what}: the server's answer is an epoch's end") from None
+                raise ProtocolError(f"{request.what}: the server answered with the end of an epoch") from None
             return copy
         return self._batch(request, kind, body, wanted)
 
     def send_early(self, indices: Iterable[int], at: tuple[int, int, int], size: int) -> None:
-        """Sends the request of a batch of about size bytes that get() is likely to be called for next, with the same arguments, if there is room for it."""
+        """Sends the request of a batch that get() is likely to be called for next, with the same arguments.
+
+        size is about the bytes of the batch. If the server has no room for them, nothing is sent.
+        """
         self._early.send(u32_array(indices, "index"), at, size)
 
     def drop_early(self) -> None:
@@ -205,7 +208,7 @@ class Job(Observed):
         self._early.drop()
 
     def _push_replayed(self, epoch: int, rank: int) -> None:
-        """Pushes the orders of an epoch and the next one, if the program's order is not the server's."""
+        """Pushes the orders of an epoch and the next one if the program's order differs from the server's."""
         if self._replay is None:
             return
         for number in (epoch, epoch + 1):
@@ -216,7 +219,7 @@ class Job(Observed):
             except ArgumentError as e:
                 if number == epoch:
                     raise ArgumentError(
-                        f"this program asks for {self._replay.differs}, and the server (pid {self.pid}) does not take another order: {e}"
+                        f"this program gives {self._replay.differs}, and the server (pid {self.pid}) refuses another order than its own: {e}"
                     ) from None
 
     def _batch(self, request: Request, kind: int, body: bytes, wanted: array[int] | memoryview | None) -> Batch:
@@ -231,7 +234,7 @@ class Job(Observed):
         view = session.take(request, columns)
         if view is not None:
             return Batch(columns, Samples(view, columns, session), self._names, parts)
-        self._warn(f"batches that are kept hold more than the {session.info.credit_bytes} bytes of shared memory this process may: further ones are copied")
+        self._warn(f"this process keeps batches in all {session.info.credit_bytes} bytes of shared memory that it may hold: further batches are copied")
         try:
             copies = session.copies(columns)
         finally:
@@ -239,8 +242,8 @@ class Job(Observed):
         return Batch(columns, copies, self._names, parts)
 
     def _copied(self, request: Request, wanted: array[int] | memoryview | None) -> Batch | None:
-        """The batch of a request as private copies, if leases leave no room for its samples. None at an epoch's end."""
-        self._warn("batches that are kept, here or in other processes, hold the server's shared memory: batches that it has no room for are copied")
+        """The batch of a request as private copies, because leases leave no room for its samples. None at the end of an epoch."""
+        self._warn("the batches that this or another process keeps hold the server's shared memory: batches without room in it are copied")
         copied = copy_by_loans(self._link, request)
         if copied is None:
             return None
@@ -249,16 +252,16 @@ class Job(Observed):
         return Batch(columns, copies, self._names, self._parts if session.info.parts else None)
 
     def names(self, indices: Iterable[int]) -> list[str]:
-        """The samples' names: paths below the source. Bytes that are not UTF-8 come as surrogates; os.fsencode gives the bytes back."""
+        """The samples' names: paths below the source. Bytes that are not UTF-8 are surrogates; os.fsencode restores the bytes."""
         return self._names(memoryview(u32_array(indices, "index")))
 
     def labels(self) -> array[int]:
         """The label of every sample."""
         labels = array("i")
         if "labels" not in self.info.features:
-            # An older server: a sample's label comes with its bytes alone. The labels are the folders', unless a file has named them.
+            # An older server sends labels only with bytes. They are those of the folders, unless a file gave other labels.
             if self.info.listing.get("labels"):
-                raise Error("this server is an older one, which does not tell labels without bytes: end it, and a newer one starts")
+                raise Error("labels: the server is of an older release, which sends them only with samples: stop it with lcache stop, and a newer one starts")
             number = {name: label for label, name in enumerate(self.classes)}
             return array("i", (number.get(name.split("/", 1)[0], 0) for name in self.names(range(self.samples))))
         while len(labels) < self.samples:
@@ -291,12 +294,12 @@ class Job(Observed):
         """Gives the server the order of one epoch and rank.
 
         indices is a list of batches of any sizes, or a flat sequence that is cut by batch_size. Raises ArgumentError if the server refuses
-        the order: another process may be reading in an order of its own.
+        the order, as it does if another process reads in a different order.
         """
         require_numbers(epoch, rank)
         order = indices if isinstance(indices, Order) else self._order_of(indices)
         if max(order.sizes, default=0) > protocol.MAX_BATCH:
-            raise ArgumentError(f"push a batch of {max(order.sizes)} samples: at most {protocol.MAX_BATCH}")
+            raise ArgumentError(f"push a batch of {max(order.sizes)} samples: a batch has at most {protocol.MAX_BATCH}")
         with self._link.pushing:
             for request in push_requests(epoch, rank, order):
                 kind, _ = self._link.answer(request)
@@ -306,23 +309,23 @@ class Job(Observed):
     def _order_of(self, indices: Any) -> Order:
         if not hasattr(indices, "__len__"):
             indices = list(indices)
-        is_flat_array = getattr(indices, "ndim", None) == 1  # the elements of a numpy array may have a __len__ that raises
+        is_flat_array = getattr(indices, "ndim", None) == 1  # an element of a numpy array may have a __len__ that raises
         if not is_flat_array and len(indices) and hasattr(indices[0], "__len__"):
             return Order.of_batches(indices)
         flat = u32_array(indices, "index")
         if self.batch_size <= 0:
-            raise ArgumentError("this job has no batch size: push the order as a list of batches")
+            raise ArgumentError("push a flat order: this job has no batch size; push a list of batches")
         return Order.cut(flat, self.batch_size)
 
     @property
     def pushing(self) -> threading.RLock:
-        """A lock that is held while an order is pushed. Who holds it can be sure that no other thread pushes one."""
+        """The lock that push_order holds. While a caller holds it, no other thread pushes an order."""
         return self._link.pushing
 
     def forget_orders(self, before: int, rank: int) -> None:
-        """Drops this job's copies of the rank's orders before an epoch: a server that starts again is not given them.
+        """Drops this job's copies of the rank's orders before an epoch. They are then not pushed again to a restarted server.
 
-        The last of them stays readable here, so that its epoch can be read a second time.
+        The last of them stays readable, so that its epoch can be read a second time.
         """
         for orders, end in ((self._link.pushed, before), (self._link.orders, before - 1)):
             for key in [key for key in orders if key[1] == rank and key[0] < end]:
@@ -331,20 +334,19 @@ class Job(Observed):
     def stats(self) -> dict[str, Any]:
         """The server's status document, as `lcache status --json` prints it.
 
-        Its "jobs" has an entry for each job, whose "id" is the job's token; "" for the server's own. The job that owns the log's order is listed
-        first, and its entry has the figures of the log, the source and the memory, which belong to all.
+        Its "jobs" has an entry for each job, whose "id" is the job's token; "" for the server's own. The job that owns the log's order is
+        first, and its entry has the figures of the log, the source and the memory, which all jobs share.
         """
         return protocol.read_json(self._link.call(protocol.STATUS, b"", "the status", protocol.A_JSON))
 
     def report(
         self, epoch: int | None = None, rank: int | None = None, *, loop_wait: float = 0.0, loop: float = 0.0, decode: float = 0.0, workers: int = 0
     ) -> None:
-        """Tells the server times that only this process knows, for the status document. All are seconds since the last report.
+        """Reports times that only this process knows, for the status document. All are seconds since the last report.
 
-        loop_wait is the time in which the training loop of a rank (default: job.rank) was blocked waiting for a batch. loop is the time in which
-        the loop ran, waiting included. decode is the time in which this process made samples of bytes. workers is the number of processes that
-        decode for the loop. Without an epoch only decode counts. report never waits. It does nothing on a broken connection, and nothing if
-        the server knows no reports.
+        loop_wait: the training loop of a rank (default: job.rank) was blocked waiting for a batch. loop: the loop ran, including its waits.
+        decode: this process decoded samples. workers: the number of processes that decode for the loop. Without an epoch only decode counts.
+        report never waits. It does nothing on a broken connection, or if the server does not take reports.
         """
         if not self._takes_reports():
             return
@@ -356,7 +358,7 @@ class Job(Observed):
         self._link.tell(protocol.REPORT, protocol.report(report))
 
     def report_unplaced(self, epoch: int, rank: int, first: int, count: int) -> None:
-        """Tells the server that count batches of an epoch, from number first on, were requested without a position: before the order was pushed."""
+        """Reports that count batches of an epoch, from number first on, were requested without a position, because the order was not pushed yet."""
         if count and self._takes_reports():
             self._link.tell(protocol.REPORT, protocol.report({"epoch": epoch, "rank": rank, "first": first, "had": count}))
 
@@ -364,7 +366,7 @@ class Job(Observed):
         return "report" in self.info.features
 
     def _warn(self, text: str) -> None:
-        """Logs the first warning of this job; later ones say the same in other words."""
+        """Logs the first warning of this job. Later ones would repeat it in other words."""
         if not self._warned:
             self._warned = True
             _log.warning(text)

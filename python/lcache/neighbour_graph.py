@@ -1,7 +1,8 @@
-"""Neighbours of samples in embedding space, found by a graph where there are too many samples to compare with all. It needs hnswlib, a package of its own.
+"""Neighbours of samples in embedding space, found with a graph, for datasets too large to compare with all samples. It needs the package hnswlib.
 
-The graph proposes near samples, and their distances are computed from the newest embeddings. A sample keeps the place in the graph that it had at the
-epoch's beginning, or when it was first seen: vectors that are replaced spoil a graph, so it is built again in each epoch. Some neighbours are missed.
+The graph proposes near samples, and their distances are computed from the newest embeddings. In the graph a sample keeps the embedding that it had at
+the beginning of the epoch, or when it was first seen. Replacing vectors would degrade the graph, so it is built again in each epoch. It misses some
+neighbours.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ _LINKS, _WIDTH = 8, 100  # hnswlib's M and ef_construction
 
 
 def hnswlib_module() -> Any:
-    """The package hnswlib; None where it is not installed."""
+    """The package hnswlib; None if it is not installed."""
     try:
         import hnswlib
     except ImportError:
@@ -25,7 +26,7 @@ def hnswlib_module() -> Any:
 
 
 class GraphBank(Bank):
-    """A Bank whose neighbours a graph proposes. Embeddings are kept as float16, and once more in the graph."""
+    """A Bank whose neighbours a graph proposes. It keeps embeddings as float16, and a second time in the graph."""
 
     def __init__(self, labels: Sequence[int], options: Options) -> None:
         super().__init__(labels, options)
@@ -33,7 +34,7 @@ class GraphBank(Bank):
         if self._hnswlib is None:
             raise Error('importance: neighbours="hnswlib" needs the package hnswlib: pip install hnswlib')
         self._graph: Any = None
-        self._built = -1  # the epoch whose graph it is
+        self._built = -1  # the epoch that the graph was built in
         self._placed = self.np.zeros(len(labels), dtype=bool)
 
     def _estimate(self, epoch: int) -> None:
@@ -43,7 +44,7 @@ class GraphBank(Bank):
         self._place()
 
     def _place(self) -> None:
-        """Puts samples into the graph that are not in it: all that are known, if there is none."""
+        """Adds known samples to the graph that are not in it. Without a graph it builds one of all known samples."""
         np = self.np
         if self._graph is None:
             self._graph = self._hnswlib.Index(space="l2", dim=self.width)
@@ -81,7 +82,7 @@ class GraphBank(Bank):
         return np.concatenate(places), np.concatenate(others), np.concatenate(far)
 
     def _proposed(self, index: Any) -> Any:
-        """The samples that the graph finds near each of some, about k of them. It may reach fewer than there are: then they are asked for fewer."""
+        """For each sample of index, about k samples that the graph finds near it. If the graph reaches fewer than k, fewer are requested."""
         k, rows = min(self.options.k + 1, int(self._placed.sum())), self._rows[index].astype("f4")
         while k > 0:
             try:

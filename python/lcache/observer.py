@@ -1,7 +1,7 @@
-"""What a training loop observes of its samples, on its way to the server.
+"""Observations of a training loop, such as losses, on their way to the server.
 
-Some observations are sent at once: to send each by itself, and to wake the server for it, costs more than to note it. They wait in a queue of 64 until the
-socket takes them. A full queue drops the oldest: the training loop never waits.
+Several observations are sent together, because one system call and one wake-up of the server for each would cost more than the observation itself. They
+wait in a queue of 64 until the socket takes them. A full queue drops the oldest observation, so that the training loop never waits.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("lcache")
 
-QUEUE = 64  # observations that wait for the socket
-GATHER = 16  # observations that are sent together
-GATHER_SECONDS = 2.0  # an observation waits no longer for others, if another one follows
-AT_ONCE = 64 << 10  # bytes that are sent together
+QUEUE = 64  # observations that may wait for the socket
+GATHER = 16  # observations sent together
+GATHER_SECONDS = 2.0  # the next observation after that time sends the queue
+AT_ONCE = 64 << 10  # bytes sent together
 
 
 class Irreducible:
-    """Irreducible losses: those of another model, which are subtracted from a training's, so that what can't be learnt does not look important.
+    """Irreducible losses: those of another model. They are subtracted from the training's losses, so that samples that can't be learnt do not look important.
 
-    One loss for each sample of the dataset, from a file of little-endian float32.
+    The file has one little-endian float32 for each sample of the dataset.
     """
 
     def __init__(self, path: str | os.PathLike[str], samples: int) -> None:
-        """ArgumentError for a file that can't be read, has another size, or a number that is not finite."""
+        """Raises ArgumentError for a file that can't be read, has another size, or has a value that is not finite."""
         shown = f"importance: irreducible={os.fspath(path)}"
         try:
             with open(path, "rb") as f:
@@ -49,41 +49,41 @@ class Irreducible:
             raise ArgumentError(f"{shown}: {e.strerror}") from None
         if len(data) != 4 * samples:
             size = f"{len(data)} bytes" if len(data) < 4 * samples else "more bytes"
-            raise ArgumentError(f"{shown} has {size}: {samples} samples are {4 * samples} bytes, a float32 for each")
+            raise ArgumentError(f"{shown} has {size}: {samples} samples need {4 * samples} bytes, a float32 for each")
         self._losses = array("f", data)
-        self.name = f"{os.path.basename(path)} (crc {zlib.crc32(data):08x})"  # another file has another name
+        self.name = f"{os.path.basename(path)} (crc {zlib.crc32(data):08x})"  # so that ranks with different files have different names
         if not all(map(math.isfinite, self._losses)):
             raise ArgumentError(f"{shown} has losses that are not finite")
 
     def subtracted(self, indices: array[int], losses: array[float]) -> array[float]:
-        """Losses without their irreducible parts; at least 0."""
+        """The losses minus their irreducible parts, but at least 0."""
         own, known = self._losses, len(self._losses)
         return array("f", (x if i >= known else 0.0 if x < own[i] else x - own[i] for i, x in zip(indices, losses)))
 
 
 class Observer:
-    """The reports of one process about one job. Threads may share it."""
+    """The observations of one process for one job. Threads may share it."""
 
     def __init__(self, link: Link, method: str, told: dict[str, Any]) -> None:
         """told is the server's answer: world_size, batch_size and more."""
         self.link, self.method, self.told = link, method, told
-        self.ended = -1  # the last epoch that the loop said it had ended
-        self.epoch = 0  # that the loop is in
-        self.bank: Bank | None = None  # of a method that observes neighbours
+        self.ended = -1  # the last epoch whose end the loop has reported
+        self.epoch = 0  # the loop's current epoch
+        self.bank: Bank | None = None  # for a method that observes neighbours
         self.irreducible: Irreducible | None = None
-        self.gathers = True  # the server has no use for observations before the epoch's end
-        self.reevaluates = False  # the loop looks at unstable samples again
+        self.gathers = True  # the server does not need observations before the end of the epoch
+        self.reevaluates = False  # the loop evaluates unstable samples again
         self.refused = self.dropped = self._told_dropped = 0
-        self._unsent: dict[str, int] = {}  # refused observations by reason, not reported yet
-        self._numbers: dict[tuple[int, int, int], int] = {}  # by kind, epoch and rank: observations so far
+        self._unsent: dict[str, int] = {}  # refused observations by reason, not yet reported
+        self._numbers: dict[tuple[int, int, int], int] = {}  # by kind, epoch and rank: the number of observations so far
         self._queue: deque[tuple[int, bytes]] = deque()
-        self._sent = 0.0  # when the queue was sent last
-        self._lock = threading.RLock()  # of the fields above; not held while something is sent. A signal's handler may take it again
-        self._sender: object | None = None  # the call that sends; None: no thread does
-        self._sending_thread = 0  # that of the call that sends, or has sent
+        self._sent = 0.0  # the time of the last send
+        self._lock = threading.RLock()  # guards the fields above; not held during a send. A signal's handler may take it again
+        self._sender: object | None = None  # the call that sends; None: no thread sends
+        self._sending_thread = 0  # the thread of that call, or of the last one
 
     def observe(self, indices: Any, losses: Any, epoch: int | None, rank: int) -> None:
-        """Queues an observation. Indices and losses of different lengths are sent as an observation of nothing, which the server counts."""
+        """Queues an observation. If indices and losses have different lengths, it queues an empty one, which the server counts."""
         columns = _indices(indices), _floats(losses)
         if len(columns[0]) != len(columns[1]) or len(columns[0]) > protocol.MAX_OBSERVED:
             columns = array("I"), array("f")
@@ -97,10 +97,10 @@ class Observer:
         self._flush_some()
 
     def observe_embeddings(self, bank: Bank, indices: Any, embeddings: Any, epoch: int | None, rank: int) -> None:
-        """Finds the neighbours of a batch, and queues their numbers. Refused for embeddings that are not of these samples, or not finite."""
+        """Counts the neighbours of a batch, and queues the counts. Raises Refused for a wrong number of rows, or values that are not finite."""
         column = _indices(indices)
         if len(column) > protocol.MAX_OBSERVED:
-            raise Refused("shape", 1, f"{len(column)} samples: at most {protocol.MAX_OBSERVED} at once")
+            raise Refused("shape", 1, f"observe {len(column)} samples: give at most {protocol.MAX_OBSERVED} at once")
         with self._lock:
             epoch, refused, changes = self.epoch if epoch is None else epoch, bank.refused, bank.changes
             try:
@@ -115,7 +115,7 @@ class Observer:
         self._flush_some()
         if bank.refused > refused:
             count = bank.refused - refused
-            raise Refused("notfinite", count, f"{count} embeddings have numbers that are not finite")
+            raise Refused("notfinite", count, f"{count} embeddings have values that are not finite")
 
     def _number(self, kind: int, epoch: int, rank: int) -> int:
         """The number of an observation. The lock is held."""
@@ -148,12 +148,12 @@ class Observer:
             self.dropped += 1
 
     def _flush_some(self) -> None:
-        """Sends what waits, once it is worth it."""
+        """Sends the queue if it is long or old enough."""
         if not self.gathers or len(self._queue) >= GATHER or time.monotonic() - self._sent >= GATHER_SECONDS:
             self.flush()
 
     def flush(self, deadline: float | None = None) -> None:
-        """Sends what waits, as far as the socket takes it at once; with a deadline, all of it: the server is about to be asked what follows from it."""
+        """Sends the queue as far as the socket takes it at once. With a deadline it sends all of it, because the next request depends on it."""
         me, call = threading.get_ident(), object()
         try:
             while self._sender is not call:
@@ -162,7 +162,7 @@ class Observer:
                         self._sender, self._sending_thread = call, me
                         break
                 if deadline is None or self._sending_thread == me or time.monotonic() >= deadline:
-                    return  # another call is sending; items queued now follow later
+                    return  # another call is sending, and sends these later
                 time.sleep(0.001)
             session = self.link.session
             self._sent = time.monotonic()
@@ -172,14 +172,14 @@ class Observer:
                     return
                 with self._lock:
                     for frame in frames:
-                        if self._queue and self._queue[0] is frame:  # it is not, if the queue was full meanwhile
+                        if self._queue and self._queue[0] is frame:  # otherwise a full queue has dropped it meanwhile
                             self._queue.popleft()
         finally:
             if self._sender is call:
                 self._sender = None
 
     def _first(self) -> list[tuple[int, bytes]]:
-        """The frames to send together, which stay in the queue: an interrupt before they are removed sends them twice, and the server counts them once."""
+        """The frames to send together. They stay in the queue until they are sent: after an interrupt they are sent twice, and the server counts them once."""
         frames: list[tuple[int, bytes]] = []
         size = 0
         with self._lock:
@@ -191,16 +191,16 @@ class Observer:
         return frames
 
     def refuse(self, why: Exception) -> None:
-        """Counts an observation that can't be one, and warns of the first."""
+        """Counts an invalid observation, and logs the first as a warning."""
         self.refused += 1
         if isinstance(why, Refused):
             self._unsent[why.reason] = self._unsent.get(why.reason, 0) + why.count
         if self.refused == 1:
-            _log.warning("an observation is left out, and later ones like it: %s", why)
+            _log.warning("an observation is ignored, and later ones like it: %s", why)
 
 
 def _indices(values: Any) -> array[int]:
-    """Indices as u32. One that is none becomes one that no dataset has."""
+    """Indices as u32. An invalid index becomes one that no dataset has."""
     try:
         return u32_array(values, "index")
     except ArgumentError:
@@ -209,7 +209,7 @@ def _indices(values: Any) -> array[int]:
 
 
 def _floats(values: Any) -> array[float]:
-    """Losses as f32: of a tensor, an array or any sequence. A buffer of f32 is copied at once, anything else goes through a list."""
+    """Losses as f32, from a tensor, an array or any sequence. A buffer of f32 is copied directly, anything else through a list."""
     if hasattr(values, "detach"):
         values = values.detach().reshape(-1).float().cpu()
         with contextlib.suppress(RuntimeError):  # torch without numpy

@@ -1,4 +1,4 @@
-"""lcache.open: a Job over a source, without a server to start by hand."""
+"""lcache.open: a Job over a source. It starts the source's server if none runs."""
 
 from __future__ import annotations
 
@@ -50,31 +50,39 @@ def open(  # the name is part of the API
     part: str | None = None,
     stream: bool = False,
 ) -> Job:
-    """A Job over a source, with a server of its own if none runs for it yet.
+    """Opens a Job over a source, and starts a server for the source if none runs.
 
-    A server that the environment offers ($LCACHE_SOCKET, $LCACHE_SOCKET_<NAME>, as `lcache run` sets them) is used if it has just this source,
-    listed in this way. The server at socket must have it. Otherwise the source gets a server of its own. cache is that source's cache, or a root
-    (or several, on as many SSDs) with a folder for each dataset; default: $LCACHE_CACHE, else lcache in the user's cache folder.
+    The server is the first of these:
 
-    The other arguments are the flags of `lcache ingest`. A server that runs already may have another order (recipe, seed, batch_size, drop_last,
-    params). This job then has its own order all the same, which is pushed. An option that can't differ is an ArgumentError that names both values.
-    budget and memory (bytes, or text like "2GB") stay those of that server. world_size and rank come from torchrun's or Slurm's variables if not
-    given. follow_links=False refuses links that leave the source; by default they are followed. allow_empty=True takes class folders without a file for
-    classes, and not for an error. s3 has the settings of a source s3://BUCKET/PREFIX/: endpoint_url, region, profile (text), path_style, unsigned,
-    requester_pays (True or False). Credentials come from where the AWS tools find them. on_error is "fail" (a sample that can't be
-    read is a SampleError, the default) or "skip" (the sample is left out of its batch, which is then shorter). timeout is the deadline of every
-    later wait, in seconds. job is a text that names one of several jobs on the same server, as for connect.
-    part is the extension of the part that comes first in samples of tar shards. stream=True allows shards that are compressed: they are read front to back
-    before this returns.
-    likely_batch_size sizes a new server's memory where batch_size is unknown; no order depends on it.
+    - the server at `socket`, if given. It must have this source, listed in the same way;
+    - a server that the environment offers ($LCACHE_SOCKET, $LCACHE_SOCKET_<NAME>, as `lcache run` sets them), if it has this source, listed in the same way;
+    - the source's own server, which is started if it does not run.
 
-    Raises Error or a subclass: ArgumentError for options that don't fit, ConnectionError and TimeoutError for a server that does not come.
+    cache is the cache of the source, or a root with a folder for each dataset, or several roots on as many SSDs. The default is $LCACHE_CACHE, or lcache in
+    the user's cache folder. The other arguments are flags of `lcache ingest`:
+
+    - recipe, seed, batch_size, drop_last, params: the order. If a running server has another order, this job pushes its own. An option that can't differ
+      raises an ArgumentError that names both values.
+    - budget, memory: bytes, or text like "2GB". They have no effect on a running server.
+    - world_size, rank: by default those of torchrun's or Slurm's variables.
+    - follow_links=False refuses links that leave the source. By default they are followed.
+    - allow_empty=True accepts class folders without files.
+    - s3: settings of a source s3://BUCKET/PREFIX/: endpoint_url, region, profile (text), path_style, unsigned, requester_pays (True or False). Credentials
+      come from where the AWS tools find them.
+    - on_error: "fail" (default: a sample that can't be read raises a SampleError) or "skip" (its batch is shorter).
+    - timeout: the deadline of every later wait, in seconds.
+    - job: a text that names one of several jobs on the same server, as for connect.
+    - part: the extension of the part that comes first in samples of tar shards.
+    - stream=True allows compressed shards. They are read front to back before open returns.
+    - likely_batch_size: sizes a new server's memory if batch_size is unknown. No order depends on it.
+
+    Raises Error or a subclass: ArgumentError for options that don't fit, ConnectionError and TimeoutError if there is no server before the deadline.
     """
     return open_job(source, Options.of(locals()))
 
 
 def open_job(source: Any, given: Options) -> Job:
-    """lcache.open, with its keywords as one value."""
+    """lcache.open, with its keyword arguments as one value."""
     token = require_token(given.job)
     launched = launched_world()
     where = os.fspath(source)
@@ -90,7 +98,7 @@ def open_job(source: Any, given: Options) -> Job:
             named, order = existing.listing, order.with_order(existing.job)
             given = replace(given, memory=given.memory if given.memory is not None else existing.memory)
         flags = (order if order.batch_size is not None else replace(order, batch_size=given.likely_batch_size)).order_flags()
-        if order.recipe is not None or world > 1:  # without a recipe, too, each rank pushes an order and takes a share of the memory
+        if order.recipe is not None or world > 1:  # also without a recipe each rank pushes an order and needs a share of the memory
             flags += _world_flags(world, launched)
         opened, started = _own(named, rank, _home(named, existing, given, s3_flags, flags))
         if order.on_error is None:
@@ -102,7 +110,7 @@ def open_job(source: Any, given: Options) -> Job:
         opened.close()
         raise
     if not started and (given.budget, given.memory) != (None, None):
-        _log.info("budget and memory are those that the server (pid %d) was started with", opened.pid)
+        _log.info("budget= and memory= have no effect on the running server (pid %d)", opened.pid)
     return opened
 
 
@@ -114,11 +122,11 @@ def _world_flags(world: int, launched: World) -> list[str]:
 
 
 def _home(named: Listing, existing: Cache | None, given: Options, s3_flags: list[str], order_flags: list[str]) -> Home:
-    """Where the source's own server is, and how it is started. existing: the cache that the program named; None: one in a root."""
+    """The place of the source's own server, and how to start it. existing: the cache that the program named; None: a cache in a root."""
     flags = [*order_flags, *(["--budget", str(given.budget)] if given.budget is not None else [])]
     common = ("--memory", str(given.memory)) if given.memory is not None else ()
     serving = ("--on-error", given.on_error) if given.on_error is not None else ()
-    shared = named if existing is not None else named._replace(ext=())  # filters that remove nothing share a cache
+    shared = named if existing is not None else named._replace(ext=())  # a filter that removes no file shares the cache of the source without a filter
     dirs = existing.dirs if existing is not None else folders(named.source, given.cache, shared.flags())
     filtered = folders(named.source, given.cache, named.flags()) if named.flags() != shared.flags() else ()
     switches = (*(("--allow-empty",) if given.allow_empty else ()), *(("--stream",) if given.stream else ()))

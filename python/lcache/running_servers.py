@@ -1,4 +1,4 @@
-"""Servers that run already: those that the environment offers, and the server at a given socket. A server is used only if it has what the program names."""
+"""Running servers: those that the environment offers, and the server at a given socket. A server is used only if it has the samples that the program names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .job import Job, connect_as
 
 _log = logging.getLogger("lcache")
 
-_ASK = 10.0  # seconds for a server of the environment to describe its dataset
+_ASK = 10.0  # seconds for such a server to describe its dataset
 
 
 def offered_job(named: Listing, timeout: float, rank: int) -> Job | None:
@@ -31,25 +31,25 @@ def offered_job(named: Listing, timeout: float, rank: int) -> Job | None:
         if not differs:
             job.timeout = timeout
             return job
-        refused.append(f"{variable} is of {_described(job, differs)}")
+        refused.append(f"{variable} serves {_described(job, differs)}")
         job.close()
     if refused:
         reasons = "; ".join(refused)
-        said = f"the program names {named.source}, and no server that the environment offers has that ({reasons}): it gets a server of its own"
+        said = f"no server that the environment offers has {named.source}, which the program names ({reasons}): starting a server for it"
         _log.warning(printable(said))
     return None
 
 
 def job_at(path: str | os.PathLike[str], named: Listing, timeout: float, rank: int) -> Job:
-    """A job of the server at a socket. ArgumentError if that server has something else than the program names."""
+    """A job of the server at a socket. Raises ArgumentError if that server has other samples than the program names."""
     job = connect_as(rank, path, timeout)
     differs = _difference(named, job)
     if differs:
         described = _described(job, differs)
         job.close()
         raise ArgumentError(
-            f"the server at {os.fspath(path)} is of {described}; the program names {named.source}: "
-            "give the socket of a server of that source, or leave out the source if it is the same one under another mount point"
+            f"the server at {os.fspath(path)} serves {described}, and the program names {named.source}: "
+            "give the socket of a server of that source, or leave out the source if it is the same under another mount point"
         )
     return job
 
@@ -61,22 +61,22 @@ def filter_differs(named: Listing, job: Job) -> bool:
 
 
 def require_match(named: Listing, job: Job) -> None:
-    """ArgumentError if the server of a source's own cache has something else: the source may have been replaced since the server started."""
+    """Raises ArgumentError if the server of the source's own cache has other samples. The source may have been replaced since the server started."""
     differs = _difference(named, job)
     if differs:
         pid, described = job.pid, _described(job, differs)
         job.close()
-        other = ", which is another directory by now" if differs == "the source" else ""
+        other = ", which has become another directory" if differs == "the source" else ""
         raise ArgumentError(
-            f"the server (pid {pid}) of this cache is of {described}; the program names {named.source}{other}: "
-            "end that server first, or give another cache="
+            f"the server (pid {pid}) of this cache serves {described}, and the program names {named.source}{other}: "
+            "stop that server first, or give another cache="
         )
 
 
 def _difference(named: Listing, job: Job) -> str:
     """How the server's samples differ from the program's; "" if they are the same."""
     info = job.info
-    if not info.listing:  # a server of an earlier version, which describes its source alone
+    if not info.listing:  # a server of an earlier release describes only its source
         return "" if info.source == named.source else "the source"
     return difference(named, HeldListing.of_server(info.source, info.listing))
 

@@ -8,17 +8,17 @@ import pytest
 
 import lcache
 
-os.environ["LCACHE_FACTS"] = "off"  # what this machine's disk gives is to decide nothing
+os.environ["LCACHE_FACTS"] = "off"  # the speed of this machine's disk must not decide anything
 os.environ["LCACHE_TMPFS"] = "1"  # temporary folders may be in memory, and a cache in one is fine for tests
 
 
 def pytest_collection_finish():
-    gc.freeze()  # torch, and all else that is imported now, stays: the collector would look at it again and again
+    gc.freeze()  # imported modules such as torch stay: the collector would scan them each time
 
 
 @pytest.fixture(scope="session")
 def source_dir():
-    """source_dir(): a new folder for the files of a source, gone at the end. It is in memory, where there is room: ext4 takes long to make files after others were deleted."""
+    """source_dir() makes a folder for the files of a source, removed at the end. It is in memory if there is room, because ext4 creates files slowly after many were deleted."""
     made, memory = [], "/dev/shm"
 
     def make():
@@ -52,7 +52,7 @@ def serve(path):
 
 @pytest.fixture
 def job(serve, path):
-    """A job of a server that makes no trouble; job.server is that server. At the end every lease has been given back."""
+    """A job of a fake server without faults, job.server. At the end all leases must be released."""
     server = serve()
     job = lcache.connect(path, timeout=10)
     job.server = server
@@ -62,7 +62,7 @@ def job(serve, path):
 
 
 def check(batch, indices):
-    """The batch has just these samples, with the right bytes."""
+    """Asserts that a batch has exactly these samples, with the right bytes."""
     assert list(batch.indices) == list(indices)
     assert list(batch.labels) == [i % 2 for i in indices]
     assert [bytes(view) for view in batch.samples] == [fakeserver.content(i) for i in indices]

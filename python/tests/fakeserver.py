@@ -1,7 +1,7 @@
 """A server of the protocol in a few lines, for the client's tests: real sockets, real sealed memory, and faults on demand.
 
-Its samples are a function of their index, and memory whose lease has ended is overwritten at once, so a client that
-keeps a view without a lease sees it.
+A sample is a function of its index. Memory is overwritten as soon as its lease ends, which reveals a client that keeps a view
+without a lease.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def memory(size: int, seals: int | None = None) -> tuple[int, int]:
 
 
 class Server:
-    """Serves until stop(). Override answer() for faults. `leases` holds what clients have; `released` counts RELEASEs' leases, `byes` BYEs."""
+    """Serves until stop(). Override answer() for faults. `leases` has those of all clients; `released` counts released leases, `byes` BYEs."""
 
     def __init__(self, path: str, slots: int = 64, **info: object) -> None:
         self.path, self.slots = path, slots
@@ -47,7 +47,7 @@ class Server:
         self.leases: dict[int, int] = {}  # lease → slot
         self.first_lease = self.next_lease = int.from_bytes(os.urandom(4), "little") << 20 | 1
         self.pinned = 0  # KiB that every BATCH announces
-        self.strange: list[int] = []  # leases released that this server never gave
+        self.strange: list[int] = []  # released leases that this server never granted
         self.released = self.byes = self.accepted = 0
         self.requests: list[tuple[int, bytes]] = []
         self.hellos: list[dict] = []
@@ -103,7 +103,7 @@ class Server:
         self.listener.close()
 
     def drop_connections(self) -> None:
-        """As if the network of a unix socket could break: clients see EOF, leases stay."""
+        """Breaks all connections: clients see EOF, and leases stay."""
         for s in self.connections:
             try:
                 s.shutdown(socket.SHUT_RDWR)
@@ -111,7 +111,7 @@ class Server:
                 pass
 
     def wait_for(self, test, seconds: float = 5.0) -> bool:
-        """Waits until test() is true; for what a client does without an answer, such as RELEASE."""
+        """Waits until test() is true, for frames that have no answer, such as RELEASE. False after `seconds`."""
         with self.lock:
             return self.lock.wait_for(test, seconds)
 
@@ -166,7 +166,7 @@ class Server:
         try:
             s.sendall(data)
         except OSError:
-            pass  # the client has gone, but what it said before, RELEASE and BYE, is still to be read
+            pass  # the client is gone, but its last frames, RELEASE and BYE, are still to be read
 
     def welcome(self, s: socket.socket, request: int) -> None:
         socket.send_fds(s, [p.frame(p.A_JSON, request, json.dumps(self.info).encode())], [self.readable])
@@ -201,7 +201,7 @@ class Server:
         return struct.pack(f"<QII{n}Q{n}I{n}I{n}i", lease, n, self.pinned, *offsets, *lengths, *indices, *[i % 2 for i in indices])
 
     def answer(self, kind: int, body: bytes, mine: set[int]) -> tuple[int, bytes] | None:
-        """(type, body) for one request; None to stay silent."""
+        """The answer to one request as (type, body); None: no answer."""
         if kind == p.CHUNK:
             epoch, rank, number = struct.unpack("<III", body)
             if number >= BATCHES:
@@ -217,7 +217,7 @@ class Server:
         if kind == p.STATUS:
             return p.A_JSON, json.dumps({"schema": 1, "jobs": []}).encode()
         if kind == p.NAMES:
-            indices = list(memoryview(body)[4:].cast("I"))[:5]  # fewer than asked, as when names are long
+            indices = list(memoryview(body)[4:].cast("I"))[:5]  # fewer than requested, as if names were long
             names = [b"dir/%d.jpg" % i if i % 3 else b"\xff%d" % i for i in indices]
             return p.A_NAMES, struct.pack(f"<I{len(names)}I", len(names), *map(len, names)) + b"".join(names)
         if kind == p.PUSH:

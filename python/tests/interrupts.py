@@ -1,7 +1,7 @@
-"""Interrupts at every point of a call: signals' handlers that raise, without signals.
+"""Interrupts a call at each of its points, as a signal's handler that raises would, but without signals.
 
-Python runs a signal's handler after a call of C returns, when a function begins, and at a loop's next turn. A profile function is called at the first two of
-these points, so that it stands in for the handler: it raises at the k-th of them in lcache's own code, for every k.
+Python runs a signal's handler after a call of C returns, when a function begins, and at the next iteration of a loop. A profile function is called at the
+first two of these points. So it replaces the handler: for every k it raises at the k-th point in lcache's own code.
 """
 
 import itertools
@@ -14,7 +14,7 @@ HERE = os.path.dirname(lcache.__file__)
 
 
 def at_point(k, handler, act):
-    """Calls act(), and handler() at its k-th point within lcache. Whether act() had that many points."""
+    """Calls act(), and handler() at its k-th point within lcache. Returns whether act() had that many points."""
     left = k
 
     def profile(frame, event, _):
@@ -38,7 +38,7 @@ def interrupt():
 
 
 def interrupted_everywhere(act, after, step=1):
-    """Interrupts act() at each of its points. after() follows each interrupt, while something has its traceback, as a notebook has. Returns their number."""
+    """Interrupts act() at each of its points. Calls after() after each interrupt, while its traceback is kept, as in a notebook. Returns the number of points."""
     for k in itertools.count(step=step):
         try:
             if not at_point(k, interrupt, act):

@@ -1,4 +1,4 @@
-"""Mistakes that a type checker has to see. `make lint` checks this file and nothing runs it: an ignore that is not needed is an error there."""
+"""Mistakes that a type checker must report. `make lint` checks this file, and nothing runs it. An ignore comment without an error is an error."""
 
 import lcache
 import lcache.torch as lt

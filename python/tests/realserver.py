@@ -1,7 +1,7 @@
 """Real servers for tests: a folder of files, a cache made of it, and lcache processes that are started, stopped and killed.
 
-The oracle is the folder itself, and the restatements of ImageFolder's and DistributedSampler's orders that `lcache demo` brings
-along: nothing here asks lcache what is right.
+The expected results come from the folder itself, and from the reimplementations of ImageFolder's and DistributedSampler's orders that
+`lcache demo` contains. None of them comes from lcache's own code.
 """
 
 import collections
@@ -28,7 +28,7 @@ needs_binary = pytest.mark.skipif(not os.access(BINARY, os.X_OK), reason=f"no {B
 
 
 def environment(**more):
-    """The environment of an lcache under test: this process's, with no setting of lcache but the kind of I/O. What the disk gives decides nothing."""
+    """The environment of an lcache under test: that of this process, without settings of lcache except for the kind of I/O. The disk's speed decides nothing."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith("LCACHE_") or k in ("LCACHE_IO", "LCACHE_DIRECT")}
     return {**kept, "LCACHE_FACTS": "off", **more}
 
@@ -97,7 +97,7 @@ class Server:
         return self
 
     def stop(self):
-        """The clean end: SIGTERM, exit code 0. Returns what the server has said to stderr."""
+        """Stops the server by SIGTERM, and asserts exit code 0. Returns its stderr."""
         if self.process is None:
             return ""
         process, self.process = self.process, None
@@ -123,10 +123,10 @@ class Server:
         return lcache.connect(self.socket, timeout=timeout)
 
     def used(self):
-        """What the cache takes on disk, as du counts."""
+        """The bytes of the cache on disk, as du counts them."""
         return sum(os.lstat(os.path.join(self.cache, name)).st_blocks * 512 for name in os.listdir(self.cache))
 
-    # What is right.
+    # Expected results.
 
     def order(self, epoch, rank):
         if not self.drop_last:
@@ -139,7 +139,7 @@ class Server:
         return [order[i : i + self.batch_size] for i in range(0, len(order), self.batch_size)]
 
     def check(self, batch, indices):
-        """The batch has just these samples: indices, labels and every byte."""
+        """Asserts that a batch has exactly these samples: indices, labels and every byte."""
         assert list(batch.indices) == list(indices)
         assert list(batch.labels) == [self.folder.labels[i] for i in indices]
         for index, sample in zip(indices, batch.samples):
@@ -157,7 +157,7 @@ class Server:
         return number + 1 - start
 
     def read_all(self, epochs=None, ranks=None):
-        """All ranks at once, each in a thread with a connection of its own."""
+        """Reads all ranks in parallel, each in a thread with its own connection."""
         epochs = range(self.epochs) if epochs is None else epochs
         ranks = range(self.world) if ranks is None else ranks
         read = collections.Counter()
@@ -172,13 +172,13 @@ class Server:
 
 
 def together(*calls):
-    """Runs calls, (function, arguments…) each, in threads of their own, and raises the first error of any."""
+    """Runs each call, a tuple (function, arguments…), in its own thread. Raises the first error."""
     errors = []
 
     def guarded(function, *arguments):
         try:
             function(*arguments)
-        except BaseException as e:  # noqa: BLE001: raised again below, in the thread that counts
+        except BaseException as e:  # noqa: BLE001: raised again below, in the main thread
             errors.append(e)
 
     threads = [threading.Thread(target=guarded, args=call) for call in calls]

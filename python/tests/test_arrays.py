@@ -1,4 +1,4 @@
-"""batch.array: samples of one size as one private array, gathered where they lie; every other case is one clear error."""
+"""batch.array: samples of one size are copied into one private array. All other cases raise a clear error."""
 
 import struct
 import sys
@@ -13,7 +13,7 @@ numpy = pytest.importorskip("numpy", reason="numpy is not installed")
 
 
 class Fixed(fakeserver.Server):
-    """Samples of eight bytes, but for index 99. With parts: "a" has four of them, "b" the other four."""
+    """Samples of eight bytes, except for index 99. With parts: "a" has four bytes, "b" the other four."""
 
     def content(self, index):
         return struct.pack("<II", index, index * index) + b"more" * (index == 99)
@@ -103,7 +103,7 @@ def test_no_parts(fixed):
 
 @pytest.mark.parametrize("parts", [False, True])
 def test_beyond_credits(fixed, parts):
-    """Private copies make the same array."""
+    """The array of private copies is the same."""
     job = fixed(credit_bytes=1, parts=parts)
     kept = job.get([1])
     batch = job.get([5, 3])

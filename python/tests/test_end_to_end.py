@@ -1,4 +1,4 @@
-"""Commands as their users run them, beside what e2e/ has of the servers that they start."""
+"""Commands as users run them. e2e/ tests the servers that they start."""
 
 import argparse
 import json
@@ -21,14 +21,14 @@ BLOCK = 256 << 10
 
 @pytest.fixture(scope="module")
 def small(source_dir):
-    """12 MB, for what is not about throughput."""
+    """12 MB, for tests that are not about throughput."""
     draw = random.Random(8)
     return Folder(source_dir(), [0, 1, 3 * BLOCK] + [draw.randrange(40_000) for _ in range(600)])
 
 
 @pytest.fixture
 def serve(tmp_path):
-    """serve(folder, …): ingests and starts; all that were started are stopped, cleanly, at the end."""
+    """serve(folder, …) ingests and starts a server. All servers are stopped at the end, and must exit cleanly."""
     started = []
 
     def start(folder, **job):
@@ -43,7 +43,7 @@ def serve(tmp_path):
 
 
 def test_source_may_be_gone(serve, source_dir):
-    """With everything in the log the source is not needed: nothing but the log is read."""
+    """If the log has all samples, the source is not needed: only the log is read."""
     folder = Folder(source_dir(), [1000] * 300)
     server = serve(folder, world=2, epochs=3)
     for path, _ in folder.files:
@@ -54,7 +54,7 @@ def test_source_may_be_gone(serve, source_dir):
 
 @pytest.mark.parametrize("policy", [None, "skip"])
 def test_a_sample_that_cannot_be_read(serve, source_dir, policy):
-    """It ends its request with an error that names it, or is left out of its batch and counted."""
+    """A sample that can't be read ends its request with an error that names it, or is left out of its batch and counted."""
     folder = Folder(source_dir(), [5000] * 64)
     server = serve(folder, extra=["--no-prefill"], on_error=policy)
     path, _ = folder.files[20]
@@ -77,12 +77,12 @@ def test_a_sample_that_cannot_be_read(serve, source_dir, policy):
 
 @pytest.mark.any_io
 def test_torch_refuses_a_server_that_skips(serve, small):
-    """A map-style dataset owes as many samples as it was asked for."""
+    """A map-style dataset must return as many samples as were requested."""
     pytest.importorskip("torch")
     from lcache.torch import Dataset
 
     server = serve(small, on_error="skip")
-    with pytest.raises(lcache.Error, match=r'give on_error="fail" \(of lcache serve: --on-error fail\)'):
+    with pytest.raises(lcache.Error, match=r'give on_error="fail" \(for lcache serve: --on-error fail\)'):
         Dataset(socket=server.socket)
 
 
@@ -110,7 +110,7 @@ def test_demo(tmp_path):
 
 @pytest.mark.any_io
 def test_demo_reads_what_is_in_memory(serve, small, monkeypatch):
-    """A cold reading of demo ends in the middle on a slow disk. Its reading of files in memory ends there, too: the other files are not in memory."""
+    """On a slow disk, demo stops its cold read early. Its read of files in memory stops at the same file, because the rest is not in memory."""
     server = serve(small, epochs=2)
     rank = demo_reader.Rank(argparse.Namespace(socket=server.socket, source=small.root, seed=0, rank=0, world=1, batch_size=server.batch_size))
     monkeypatch.setattr(demo_reader, "READ_SECONDS", 0)
@@ -123,7 +123,7 @@ def test_demo_reads_what_is_in_memory(serve, small, monkeypatch):
 
 
 def test_second_signal_is_not_needed(serve, small):
-    """SIGINT stops as SIGTERM does, with clients connected."""
+    """SIGINT stops a server as SIGTERM does, even if clients are connected."""
     server = serve(small, epochs=1)
     with server.connect() as job:
         next(job.epoch(0))

@@ -1,4 +1,4 @@
-"""What the variables of launchers say of the processes of a training."""
+"""World size and ranks, read from the variables of launchers."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Where lcache.open puts the cache of a source: the same folder as `lcache run`, whose tests hold the same examples."""
+"""The folder of a source's cache is the same for lcache.open and `lcache run`. The tests of the latter have the same examples."""
 
 import os
 

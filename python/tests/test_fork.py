@@ -1,4 +1,4 @@
-"""A forked child has neither its parent's connection nor its leases."""
+"""A forked child uses neither its parent's connection nor its leases."""
 
 import os
 import traceback
@@ -12,7 +12,7 @@ from lcache._client import releases
 
 
 def in_child(test):
-    """Runs test() in a forked child; its assertions fail this test too."""
+    """Runs test() in a forked child. A failed assertion there fails this test, too."""
     pid = os.fork()
     if pid == 0:
         code = 1
@@ -22,7 +22,7 @@ def in_child(test):
         except BaseException:
             traceback.print_exc()
         finally:
-            releases.act()  # the fake server does not notice the end of a process, which would end its leases
+            releases.act()  # releases leases now: the fake server does not notice the end of a process
             os._exit(code)
     _, status = os.waitpid(pid, 0)
     assert os.waitstatus_to_exitcode(status) == 0, "see the child's traceback"

@@ -1,6 +1,6 @@
-"""Genuine answers, mutated: the client decodes what is right, or raises an error of its own, and nothing else ever happens.
+"""Mutated answers of a server: the client decodes valid ones, or raises lcache.Error. It never crashes or hangs.
 
-LCACHE_FUZZ_TIME is for how long the decoder gets them ("2s"; as Go writes durations), LCACHE_SEED which they are.
+LCACHE_FUZZ_TIME is the duration (such as "2s", in Go's notation), and LCACHE_SEED the seed of the mutations.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ from lcache._client.parts import AlikeParts, read_parts
 from lcache._client.server_errors import error_of
 
 SEED = int(os.environ.get("LCACHE_SEED") or random.randrange(1 << 31))
-MEMORY, SAMPLES = 1 << 33, 100_000  # of the server whose answers the decoder gets
+MEMORY, SAMPLES = 1 << 33, 100_000  # of the server that sends the answers
 NUMBERS = (0, 1, 2, 7, 0x7F, 0xFF, 0xFFFF, 0x10000, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFE, 0xFFFFFFFF)
 
 
@@ -32,7 +32,7 @@ def seconds():
     """LCACHE_FUZZ_TIME."""
     text = os.environ.get("LCACHE_FUZZ_TIME") or "2s"
     found = re.findall(r"([0-9.]+)(h|ms|m|s)", text)
-    assert found and "".join(map("".join, found)) == text, f"LCACHE_FUZZ_TIME={text} is no duration"
+    assert found and "".join(map("".join, found)) == text, f"LCACHE_FUZZ_TIME={text} is not a duration"
     return sum(float(n) * {"h": 3600, "m": 60, "s": 1, "ms": 0.001}[unit] for n, unit in found)
 
 
@@ -48,7 +48,7 @@ def mutated(data, rng):
             del data[at : at + rng.randrange(1, 9)]
         elif how == 3:
             data[at:at] = bytes(rng.randrange(256) for _ in range(rng.randrange(1, 9)))
-        elif how == 4:  # a number, most are of four bytes
+        elif how == 4:  # changes a number; most have four bytes
             data[at & ~3 : (at & ~3) + 4] = struct.pack("<I", rng.choice(NUMBERS))
         else:
             del data[at:]
@@ -69,7 +69,7 @@ def text(said):
     return said.decode("utf-8", "surrogateescape")
 
 
-# Each kind of answer: what makes a genuine one and how it is read, so that reading gives `want`, and what holds for anything that reading gives.
+# For each kind of answer: a function that makes a valid one with the expected result `want`, one that reads it, and one that checks any result.
 
 
 def batch(rng):
@@ -234,7 +234,7 @@ ANSWERS = (batch, served, loan, names, parts, hello, indices, weights, importanc
 
 
 def test_decoder():
-    """Whole answers are read as they were meant; mutated ones are refused, or read as something that holds what a caller relies on."""
+    """Valid answers are read correctly. Mutated ones are refused, or give a result that a caller can rely on."""
     print(f"LCACHE_SEED={SEED}")
     outcomes = {kind.__name__: [0, 0] for kind in ANSWERS}
     end, round = time.monotonic() + seconds(), 0
@@ -259,7 +259,7 @@ def test_decoder():
 
 
 def test_stream(monkeypatch):
-    """A stream of answers in pieces of any size comes apart into these answers; a mutated one into answers and the reason why no more come."""
+    """A stream in pieces of any size is split into its answers. A mutated stream gives answers, and the reason why it ends."""
     print(f"LCACHE_SEED={SEED}")
     end, round, outcomes = time.monotonic() + seconds() / 4, 0, [0, 0]
     while time.monotonic() < end:
@@ -280,7 +280,7 @@ def test_stream(monkeypatch):
 
 
 def received(monkeypatch, data, rng):
-    """The frames that a connection gives of these bytes, and why no more come if it says so."""
+    """The frames that a connection reads from these bytes, and the reason if it stops."""
     ours, theirs = socket.socketpair()
     monkeypatch.setattr(connection, "_dial", lambda path, deadline: ours)
     c = connection.Connection("", 0)
@@ -300,7 +300,7 @@ def received(monkeypatch, data, rng):
 
 
 def test_client(serve, path):
-    """Answers with flipped, missing and added bytes, in the answer to HELLO as well: an error of ours or the right samples."""
+    """Answers with flipped, missing and added bytes, including the answer to HELLO: the result is an lcache.Error, or the right samples."""
     print(f"LCACHE_SEED={SEED}")
     rng = random.Random(SEED)
 
@@ -337,7 +337,7 @@ def test_client(serve, path):
         job = lcache.Job(path, timeout=10)
         fuzz_hello = i % 4 == 0
         if not fuzz_hello:
-            job.samples  # connects with a true answer
+            job.samples  # connects with a valid answer
         server.count_requests = job._link.session._number + 1 if job._link.session else 1
         server.mutate = True
         indices = [rng.randrange(1000) for _ in range(4)]

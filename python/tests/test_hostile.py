@@ -1,4 +1,4 @@
-"""A server that lies gets a ProtocolError, never a crash, a hang or a wrong batch."""
+"""Invalid answers of a server cause a ProtocolError, and never a crash, a hang or a wrong batch."""
 
 import json
 import os
@@ -12,7 +12,7 @@ from fakeserver import Server
 import lcache
 from lcache._client import protocol as p
 
-SIZE = 64 << 14  # of the fake server's memory
+SIZE = 64 << 14  # bytes of the fake server's memory
 
 
 def columns(offsets=(0,), lengths=(1,), indices=(1,), labels=(0,), count=None, tail=b""):
@@ -102,8 +102,8 @@ def parts(count, exts, *numbers, tail=b""):
     [
         b"",
         parts(0, 0),
-        parts(2, 0, 0, 0),  # more than asked
-        parts(1, 0, 1),  # no part where one is announced
+        parts(2, 0, 0, 0),  # more than requested
+        parts(1, 0, 1),  # one part announced, none sent
         parts(1, 0xFFFFFFFF, 0),
         parts(1, 1, 0xFFFFFFFF, 0, 9, 1),
         parts(1, 1, 1, 1, 16, 1, tail=b"a"),  # extension 1 of 1
@@ -179,7 +179,7 @@ def test_raw_garbage(serve, path, raw):
 
 
 def test_error_frame_of_another_version(serve, path):
-    """ERROR is frozen: a client reads it whatever version made it."""
+    """The layout of ERROR never changes, so a client reads it from any version."""
 
     class Newer(Server):
         def welcome(self, s, request):
@@ -214,12 +214,12 @@ def test_lies_in_hello(serve, path, case):
     open_before = len(os.listdir("/proc/self/fd"))
     with pytest.raises(lcache.ProtocolError):
         lcache.connect(path, timeout=10)
-    assert len(os.listdir("/proc/self/fd")) <= open_before + 1, "a descriptor of the server's was kept"  # the server's own socket
+    assert len(os.listdir("/proc/self/fd")) <= open_before + 1, "a received descriptor was kept"  # + 1: the fake server's own socket
 
 
 @pytest.mark.parametrize("what", ["unsealed", "empty", "a file", "a pipe"])
 def test_memory_that_could_vanish(serve, path, what, tmp_path):
-    """Unsealed memory can be cut off under the map, and the next read of a sample would kill the process."""
+    """Unsealed memory could be truncated while it is mapped, and the next read of a sample would kill the process."""
 
     class Liar(Server):
         def welcome(self, s, request):

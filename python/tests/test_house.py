@@ -1,4 +1,4 @@
-"""The client's own rules: which module may import which, and that names with a leading underscore stay in their class or module."""
+"""Checks the rules of the package: allowed imports between modules, and no use of names with a leading underscore outside their class or module."""
 
 import ast
 import pathlib
@@ -23,7 +23,7 @@ PACKAGES = {module_of(file) for file in FILES if file.name == "__init__.py"}
 
 
 def imports(name, tree):
-    """The modules that a module imports, those for types only and those within functions included."""
+    """The modules that a module imports, including imports for types only and imports within functions."""
     found = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -65,7 +65,7 @@ def test_no_import_cycle():
     assert cycle({name: used & set(MODULES) for name, used in IMPORTS.items()}) is None
 
 
-# The rooms of the client, and which others each may import. A module belongs to the room with the longest name that its name begins with.
+# The rooms of the package, and the rooms that each may import. A module belongs to the room with the longest prefix of its name.
 ROOMS = {
     "lcache._client": set(),
     "lcache": {"lcache._client"},
@@ -128,19 +128,19 @@ def test_standard_library_only(name):
     if name == "lcache.torch.torchvisions":
         allowed |= {"torchvision"}  # within a function, at the first use of ImageFolder
     if name == "lcache.arrays":
-        allowed |= {"numpy"}  # within a function, and the error without it says so
+        allowed |= {"numpy"}  # within a function; without numpy an error says so
     if name == "lcache.neighbour_graph":
-        allowed |= {"hnswlib"}  # the same
+        allowed |= {"hnswlib"}  # within a function, as numpy
     assert {used.split(".")[0] for used in IMPORTS[name]} <= allowed
 
 
-# Private names of other packages that the client may use, and why.
+# Private names of other packages that the package uses, with the reason.
 EXCEPTIONS = {
     ("lcache.torch._order.forked_child", "_exit"): "os._exit, by which a forked child has to end; documented",
     ("lcache.torch._order.frameworks", "_getframe"): "reads the caller of a batch sampler's __iter__; CPython only, and documented",
     ("lcache.torch._order.frameworks", "_sampler"): "Lightning's wrappers of a sampler",
     ("lcache.torch._order.known_samplers", "_version"): "how often a tensor was changed in place; torch's notes on autograd describe it",
-    ("lcache.torch.ready_batch", "_C"): "torch's way to say that what is computed from a subclass of Tensor is a plain tensor; its notes on extending torch show it",
+    ("lcache.torch.ready_batch", "_C"): "torch's documented way (notes on extending torch) to make results of a Tensor subclass plain tensors",
     ("lcache.torch.ready_batch", "_disabled_torch_function_impl"): "the same",
     ("lcache.torch.loader", "_lcache_above"): "is set on other packages' loader classes, so that the prefix keeps it apart from their names",
 }
@@ -169,7 +169,7 @@ def is_self(node):
 
 
 def reached(tree):
-    """(line, name) of each private name that a module reaches into something else for.
+    """(line, name) of each private name that a module uses of other objects or modules.
 
     Allowed are self._x and cls._x, and x._y within a class that defines _y itself: another object of the same class.
     """

@@ -1,4 +1,4 @@
-"""A job whose order the server draws by the losses that the loop observes."""
+"""A job whose order the server draws from the losses that the loop reports."""
 
 import inspect
 import logging
@@ -37,7 +37,7 @@ def loss(index, epoch):
 
 
 def train(job, epoch, batches=None):
-    """Reads an epoch, or some batches of it, and observes each batch. The indices in reading order."""
+    """Reads an epoch, or some batches of it, and observes each batch. Returns the indices in reading order."""
     order = []
     for number, batch in enumerate(job.epoch(epoch)):
         assert list(batch.requested) == list(batch.indices)
@@ -53,7 +53,7 @@ def status(job):
 
 
 def test_signatures():
-    """Programs call these by name."""
+    """Keyword arguments have the documented names, because programs use them."""
     asked = {"name": "default", "cache": None, "seed": None, "batch_size": None, "world_size": None, "drop_last": None, "substitute": None, "lag": None, "policy": "next-use", "draw": "systematic"}
     needed, some = inspect.Parameter.empty, {"epoch": None, "rank": None}
     for name, positional, keywords in (
@@ -72,10 +72,10 @@ def test_signatures():
 @needs_binary
 @pytest.mark.parametrize("method", ["impact", "shade"])
 def test_epochs_are_drawn(server, method):
-    """Epoch 0 is the recipe's; the next is drawn from what was observed, as job.order says; every byte is right."""
+    """Epoch 0 has the recipe's order. The next one is drawn from observed losses, and is that of job.order. Every byte is right."""
     with server.connect() as job:
         job.importance(method, lag=0, **({"s_share": 0} if method == "impact" else {}))
-        job.importance(method, lag=0, **({"s_share": 0} if method == "impact" else {}))  # the same again
+        job.importance(method, lag=0, **({"s_share": 0} if method == "impact" else {}))  # a second call with the same arguments
         assert sorted(train(job, 0)) == list(range(SAMPLES))
         job.end_epoch(accuracy=0.5, loss=1.0)
         order = list(job.order(1))
@@ -96,7 +96,7 @@ def test_what_differs_is_refused(server):
     with server.connect() as job:
         with pytest.raises(lcache.Error, match=r"job\.importance first"):
             job.order(0)
-        job.observe([1], [2.0])  # of no method: nothing
+        job.observe([1], [2.0])  # without a method it does nothing
         with pytest.raises(lcache.ArgumentError, match="did you mean shade"):
             job.importance("shad")
         with pytest.raises(lcache.ArgumentError, match="leave substitute out"):
@@ -131,7 +131,7 @@ def test_a_parameter_without_effect_is_warned_of_once(server, caplog):
         ({**SLURM, "SLURM_TASKS_PER_NODE": "5(x3),1"}, 1),
         ({**TORCHRUN, "LOCAL_WORLD_SIZE": "16"}, None),  # one machine
         ({**SLURM, "SLURM_PROCID": "3", "SLURM_LOCALID": "3", "SLURM_TASKS_PER_NODE": "16"}, None),
-        (TORCHRUN, None),  # a launcher that doesn't say
+        (TORCHRUN, None),  # the launcher doesn't say
         ({**TORCHRUN, "LOCAL_WORLD_SIZE": "eight"}, None),
         ({"LOCAL_WORLD_SIZE": "8"}, None),
         ({}, None),  # a notebook
@@ -139,7 +139,7 @@ def test_a_parameter_without_effect_is_warned_of_once(server, caplog):
     ],
 )
 def test_all_ranks_on_one_machine(folder, tmp_path, monkeypatch, env, here):
-    """A training over several machines is refused at once; where the launcher doesn't say it is not."""
+    """A training on several machines is refused at once. If the launcher doesn't say, it is not refused."""
     for name in [name for name in os.environ if name.startswith("SLURM_")] + ["WORLD_SIZE", "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE"]:
         monkeypatch.delenv(name, raising=False)
     for name, value in env.items():
@@ -155,7 +155,7 @@ def test_all_ranks_on_one_machine(folder, tmp_path, monkeypatch, env, here):
                 with pytest.raises(lcache.ArgumentError, match=rf"job\.importance needs all ranks on one machine: 16 in all, {here} here \[LC007\]$"):
                     job.importance("shade")
                 assert status(job) is None
-                assert sum(len(batch) for batch in job.epoch(0)) > 0  # the recipe's order goes on
+                assert sum(len(batch) for batch in job.epoch(0)) > 0  # the recipe's order continues
     finally:
         server.stop()
 
@@ -164,8 +164,8 @@ def test_all_ranks_on_one_machine(folder, tmp_path, monkeypatch, env, here):
 @pytest.mark.parametrize("batches", [None, 7, 1])
 @pytest.mark.parametrize("method, lag", [("shade", 0), ("shade", 1), ("shade", "split"), ("impact", "split")])
 def test_killed_server(server, batches, method, lag):
-    """A server that is killed at the boundary or in the middle of an epoch comes back with the same order; the program need not do anything."""
-    params = {"warmup": 2, "cache": "300kB"} if method == "impact" else {}  # some of which is for unstable samples
+    """A server that was killed at the end or in the middle of an epoch restarts with the same order. The program need not do anything."""
+    params = {"warmup": 2, "cache": "300kB"} if method == "impact" else {}  # a part of it is for unstable samples
     with server.connect() as job:
         job.importance(method, lag=lag, **params)
         for epoch in range(4):
@@ -187,7 +187,7 @@ def test_killed_server(server, batches, method, lag):
 @needs_binary
 @pytest.mark.parametrize("end", [Server.stop, Server.kill])
 def test_removed(server, end):
-    """`lcache rm` leaves nothing of a cache in which drawn epochs were laid out, and a save was under way."""
+    """`lcache rm` removes all files of a cache with layouts of drawn epochs, even if a save was interrupted."""
     name = "a.B-3_" * 10 + "8888"
     with server.connect() as job:
         job.importance("shade", name=name, lag=1)
@@ -196,16 +196,16 @@ def test_removed(server, end):
         job.order(4)
     end(server)
     assert f"importance-{name}" in os.listdir(server.cache)
-    for more in (f"importance-{name}.new", "line-0", "line-1", "line-1.new"):  # those that are not there at this moment
+    for more in (f"importance-{name}.new", "line-0", "line-1", "line-1.new"):  # files that do not exist at this moment
         with open(os.path.join(server.cache, more), "a"):
             pass
     lcache_command("rm", server.cache)
-    assert set(os.listdir(server.cache)) == {"lcache", "LOCK"}  # these tests' own folder of sockets, and what stays beside it
+    assert set(os.listdir(server.cache)) == {"lcache", "LOCK"}  # the tests' own folder of sockets, and the lock
 
 
 @needs_binary
 def test_bad_observations(server, caplog):
-    """Nothing that a loop may say raises; the server counts what it refuses."""
+    """No observation raises. The server counts those that it refuses."""
     with server.connect() as job:
         job.importance("shade", lag=0)
         nan, inf = float("nan"), float("inf")
@@ -221,7 +221,7 @@ def test_bad_observations(server, caplog):
             job.observe([1], [1.0], embeddings=[[1.0]])
         assert len(caplog.records) == 1
         job.end_epoch()
-        job.order(1)  # is drawn from all that was said before
+        job.order(1)  # is drawn from all earlier observations
         s = status(job)
         assert s["refused"] == {"unknown": 3, "notfinite": 2, "stale": 1, "shape": 2, "dimension": 0}
         assert s["observations"] == 2
@@ -229,7 +229,7 @@ def test_bad_observations(server, caplog):
 
 @needs_binary
 def test_irreducible(server, tmp_path):
-    """The orders are those of a job that observes the differences."""
+    """With irreducible losses, the orders are those of a job that observes the differences."""
     draw = random.Random(4)
     own = array("f", (draw.uniform(0, 12) for _ in range(SAMPLES)))
     (tmp_path / "own").write_bytes(own.tobytes())
@@ -260,7 +260,7 @@ def test_irreducible(server, tmp_path):
 
 
 def test_queue_is_bounded(serve, path):
-    """What the socket does not take waits, up to a limit; then the oldest is dropped. Nobody waits."""
+    """Observations that the socket does not take are queued. A full queue drops the oldest. The loop never waits."""
     serve()
     with lcache.connect(path, timeout=10) as job:
         job._observer = observer = observer_module.Observer(job._link, "shade", {})
@@ -274,7 +274,7 @@ def test_queue_is_bounded(serve, path):
 
 @needs_binary
 def test_gathered(server):
-    """Observations are sent some at a time; whatever asks for what follows from them sends them first. A paper's policy is told of each."""
+    """Several observations are sent together. A request that depends on them sends the queue first. The memory policy of a paper gets each of them."""
     with server.connect() as plain:
         for policy, sent_at_once in (("next-use", 0), ("paper", 3)):
             with plain.named(policy) as job:
@@ -297,7 +297,7 @@ def test_gathered(server):
 
 @needs_binary
 def test_dropped_is_told(server):
-    """The status counts what the client left out, once."""
+    """The status counts the observations that the client dropped, once."""
     with server.connect() as job:
         job.importance("shade", lag=0)
         session = job._link.session
@@ -305,7 +305,7 @@ def test_dropped_is_told(server):
         for number in range(observer_module.QUEUE + 6):
             job.observe([number], [1.0])
         session.tell_now = tell_now
-        job.end_epoch()  # makes room for itself
+        job.end_epoch()  # drops an observation to make room
         job.order(1)
         assert (status(job)["observations"], status(job)["observations_dropped"]) == (observer_module.QUEUE - 1, 7)
         job.end_epoch()
@@ -329,7 +329,7 @@ def test_wrong_pages(body):
 
 @needs_binary
 def test_a_training_step(server):
-    """A small model learns from a drawn order with weights; losses are those of torch, one for each sample."""
+    """A small model learns from a drawn order with weights. Its losses come from torch, one for each sample."""
     torch = pytest.importorskip("torch")
     from lcache.torch import losses, weights
 
@@ -356,7 +356,7 @@ def test_a_training_step(server):
 
 
 def test_observe_does_not_wait_for_a_flush(serve, path):
-    """A thread that waits until the socket takes what is queued holds up no other thread's observation. What is sent keeps its order."""
+    """While a thread waits for the socket to take the queue, other threads can still observe. Observations are sent in order."""
     serve()
     with lcache.connect(path, timeout=10) as job:
         job._observer = observer = observer_module.Observer(job._link, "shade", {})

@@ -1,4 +1,4 @@
-"""Bad input to a job with importance, at a real server: what is wrong is refused and counted, the rest counts, and orders stay orders."""
+"""Invalid input to a job with importance, at a real server: it is refused and counted, valid input is used, and orders stay valid."""
 
 import contextlib
 import itertools
@@ -16,7 +16,7 @@ numpy = pytest.importorskip("numpy", reason="numpy is not installed")
 
 SAMPLES, SIZE = 96, 16
 NAN, INF = float("nan"), float("inf")
-NUMBERS = itertools.count()  # of jobs
+NUMBERS = itertools.count()  # to name jobs
 
 pytestmark = needs_binary
 
@@ -31,7 +31,7 @@ def server(source_dir, tmp_path_factory):
 
 @pytest.fixture
 def made(server):
-    """Makes jobs of their own, by default of impact with orders of the newest losses."""
+    """Makes new jobs, by default with impact and orders from the newest losses."""
     with server.connect() as plain:
 
         def make(method="impact", **options):
@@ -44,7 +44,7 @@ def made(server):
 
 
 def status(job):
-    """Complete as of the last next_epoch: what is observed is counted later than it is sent."""
+    """The job's importance in the status. It is complete up to the last next_epoch: observations are counted a while after they are sent."""
     (s,) = [entry["importance"] for entry in job.stats()["jobs"] if entry["id"] == job.observer.told["name"]]
     return s
 
@@ -54,7 +54,7 @@ def refused(job):
 
 
 def next_epoch(job, **progress):
-    """Ends the epoch; the order of the next one."""
+    """Ends the epoch, and returns the order of the next one."""
     epoch = job.observer.epoch
     job.end_epoch(**progress)
     return list(job.order(epoch + 1))
@@ -67,7 +67,7 @@ def observe_all(job, loss=float, but=()):
 
 
 def order_of(make, values):
-    """The order that follows from these losses, and no others."""
+    """The order that is drawn from these losses alone."""
     job = make()
     for at in range(0, SAMPLES, SIZE):
         job.observe(range(at, at + SIZE), values[at : at + SIZE])
@@ -101,7 +101,7 @@ def test_unknown_indices(made):
 
 
 def test_twice_in_a_batch(made):
-    """Of losses the last counts."""
+    """If a sample has several losses, the last one counts."""
     job = made()
     observe_all(job)
     job.observe([5, 7, 5], [80.0, 7.0, 1.0])
@@ -111,7 +111,7 @@ def test_twice_in_a_batch(made):
 
 
 def test_shapes(made):
-    """Whole observations are refused; the connection stays."""
+    """The whole observation is refused, and the connection stays."""
     job = made()
     observe_all(job)
     before = job.info.server
@@ -126,14 +126,14 @@ def test_shapes(made):
 
 
 def test_a_length_that_lies_closes(server, made):
-    """The connection of whoever breaks the protocol; the job goes on."""
+    """A protocol violation ends the connection, and the job continues."""
     job = made()
     name = job.observer.told["name"]
     observe_all(job)
     lied = job.observer.link.session._connection
     job.observer.flush()
     job.observer.link.session.tell_now([(protocol.OBSERVE, struct.pack("<BBHIII", 1, 0, 0, 0, 99, 1000) + bytes(16))], None)
-    with contextlib.suppress(lcache.ProtocolError):  # or another connection, if the end of this one is noticed first
+    with contextlib.suppress(lcache.ProtocolError):  # no error if the client notices the end first, and connects again
         job.order(0)
     assert lied.broken is not None or job.observer.link.session._connection is not lied
     with server.connect() as second:
@@ -144,7 +144,7 @@ def test_a_length_that_lies_closes(server, made):
 
 
 def test_epochs_that_are_not_now(made):
-    """Those of the epoch before are taken, pipelines lag; older and future ones are not."""
+    """Observations of the previous epoch are accepted, because pipelines lag. Older and future ones are refused."""
     job = made()
     observe_all(job)
     next_epoch(job)
@@ -158,18 +158,18 @@ def test_epochs_that_are_not_now(made):
 
 
 def test_indices_that_were_not_delivered(made):
-    """Loops of one's own may observe what they like; it is counted."""
+    """A loop may observe samples that were not delivered; they are counted."""
     job = made()
     batch = job.get(range(10))
     job.observe(batch.indices, [1.0] * 10)
     job.observe([50, 51], [1.0, 1.0])
     next_epoch(job)
     s = status(job)
-    assert (s["observations"], s["undelivered"]) == (12, 12)  # of the order nothing was delivered
+    assert (s["observations"], s["undelivered"]) == (12, 12)  # none of the order was delivered
 
 
 def test_nobody_reports(made):
-    """Epochs are plain; after two of them the state is idle, until reports return."""
+    """Epochs without observations have the recipe's order. After two of them the state is idle, until observations return."""
     job = made()
     assert sorted(job.order(0)) == list(range(SAMPLES))
     states = []
@@ -182,11 +182,11 @@ def test_nobody_reports(made):
     assert status(job)["state"] == "active"
     for _ in range(2):
         order = next_epoch(job)
-    assert (sorted(order), status(job)["state"]) == (list(range(SAMPLES)), "idle"), "drawn from values that nobody renewed"
+    assert (sorted(order), status(job)["state"]) == (list(range(SAMPLES)), "idle"), "drawn from outdated values"
 
 
 def test_half_is_observed(made):
-    """The others keep their values."""
+    """If only some samples are observed, the others keep their values."""
     job = made()
     observe_all(job)
     first = next_epoch(job)
@@ -201,7 +201,7 @@ def test_half_is_observed(made):
 
 @pytest.mark.parametrize("loss", [0.0, 3.5])
 def test_all_losses_are_the_same(made, loss):
-    """No sample is preferred."""
+    """With equal losses no sample is preferred."""
     job = made()
     observe_all(job, lambda _: loss)
     seen = set()
@@ -221,7 +221,7 @@ def test_memory_for_less_than_a_sample(made, method, policy):
         job.observe(batch.indices, [float(i) for i in batch.indices])
     for batch in job.epoch(1):
         assert [len(view) for view in batch.samples] == [100] * len(batch)
-    s = status(job)  # what is delivered counts before it is
+    s = status(job)  # deliveries are counted before the client gets them
     assert (s["h_hits"], s["h_bytes"]) == (0, 0)
 
 
@@ -256,7 +256,7 @@ def test_embeddings_that_are_no_numbers(made):
 
 
 def test_embeddings_of_other_lengths(made):
-    """A batch without one length is refused. Once in an epoch the length may change; the second time ends the observations: epochs are plain again."""
+    """A batch of embeddings with different lengths is refused. The length may change once in an epoch. A second change ends observations: epochs have the recipe's order again."""
     job = made("spider")
     embed(job, 8)
     embed(job, 8, range(SIZE, 2 * SIZE))
@@ -277,7 +277,7 @@ def test_embeddings_of_other_lengths(made):
 
 
 def test_neighbours_are_those_of_the_newest_length(made):
-    """When the length of embeddings changes, and none of them is refused, nobody stands in by the neighbours of the length before. Also without end_epoch."""
+    """After a change of the embeddings' length that was not refused, no substitutes come from neighbours of the old length. Also without end_epoch."""
     for ends in (True, False):
         job = made("spider", cache="4kB", substitute="class", ratio=(0.5, 0.5), lam=1, alpha=math.exp(-0.1), normalise=False)
 
@@ -285,16 +285,16 @@ def test_neighbours_are_those_of_the_newest_length(made):
             batches = list(job.epoch(epoch))
             return sum(i != asked for batch in batches for i, asked in zip(batch.indices, batch.requested))
 
-        near = numpy.eye(8)[numpy.asarray(job.labels()) % 8]  # all of a class are at one place
+        near = numpy.eye(8)[numpy.asarray(job.labels()) % 8]  # all samples of a class have the same embedding
         epoch = 0
-        while not replaced(epoch):  # nodes are read beside the training
+        while not replaced(epoch):  # nodes are read in parallel with the training
             for at in range(0, SAMPLES, SIZE):
                 job.observe(range(at, at + SIZE), [0.0] * SIZE, near[at : at + SIZE])
             if ends:
                 job.end_epoch()
             epoch += 1
             assert epoch < 50
-        job.observe(range(SIZE), [0.0] * SIZE, [[10.0 * i, 0.0] for i in range(SIZE)])  # no two are near each other
+        job.observe(range(SIZE), [0.0] * SIZE, [[10.0 * i, 0.0] for i in range(SIZE)])  # no two are neighbours
         if ends:
             job.end_epoch()
         assert replaced(epoch + 1) == 0
@@ -302,7 +302,7 @@ def test_neighbours_are_those_of_the_newest_length(made):
 
 
 def test_ranks_that_differ(server, tmp_path):
-    """Also in what only the training process uses."""
+    """Also differences in parameters that only the training process uses."""
     array("f", [0.5] * SAMPLES).tofile(open(tmp_path / "a", "wb"))
     array("f", [0.6] * SAMPLES).tofile(open(tmp_path / "b", "wb"))
     with server.connect() as plain, server.connect() as second:

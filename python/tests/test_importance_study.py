@@ -18,7 +18,7 @@ SEED = int(os.environ.get("LCACHE_SEED") or random.randrange(1 << 31))
 IIS = {"method": "impact", "warmup": 6, "floor": 0, "s_share": 0}
 PADS = {"method": "shade", "draw": "multinomial"}
 REP = {**PADS, "rep": 3}
-SEVERAL = [(IIS, 0.2, "paper"), (IIS, 0.2, "next-use"), (PADS, 0.2, "paper"), (PADS, 0.2, "next-use")]  # with three seeds each
+SEVERAL = [(IIS, 0.2, "paper"), (IIS, 0.2, "next-use"), (PADS, 0.2, "paper"), (PADS, 0.2, "next-use")]  # each with three seeds
 
 
 @pytest.fixture(scope="module")
@@ -64,11 +64,11 @@ def test_hit_ratio(server, asked, epochs, first, share, policy, want):
         hits, unseen = trained(server, asked, epochs, first, share, policy, seed)
         assert hits == pytest.approx(want, abs=0.02), f"LCACHE_SEED={seed}"
         if asked is REP and policy == "paper":
-            assert unseen == pytest.approx(0.58, abs=0.03), f"LCACHE_SEED={seed}"  # of one epoch
+            assert unseen == pytest.approx(0.58, abs=0.03), f"LCACHE_SEED={seed}"  # in one epoch
 
 
 def trained(server, asked, epochs, first, share, policy, seed):
-    """Trains a job. The share of the requests from an epoch on that memory served, and that of the samples that the last epoch left out."""
+    """Trains a job. Returns the share of requests that memory served, from an epoch on, and the share of samples that the last epoch left out."""
     name = f"{asked['method']}-{asked.get('rep')}-{policy}-{share}-{seed}"
     with server.connect() as plain, plain.named(name) as job:
 
@@ -85,7 +85,7 @@ def trained(server, asked, epochs, first, share, policy, seed):
             for batch in job.epoch(epoch):
                 job.observe(batch.indices, loss[numpy.asarray(batch.indices)])
             if asked is REP:
-                job.end_epoch(accuracy=epoch / 100)  # it would fall to 1 while that does not rise
+                job.end_epoch(accuracy=epoch / 100)  # rises, because otherwise the method would reduce its use of memory
         after = counted()
         return (after["h_hits"] - before["h_hits"]) / (after["requested"] - before["requested"]), after["unseen_share"]
 
@@ -114,7 +114,7 @@ def clusters(source_dir, tmp_path_factory):
 @needs_binary
 @pytest.mark.parametrize("policy, share, want", [("paper", 0.1, 0.45), ("paper", 0.2, 0.54), ("paper", 0.5, 0.74), ("next-use", 0.2, 0.65)])
 def test_hit_ratio_by_neighbours(clusters, policy, share, want):
-    """SpiderCache, without substitutes. The reference is of other clusters by the same recipe, so six points are as near as it can be."""
+    """SpiderCache, without substitutes. The reference was computed for other random clusters, so only six points of agreement are possible."""
     name = f"spider-{policy}-{share}-{SEED}"
     with clusters.connect() as plain, plain.named(name) as job:
 
@@ -140,7 +140,7 @@ def test_hit_ratio_by_neighbours(clusters, policy, share, want):
     "policy, share, hits, substituted", [("paper", 0.1, 0.389, 0.064), ("paper", 0.2, 0.528, 0.076), ("paper", 0.5, 0.701, 0.046), ("next-use", 0.2, 0.618, 0.066)]
 )
 def test_hit_ratio_with_substitutes(clusters, policy, share, hits, substituted):
-    """SpiderCache with nodes that stand in for others of their class, planned between epochs: as `lcache simulate --importance ar1` has it, of other clusters by the same recipe."""
+    """SpiderCache with nodes as substitutes for other samples of their class, planned between epochs. The reference is `lcache simulate --importance ar1`, with other random clusters."""
     name = f"class-{policy}-{share}-{SEED}"
     with clusters.connect() as plain, plain.named(name) as job:
 
@@ -170,7 +170,7 @@ def test_hit_ratio_with_substitutes(clusters, policy, share, hits, substituted):
 
 @needs_binary
 def test_accuracy_study(tmp_path, monkeypatch):
-    """scripts/importance-study runs, here on clusters in place of digits: each way learns, and has as many steps as its epochs say."""
+    """scripts/importance-study runs, here on clusters instead of digits. Each method learns, and has the number of steps that its epochs give."""
     rng = numpy.random.default_rng(1)
     centres, labels = rng.integers(0, 17, (10, 64)), rng.permutation(1797) % 10
     clusters = numpy.clip(centres[labels] + rng.normal(0, 3, (1797, 64)).round(), 0, 16)
@@ -181,7 +181,7 @@ def test_accuracy_study(tmp_path, monkeypatch):
     path = os.path.join(ROOT, "scripts", "importance-study")
     script = types.ModuleType("study")
     script.__file__ = path
-    monkeypatch.setitem(sys.modules, "study", script)  # where its tuples look for what they are made of
+    monkeypatch.setitem(sys.modules, "study", script)  # its named tuples look up their module there
     with open(path) as f:
         exec(compile(f.read(), path, "exec"), script.__dict__)
     monkeypatch.setattr(script, "EPOCHS", 5)

@@ -1,4 +1,4 @@
-"""An interrupt (a signal's handler that raises) at any point of any call leaves a job that works, and no lease behind."""
+"""After an interrupt (a signal's handler that raises) at any point of any call, the job works, and no lease is left."""
 
 import itertools
 import signal
@@ -67,7 +67,7 @@ def test_other_threads_read_on(job, act):
 
 
 def test_threads_do_not_wait_for_an_interrupted_one(job):
-    """The interrupted thread received for the others, and calls nothing afterwards."""
+    """The interrupted thread was receiving for the others, and makes no call afterwards."""
 
     def received_elsewhere():
         got = []
@@ -95,7 +95,7 @@ def test_connect(serve, path):
 
 
 def test_first_use_after_an_interrupted_connect(serve, path):
-    """A job that connects again, from a thread, too, is not kept waiting by a call that was interrupted."""
+    """An interrupted call never blocks a job that connects again, even from another thread."""
     server = serve()
     with lcache.connect(path, timeout=10) as job:
 
@@ -115,7 +115,7 @@ def test_first_use_after_an_interrupted_connect(serve, path):
 
 
 def test_handler_that_closes(serve, path):
-    """A handler of SIGTERM may close the job, at any point of its calls. What it interrupts may end as if it had come first."""
+    """A SIGTERM handler may close the job at any point of a call. The interrupted call may end as if the job had been closed before."""
     server = serve()
     for k in itertools.count():
         job = lcache.connect(path, timeout=10)
@@ -134,7 +134,7 @@ def test_handler_that_closes(serve, path):
 
 
 def test_lock_of_a_cache(tmp_path):
-    """The lock that one process holds while it opens a cache, of which the process would wait for itself."""
+    """An interrupt leaves no lock of a cache locked: the process would later wait for itself."""
     path = str(tmp_path / "cache" / "open.lock")
 
     def act():
@@ -145,7 +145,7 @@ def test_lock_of_a_cache(tmp_path):
 
 
 def test_no_interrupt_is_lost(job):
-    """An exception within a finalizer is printed and lost, an interrupt, too."""
+    """An exception within a finalizer is printed and lost, even an interrupt. So lcache has no finalizers in Python."""
     armed, raised, caught = False, 0, 0
 
     def handler(*_):

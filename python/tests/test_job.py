@@ -1,4 +1,4 @@
-"""What a program does with a job when nothing goes wrong."""
+"""Uses of a job without any faults."""
 
 import json
 import logging
@@ -129,7 +129,7 @@ def test_push_order(job, given, sizes):
 
 
 def test_a_pushed_order_is_read_as_it_was_pushed(job):
-    """By its samples and from any batch on, whatever other jobs of the server push; the other epochs are the server's."""
+    """A pushed epoch is read by index, from any batch on, whatever other jobs push. All other epochs have the server's order."""
     batches = [[5, 3, 9], [2], [7, 7]]
     job.push_order(1, 0, batches)
     assert [list(batch.indices) for batch in job.epoch(1)] == batches
@@ -137,7 +137,7 @@ def test_a_pushed_order_is_read_as_it_was_pushed(job):
     read = job.epoch(2, start=1)
     check(next(read), [2])
     job.push_order(2, 0, [[1]])
-    assert [list(batch.indices) for batch in read] == [[7, 7]], "an epoch that is begun stays what it was"
+    assert [list(batch.indices) for batch in read] == [[7, 7]], "an epoch keeps the order that it began with"
     assert [list(batch.indices) for batch in job.epoch(2)] == [[1]]
     job.push_order(3, 0, [])
     assert list(job.epoch(3)) == []
@@ -145,9 +145,9 @@ def test_a_pushed_order_is_read_as_it_was_pushed(job):
 
 
 class WithParts(Server):
-    """Each sample has an odd number of parts: a first one of a byte, if it has bytes at all, and the rest."""
+    """A server whose samples have two parts, a first one of one byte and the rest. Empty samples have none."""
 
-    along = False  # told with each batch
+    along = False  # the parts are sent with each batch
 
     def batch(self, indices, mine):
         return super().batch(indices, mine) + (self.parts(indices) if self.along else b"")
@@ -155,7 +155,7 @@ class WithParts(Server):
     def answer(self, kind, body, mine):
         if kind != protocol.PARTS:
             return super().answer(kind, body, mine)
-        return protocol.A_PARTS, self.parts(list(memoryview(body)[4:].cast("I"))[:3])  # fewer than asked
+        return protocol.A_PARTS, self.parts(list(memoryview(body)[4:].cast("I"))[:3])  # fewer than requested
 
     def parts(self, indices):
         lengths = [len(content(i)) for i in indices]
@@ -168,7 +168,7 @@ class WithParts(Server):
 @pytest.mark.parametrize("along, indices", [(False, [1, 50, 7, 3, 2, 2, 9]), (True, [1, 50, 7, 3, 2, 2, 9]), (True, [1, 4, 7, 3, 2, 2, 9])])
 @pytest.mark.parametrize("credit", [1 << 20, 1])
 def test_parts(serve, path, credit, along, indices):
-    """Sample 50 is empty, and has no part: the others have the same extensions."""
+    """Sample 50 is empty and has no parts. The others have the same extensions."""
     server = serve(WithParts, parts=True, credit_bytes=credit)
     server.along = along
     with lcache.connect(path, timeout=10) as job:
@@ -249,7 +249,7 @@ def test_pickle(job, path):
 
 
 def test_threads(job):
-    """Several threads, each with an iterator and requests of its own; views are dropped wherever they happen to be."""
+    """Several threads, each with its own iterator and requests. Views are dropped at any point."""
     failures = []
 
     def work(seed):
@@ -284,7 +284,7 @@ def test_no_socket_given(monkeypatch, serve, path):
     monkeypatch.delenv("LCACHE_SOCKET", raising=False)
     with pytest.raises(lcache.Error, match="LCACHE_SOCKET"):
         lcache.connect()
-    with pytest.raises(lcache.ArgumentError, match=f"is a directory: give the socket in it, .*{os.path.basename(os.path.dirname(path))}/lcache.sock"):
+    with pytest.raises(lcache.ArgumentError, match=f"it is a directory; give the socket in it, .*{os.path.basename(os.path.dirname(path))}/lcache.sock"):
         lcache.connect(os.path.dirname(path))
     serve()
     monkeypatch.setenv("LCACHE_SOCKET", path)
@@ -328,7 +328,7 @@ def test_closed(job):
 
 @pytest.mark.parametrize("features", [["report"], ["later"], None])
 def test_report(serve, path, features):
-    """Sent only to servers that know it; one that says nothing of features is an older one."""
+    """The frame is sent only to servers that list it as a feature. An older server lists no features."""
     server = serve(**({} if features is None else {"features": features}))
     with lcache.connect(path, timeout=10) as job:
         job.report(decode=0.25)

@@ -48,7 +48,7 @@ def status_of(server, token):
 
 @needs_binary
 def test_jobs_are_told_apart(server, folder):
-    """Each has orders, counters and digests of its own; the source is not read."""
+    """Each job has its own orders, counters and digests. The source is not read."""
     orders = {"train": order_of(1, len(folder)), "validation": order_of(2, len(folder), 100)}
     jobs = {token: lcache.connect(server.socket, job=token) for token in orders}
     with server.connect() as plain:
@@ -83,7 +83,7 @@ def test_copies_of_a_job_are_the_same_job(server, folder):
 
 @needs_binary
 def test_a_job_that_is_killed(server, folder):
-    """The others go on in their order."""
+    """After a job is killed, the others continue in their order."""
     script = (
         "import lcache, signal, sys\n"
         "job = lcache.connect(sys.argv[1], job='victim')\n"
@@ -131,7 +131,7 @@ def test_answers_are_checked(answer):
 
 
 def test_requests_of_no_job():
-    """The number stands in the flags of requests that belong to a job, and of no others."""
+    """Requests that belong to a job have its number in their flags, and no others do."""
     flags = {kind: protocol.HEADER.unpack_from(protocol.frame(kind, 1, job=3))[3] for kind in range(1, 17)}
     assert {kind for kind, said in flags.items() if said} == {2, 3, 5, 10, 12} and set(flags.values()) == {0, 3}
 
@@ -165,7 +165,7 @@ def test_runs(env, several, run):
 
 
 def test_processes():
-    """A process has one id for life, and no other process has it."""
+    """A process has one id, which never changes, and which no other process has."""
     mine = process_run()
     assert mine == process_run() and mine.startswith(f"pid-{os.getpid()}-")
     env = {**os.environ, "PYTHONPATH": os.path.join(ROOT, "python")}

@@ -1,4 +1,4 @@
-"""Bytes stay as they were for as long as anything refers to them, and the lease ends soon after."""
+"""Bytes stay unchanged as long as anything refers to them. The lease ends soon after."""
 
 import gc
 import os
@@ -34,7 +34,7 @@ def test_view_outlives_all_else(job, how):
     del batch
     gc.collect()
     for i in range(100, 140):
-        check(job.get([i]), [i])  # memory that was given back is overwritten
+        check(job.get([i]), [i])  # released memory is overwritten
     assert bytes(view) == content(2)
     assert len(job.server.leases) >= 1
     del view
@@ -111,7 +111,7 @@ def test_mapping_ends_with_the_last_view(serve, path):
 def test_exit_with_live_batches_is_quiet(serve, path):
     serve()
     script = f"import json, lcache; job = lcache.connect({path!r}); kept = [job.get([i]).samples[0] for i in range(5)]; it = job.epoch(0); b = next(it)"
-    last = "; import sys; sys.kept = json; json.kept = job, kept, it, b"  # cleared after lcache's modules, as all is that an older module refers to
+    last = "; import sys; sys.kept = json; json.kept = job, kept, it, b"  # cleared after lcache's modules, because an older module refers to it
     for end in ("", "; import os; os.fork()", "; raise SystemExit(3)", last):
         done = subprocess.run(
             [sys.executable, "-c", script + end], capture_output=True, timeout=30, env={"PYTHONPATH": ":".join(sys.path), "PYTHONWARNINGS": "ignore"}
@@ -132,7 +132,7 @@ def test_descriptors_are_closed(serve, path):
 
 
 def test_last_view_dies_in_another_thread_while_this_one_waits(serve, path):
-    """A server may need the very bytes back that the other thread drops, so the RELEASE must not wait for the answer."""
+    """The server may need the bytes that another thread drops to answer this one. So the RELEASE must not wait for the answer."""
 
     class Silent(Server):
         silent = True
@@ -162,7 +162,7 @@ def test_last_view_dies_in_another_thread_while_this_one_waits(serve, path):
 
 
 def test_garbage_cycles(job):
-    """Finalizers run inside whatever allocates, also while the client holds its own lock."""
+    """A finalizer may run in any allocation, even while the client holds its own lock."""
     threshold = gc.get_threshold()
     gc.set_threshold(5, 2, 2)
     try:
@@ -182,7 +182,7 @@ def test_garbage_cycles(job):
 
 @pytest.mark.parametrize("trouble", ["lost", "error", "timeout"])
 def test_exceptions_do_not_keep_views(serve, path, trouble):
-    """An exception that is kept keeps the frames it went through, and those the views in their variables."""
+    """A kept exception refers to its stack frames, and they to the views in their variables."""
 
     class Troubled(Server):
         lost = False

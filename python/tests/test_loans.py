@@ -1,4 +1,4 @@
-"""A server that has no room for a batch lends it in parts: the client copies them, and believes a copy only if the loan had lasted."""
+"""A server without room for a batch lends it in parts, by temporary leases. The client copies them, and uses a copy only if its lease still held afterwards."""
 
 import logging
 import os
@@ -14,7 +14,7 @@ from lcache._client import protocol as p
 
 
 class Full(Server):
-    """Answers every CHUNK and GET by "room". `part` samples are lent at once; `over` is how many loans end too early, after their bytes are written over."""
+    """Answers every CHUNK and GET by "room". It lends `part` samples at once. `over` temporary leases end too early, after their bytes were overwritten."""
 
     part, over = 3, 0
 
@@ -60,7 +60,7 @@ def test_get(serve, path, caplog):
         check(kept, range(40))
     assert not server.leases
     assert [r.message for r in caplog.records if "copied" in r.message] == [
-        "batches that are kept, here or in other processes, hold the server's shared memory: batches that it has no room for are copied"
+        "the batches that this or another process keeps hold the server's shared memory: batches without room in it are copied"
     ]
     assert all(said["features"] == ["lend", "requested", "parts"] for said in server.hellos)
 
@@ -75,7 +75,7 @@ def test_epoch(serve, path):
 
 
 def test_loan_that_ends_too_early(serve, path):
-    """What was copied meanwhile is thrown away and asked for again."""
+    """Copies made after the end of a temporary lease are dropped, and requested again."""
     server = serve(Full)
     with lcache.connect(path, timeout=10) as job:
         server.over = 4
@@ -104,7 +104,7 @@ def test_threads(serve, path):
 
 
 def test_another_run_of_the_server_does_not_confirm(serve, path):
-    """A loan of a server that is gone is not believed, whatever the next one says to its number."""
+    """A temporary lease of a server that ended is never valid, whatever the next server answers for its number."""
 
     class Dying(Full):
         def answer(self, kind, body, mine):
@@ -122,7 +122,7 @@ def test_another_run_of_the_server_does_not_confirm(serve, path):
     server = serve(Dying)
     with lcache.connect(path, timeout=10) as job:
         check(job.get(range(1, 9)), range(1, 9))
-        assert [kind for kind, _ in server.requests].count(p.COPIED) >= 5  # of three parts, the first one three times, or more: a connection may end in the middle of the next one
+        assert [kind for kind, _ in server.requests].count(p.COPIED) >= 5  # three parts, the first one at least three times: a connection may end during the next one
 
 
 LIES = {

@@ -1,4 +1,4 @@
-"""When two listings of a source are the same: the cases that the Go side's rule runs, too."""
+"""Compares two listings of a source. The Go implementation runs the same cases."""
 
 import json
 import os
@@ -33,7 +33,7 @@ def test_sources(tmp_path):
     a = HeldListing.of_server("/mnt/a", {"identity": identity(str(tmp_path / "a"))})
     assert difference(Listing.of(tmp_path / "a"), a) == difference(Listing.of(tmp_path / "link"), a) == ""
     assert difference(Listing.of(tmp_path / "b"), a) == difference(Listing.of(tmp_path / "gone"), a) == "the source"
-    # A name that leads to another directory by now.
+    # A name that now leads to another directory.
     assert difference(Listing.of(tmp_path / "a"), HeldListing.of_server(str(tmp_path / "a"), {"identity": "1:2"})) == "the source"
     tar = HeldListing.of_server("tar:/d/{0..9}.tar", {"identity": "tar:/d/{0..9}.tar"})
     assert difference(Listing.of("tar:/d//{0..9}.tar"), tar) == "" and difference(Listing.of("tar:/d/{0..8}.tar"), tar) == "the source"
@@ -106,7 +106,7 @@ def info(**more):
     ],
 )
 def test_an_order_of_its_own(named, server, differs):
-    """Of a server without a recipe, too, which has neither a seed nor a world."""
+    """Also for a server without a recipe, which has neither a seed nor a world size."""
     server = {**({"seed": "", "world": 0} if server.get("recipe") == "" else {"seed": "0"}), **server}
     replay = replay_for(named, info(**server), 1, lambda: "lcache")
     assert (replay and replay.differs) == differs and (replay is None or replay.world == 1)
@@ -125,7 +125,7 @@ def test_a_server_without_a_recipe_has_no_say_in_the_world():
         (Options(recipe="torch.randperm"), {}, 4, "world_size=4.* has world_size=1"),
         (Options(world_size=4), {}, 4, "world_size=4.* has world_size=1"),
         (Options(epochs=90), {"epochs": 3}, 1, "epochs=90.* has epochs=3"),
-        (Options(recipe="x", seed=1), {"batch_size": 0}, 1, "needs a batch_size"),
+        (Options(recipe="x", seed=1), {"batch_size": 0}, 1, "needs a batch size"),
         (Options(params={"split_batches": "true"}), {}, 1, "split_batches"),
     ],
 )
@@ -141,7 +141,7 @@ def test_buckets(monkeypatch):
     assert here.source == there.source == "s3://bucket/a/" and here.flags() == ["--s3-endpoint-url=http://here"] and there.flags() == []
     held = HeldListing.of_job_file({"source": "s3://bucket/a/", "remote": {"s3": {"endpoint_url": "http://here"}}})
     served = HeldListing.of_server("s3://bucket/a/", {"identity": "s3://bucket/a/", "s3_endpoint": "http://elsewhere"})
-    assert difference(here, held) == "" and difference(there, held) == ""  # a program that says nothing takes what is there
+    assert difference(here, held) == "" and difference(there, held) == ""  # a program that gives nothing accepts any value
     assert difference(here, served) == "the source"
 
     assert buckets.endpoint("s3://b/a", None) == "" and buckets.endpoint("s3://b/a", {"endpoint_url": "http://x/"}) == "http://x"
@@ -151,11 +151,11 @@ def test_buckets(monkeypatch):
         ("http://[::1]:80", "http://[::1]"),
         ("http://given:443", "http://given:443"),
         ("https://given:80", "https://given:80"),
-        ("given:9000", "given:9000"),  # which ingest refuses
+        ("given:9000", "given:9000"),  # ingest refuses it
     ]:
         assert buckets.endpoint("s3://b/a", {"endpoint_url": given}) == plain
     kept = HeldListing.of_job_file({"source": "s3://bucket/a/", "remote": {"s3": {"endpoint_url": "http://here:80"}}})
-    assert difference(here, kept) == ""  # an older program kept it as it was given
+    assert difference(here, kept) == ""  # an older program stored it as given
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://env")
     assert buckets.endpoint("s3://b/a", None) == "http://env" and buckets.endpoint("/data", None) == ""
     given = {"region": "eu-1", "profile": "p", "path_style": True, "unsigned": False, "requester_pays": True, "endpoint_url": "http://x"}

@@ -1,4 +1,4 @@
-"""Neighbours in embedding space: counted as by a plain loop over all pairs, on numpy and on torch; and the method that observes them."""
+"""Neighbours in embedding space: the counts equal those of a plain loop over all pairs, with numpy and with torch. Also the method that observes them."""
 
 import json
 import logging
@@ -33,7 +33,7 @@ def make(request):
 
 
 class Reference:
-    """The same by a loop over all pairs, in double precision, with embeddings as they are."""
+    """The same result by a loop over all pairs, in double precision, with unscaled embeddings."""
 
     def __init__(self, labels, radius, k):
         self.labels, self.radius, self.k, self.rows = labels, radius, k, {}
@@ -64,14 +64,14 @@ def test_as_a_plain_loop(make, seed):
     for epoch in range(3):
         order = rng.permutation(80).tolist()
         for at in range(0, 80, 16):
-            batch = order[at : at + 16] + order[at : at + 1]  # one is twice in it
+            batch = order[at : at + 16] + order[at : at + 1]  # one sample is in it twice
             rows = rng.normal(size=(17, 3)).astype("f4")
             rows[0] = rows[-1]
             assert shown(bank.observe(batch, rows, epoch)) == want.observe(batch, rows.tolist())
 
 
 def test_golden_cases(make):
-    """The counts that the golden cases of the scorer follow from."""
+    """The counts in the golden cases of the scorer."""
     with open(os.environ.get("IMPORTANCE_CASES") or os.path.join(ROOT, "internal", "importance", "testdata", "cases.json")) as f:
         cases = [case for case in json.load(f)["cases"] if case["kind"] == "graph_scorer" and set(case["in"]) == {"n", "labels", "lambda", "alpha", "k", "batches"}]
     assert cases
@@ -90,7 +90,7 @@ def test_golden_cases(make):
 
 
 def test_radius_follows(make):
-    """A quarter of the pairs within a class are neighbours; the scale of embeddings plays no part; each epoch the radius is estimated anew."""
+    """A quarter of the pairs within a class are neighbours. The scale of embeddings has no effect. Each epoch the radius is estimated again."""
     rng = numpy.random.default_rng(1)
     labels = [i % 2 for i in range(60)]
     rows = rng.normal(size=(60, 8)) + 2 * rng.normal(size=(2, 8))[labels]
@@ -103,7 +103,7 @@ def test_radius_follows(make):
     bank.observe(range(60), rng.normal(size=(60, 8)), 0)
     assert bank.radius == before
     bank.observe(range(60), rng.normal(size=(60, 8)), 1)
-    assert bank.radius > before, "of another epoch, whose classes are no clusters"
+    assert bank.radius > before, "the radius of the next epoch, whose classes do not form clusters"
 
 
 def test_what_is_no_embedding(make):
@@ -116,7 +116,7 @@ def test_what_is_no_embedding(make):
     for indices, rows in (([0], [[1.0], [2.0]]), ([0, 1], [1.0, 2.0]), ([0, 1], [[1.0], []]), ([0], [[]]), ([0], "text"), ([0], [["x"]])):
         with pytest.raises(lcache.ArgumentError):
             bank.observe(indices, rows, 0)
-    other = bank.observe([0], [[1.0, 0.0, 0.0]], 0)  # another network: what was seen before says nothing
+    other = bank.observe([0], [[1.0, 0.0, 0.0]], 0)  # another network: earlier embeddings do not count
     assert list(other.same) == [0]
 
 
@@ -140,7 +140,7 @@ def server(source_dir, tmp_path):
 
 
 def embeddings(server, indices):
-    """Clusters by class, but for every sixth sample, which lies between two of them."""
+    """One cluster for each class. Every sixth sample is between two clusters."""
     rng = numpy.random.default_rng(5)
     centres, noise = 3 * rng.normal(size=(7, 8)), 0.3 * rng.normal(size=(len(server.folder), 8))
     labels = numpy.asarray(server.folder.labels)
@@ -150,7 +150,7 @@ def embeddings(server, indices):
 
 
 def test_graph():
-    """A graph finds nearly all neighbours that a loop over all pairs finds, while embeddings move; and none that is no neighbour."""
+    """While embeddings move, the graph finds nearly all neighbours that a loop over all pairs finds, and no false ones."""
     pytest.importorskip("hnswlib", reason="hnswlib is not installed")
     from lcache.neighbour_graph import GraphBank
 
@@ -173,7 +173,7 @@ def test_graph():
 
 
 def test_graph_of_few():
-    """The first batches, samples of one place, a width that changes, and samples that the dataset lacks."""
+    """Edge cases: the first batches, equal embeddings, a changed width, and unknown samples."""
     pytest.importorskip("hnswlib", reason="hnswlib is not installed")
     from lcache.neighbour_graph import GraphBank
 

@@ -18,13 +18,13 @@ def test_of_arguments():
     given = {**dict.fromkeys(f.name for f in dataclasses.fields(Options)), "seed": 0, "drop_last": False, "timeout": 5.0, "source": "/data"}
     options = Options.of(given)
     assert options == Options(seed=0, drop_last=False, timeout=5.0)
-    assert (options.ext, options.group, options.flat) == ((), "none", False)  # None counts as the default
+    assert (options.ext, options.group, options.flat) == ((), "none", False)  # None stands for the default
     assert options.changed() == {"seed": 0, "drop_last": False, "timeout": 5.0}
     assert "source" not in arguments(given) and arguments(given)["seed"] == 0
 
 
 def test_pickle():
-    """A dataset's pickle has the order's options, and has to stay small."""
+    """A dataset's pickle has the order's options, and must stay small."""
     options = Options(recipe="torch.randperm", seed=3, params={"a": "1"}, memory="2GB", s3={"region": "x"}, timeout=5.0)
     assert pickle.loads(pickle.dumps(options)) == options
     assert options.of_order() == Options(recipe="torch.randperm", seed=3, params={"a": "1"})
@@ -32,7 +32,7 @@ def test_pickle():
 
 
 def test_order_of_a_cache():
-    """A cache's own order counts where the program gives none. A recipe replaces all of it."""
+    """If the program gives no order, the cache's own is used. A given recipe replaces all of it."""
     kept = {"recipe": "torch.randperm", "seed": "7", "batch_size": 8, "epochs": 0, "params": {"a": "1"}}
     assert Options(batch_size=4, on_error="skip").with_order(kept) == Options(
         recipe="torch.randperm", seed="7", batch_size=4, params={"a": "1"}, on_error="skip"

@@ -38,7 +38,7 @@ def test_no_u32():
 
 
 def test_pieces(monkeypatch):
-    """Pieces are cut between batches, hold at most PUSH_PIECE indices unless one batch has more, and at most as many batches."""
+    """Pieces are cut between batches. A piece has at most PUSH_PIECE indices, unless one batch has more, and at most PUSH_PIECE batches."""
     monkeypatch.setattr(protocol, "PUSH_PIECE", 16)
     draw = random.Random(1)
     for _ in range(200):

@@ -1,4 +1,4 @@
-"""What the lcache program says went wrong, told to a Python program."""
+"""Errors of the lcache program as Python exceptions."""
 
 import errno
 import inspect
@@ -50,7 +50,7 @@ def test_flags_are_arguments(said, want):
     assert in_python(said) == want
 
 
-# Arguments of lcache.open that are no flags of the program, but s3, whose settings are.
+# Arguments of lcache.open that are not flags of the program, except for s3, whose settings are flags.
 WITHOUT_FLAG = {"rank", "s3", "timeout", "likely_batch_size", "job"}
 
 
@@ -123,7 +123,7 @@ def test_copies_keep_the_code():
     ],
 )
 def test_builtin_exceptions(error, builtin):
-    """What is a builtin exception is caught as one, as lcache.Error, and survives a worker's pickle."""
+    """The exceptions are caught as builtin exceptions and as lcache.Error, and can be pickled by a worker."""
     assert isinstance(error, builtin) and isinstance(error, lcache.Error)
     twin = pickle.loads(pickle.dumps(error))
     assert type(twin) is type(error) and str(twin) == str(error)

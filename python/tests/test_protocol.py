@@ -1,4 +1,4 @@
-"""The codec beside frames that were made by hand; the server's tests hold its codec to the same file."""
+"""Compares the codec with frames that were made by hand. The server's tests use the same file."""
 
 import pathlib
 import struct

@@ -1,4 +1,4 @@
-"""ImPACT's unstable samples: between two epochs the server asks each rank to look at its part of them again, and draws the next order from what it says."""
+"""ImPACT's unstable samples: between two epochs each rank evaluates its part of them again, and the server draws the next order from the new losses."""
 
 import random
 import statistics
@@ -7,7 +7,7 @@ import pytest
 from realserver import Folder, Server, needs_binary, together
 
 SAMPLES, WORLD, WARMUP, SHARE = 240, 2, 3, 0.5
-FLOOR = 0.05  # of the targets
+FLOOR = 0.05  # the least target
 
 pytestmark = needs_binary
 
@@ -32,29 +32,29 @@ def loss(index, epoch):
 
 
 def again(index, epoch):
-    """What a look at a sample says: for every tenth one something that no epoch has said."""
+    """The loss of a repeated evaluation. For every tenth sample it differs from that of all epochs."""
     return 1000 + index / 8 if index % 10 == 0 else loss(index, epoch)
 
 
 def places(losses):
-    """Percentile ranks (ImPACT §III-A), restated."""
+    """Percentile ranks (ImPACT §III-A), computed independently."""
     return {i: k / (SAMPLES - 1) for k, i in enumerate(sorted(losses, key=lambda i: (losses[i], i)))}
 
 
 def targets(losses):
-    """Expected uses in the next epoch, restated."""
+    """Expected uses in the next epoch, computed independently."""
     return {i: max(FLOOR, place) for i, place in places(losses).items()}
 
 
 def unstable_samples():
-    """The samples whose percentile ranks vary most over the warm-up (ImPACT §III-B), restated."""
+    """The samples whose percentile ranks vary most over the warm-up (ImPACT §III-B), computed independently."""
     epochs = [places({i: loss(i, epoch) for i in range(SAMPLES)}) for epoch in range(WARMUP)]
     spread = {i: statistics.pvariance([place[i] for place in epochs]) for i in range(SAMPLES)}
     return sorted(spread, key=lambda i: (-spread[i], i))[: int(SHARE * SAMPLES)]
 
 
 class Training:
-    """All ranks of a job, each with a connection of its own. losses are the newest ones."""
+    """All ranks of a job, each with its own connection. losses has the newest ones."""
 
     def __init__(self, server, monkeypatch):
         self.server, self.jobs, self.losses = server, [server.connect() for _ in range(WORLD)], {}
@@ -75,7 +75,7 @@ class Training:
         return self.jobs[0].stats()["jobs"][0]["importance"]
 
     def epoch(self, epoch):
-        """Reads an epoch in all ranks, and observes it. What was served, by rank."""
+        """Reads an epoch in all ranks, and observes it. Returns the served samples by rank."""
         served = [[] for _ in self.jobs]
 
         def one(rank):
@@ -92,7 +92,7 @@ class Training:
         return served
 
     def orders(self, epoch):
-        """The order of an epoch in all ranks, each of which asks for its own."""
+        """The order of an epoch in all ranks. Each rank requests its own."""
         orders = [None for _ in self.jobs]
 
         def one(rank):
@@ -102,7 +102,7 @@ class Training:
         return orders
 
     def look(self, rank, epoch):
-        """Looks again at a rank's part of the unstable samples. Their indices, as the batches had them."""
+        """Evaluates a rank's part of the unstable samples again. Returns their indices in the order of the batches."""
         seen = []
         for batch in self.jobs[rank].reevaluate():
             indices = list(batch.indices)
@@ -115,12 +115,12 @@ class Training:
 
 
 def test_a_look_changes_the_next_order(server, monkeypatch):
-    """Each rank gets its part of S, with the right bytes and labels; what it observes of them decides about the next epoch's order and weights."""
+    """Each rank gets its part of the unstable samples S, with the right bytes and labels. Their new losses determine the next epoch's order and weights."""
     with Training(server, monkeypatch) as t:
         for epoch in range(WARMUP):
             assert [t.look(rank, epoch) for rank in range(WORLD)] == [[], []], "before the warm-up has ended"
             assert sorted(sum(t.epoch(epoch), [])) == list(range(SAMPLES))
-        drawn = t.epoch(WARMUP)  # from what the warm-up said: S is known since
+        drawn = t.epoch(WARMUP)  # drawn from the losses of the warm-up, after which S is known
         s = t.status()
         assert (s["warmup_epochs"], s["reevaluations_missed"], s["state"]) == (WARMUP, 0, "active")
         before, said = targets(t.losses), WARMUP * SAMPLES + len(sum(drawn, []))
@@ -134,7 +134,7 @@ def test_a_look_changes_the_next_order(server, monkeypatch):
         assert all(after[i] > before[i] for i in raised), "the look says nothing new"
 
         orders = t.orders(WARMUP + 1)
-        s = t.status()  # that was drawn when all observations were in
+        s = t.status()  # of an order that was drawn after all observations
         assert (s["observations"] - said, s["reevaluations_missed"], s["observations_dropped"]) == (len(unstable), 0, 0)
         assert s["refused"] == {"unknown": 0, "notfinite": 0, "stale": 0, "shape": 0, "dimension": 0}
         order = set(sum(orders, []))
@@ -148,7 +148,7 @@ def test_a_look_changes_the_next_order(server, monkeypatch):
 
 
 def test_nobody_looks(server, monkeypatch):
-    """The epoch begins all the same, once all ranks ask for it, from the losses that are known; it is counted. A look that follows is taken."""
+    """Without new losses the epoch still begins once all ranks request it, from the known losses, and is counted. Losses that follow are accepted."""
     with Training(server, monkeypatch) as t:
         for epoch in range(WARMUP + 2):
             t.epoch(epoch)

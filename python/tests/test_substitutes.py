@@ -1,4 +1,4 @@
-"""A job that allows substitutes: L-samples that are not loaded are served by others, which the batch says."""
+"""A job that allows substitutes: other samples are served in place of L-samples that are not in memory, and the batch lists both."""
 
 import random
 
@@ -28,7 +28,7 @@ def server(folder, tmp_path):
 
 
 def train(server, job, epoch, start=0, count=None):
-    """Reads an epoch, or some batches of it, and observes what was served. (requested, served) of each batch."""
+    """Reads an epoch, or some batches of it, and observes the served samples. Returns (requested, served) of each batch."""
     got = []
     for batch in job.epoch(epoch, start=start):
         server.check(batch, list(batch.indices))
@@ -48,7 +48,7 @@ def status(job):
 
 
 def test_low(server):
-    """What is served has its own bytes, label and name; job.order is what is asked for; counters and digests tell the two apart."""
+    """A served sample has its own bytes, label and name. job.order has the requested samples. Counters and digests distinguish the two."""
     with server.connect() as job:
         job.importance(**LOW)
         requested, served = flat(train(server, job, 0))
@@ -65,14 +65,14 @@ def test_low(server):
         s = status(job)
         assert (s["substitute"], s["substituted"], s["substituted_max"]) == ("low", total, 1)
         assert s["requested"] == sum(s[key] for key in ("h_hits", "l_hits", "homophily_hits", "substituted", "log_hits", "source_misses"))
-        job.order(3)  # epoch 2 is over
+        job.order(3)  # waits for the end of epoch 2
         next(iter(job.epoch(3)))
         digests = [(d["epoch"], d["order_digest"] == d["requested_digest"]) for d in job.stats()["jobs"][0]["epochs_done"]]
         assert digests == [(0, True), (1, False), (2, False)]
 
 
 def test_by_index(server):
-    """A get of what the epoch asks for there is answered as the epoch; any other one exactly."""
+    """A get at a position, for the samples that the epoch has there, is answered like the epoch. Any other get returns exactly the requested samples."""
     with server.connect() as job:
         job.importance(**LOW)
         train(server, job, 0)
@@ -94,7 +94,7 @@ def test_by_index(server):
 
 
 def test_merged(server):
-    """Batches that are put together say what was asked for, too."""
+    """Merged batches also list the requested samples."""
     with server.connect() as job:
         job.importance(**LOW)
         train(server, job, 0)
@@ -107,7 +107,7 @@ def test_merged(server):
 
 @pytest.mark.parametrize("at", [0, 2])
 def test_killed(server, at):
-    """kill -9 in the middle of an epoch, and at its boundary: the new server has both orders again, batch by batch."""
+    """After kill -9 in the middle of an epoch, and at its end, the new server has the requested and the served order again, batch by batch."""
     with server.connect() as job:
         job.importance(**LOW)
         train(server, job, 0)
@@ -122,7 +122,7 @@ def test_killed(server, at):
 
 
 def test_refused(server):
-    """Each with one sentence that says what to do."""
+    """Each error is one sentence that says what to do."""
     with server.connect() as job:
         for options, why in (
             ({"method": "shade", "substitute": "low"}, "shade serves no sample in place of another one"),

@@ -1,4 +1,4 @@
-"""Servers that go, come back, are slow, or answer with errors."""
+"""Servers that end, restart, are slow, or answer with errors."""
 
 import os
 import pickle
@@ -24,7 +24,7 @@ def test_connection_lost_everywhere(serve, path):
                 check(batch, order(0, 0, number))
                 if number == lost:
                     server.drop_connections()
-            if lost < BATCHES - 1:  # at the last one everything has come already
+            if lost < BATCHES - 1:  # at the last batch all answers have already arrived
                 assert server.hellos[-1].get("token") == "t1"
             check(held, [1, 2, 3])
             del held, batch
@@ -43,7 +43,7 @@ def test_release_over_the_next_connection(serve, path):
 
 
 class Dies(Server):
-    """Goes away at the CHUNK of batch `at`."""
+    """Ends at the CHUNK of batch `at`."""
 
     at = 3
 
@@ -56,7 +56,7 @@ class Dies(Server):
 
 
 def test_server_restarts(serve, path):
-    """Another server at the same path: order and held bytes stay, pushed orders are pushed again."""
+    """Another server starts at the same path. The order and held bytes stay, and pushed orders are pushed again."""
     first = serve(Dies)
     job = lcache.connect(path, timeout=10)
     job.push_order(0, 0, [1, 2, 3])
@@ -82,7 +82,7 @@ def test_server_restarts(serve, path):
 
 
 def test_server_restarts_before_a_batch_that_was_asked_for_early(serve, path):
-    """Another request finds the new server first; the batch is then asked for again."""
+    """Another request finds the new server first. The batch is then requested again."""
 
     class Silent(Server):
         def answer(self, kind, body, mine):
@@ -227,7 +227,7 @@ def test_close_while_another_thread_waits(serve, path):
 
 @pytest.mark.parametrize("embedded", [True, False])
 def test_flags_of_a_server(serve, path, embedded):
-    """Of a server that lcache.open started they are arguments; of one that was started by hand they stay flags, in the text and in the cause."""
+    """Errors of a server that lcache.open started show its flags as arguments. Errors of a server that was started by hand show flags, in the text and in the cause."""
     class Refuses(Server):
         def answer(self, kind, body, mine):
             if kind == protocol.GET:
@@ -259,7 +259,7 @@ def test_flags_of_a_server(serve, path, embedded):
         ({"kind": "of the future"}, lcache.Error, True),
         ({"kind": "protocol"}, lcache.ProtocolError, False),
         ({"kind": "denied"}, lcache.ConnectionError, False),
-        # With a code that this client knows, the code decides.
+        # A known code decides.
         ({"kind": "sample", "code": "LC001"}, lcache.SampleError, True),
         ({"kind": "sample", "code": "LC002"}, FileNotFoundError, True),
         ({"kind": "sample", "code": "LC003"}, PermissionError, True),
@@ -269,7 +269,7 @@ def test_flags_of_a_server(serve, path, embedded):
         ({"kind": "internal", "code": "LC010"}, lcache.Error, True),
         ({"kind": "of the future", "code": "LC011"}, lcache.ProtocolError, False),
         ({"kind": "denied", "code": "LC012"}, lcache.ConnectionError, False),
-        # With one of a later server, the kind decides.
+        # For an unknown code of a later server, the kind decides.
         ({"kind": "argument", "code": "LC999"}, lcache.ArgumentError, True),
         ({"kind": "sample", "reason": "not_found", "code": "LC999"}, FileNotFoundError, True),
         ({"kind": "denied", "code": "LC999"}, lcache.ConnectionError, False),
@@ -322,7 +322,7 @@ def test_sample_error_pickles():
 
 
 def test_full_socket_does_not_lose_a_release(serve, path):
-    """The server reads nothing for a while: finalizers must not block, and what they left goes with the next request."""
+    """While the server does not read, finalizers must not block. The next request sends their releases."""
     gate = threading.Event()
 
     class Stuck(Server):

@@ -1,4 +1,4 @@
-"""What another user could have written is not believed: folders and files of a cache, and servers."""
+"""Folders and files of a cache, and servers, are refused if another user could have written them."""
 
 import contextlib
 import logging
@@ -23,7 +23,7 @@ STRANGER, THIRD = 61001, 61002
 
 @pytest.fixture
 def umask():
-    """No umask: every mode is what lcache asks for."""
+    """Sets the umask to 0, so that every mode is the one that lcache requests."""
     old = os.umask(0)
     yield
     os.umask(old)
@@ -31,7 +31,7 @@ def umask():
 
 @pytest.fixture
 def between():
-    """A folder that other users may pass, unlike pytest's."""
+    """A folder that other users may enter, unlike pytest's."""
     with tempfile.TemporaryDirectory(prefix="lcache-trust-") as folder:
         os.chmod(folder, 0o755)
         yield folder
@@ -70,7 +70,7 @@ def test_files(tmp_path, umask):
     os.symlink(path, tmp_path / "link")
     for name in ("pipe", "link"):
         with pytest.raises(OSError):
-            trust.open_file(str(tmp_path / name), os.O_RDONLY)  # and does not wait
+            trust.open_file(str(tmp_path / name), os.O_RDONLY)  # and must not wait
 
 
 def test_folders(tmp_path, umask):
@@ -97,7 +97,7 @@ def test_owners(tmp_path):
 
 
 def test_lcache_open_refuses_a_folder_of_all(tmp_path, umask):
-    """Before anything is made in it, listed, or started."""
+    """The folder is refused before anything is made, listed or started."""
     source, cache = tmp_path / "source", tmp_path / "cache"
     os.mkdir(source)
     put(source / "1", "sample")
@@ -124,7 +124,7 @@ def test_files_of_the_client(tmp_path, name, monkeypatch):
 
 
 def test_a_planted_record_makes_no_cache(tmp_path):
-    """Anybody may put a job.json into a shared root: that does not make it a cache. One of this user's own does, and is refused with what to do."""
+    """Any user may put a job.json into a shared root, which does not make it a cache. This user's own job.json does, and the error says what to do."""
     root, named = str(tmp_path / "root"), Listing.of("/data/train")
     os.mkdir(root)
     path = put(os.path.join(root, "job.json"), '{"schema": 1, "source": "/data/train"}', 0o666)
@@ -152,7 +152,7 @@ def test_one_warning_of_folders_above(tmp_path, caplog):
     assert f"chmod +t {shared}" in caplog.text
 
 
-# A server of another user, as far as the client looks at its user: it listens, and answers nothing.
+# A server of another user. It listens and never answers, because the client only checks its user.
 LISTEN = """
 import socket, sys
 s = socket.socket(socket.AF_UNIX)
@@ -175,16 +175,16 @@ def listening(path, user):
 @pytest.mark.parametrize(
     "folder_mode, owner, found, why",
     [
-        (0o755, STRANGER, True, "was not named by you"),
+        (0o755, STRANGER, True, "and its socket was found, not given"),
         (0o755, STRANGER, False, ""),
         (0o770, STRANGER, False, ""),
         (0o1777, STRANGER, False, ""),
-        (0o777, STRANGER, False, "everybody can put another socket into"),
-        (0o1777, THIRD, False, "the socket is another user's"),
+        (0o777, STRANGER, False, "any user can replace sockets in"),
+        (0o1777, THIRD, False, "the socket to another user"),
     ],
 )
 def test_servers_of_others(between, two_users, folder_mode, owner, found, why):
-    """One that lcache found must be this user's or root's; one that the user named must have made its socket, where nobody else can replace it."""
+    """A server that lcache found must be this user's or root's. A server that the user named must own its socket, in a folder where no one else can replace it."""
     folder = os.path.join(between, "run")
     os.mkdir(folder)
     os.chown(folder, STRANGER, STRANGER)
@@ -193,7 +193,7 @@ def test_servers_of_others(between, two_users, folder_mode, owner, found, why):
     with listening(path, STRANGER):
         os.chown(path, owner, owner)
         if why:
-            with pytest.raises(lcache.errors.RefusedError, match=f"{path} is user {STRANGER}'s, and {why}"):
+            with pytest.raises(lcache.errors.RefusedError, match=f"connect to {path}: the server belongs to user {STRANGER}, .*{why}"):
                 connection.Connection(path, time.monotonic() + 10, found=found)
         else:
             connection.Connection(path, time.monotonic() + 10, found=found).close()
@@ -211,7 +211,7 @@ def test_own_server_anywhere(tmp_path):
 
 
 def test_refusal_before_the_first_request(tmp_path, monkeypatch):
-    """A server that refuses this user may answer and close before HELLO is sent. The error is the server's, not that of the failed send."""
+    """A server that refuses this user may answer and close before HELLO is sent. The raised error is the server's, not that of the failed send."""
     path = str(tmp_path / "s")
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(path)

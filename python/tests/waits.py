@@ -13,7 +13,7 @@ def until(condition, what, seconds=DEADLINE, pause=0.02):
         if found:
             return found
         assert time.monotonic() < end, f"waited {seconds:g} s for {what}"
-        time.sleep(pause)  # the one poll of the tests: for what other processes do, which send no event
+        time.sleep(pause)  # other processes send no event, so this has to poll
 
 
 def has_ended(pid):

@@ -1,4 +1,4 @@
-"""s3= of lcache.open: where and how a bucket is asked. None of it is a secret; credentials come from where the AWS tools find them."""
+"""The argument s3= of lcache.open: the endpoint of a bucket and how to access it. It has no secrets: credentials come from where the AWS tools find them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SWITCHES = ("path_style", "unsigned", "requester_pays")
 
 
 def endpoint(source: str, s3: Mapping[str, Any] | None) -> str:
-    """Where the bucket of a source is: from s3=, else from the environment, as `lcache ingest` finds it; "": AWS, or the source is no bucket."""
+    """The endpoint of a source's bucket: from s3=, else from the environment, as `lcache ingest` finds it. "": AWS, or the source is not a bucket."""
     if not source.removeprefix("tar:").startswith("s3://"):
         return ""
     given = str((s3 or {}).get("endpoint_url") or "")
@@ -25,7 +25,7 @@ def endpoint(source: str, s3: Mapping[str, Any] | None) -> str:
 
 
 def plain_endpoint(url: str) -> str:
-    """The one way to write an endpoint: its host in lower case, without the port that its scheme has anyway, and without a slash at its end."""
+    """The normal form of an endpoint: host in lower case, without the scheme's default port, without a slash at the end."""
     url = url.rstrip("/")
     parts = urlsplit(url)
     if not parts.netloc:
@@ -35,10 +35,10 @@ def plain_endpoint(url: str) -> str:
 
 
 def flags(source: str, s3: Mapping[str, Any] | None) -> list[str]:
-    """The flags of `lcache ingest` for s3=, without that of the endpoint. ArgumentError for what is no setting of a bucket."""
+    """The flags of `lcache ingest` for s3=, without the endpoint. Raises ArgumentError for an unknown setting."""
     for name, value in (s3 or {}).items():
         if name not in TEXTS and name not in SWITCHES:
-            raise ArgumentError(f"s3={{{name!r}: …}}: there is no such setting: give {', '.join(TEXTS + SWITCHES)}")
+            raise ArgumentError(f"s3={{{name!r}: …}}: unknown setting: give {', '.join(TEXTS + SWITCHES)}")
         if value is not None and not isinstance(value, str if name in TEXTS else bool):
             raise ArgumentError(f"s3={{{name!r}: {type(value).__name__}}}: give {'a str' if name in TEXTS else 'True or False'}")
     if s3 and not source.removeprefix("tar:").startswith("s3://"):

@@ -1,4 +1,4 @@
-"""The folder of a cache while one process at a time lists its source and starts its server: a lock, and nothing left behind after a failure."""
+"""The lock by which one process at a time lists a cache's source and starts its server. After a failure it leaves no new folder behind."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from typing import Any
 from ..errors import Error, TimeoutError, of_errno, printable
 from .trust import make_folder, open_file, require_folder
 
-POLL = 0.1  # seconds between looks at a lock that another process holds
-_TRUE = ("1", "t", "T", "true", "TRUE", "True")  # values of a variable that is on, as for the lcache program
+POLL = 0.1  # seconds between attempts to take a lock that another process holds
+_TRUE = ("1", "t", "T", "true", "TRUE", "True")  # true values of a variable, as for the lcache program
 _SAY = 5.0  # seconds between two printed lines about the same wait
 
 
 def print_line(line: str) -> None:
-    """Tells the user something on stderr, unless there is none, or $LCACHE_QUIET is set."""
+    """Prints a line for the user on stderr, unless stderr is closed or $LCACHE_QUIET is set."""
     if sys.stderr is not None and os.environ.get("LCACHE_QUIET") not in _TRUE:
         print(f"lcache: {printable(line)}", file=sys.stderr, flush=True)
 
 
 class NewFolder:
-    """The folder of a cache that is about to be made. If that fails, no folder is left that was not there before."""
+    """The folder of a new cache. If making the cache fails, the folders that were made for it are removed."""
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._made: list[str] = []  # folders that do not exist yet, the innermost first
+        self._made: list[str] = []  # missing folders, the innermost first
 
     def __enter__(self) -> None:
         while not os.path.lexists(self._path):
@@ -39,12 +39,12 @@ class NewFolder:
     def __exit__(self, kind: Any, *_: object) -> None:
         if kind is None or not self._made:
             return
-        with contextlib.suppress(OSError), contextlib.ExitStack() as held:  # it has something of another program, or is gone
+        with contextlib.suppress(OSError), contextlib.ExitStack() as held:  # another program has put a file there, or the folder is gone
             if not set(os.listdir(self._made[0])) <= _LEFTOVERS:
                 return
             with contextlib.suppress(FileNotFoundError):
                 lock = held.enter_context(os.fdopen(open_file(os.path.join(self._made[0], "LOCK"), os.O_RDWR), "rb+"))
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # `lcache run` may just begin a cache here
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # `lcache run` may be starting a cache here
             for name in _LEFTOVERS:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(os.path.join(self._made[0], name))
@@ -52,19 +52,19 @@ class NewFolder:
                 os.rmdir(folder)
 
 
-# What a listing that fails leaves in a new cache's folder.
+# The files that a failed listing leaves in the folder of a new cache.
 _LEFTOVERS = {"open.lock", "LOCK", "manifest", "manifest.new", "shards"}
 
 
 class Lock(io.FileIO):
-    """A file that one process at a time has locked, and into which that process writes what it does. The kernel unlocks it when the process ends.
+    """A file that one process at a time locks, and into which it writes its current activity. The kernel unlocks it when the process ends.
 
-    It is a file object because that closes when it goes: an interrupted call leaves no lock behind that nothing refers to.
+    It is a file object because a file object closes with its last reference. So an interrupted call leaves no lock behind.
     """
 
     @classmethod
     def take(cls, path: str, timeout: float) -> Lock:
-        """The file, locked, to be used in a `with` statement. TimeoutError when the holder has written nothing new for the timeout."""
+        """Locks the file, for use in a `with` statement. Raises TimeoutError if the holder has written nothing new for the timeout."""
         while True:
             lock = cls(_open(path), "r+")
             try:
@@ -78,20 +78,20 @@ class Lock(io.FileIO):
             lock.close()
 
     def _is_in_place(self, path: str) -> bool:
-        """Whether the locked file is the one that other processes find. The holder before may have removed it."""
+        """Whether the locked file is still the one at its path. The previous holder may have removed it."""
         try:
             return os.path.samestat(os.fstat(self.fileno()), os.stat(path))
         except FileNotFoundError:
             return False
 
     def say(self, what: str) -> None:
-        """Writes this process's activity, for the processes that wait."""
+        """Writes this process's activity, for the waiting processes."""
         text = f"{os.getpid()}: {what}".encode()
         os.pwrite(self.fileno(), text, 0)
         os.ftruncate(self.fileno(), len(text))
 
     def _wait(self, path: str, timeout: float) -> None:
-        """Waits for the lock. TimeoutError when the holder has written nothing new for the timeout."""
+        """Waits for the lock. Raises TimeoutError if the holder has written nothing new for the timeout."""
         known, changed, printed = b"", time.monotonic(), time.monotonic() - _SAY + 1
         while True:
             try:
@@ -103,7 +103,8 @@ class Lock(io.FileIO):
             if written != known:
                 known, changed = written, now
             if now - changed > timeout:
-                raise TimeoutError(f"waited {timeout:g} s for pid {written.decode(errors='backslashreplace')}, without news from it ({path})")
+                holder = written.decode(errors="backslashreplace")
+                raise TimeoutError(f"waited {timeout:g} s for {path}, and its holder, pid {holder}, makes no progress: end that process, or wait for it")
             if now - printed >= _SAY:
                 printed = now
                 print_line(f"waiting for pid {written.decode(errors='backslashreplace')}")
@@ -111,7 +112,7 @@ class Lock(io.FileIO):
 
 
 def _open(path: str, tries: int = 5) -> int:
-    """Opens the file, and makes its folder. The process that held the lock may just remove the folder: then it is made again."""
+    """Opens the file, and makes its folder. If the previous holder of the lock removes the folder meanwhile, it is made again."""
     folder = os.path.dirname(path)
     try:
         make_folder(folder)

@@ -1,4 +1,4 @@
-"""Where the cache of a source lies: in a folder of each root, or in a directory that is itself the cache."""
+"""The place of a source's cache: a folder in each root, or a directory that is itself the cache."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .trust import is_trusted, open_file, require_folder
 def folders(source: str, cache: Any = None, listing: Sequence[str] = ()) -> tuple[str, ...]:
     """The folders of a source's cache, one in each root: <last name of the source>-<8 hex>.
 
-    The digits are a hash of the source's whole path and of the listing's flags, so that two sources with the same last name get two folders.
+    The digits are a hash of the source's whole path and of the listing's flags, so that two sources with the same last name have two folders.
     """
     name = re.sub(r"[^\w.-]", "_", os.path.basename(source.rstrip("/")))[:80] or "root"
     digits = hashlib.sha256("\0".join([source, *listing]).encode("utf-8", "surrogateescape")).hexdigest()[:8]
@@ -42,7 +42,7 @@ class Cache(NamedTuple):
 
 
 def existing_cache(named: Listing, cache: Any) -> Cache | None:
-    """The cache that the directory `cache` is; None if it is a root. ArgumentError if it is a cache of something else than the program names."""
+    """The cache in the directory `cache`; None if the directory is a root. Raises ArgumentError if the cache has other samples than the program names."""
     dirs = roots(cache)
     if not _is_cache(dirs[0]):
         return None
@@ -55,7 +55,7 @@ def existing_cache(named: Listing, cache: Any) -> Cache | None:
     differs = difference(named, held)
     if differs:
         described = held.listing.source if differs == "the source" else f"{held.listing.source}, listed with {differs}"
-        raise ArgumentError(f"{dirs[0]} is the cache of {described}; the program names {named.source}: give another cache=")
+        raise ArgumentError(f"{dirs[0]} is the cache of {described}, and the program names {named.source}: give another cache=")
     kept = job.get("job")
     follow = held.listing.follow_links if held.listing.follow_links is False or job.get("follow_links_given") else None
     listing = held.listing._replace(source=named.source, follow_links=follow if named.follow_links is None else named.follow_links)
@@ -63,7 +63,7 @@ def existing_cache(named: Listing, cache: Any) -> Cache | None:
 
 
 def _is_cache(folder: str) -> bool:
-    """Whether a folder has a file of a cache. In a folder that others can write only this user's and root's count: anybody may put one into a shared root."""
+    """Whether a folder has a file of a cache. If others can write the folder, only files of this user and of root count, because anybody may put one there."""
     for name in ("job.json", "FORMAT"):
         try:
             found, above = os.lstat(os.path.join(folder, name)), os.stat(folder)

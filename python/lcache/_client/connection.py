@@ -1,10 +1,10 @@
-"""One socket to the server: it sends and receives frames, and receives the memory's descriptor in the answer to HELLO. It knows no leases and no jobs.
+"""One socket to the server. It sends and receives frames, and receives the descriptor of the shared memory in the answer to HELLO.
 
-A Connection has no lock. Its Session lets one thread at a time send, under the Session's lock, and one thread at a time receive.
+It knows nothing of leases and jobs. It has no lock: its Session lets one thread at a time send, under the Session's lock, and one thread at a time receive.
 
-An interrupt (a signal's handler that raises) comes after a call of the main thread, or at a loop's next turn, and not between two plain statements. So a call
-that can't be repeated stores its result itself: list.extend calls recv and keeps what it returns, in one step. What belongs together is
-stored by statements without a call between them.
+An interrupt (a signal's handler that raises) comes after a call of the main thread, or at the next iteration of a loop, and never between two plain
+statements. So a call that can't be repeated stores its result itself: list.extend calls recv and keeps the result, in one step. Fields that must change
+together are set by statements without a call between them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..errors import ConnectionError, ProtocolError, RefusedError
 from . import protocol
 from .trust import require_server
 
-_SUN_PATH = 107  # bytes of a path that sockaddr_un has room for, without the final NUL
+_SUN_PATH = 107  # the longest path in bytes that fits sockaddr_un, without the final NUL
 
 
 class Broken(Exception):
@@ -30,19 +30,19 @@ class Connection:
     """A connected socket. A frame is (type, request, body)."""
 
     def __init__(self, path: str, deadline: float, found: bool = False) -> None:
-        """Connects. found: lcache found the socket in a cache, and nobody named it.
+        """Connects. found: lcache found the socket in a cache; the user did not name it.
 
         Raises Broken if no server listens at path, ConnectionError if path can't be a server's socket, RefusedError if its server can't be trusted.
         """
         self.broken: Exception | None = None  # why nothing more can be received
         self.mute = False  # nothing more can be sent, though answers may still be received
         # The Session's lock guards the fields that follow.
-        self.reader: object | None = None  # the call that receives; None: no thread does
-        self.answers: dict[int, Any] = {}  # the Session's answers by request number: awaited ones, and arrived ones until they are fetched
+        self.reader: object | None = None  # the call that receives; None: no thread receives
+        self.answers: dict[int, Any] = {}  # the Session's answers by request number, until they are fetched
         self.job = 0  # the number of the job that requests belong to; 0: the server's own
         self._out = b""  # bytes to be sent
-        self._sent: list[int] = []  # how many of them each send took
-        # What was received, and where in the first piece the next frame begins. Only the reader uses it; without one, the holder of the lock.
+        self._sent: list[int] = []  # how many of them each call of send took
+        # The received pieces, and the beginning of the next frame in the first piece. Only the reader uses it, or without a reader the holder of the lock.
         self.received: tuple[list[bytes], int] = [], 0
         self._sock = _dial(path, deadline)
         try:
@@ -60,7 +60,7 @@ class Connection:
         self._sock.close()
 
     def hang_up(self) -> None:
-        """Ends the connection and keeps the descriptor open: another thread that waits on it notices, and can't meet a reused number."""
+        """Ends the connection but keeps the descriptor open. A thread that waits on it wakes up, and its number can't be reused meanwhile."""
         self.mute = True
         try:
             self._sock.shutdown(socket.SHUT_RDWR)
@@ -68,19 +68,19 @@ class Connection:
             pass  # the connection is gone already
 
     def fail(self, why: Exception) -> None:
-        """Records why nothing more can be received. The first reason stays."""
+        """Records why nothing more can be received. The first reason is kept."""
         if self.broken is None:
             self.broken = why.with_traceback(None)
 
     def why(self) -> Exception:
-        """The reason, to be raised. Each call makes a new exception: a raised one refers to the stack frames that it passed, and to views in them."""
+        """The reason as an exception. Each call makes a new one, because a raised exception refers to its stack frames and to views in them."""
         reason = self.broken or Broken("the server closed the connection")
         again = type(reason)(*reason.args)
         vars(again).update(vars(reason))
         return again
 
     def send(self, data: bytes = b"") -> None:
-        """Sends data, after the bytes that earlier calls left, as far as the socket takes them. The next call sends the rest.
+        """Sends the bytes that earlier calls left, then data, as far as the socket takes them. The next call sends the rest.
 
         A broken connection loses data.
         """
@@ -106,12 +106,12 @@ class Connection:
         return bool(self._out)
 
     def wait(self, seconds: float) -> bool:
-        """Waits until bytes can be received, or sent if some wait to be sent. False after `seconds`."""
+        """Waits until bytes can be received, or sent if there are unsent ones. False after `seconds`."""
         events = select.POLLIN | (select.POLLOUT if self._out else 0)
         return self._poll(events, time.monotonic() + seconds)
 
     def receive(self) -> bool:
-        """Receives bytes that have arrived, without a wait. False if there are none. Marks the connection as broken at the stream's end."""
+        """Receives the bytes that have arrived, without waiting. False if there are none. At the end of the stream it marks the connection as broken."""
         pieces = self.received[0]
         try:
             pieces.extend(map(self._sock.recv, (65536,)))
@@ -126,7 +126,7 @@ class Connection:
         return True
 
     def frame(self) -> tuple[int, int, bytes, tuple[list[bytes], int]] | None:
-        """The first complete frame as (type, request, body, rest). It stays the first one until the caller sets received = rest. None: there is none.
+        """The first complete frame as (type, request, body, rest); None: no complete frame. It stays the first one until the caller sets received = rest.
 
         Marks the connection as broken at an invalid frame.
         """
@@ -147,7 +147,7 @@ class Connection:
         return kind, request, pieces[0][at + protocol.HEADER.size : end], (pieces, end) if end < len(pieces[0]) else ([], 0)
 
     def receive_with_fd(self, deadline: float) -> tuple[int, bytes, int | None]:
-        """The stream's first frame as (type, body, descriptor). The caller owns the descriptor. Raises Broken or ProtocolError."""
+        """The first frame of the stream as (type, body, descriptor). The caller owns the descriptor. Raises Broken or ProtocolError."""
         received: list[tuple[bytes, list[tuple[int, int, bytes]], int, Any]] = []
         given: int | None = None
         try:

@@ -1,4 +1,4 @@
-"""Requests that are sent ahead of their need, so that the server prepares a batch while the program works on another one."""
+"""Requests that are sent early, so that the server prepares a batch while the program works on the one before."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from .link import Link
 from .server_errors import NoRoom
 from .session import Request
 
-_ROOM = 3  # batches that the server must have room for: the program may keep one, and another loader need one
+_ROOM = 3  # the server must have room for that many batches: the program may keep one, and another loader may need one
 
 
 class EarlyRequest:
-    """At most one GET of a link that was sent ahead of its need. Threads may share it."""
+    """At most one GET of a link that was sent early. Threads may share it."""
 
     def __init__(self, link: Link) -> None:
         self._link = link
         self._sent: dict[bytes, Request] = {}  # by its body
 
     def send(self, wanted: array[int], at: tuple[int, int, int], size: int) -> None:
-        """Sends the request of a batch that is likely to be needed next. Another one that waits is dropped.
+        """Sends the request of a batch that is likely to be needed next. It replaces an earlier one that was not needed.
 
-        size is about how many bytes the batch has. Where the server has no room for it, nothing is sent.
+        size is about the bytes of the batch. If the server has no room for it, nothing is sent.
         """
         self.drop()
         if _ROOM * size > self._link.info.credit_bytes or len(wanted) > protocol.MAX_BATCH:
@@ -32,7 +32,7 @@ class EarlyRequest:
         try:
             self._link.send_early(request)
         except Error:
-            return  # the loop sends the request when it needs the batch, and gets the error
+            return  # the loop sends the request later, and gets the error
         if request.session is not None:
             self._sent[request.body] = request
 
@@ -47,11 +47,11 @@ class EarlyRequest:
                 request.session.drop(request)
 
     def answer(self, body: bytes, deadline: float) -> tuple[Request, int, bytes] | None:
-        """The answer to the request with that body, and the request. None: it was not sent, or has to be repeated to learn how it ends now."""
+        """The request with that body, and its answer. None: it was not sent, or must be sent again."""
         request = self._sent.pop(body, None)
         if request is None or request.session is None:
             return None
-        if request.session is not self._link.session:  # another process's, or that of an earlier server
+        if request.session is not self._link.session:  # sent by the parent process, or to an earlier server
             request.session.drop(request)
             return None
         try:

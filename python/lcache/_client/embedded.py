@@ -1,9 +1,9 @@
 """The server that lcache.open starts for a source, if none runs for it.
 
-The first process that opens a source lists it and starts a server in a session of its own. Other processes find that server by the cache's
-folder. The server ends LCACHE_LINGER seconds (60) after its last client; 0: at once. A lock in the cache's folder lets one process at a time
-list and start. The others wait, and print for which process. After a server's death the next process that needs it starts it again, workers included.
-After a server was stopped that process first waits a moment for another one.
+The first process that opens a source lists it and starts a server in its own session. Other processes find that server by the cache's folder. The server
+ends LCACHE_LINGER seconds (default: 60) after its last client; 0: at once. A lock in the cache's folder lets one process at a time list the source and start
+the server. The others wait, and print for which process. If the server was killed, the next process that needs it starts it again, including workers. If it
+was stopped, that process first waits a moment for another server.
 """
 
 from __future__ import annotations
@@ -34,27 +34,27 @@ _log = logging.getLogger("lcache")
 
 _BUSY = re.compile(r"in use by process (\d+)")
 
-# Variables that name another cache, or other files of the source. A server is told everything that matters by flags.
+# Variables that name another cache, or other files of the source. The server gets all of its settings as flags.
 _NOT_INHERITED = (
     "LCACHE_CACHE", "LCACHE_SOURCE", "LCACHE_EXT", "LCACHE_FLAT", "LCACHE_GROUP", "LCACHE_LABELS", "LCACHE_PART",
     "LCACHE_QUIET", "LCACHE_EXIT_IDLE", "LCACHE_EXIT_LAST", "LCACHE_TAKE_OVER",
 )
 
-# How a source is asked over a network. A program may have such sources and directories, and a server of a directory refuses these variables.
+# Settings of sources over a network. A server of a directory refuses them, and a program may have sources of both kinds.
 _OF_NETWORKS = ("LCACHE_S3_", "LCACHE_HTTP_", "LCACHE_SOURCE_HEDGE")
 
-_warned: set[tuple[str, str]] = set()  # (source, what its server does without), told once
+_warned: set[tuple[str, str]] = set()  # (source, warning of its server) that were logged
 
 
 class Home(NamedTuple):
-    """Everything that starting a cache's server needs. It pickles to a few strings, so that worker processes can take it along."""
+    """Everything needed to start a cache's server. Its pickle is a few strings, for worker processes."""
 
     source: str
     dirs: tuple[str, ...]  # of the cache, one on each SSD
     ingest: tuple[str, ...]  # flags of `lcache ingest`
     serve: tuple[str, ...]  # flags of `lcache serve`
     timeout: float  # seconds
-    ext: tuple[str, ...] = ()  # the flag of a filter that may remove files: `ingest` is without it, and dirs are of the source without a filter
+    ext: tuple[str, ...] = ()  # the flag of a filter that may remove files. `ingest` and dirs are those of the source without the filter
     filtered: tuple[str, ...] = ()  # the directories of the cache if that filter removes files
 
     def with_filter(self) -> Home:
@@ -62,7 +62,7 @@ class Home(NamedTuple):
         return self._replace(dirs=self.filtered, ingest=(*self.ingest, *self.ext), ext=(), filtered=())
 
     def without_filter(self) -> Home:
-        """This home, where the filter is known to remove nothing."""
+        """This home for a filter that removes no files."""
         return self._replace(ext=(), filtered=())
 
     @property
@@ -72,23 +72,26 @@ class Home(NamedTuple):
     def revive(self, deadline: float) -> None:
         """Starts the server again if none runs, without a new listing of the source.
 
-        If it was stopped, another one has 10 s to come, at most half of the time until the deadline.
+        If it was stopped, this waits for another one first: 10 s, or half of the time until the deadline if that is less.
         """
         ensure_server(self, relist=False, revival=Revival(until=(time.monotonic() + deadline) / 2))
 
 
 def ensure_server(home: Home, relist: bool = True, revival: Revival | None = None) -> tuple[Home, bool]:
-    """Returns when a server listens: its home, and True if this process started it. relist: list the source even if the cache exists.
+    """Returns when a server listens: (its home, whether this process started it). relist: list the source even if the cache exists.
 
-    revival: says how to start the server of a program again; None: the program has had none.
-    A filter that removes files has a cache of its own, and the others share one. Whether a server that listens already has what a filter leaves
-    is the caller's to compare: home.filtered stays then.
+    revival: for a program whose server has ended; None: the program had no server yet.
+    A filter that removes files has its own cache, and all other filters share one. If a server listens already, home.filtered is kept, and the caller
+    compares the server's samples with those of the filter.
     """
     if home.filtered and _is_made(home.filtered):
         home = home.with_filter()
     for folder in home.dirs:
         if os.path.islink(folder):
-            raise Error(f"{folder} is a link to {os.path.realpath(folder)}, and a cache is not used through a link: give its own folder's root as cache=")
+            raise Error(
+                f"open the cache {folder}: it is a link to {os.path.realpath(folder)}, and lcache does not use a cache through a link: "
+                "give the root of that folder as cache="
+            )
         require_folder(folder)
     if _listens(home.socket):
         return home, False
@@ -102,7 +105,7 @@ def ensure_server(home: Home, relist: bool = True, revival: Revival | None = Non
 
 
 def _start_server(home: Home, relist: bool, revival: Revival | None) -> bool:
-    """Returns when a server listens at home.socket: True if this process started it. Raises _Filtered if the cache is home.filtered."""
+    """Returns when a server listens at home.socket, and whether this process started it. Raises _Filtered if the cache is that of home.filtered."""
     is_new = not _is_made(home.dirs)
     with NewFolder(home.dirs[0]), Lock.take(os.path.join(home.dirs[0], "open.lock"), home.timeout) as lock:
         if revival is not None:
@@ -128,7 +131,7 @@ def _start_server(home: Home, relist: bool, revival: Revival | None) -> bool:
                     revival.tell(home.source, home.dirs, started.pid)
                 return True
             except _Busy as busy:
-                # The cache's server may be just ending, or was started by hand on another socket. Only the ending one leaves.
+                # The cache's server is ending, or was started by hand on another socket. Only in the first case does the wait help.
                 if time.monotonic() > deadline:
                     raise ConnectionError(f"{busy.args[0]} (it does not listen at {home.socket}: connect to its own socket)") from None
                 lock.say(f"waiting for pid {busy.pid} to end")
@@ -141,7 +144,7 @@ def _is_made(dirs: tuple[str, ...]) -> bool:
 
 
 class _Filtered(Exception):
-    """The filter removes files of the source, so that the cache is that of home.filtered. relist: it was not listed just now."""
+    """The filter removes files of the source, so the cache is that of home.filtered. relist: that cache was not listed just now."""
 
     def __init__(self, relist: bool) -> None:
         super().__init__()
@@ -149,7 +152,7 @@ class _Filtered(Exception):
 
 
 class _Busy(Error):
-    """Another process has the cache in use."""
+    """Another process uses the cache."""
 
     def __init__(self, message: str, pid: str) -> None:
         super().__init__(message)
@@ -167,14 +170,14 @@ def _listens(socket: str) -> bool:
 
 
 def lcache_program() -> str:
-    """The path of the lcache program: $LCACHE_BIN, or lcache in the folder of this Python, or on PATH. Raises Error if there is none."""
+    """The path of the lcache program: $LCACHE_BIN, or lcache in the folder of this Python, or on PATH. Raises FileNotFoundError if there is none."""
     given = os.environ.get("LCACHE_BIN")
     if given:
         return given
     sibling = os.path.join(os.path.dirname(sys.executable), "lcache")
     found = sibling if os.access(sibling, os.X_OK) else shutil.which("lcache")
     if found is None:
-        raise of_errno(errno.ENOENT, "there is no lcache program: put it on PATH, or set LCACHE_BIN to it")
+        raise of_errno(errno.ENOENT, "find the lcache program: it is not on PATH; install it, or set LCACHE_BIN to its path")
     return found
 
 
@@ -196,7 +199,7 @@ def _start(home: Home, command: list[str], **streams: Any) -> subprocess.Popen[b
 
 
 def _failed(home: Home, errors: str, wrong_usage: bool = False) -> Error:
-    """The error of an lcache program that wrote `errors` and ended."""
+    """The error of an lcache program that ended and wrote `errors` to stderr."""
     error, busy = exception(home.source, errors, wrong_usage), _BUSY.search(errors)
     return _Busy(str(error), busy[1]) if busy else error
 
@@ -204,7 +207,7 @@ def _failed(home: Home, errors: str, wrong_usage: bool = False) -> Error:
 def _ingest(home: Home, lock: Lock) -> Any:
     """Lists the source, and returns the program's report.
 
-    Its progress goes into the lock and to stderr. If this process dies, ingest ends when it next writes progress.
+    Its progress is written to the lock and to stderr. If this process dies, ingest ends when it next writes progress.
     """
     command = [lcache_program(), "ingest", "--source", home.source, "--cache", ",".join(home.dirs), "--no-prefill", "--unless-complete"]
     command += ["--progress", "json", "--json", *home.ingest, *home.ext]
@@ -236,14 +239,14 @@ def _ingest(home: Home, lock: Lock) -> Any:
     made = json.loads(report)
     if made["changed"]:
         was = f"{made['added_samples']:,} samples added, {made['removed_samples']:,} removed, {made['changed_samples']:,} changed"
-        print_line(f"{home.source} is not what it was when the cache was made: {'the cache is made again' if made['anew'] else was}")
+        print_line(f"{home.source} has changed since the cache was made: {'the cache is made again' if made['anew'] else was}")
     if reported:
         print_line(f"{home.source}: {made['samples']:,} samples")
     return made
 
 
 def _progress(report: Any) -> str:
-    """A progress report of `lcache ingest` as text. ValueError if it is something else."""
+    """A progress report of `lcache ingest` as text. Raises ValueError for anything else."""
     if not isinstance(report, dict) or "stage" not in report:
         raise ValueError
     if report.get("total"):
@@ -256,23 +259,23 @@ def _linger() -> str:
     given = os.environ.get("LCACHE_LINGER", "").strip() or "60"
     if not re.fullmatch(r"(\d+(\.\d*)?|\.\d+)(ms|s|m|h)?", given):
         raise Error(
-            f"LCACHE_LINGER={given!r}: give the seconds that a server stays after its last client, like 60 or 0.5, or a time like 2m; 0: it ends at once"
+            f"LCACHE_LINGER={given!r}: give the time that a server runs on after its last client: seconds, such as 60 or 0.5, or 2m; 0: it ends at once"
         )
     return given if given[-1].isalpha() else given + "s"
 
 
 class _Started(NamedTuple):
-    """What a server says of itself when it listens."""
+    """A server's report of its start."""
 
     pid: int
-    warning: str  # what it does without; "": nothing
+    warning: str  # a missing feature, such as metrics; "": none
 
 
 def _serve(home: Home) -> _Started:
     """Starts the server and returns when it listens.
 
-    A shell starts the server and ends at once, so that the server is no child of this process: it leaves no zombie here, and nothing that
-    kills this process's children reaches it.
+    A shell starts the server and ends at once. So the server is not a child of this process: it leaves no zombie, and signals to this process's
+    children do not reach it.
     """
     command = [lcache_program(), "serve", "--cache", ",".join(home.dirs), "--socket", home.socket, "--json"]
     command += ["--progress", "json", "--exit-last", _linger(), *home.serve]
@@ -297,11 +300,11 @@ def _serve(home: Home) -> _Started:
 
 
 def _ready(fd: int, timeout: float) -> _Started | None:
-    """Waits until the server writes that it listens, which it does once. None if it ended before."""
+    """Waits until the server writes that it listens. None if it ended before."""
     written, deadline = b"", time.monotonic() + timeout
     while True:
         if not select.select([fd], [], [], max(0.0, deadline - time.monotonic()))[0]:
-            raise TimeoutError(f"waited {timeout:g} s for the lcache server to start")
+            raise TimeoutError(f"waited {timeout:g} s for the lcache server to start: give a larger timeout=, or see its log")
         more = os.read(fd, 4096)
         if not more:
             return None
@@ -309,5 +312,5 @@ def _ready(fd: int, timeout: float) -> _Started | None:
         try:
             said = json.loads(written)
         except ValueError:
-            continue  # a part of it
+            continue  # an incomplete line
         return _Started(said.get("pid", 0), said.get("warning", ""))

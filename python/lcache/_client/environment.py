@@ -1,4 +1,4 @@
-"""What the environment of this process says: its run, its place in a world of processes, and the sockets of servers that run already."""
+"""The environment of this process: its run, its rank and world size, and the sockets of running servers."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _LAUNCHERS = (
     (("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"), "SLURM_PROCID", "SLURM_LOCALID"),
 )
 
-_MOST = 1 << 16  # ranks: the protocol has two bytes for one
+_MOST = 1 << 16  # ranks: the protocol has two bytes for a rank
 
-_NO_RUN = ("none", "static")  # what torchrun calls a run that was given no id
+_NO_RUN = ("none", "static")  # the ids that torchrun gives to a run without one
 
 
 class World(NamedTuple):
-    """size processes in all. This process is number rank of them. local_ranks are the ranks on this machine; None: the variables don't say."""
+    """The number of processes, and this process's rank. local_ranks are the ranks on this machine; None: the variables don't say."""
 
     size: int
     rank: int
@@ -52,7 +52,7 @@ def launched_world(env: Mapping[str, str] | None = None) -> World:
 
 
 def _slurm_local_size(env: Mapping[str, str], size: int, rank: int) -> int | None:
-    """How many of a step's tasks run on this machine: by the list of all machines' tasks, such as 2(x3),1, else by the limit that srun was given."""
+    """The number of a step's tasks on this machine, from the list of tasks per machine, such as 2(x3),1, or from the limit given to srun."""
     counts: list[int] = []
     for part in (env.get("SLURM_STEP_TASKS_PER_NODE") or env.get("SLURM_TASKS_PER_NODE", "")).split(","):
         match = re.fullmatch(r"(\d{1,5})(?:\(x(\d{1,5})\))?", part, re.ASCII)
@@ -70,16 +70,16 @@ def _slurm_local_size(env: Mapping[str, str], size: int, rank: int) -> int | Non
 
 
 def _slurm_ids(env: Mapping[str, str], size: int, rank: int, local_size: int) -> list[int] | None:
-    """The ranks on this machine, if Slurm lists all of them: they need not follow each other."""
+    """The ranks on this machine, if Slurm lists all of them. They need not be consecutive."""
     text = env.get("SLURM_GTIDS", "")
     ids = {int(part) for part in text.split(",")} if re.fullmatch(r"\d{1,5}(,\d{1,5})*", text, re.ASCII) else set()
     return sorted(ids) if len(ids) == local_size and rank in ids and max(ids) < size else None
 
 
 def launched_run(env: Mapping[str, str] | None = None, several: bool = False) -> str | None:
-    """The id of the run that a launcher started, the same in all processes of the run and in no other run; None without a launcher.
+    """The id of the run that a launcher started: the same in all processes of the run, and different for each run. None without a launcher.
 
-    several: this process is one of several, though no variable says so.
+    several: this process is one of several, although no variable says so.
     """
     env = os.environ if env is None else env
     name = env.get("TORCHELASTIC_RUN_ID", "")
@@ -94,20 +94,20 @@ def launched_run(env: Mapping[str, str] | None = None, several: bool = False) ->
 
 
 def process_run() -> str:
-    """An id of this process, which no later process has: with the pid, and a hash of when and where the process started."""
+    """An id that no later process has: the pid, and a hash of the time and machine of the start."""
     parts = [str(os.getpid())]
-    for path, place in (("/proc/sys/kernel/random/boot_id", 0), ("/proc/self/stat", 19)):  # field 22 of stat, counted from behind the name
+    for path, place in (("/proc/sys/kernel/random/boot_id", 0), ("/proc/self/stat", 19)):  # field 22 of stat, counted after the name
         with open(path) as f:
             parts.append(f.read().rpartition(")")[2].split()[place])
     try:
-        parts.append(os.readlink("/proc/self/ns/pid"))  # containers count their processes each by itself
+        parts.append(os.readlink("/proc/self/ns/pid"))  # each container counts its own processes
     except OSError:
         pass  # not every sandbox has it
     return f"pid-{os.getpid()}-{hashlib.sha256(' '.join(parts).encode()).hexdigest()[:8]}"
 
 
 def offered_sockets(env: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The paths of LCACHE_SOCKET and LCACHE_SOCKET_<NAME>, by variable: LCACHE_SOCKET first, each path once."""
+    """The paths in LCACHE_SOCKET and LCACHE_SOCKET_<NAME>, by variable. LCACHE_SOCKET is first, and each path is listed once."""
     env = os.environ if env is None else env
     names = sorted(name for name in env if name == _SOCKET or (name.startswith(_SOCKET + "_") and name not in _NOT_SOCKETS))
     found: dict[str, str] = {}
@@ -118,7 +118,7 @@ def offered_sockets(env: Mapping[str, str] | None = None) -> dict[str, str]:
 
 
 def _is_slurm_shell(env: Mapping[str, str]) -> bool:
-    """Whether this is a shell within an allocation: the variables describe the allocation, not this process."""
+    """Whether this is a shell within an allocation, whose variables describe the allocation and not this process."""
     return env.get("SLURM_JOB_NAME") in ("bash", "interactive")
 
 

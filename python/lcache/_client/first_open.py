@@ -1,4 +1,4 @@
-"""What lcache.open checks and says of a source before its server starts."""
+"""The checks and messages of lcache.open about a source, before its server starts."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from .match import is_url
 
 _log = logging.getLogger("lcache")
 
-SHARDS = (".tar", ".tar.gz", ".tgz", ".tar.zst", ".tzst")  # how names of shards end
-_NO_RECORDS = ": it is a file, and lcache does not read the records in a file yet: give a folder that has a file for each sample, or tar shards"
+SHARDS = (".tar", ".tar.gz", ".tgz", ".tar.zst", ".tzst")  # endings of the names of shards
+_NO_RECORDS = ": it is a file, and lcache does not read records inside a file yet: give a folder with a file for each sample, or tar shards"
 
 
 def require_source(source: str) -> None:
-    """Raises an Error that is also a builtin OSError if a source that is a directory can't be listed, before a folder is made for its cache."""
+    """Raises an OSError of lcache if a source that is a directory can't be listed. Called before a folder is made for its cache."""
     if is_url(source):
         return
     try:
@@ -34,7 +34,7 @@ def require_source(source: str) -> None:
 
 
 def _meant(path: str) -> str:
-    """Advice about a path that does not exist: a name beside it that is spelt almost alike."""
+    """Advice about a path that does not exist: a similar name in the same folder."""
     folder, name = os.path.split(path.rstrip("/"))
     try:
         near = difflib.get_close_matches(name, os.listdir(folder), 1, 0.75)
@@ -44,7 +44,7 @@ def _meant(path: str) -> str:
 
 
 def tell(source: str, report: Any, is_new: bool, flags: Sequence[str]) -> None:
-    """Says of a source's cache what the program's report has to say. flags are those that `lcache ingest` was given."""
+    """Logs the notable facts in the report about a source's cache. flags are those that `lcache ingest` was given."""
     dirs = report["dirs"]
     tell_left_out(source, report, is_new)
     if is_new:
@@ -56,7 +56,7 @@ def tell(source: str, report: Any, is_new: bool, flags: Sequence[str]) -> None:
 
 
 def tell_first_epoch(source: str, dirs: Sequence[str], report: Any, flags: Sequence[str]) -> None:
-    """Warns if the first epoch sends many more requests than an ingest of the same samples."""
+    """Logs a warning if the first epoch sends many more requests than an ingest of the same samples."""
     if cost := report.get("first_epoch"):
         command = shlex.join(["lcache", "ingest", "--source", source, "--cache", ",".join(dirs), *flags])
         gets, ingest = (f"{cost[name]:,} GET{'s' if cost[name] != 1 else ''}" for name in ("get_requests", "ingest_get_requests"))
@@ -65,15 +65,15 @@ def tell_first_epoch(source: str, dirs: Sequence[str], report: Any, flags: Seque
 
 
 def tell_others(source: str, dirs: Sequence[str], report: Any) -> None:
-    """Names other caches of the source, which have another filter."""
+    """Logs other caches of the source, which were made with another filter."""
     for other in report.get("other_caches") or ():
         filter = f"ext={','.join(other['exts'])}" if other["exts"] else "no ext="
-        line = f"{source}: another cache of it, with {filter}, is {other['dir']}: a filter that removes files has a cache of its own; `lcache rm` removes one"
+        line = f"{source} has another cache, with {filter}: {other['dir']}. Each filter that removes files has its own cache; `lcache rm` removes one"
         _log.warning(printable(line))
 
 
 def tell_place(source: str, dirs: Sequence[str], report: Any) -> None:
-    """Says once for a new cache where the copy of the source goes, how large it will be, and how to have it elsewhere."""
+    """Logs, once for a new cache, the place and size of the copy of the source, and how to choose another place."""
     try:
         size, whole = report["arena_bytes"] + report["metadata_bytes"], report["bytes"]
     except (KeyError, TypeError):
@@ -89,31 +89,31 @@ def tell_place(source: str, dirs: Sequence[str], report: Any) -> None:
 
 
 def tell_records(source: str, report: Any) -> None:
-    """Warns if each sample of a new cache is a whole tar file, or another file that probably holds many samples."""
+    """Logs a warning if each sample of a new cache is a whole tar file, or another file that probably has many samples."""
     if pattern := report.get("tar_pattern"):
-        _log.warning(f"{printable(source)}: each sample is a whole tar file; {pattern!r} as the source takes the samples in them")
+        _log.warning(f"{printable(source)}: each sample is a whole tar file: give {pattern!r} as the source to read the samples inside")
     if why := report.get("records"):
         _log.warning(printable(f"{source}: {why}"))
 
 
 def tell_left_out(source: str, report: Any, is_new: bool) -> None:
-    """Says how many files of the source belong to no sample: a warning for a new cache, else a line of INFO."""
+    """Logs how many files of the source belong to no sample: at WARNING for a new cache, else at INFO."""
     if count := report.get("left_out"):
         files = f"{count:,} file{'s are' if count > 1 else ' is'}"
-        why = "not in a class folder; flat=True takes all files, as one list"
+        why = "not in a class folder; flat=True takes all files as one list"
         if source.startswith("tar:"):
             files, why = f"{count:,} member{'s' if count > 1 else ''} of the shards {'are' if count > 1 else 'is'}", "only names such as KEY.EXT make samples"
         _log.log(logging.WARNING if is_new else logging.INFO, f"{printable(source)}: {files} left out: {why}")
 
 
 def tell_listed(source: str, dirs: Sequence[str], report: Any) -> None:
-    """Says when a source over a network was listed, if its cache has all of it and so it was not listed again."""
+    """Logs when a source over a network was listed, if it was not listed again because its cache has all of it."""
     if listed := report.get("listed_before"):
-        _log.info(f"{printable(source)}: listed {listed}, and not again: {printable(', '.join(dirs))} has all of it; `lcache ingest` lists it")
+        _log.info(f"{printable(source)}: listed {listed}, and not again, because {printable(', '.join(dirs))} has all of it; `lcache ingest` lists it again")
 
 
 def _amount(size: float) -> str:
-    """Bytes as people read them."""
+    """A number of bytes as text with a unit."""
     for unit in ("B", "KB", "MB", "GB"):
         if size < 999.5:
             return f"{size:.3g} {unit}"

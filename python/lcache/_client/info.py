@@ -15,8 +15,8 @@ class Info(NamedTuple):
     """The server's answer to HELLO; docs/protocol.md describes the fields."""
 
     pid: int
-    server: str  # differs between two runs of a server
-    token: str  # of this client's leases: with it a later connection takes them back
+    server: str  # an id of this run of the server
+    token: str  # of this client's leases: with it a later connection keeps them
     name: str
     source: str
     fingerprint: str
@@ -31,7 +31,7 @@ class Info(NamedTuple):
     classes: list[str]
     credit_bytes: int  # bytes of shared memory that this process may hold; 0: no limit
     version: str
-    features: list[str]  # beyond the first version of the protocol
+    features: list[str]  # additions to the first version of the protocol
     on_error: str = "fail"
     parts: bool = False  # samples have parts
     params: Mapping[str, str] = _NONE  # of the recipe
@@ -39,7 +39,7 @@ class Info(NamedTuple):
 
     @classmethod
     def of(cls, answer: dict[str, Any]) -> Info:
-        """Reads the answer. ProtocolError if a field is missing or has another type."""
+        """Reads the answer. Raises ProtocolError if a field is missing or has another type."""
         values: dict[str, Any] = {}
         for key, kind in _KINDS.items():
             value = answer.get(key, cls._field_defaults.get(key))

@@ -1,4 +1,4 @@
-"""A Job's link to its server over that server's restarts: requests are repeated after a broken connection, and a forked child makes a connection of its own."""
+"""A Job's link to its server. It survives restarts: it sends requests again after a broken connection. A forked child makes its own connection."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ from .session import Late, Request, Session, sessions
 
 _CLIENT = "lcache-python 0.1"
 _HANDSHAKE = 10.0  # seconds for HELLO and its answer
-_GRACE = 2.0  # seconds that an answer may come after the deadline: a server with the same deadline has the more precise error
+_GRACE = 2.0  # seconds after the deadline in which an answer still counts: a server with the same deadline gives the more precise error
 
 _links: weakref.WeakSet[Link] = weakref.WeakSet()
 
 
 class Link:
-    """Connects when first used. Threads may share it."""
+    """Connects at the first use. Threads may share it."""
 
     def __init__(self, path: str, timeout: float, home: Home | None = None) -> None:
         """path is the server's socket, timeout the deadline of every wait in seconds. home can start the server again."""
         self.path, self.timeout, self.home = path, timeout, home
         self.session: Session | None = None
         self.forks = 0  # forks between the process that made this link and this process
-        # Orders that were pushed and not yet read to their end, by (epoch, rank). A server that starts again is given them.
+        # Pushed orders that were not yet read to their end, by (epoch, rank). They are pushed again to a restarted server.
         self.pushed: dict[tuple[int, int], Order] = {}
-        # The same orders, by which epochs are read. A forked child keeps them and does not push them.
+        # The same orders, for reading their epochs. A forked child keeps them, and does not push them.
         self.orders: dict[tuple[int, int], Order] = {}
         self.pushing = threading.RLock()  # one order is pushed at a time
         self.closed = False
-        self.token: str | None = None  # of the job that all requests belong to; None: of the server's own
-        self.first: Callable[[float], None] | None = None  # called before a request, with its deadline: sends what the answer may follow from
-        self.importance: bytes | None = None  # the job's request; it is repeated after a restart of the server
+        self.token: str | None = None  # of the job that all requests belong to; None: the server's own
+        self.first: Callable[[float], None] | None = None  # called before a request, with its deadline: sends the reports that the answer may depend on
+        self.importance: bytes | None = None  # the job's IMPORTANCE request; it is sent again after a restart of the server
         self._known: Info | None = None  # None: not yet connected
-        self._connecting: object | None = None  # the call that connects; None: no thread does
+        self._connecting: object | None = None  # the call that connects; None: no thread connects
         _links.add(self)
 
     def close(self) -> None:
@@ -53,11 +53,11 @@ class Link:
             self.session.close()
 
     def learn(self, other: Link) -> None:
-        """Takes what another link to the same server knows of it, which saves connecting for that."""
+        """Copies what another link knows of the same server, which saves a connect."""
         self._known = other._known
 
     def rename(self, token: str | None) -> None:
-        """Sets the job that later requests belong to. What was handed out before stays valid."""
+        """Sets the job that later requests belong to. Batches of earlier requests stay valid."""
         if token != self.token:
             if self.session is not None:
                 self.session.close()
@@ -65,7 +65,7 @@ class Link:
 
     @property
     def info(self) -> Info:
-        """What the server said of itself at the last connect. Connects if nothing has yet."""
+        """The server's description of itself at the last connect. Connects if there was none."""
         if self._known is None:
             self.attach(self.deadline())
         assert self._known is not None
@@ -85,7 +85,7 @@ class Link:
         return body
 
     def send_early(self, request: Request) -> None:
-        """Sends a request ahead of its need, if that needs no wait. Otherwise answer() sends the request."""
+        """Sends a request early, if it need not wait. Otherwise answer() sends it."""
         session = self.session
         if session is not None and session.usable and not self.closed:
             try:
@@ -94,7 +94,7 @@ class Link:
                 request.session = None
 
     def tell(self, kind: int, body: bytes) -> None:
-        """Sends a frame without an answer, if that needs no wait. A broken connection loses the frame."""
+        """Sends a frame without an answer, if it need not wait. A broken connection loses the frame."""
         session = self.session
         if session is not None and session.usable and not self.closed:
             session.tell(kind, body)
@@ -116,13 +116,13 @@ class Link:
                     request.session = None
                     if time.monotonic() + pause >= deadline:
                         raise ConnectionError(f"waited {self.timeout:g} s for {request.what} at {self.path}: {e}") from None
-                    time.sleep(pause)  # the server may accept and close connections again and again
+                    time.sleep(pause)  # the server may accept and close each connection
                     pause = min(2 * pause + 0.01, 2.0)
         except BaseException as e:
             if request.session is not None:
-                request.session.drop(request)  # gives back the lease of an answer that still comes, also while a traceback keeps the request
+                request.session.drop(request)  # releases the lease of a late answer, even if a traceback keeps the request
             if isinstance(e, Late):
-                raise TimeoutError(f"waited {self.timeout:g} s for {request.what} from server pid {self.info.pid} at {self.path}") from None
+                raise TimeoutError(f"waited {self.timeout:g} s for {request.what} from server pid {self.info.pid} at {self.path}: see lcache status") from None
             raise
 
     # The connection.
@@ -130,7 +130,7 @@ class Link:
     def attach(self, deadline: float, what: str = "the server", patient: bool = True) -> Session:
         """The session, connected. what names the purpose in errors.
 
-        Patient: tries again, with growing pauses, until the deadline. Raises ConnectionError without a server, Error after close().
+        patient: tries again, with growing pauses, until the deadline. Raises ConnectionError without a server, Error after close().
         """
         session = self.session
         if session is not None and session.usable and not self.closed:
@@ -139,7 +139,7 @@ class Link:
         try:
             while True:
                 if self.closed:
-                    raise Error("the job is closed")
+                    raise Error("use a closed job: make another one with lcache.open or lcache.connect")
                 session = self.session
                 if session is not None and session.usable:
                     return session
@@ -166,7 +166,7 @@ class Link:
                 self._connecting = None
 
     def _open(self, old: Session | None, deadline: float) -> Session:
-        """One attempt: connects, sends HELLO, and goes on with the old session if the server kept it, otherwise with a new one."""
+        """One attempt: connects and sends HELLO. Continues the old session if the server kept it, otherwise begins a new one."""
         if old is not None and old.closed:
             old = None
         deadline = min(deadline, time.monotonic() + _HANDSHAKE)
@@ -181,7 +181,8 @@ class Link:
                 raise ProtocolError(f"the server at {self.path} answered HELLO with type {kind} and {'no' if fd is None else 'a'} descriptor")
             info = Info.of(protocol.read_json(body))
             if self._known is not None and info.fingerprint != self._known.fingerprint:
-                raise Error(f"the server at {self.path} now has another dataset: fingerprint {info.fingerprint}, it was {self._known.fingerprint}")
+                changed = f"fingerprint {info.fingerprint}, was {self._known.fingerprint}"
+                raise Error(f"the server at {self.path} now has another dataset ({changed}): start the program again")
             if self.token is not None and "jobs" in info.features:
                 connection.job = _named_job(connection, self.token, deadline, self.home is not None)
             if old is not None and (old.info.server, old.info.token) == (info.server, info.token):
@@ -207,7 +208,7 @@ class Link:
         return session
 
     def _push_again(self, session: Session, deadline: float) -> None:
-        """Pushes the orders that an earlier run of the server was given."""
+        """Pushes again the orders that an earlier run of the server had."""
         for (epoch, rank), order in list(self.pushed.items()):
             for request in push_requests(epoch, rank, order):
                 session.send(request)
@@ -217,7 +218,7 @@ class Link:
                     raise Broken(f"the server did not answer to {request.what}") from None
 
     def _ask_again(self, session: Session, deadline: float) -> None:
-        """Asks for the importance that an earlier run of the server was asked for."""
+        """Sends again the IMPORTANCE request that an earlier run of the server had."""
         if self.importance is not None:
             request = Request(protocol.IMPORTANCE, self.importance, "importance")
             session.send(request)
@@ -227,7 +228,7 @@ class Link:
                 raise Broken("the server did not answer IMPORTANCE") from None
 
     def forked(self) -> None:
-        """In a forked child: the session and the duty to push orders stay with the parent."""
+        """In a forked child: the session stays the parent's, and only the parent pushes its orders again."""
         self.forks += 1
         self._connecting, self.pushing = None, threading.RLock()
         self.session = None
@@ -235,7 +236,7 @@ class Link:
 
 
 def _named_job(connection: Connection, token: str, deadline: float, embedded: bool) -> int:
-    """The number of a job on a connection that nothing else has been asked on."""
+    """The number of a job on a new connection, which has no other requests."""
     connection.send(protocol.frame(protocol.JOB, 2, protocol.job(token)))
     while (frame := connection.frame()) is None:
         if connection.broken is not None:
@@ -253,7 +254,7 @@ def _named_job(connection: Connection, token: str, deadline: float, embedded: bo
 
 
 def require_kind(request: Request, kind: int, expected: int) -> None:
-    """ProtocolError unless an answer's type is the expected one."""
+    """Raises ProtocolError unless an answer has the expected type."""
     if kind != expected:
         raise ProtocolError(f"{request.what}: the server's answer has type {kind}, not {expected}")
 

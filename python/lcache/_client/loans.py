@@ -1,4 +1,4 @@
-"""Private copies of a request's samples, where leases leave no room for them: the server lends the samples in parts, each for a moment."""
+"""Private copies of a request's samples, if leases leave no room for them. The server then lends the samples in parts, each by a temporary lease (LEND)."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from .session import Request, Session
 
 
 def copy_by_loans(link: Link, request: Request) -> tuple[protocol.Columns, list[memoryview], Session] | None:
-    """The columns of a CHUNK or GET request, copies of its samples, and the session that lent the last of them. None at an epoch's end."""
+    """The columns of a CHUNK or GET request, copies of its samples, and the session that lent the last of them. None at the end of an epoch."""
     deadline = link.deadline()
     copies: list[memoryview] = []
     lengths: list[int] = []
     indices, labels, requested = array("I"), array("i"), array("I")
     session: Session | None = None
-    after, total = 0, -1  # how many of the requested samples are done, and how many there are
+    after, total = 0, -1  # requested samples that are copied, and all of them
     while after != total:
         loan = Request(protocol.LEND, protocol.lend(request.kind, after, request.body), request.what)
         kind, body = link.answer(loan, deadline)
@@ -45,7 +45,7 @@ def copy_by_loans(link: Link, request: Request) -> tuple[protocol.Columns, list[
 
 
 def _lasted(link: Link, loan: Request, columns: protocol.Columns, deadline: float) -> bool:
-    """Whether the loan still held when its bytes had been copied. A server that started again since then knows nothing of the loan."""
+    """Whether the temporary lease still held when its bytes had been copied. A server that was restarted meanwhile does not know the lease."""
     done = Request(protocol.COPIED, protocol.copied(columns.lease), loan.what)
     try:
         require_kind(done, link.answer(done, deadline)[0], protocol.A_OK)

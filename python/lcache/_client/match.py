@@ -1,7 +1,7 @@
-"""Whether a server, or a cache on disk, has exactly the samples that a program names. Nothing here connects or changes anything.
+"""Compares the samples of a server, or of a cache on disk, with those that a program names. Nothing here connects or changes anything.
 
-The source that a program names decides: the same directory (device and inode), listed with the same filter, rule for folders, grouping and
-labels. A filter that removes nothing is no difference. source/match.go has the same rule for `lcache run`, with the same test cases.
+They must come from the same directory (device and inode), listed with the same filter, rule for folders, grouping and labels. A filter that removes no
+file makes no difference. source/match.go has the same rule for `lcache run`, with the same test cases.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .buckets import plain_endpoint
 
 
 class Listing(NamedTuple):
-    """A source, and the options that decide which of its files are samples, with which index and label."""
+    """A source, and the options that decide which of its files are samples, and their indices and labels."""
 
     source: str  # absolute, with its scheme if it has one
     ext: tuple[str, ...] = ()  # such as ".jpg", in lower case; empty: all files
@@ -25,7 +25,7 @@ class Listing(NamedTuple):
     labels: str = ""  # absolute path of a file; "": the folders are the labels
     follow_links: bool | None = None  # None: not given
     part: str = ""  # the extension of the part that comes first; "": chosen by a rule
-    endpoint: str = ""  # of a bucket that is not at AWS; the same name is another bucket elsewhere
+    endpoint: str = ""  # of a bucket outside AWS; buckets of one name at two endpoints differ
 
     @classmethod
     def of(
@@ -48,14 +48,14 @@ class Listing(NamedTuple):
             where = canonical(where)
         else:
             where = os.path.abspath(os.path.expanduser(where))
-        endings = tuple(filter(None, ext.split(","))) if isinstance(ext, str) else tuple(ext)  # a str is not taken for a sequence of letters
+        endings = tuple(filter(None, ext.split(","))) if isinstance(ext, str) else tuple(ext)  # a str is one text, not a sequence of letters
         listed = os.path.abspath(os.fspath(labels)) if labels is not None else ""
         return cls(where, endings, bool(flat), group or "none", listed, follow_links, part or "", endpoint)
 
     def link_flags(self) -> list[str]:
         """The flag about links of `lcache ingest` and `lcache serve`.
 
-        flags() leaves it out, and so does a cache's name: the rule about links changes no listing, it can only be an error.
+        flags() and the name of a cache leave it out, because the rule about links never changes a listing. It can only raise an error.
         """
         return [] if self.follow_links is None else ["--follow-links" if self.follow_links else "--no-follow-links"]
 
@@ -79,7 +79,7 @@ class HeldListing(NamedTuple):
 
     listing: Listing
     identity: str  # of the source that was listed; "": unknown
-    files: Mapping[str, int] | None  # how many files have each extension; None: not counted
+    files: Mapping[str, int] | None  # the number of files by extension; None: not counted
     outside_links: int  # samples reached through links that leave the source
 
     @classmethod
@@ -97,18 +97,18 @@ class HeldListing(NamedTuple):
 
 
 def is_url(source: str) -> bool:
-    """Whether a source is no directory: s3://…, http(s)://…, tar:…"""
+    """Whether a source is an address, and not a directory: s3://…, http(s)://…, tar:…"""
     return "://" in source or source.startswith("tar:")
 
 
 def canonical(source: str) -> str:
-    """The one way to write a URL: s3://bucket/prefix and s3://bucket/prefix/ are the same."""
+    """The normal form of a URL: s3://bucket/prefix and s3://bucket/prefix/ are the same."""
     s3 = re.fullmatch(r"s3://([^/]+)(?:/(.*?))?/*", source, re.DOTALL)
     return f"s3://{s3[1]}/{s3[2] + '/' if s3[2] else ''}" if s3 else source
 
 
 def _refuse_secrets(source: str) -> None:
-    """Raises ArgumentError, without the secret, for an address that may have one: it would stand in names of files and in messages."""
+    """Raises ArgumentError for an address that may contain a secret, which would appear in file names and messages. The error does not show it."""
     url = re.match(r"((?:tar:)?[A-Za-z][A-Za-z0-9+.-]*://)(([^/?#]*).*)", source, re.DOTALL)
     if url is None:
         return
@@ -118,7 +118,7 @@ def _refuse_secrets(source: str) -> None:
         has, rest = "a user or a password", rest.rpartition("@")[2] if "@" in rest else host.partition(":")[0]
     if has:
         shown = scheme + re.split("[?#]", rest)[0]
-        raise ArgumentError(f"open source {shown}: it has {has}: give an address without; a bucket has its credentials from the AWS tools")
+        raise ArgumentError(f"open source {shown}: it has {has}: give an address without it; credentials of a bucket come from where the AWS tools find them")
 
 
 def identity(source: str) -> str:
@@ -133,7 +133,7 @@ def identity(source: str) -> str:
 
 
 def difference(named: Listing, held: HeldListing) -> str:
-    """In words, how the samples that a program names differ from those that a server or cache holds; "" if they are the same."""
+    """The difference between the samples that a program names and those of a server or cache, as text; "": they are the same."""
     theirs = held.listing
     if named.source != theirs.source or held.identity:
         mine = identity(named.source)
@@ -160,7 +160,7 @@ def difference(named: Listing, held: HeldListing) -> str:
 def removes_nothing(ext: Iterable[str], applied: Iterable[str], files: Mapping[str, int] | None) -> bool:
     """Whether the filter ext leaves exactly the files that the filter `applied` left.
 
-    The files that `applied` removed are unknown, so that ext must not admit more extensions.
+    The files that `applied` removed are unknown, so ext must not admit more extensions.
     """
     mine, theirs = set(map(_clean, ext)), set(map(_clean, applied))
     if mine == theirs:
@@ -186,7 +186,7 @@ def _listing(source: str, fields: Mapping[str, Any]) -> Listing:
 
 
 def _endpoint(fields: Mapping[str, Any]) -> str:
-    """Where a bucket is, by a server's answer to HELLO or a cache's job.json."""
+    """The endpoint of a bucket, from a server's answer to HELLO or a cache's job.json."""
     if "s3_endpoint" in fields:
         return plain_endpoint(str(fields["s3_endpoint"] or ""))
     remote = fields.get("remote")

@@ -1,4 +1,4 @@
-"""The keywords of lcache.open, in one list, and the flags of the lcache program that they become."""
+"""The keyword arguments of lcache.open in one list, and the flags of the lcache program that they become."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Options:
-    """The keywords of lcache.open, which lcache.torch.Dataset and ImageFolder have, too.
+    """The keyword arguments of lcache.open, lcache.torch.Dataset and ImageFolder.
 
-    Their signatures repeat this list, because editors, type checkers and help() read signatures; tests compare both. An option has its default unless the
+    The signatures repeat this list, because editors, type checkers and help() read signatures. Tests compare both. An option has its default unless the
     program gave another value.
     """
 
@@ -46,28 +46,28 @@ class Options:
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Options:
-        """The options among the arguments of a function, as locals() has them. None counts as the default."""
+        """The options among the arguments of a function, given its locals(). None stands for the default."""
         return cls(**{name: value for name, value in arguments(given).items() if value is not None})
 
     def changed(self) -> dict[str, Any]:
-        """The options that do not have their default."""
+        """The options that differ from their default."""
         return {f.name: value for f in fields(self) if (value := getattr(self, f.name)) != f.default}
 
     def __reduce__(self) -> Any:
         return functools.partial(Options, **self.changed()), ()  # a dataset's pickle stays small
 
     def of_order(self) -> Options:
-        """The options that an order follows from, with the default of all others."""
+        """The options that determine the order. All others have their default."""
         return Options(**{name: getattr(self, name) for name in (*_OF_CACHE, "world_size", "on_error")})
 
     def with_order(self, job: Mapping[str, Any]) -> Options:
-        """These options, with those of a cache's job where the program gave none. A given recipe replaces all of the cache's order."""
+        """These options, completed with those of a cache's job. If the program gave a recipe, nothing of the cache's order is used."""
         if self.recipe is not None or not job.get("recipe"):
             return self
         return Options(**{**self.changed(), **{name: job[name] for name in _OF_CACHE if job.get(name) and getattr(self, name) is None}})
 
     def order_flags(self) -> list[str]:
-        """The flags of `lcache ingest` for the order, without those about world and ranks."""
+        """The flags of `lcache ingest` for the order, without those for world size and ranks."""
         flags = [] if self.recipe is None else ["--recipe", self.recipe]
         for name, number in (("--seed", self.seed), ("--epochs", self.epochs), ("--batch-size", self.batch_size)):
             flags += [] if number is None else [name, str(number)]
@@ -81,12 +81,12 @@ _OF_CACHE = ("recipe", "seed", "epochs", "batch_size", "drop_last", "params")  #
 
 
 def arguments(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of all options among the arguments of a function, as locals() has them."""
+    """The values of all options among the arguments of a function, given its locals()."""
     return {f.name: given[f.name] for f in fields(Options)}
 
 
 def param_texts(given: Mapping[str, Any] | None) -> dict[str, str] | None:
-    """A recipe's parameters as `--param` takes them: strings bare, everything else as JSON."""
+    """A recipe's parameters for `--param`: strings as they are, everything else as JSON."""
     if given is None:
         return None
     return {key: value if isinstance(value, str) else json.dumps(value) for key, value in given.items()}

@@ -1,4 +1,4 @@
-"""Indices and orders as a caller has them, in the form that the protocol wants."""
+"""Converts indices and orders of a caller to the form of the protocol."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ class Order(Sequence["list[int]"]):
     __slots__ = ("_digest", "_ends", "flat", "sizes")
 
     def __init__(self, sizes: array[int], flat: array[int] | memoryview) -> None:
-        """flat has the batches one after the other."""
+        """flat has all batches in sequence."""
         self.sizes, self.flat = sizes, flat
         self._ends: Sequence[int] | None = None
         self._digest: bytes | None = None
 
     @classmethod
     def of_batches(cls, batches: Any) -> Order:
-        """The order of batches of any sizes. ArgumentError if they hold anything but u32."""
+        """The order of batches of any sizes. Raises ArgumentError if an index is not a u32."""
         columns = [u32_array(batch, "index") for batch in batches]
         return cls(array("I", map(len, columns)), array("I", b"".join(column.tobytes() for column in columns)))
 
     @classmethod
     def cut(cls, flat: array[int], batch_size: int, drop_last: bool = False) -> Order:
-        """The order of indices that are cut into batches of one size. drop_last leaves out a last batch that is shorter."""
+        """The order of indices, cut into batches of one size. drop_last leaves out a shorter last batch."""
         count, rest = divmod(len(flat), batch_size)
         sizes = array("I", [batch_size]) * count
         if rest and not drop_last:
             sizes.append(rest)
         order = cls(sizes, memoryview(flat)[: count * batch_size] if rest and drop_last else flat)
-        order._ends = range(batch_size, batch_size * (len(sizes) + 1), batch_size)  # the last one may lie beyond the end
+        order._ends = range(batch_size, batch_size * (len(sizes) + 1), batch_size)  # the last one may be beyond the end
         return order
 
     def __len__(self) -> int:
@@ -61,7 +61,7 @@ class Order(Sequence["list[int]"]):
 
     @property
     def ends(self) -> Sequence[int]:
-        """The place in flat behind each batch."""
+        """The end of each batch in flat."""
         if self._ends is None:
             self._ends = array("Q", itertools.accumulate(self.sizes))
         return self._ends
@@ -88,7 +88,7 @@ def chunk_requests(epoch: int, rank: int) -> Callable[[int], tuple[Request, None
 
 
 def order_requests(epoch: int, rank: int, order: Order) -> Callable[[int], tuple[Request, array[int] | memoryview] | None]:
-    """The request for a batch of a pushed order, and the batch's indices, by the batch's number. None behind the last batch."""
+    """The request for a batch of a pushed order, and the batch's indices, by the batch's number. None after the last batch."""
 
     def request_of(number: int) -> tuple[Request, array[int] | memoryview] | None:
         if number >= len(order):
@@ -101,7 +101,7 @@ def order_requests(epoch: int, rank: int, order: Order) -> Callable[[int], tuple
 
 
 def push_requests(epoch: int, rank: int, order: Order) -> Iterator[Request]:
-    """The PUSH requests of one order, cut between batches."""
+    """The PUSH requests of one order, split between batches."""
     sizes, ends = order.sizes, order.ends
     first, at = 0, 0  # the first batch of a request, and its place in flat
     while True:
@@ -117,14 +117,14 @@ def push_requests(epoch: int, rank: int, order: Order) -> Iterator[Request]:
 
 
 def require_numbers(*numbers: int) -> None:
-    """ArgumentError unless every number fits an epoch, rank or batch of the protocol."""
+    """Raises ArgumentError unless each number is valid as an epoch, rank or batch of the protocol."""
     for number in numbers:
         if not 0 <= number < protocol.NOWHERE:
-            raise ArgumentError(f"{number} is no epoch, rank or batch")
+            raise ArgumentError(f"an epoch, rank or batch number must be 0 to {protocol.NOWHERE - 1}, not {number}")
 
 
 def u32_array(values: Any, what: str) -> array[int]:
-    """values as u32; what names them in the ArgumentError. A buffer of u32 is copied at once, anything else goes through a list."""
+    """values as u32; what names them in the ArgumentError. A buffer of u32 is copied directly, anything else through a list."""
     try:
         view = memoryview(values)
         if view.format in ("I", "=I", "<I") and view.ndim == 1:
@@ -132,13 +132,13 @@ def u32_array(values: Any, what: str) -> array[int]:
     except TypeError:
         pass
     try:
-        return array("I", iter(values.tolist() if hasattr(values, "tolist") else values))  # iter: array takes bytes for raw memory
+        return array("I", iter(values.tolist() if hasattr(values, "tolist") else values))  # iter, because array would read bytes as raw memory
     except (OverflowError, TypeError) as e:
         raise ArgumentError(f"not a sequence of {what} numbers: {e}") from None
 
 
 def require_indices(request: Request, session: Session, columns: protocol.Columns, wanted: array[int] | memoryview | None) -> None:
-    """ProtocolError unless an answer is for the wanted indices. A server that skips may leave some out. None: the order is the server's own."""
+    """Raises ProtocolError unless an answer has the requested indices. A server that skips samples may leave some out. None: the order is the server's own."""
     got = columns.indices if columns.requested is None else columns.requested
     if wanted is None or got == memoryview(wanted):
         return

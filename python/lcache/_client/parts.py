@@ -1,4 +1,4 @@
-"""Where the parts of a batch's samples lie, as the server says it: in columns where all samples have the same extensions, which is usual."""
+"""The boundaries of the parts of a batch's samples, as sent by the server. Usually all samples have the same extensions, and the boundaries are columns."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class AlikeParts(Sequence[Boundaries]):
     __slots__ = ("_ends", "_exts")
 
     def __init__(self, exts: Sequence[str], ends: Sequence[Sequence[int]]) -> None:
-        """ends[0] is where each sample's first part begins, which is 0; ends[k + 1] is the end of each sample's part k."""
+        """ends[0] has the beginning of each sample's first part, which is 0. ends[k + 1] has the end of each sample's part k."""
         self._exts, self._ends = exts, ends
 
     def __len__(self) -> int:
@@ -34,7 +34,7 @@ class AlikeParts(Sequence[Boundaries]):
         return (list(zip(self._exts, ends, ends[1:])) for ends in zip(*self._ends))
 
     def part(self, ext: str | None) -> tuple[Sequence[int], Sequence[int]] | None:
-        """Where the part with an extension begins and ends in each sample, in bytes; None: the first part. None if there is no such part."""
+        """(begins, ends) in bytes of the part with an extension in each sample. ext None: the first part. Returns None if there is no such part."""
         k = 0 if ext is None else self._exts.index(ext) if ext in self._exts else -1
         return None if k < 0 else (self._ends[k], self._ends[k + 1])
 
@@ -52,7 +52,7 @@ def first_parts(bounds: BatchParts) -> Iterator[tuple[int, int]]:
 
 
 def read_parts(body: bytes | memoryview, lengths: Sequence[int]) -> BatchParts:
-    """The parts of samples with these lengths; [("", 0, length)] for a sample in one piece. There may be fewer samples than lengths, at least one."""
+    """The parts of samples with these lengths; [("", 0, length)] for a sample in one piece. There may be fewer samples than lengths, but at least one."""
     body = memoryview(body)
     asked = len(lengths)
     count, exts = _TWO.unpack_from(body) if len(body) >= 8 else (-1, 0)
@@ -73,7 +73,7 @@ def read_parts(body: bytes | memoryview, lengths: Sequence[int]) -> BatchParts:
 
 
 def all_parts(body: memoryview, lengths: Sequence[int]) -> BatchParts:
-    """The parts of exactly that many samples. ProtocolError if there are fewer."""
+    """The parts of exactly len(lengths) samples. Raises ProtocolError if there are fewer."""
     found = read_parts(body, lengths)
     if len(found) != len(lengths):
         raise ProtocolError(f"an answer of {len(lengths)} samples has the parts of {len(found)}")
@@ -81,7 +81,7 @@ def all_parts(body: memoryview, lengths: Sequence[int]) -> BatchParts:
 
 
 def _alike(counts: memoryview, columns: memoryview, names: list[str], lengths: Sequence[int]) -> AlikeParts | None:
-    """The parts, if all samples have the same extensions, and parts that make up the samples."""
+    """The parts, if all samples have the same extensions, and their parts fill them."""
     each = counts[0] if counts else 0
     if not each or each * len(counts) * 2 != len(columns) or min(counts) != max(counts):
         return None
@@ -95,7 +95,7 @@ def _alike(counts: memoryview, columns: memoryview, names: list[str], lengths: S
 
 
 def _each(counts: memoryview, columns: memoryview, names: list[str], lengths: Sequence[int]) -> list[Boundaries]:
-    """The parts of each sample. ProtocolError if they can't be its parts."""
+    """The parts of each sample. Raises ProtocolError if they do not fill it."""
     result, at = [], 0
     for whole, n in zip(lengths, counts):
         bounds: Boundaries = []

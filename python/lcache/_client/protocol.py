@@ -1,6 +1,6 @@
-"""Frames of the lcache protocol, version 1: bytes to values and back, no I/O (docs/protocol.md is the reference).
+"""Encodes and decodes frames of the lcache protocol, version 1, without I/O (docs/protocol.md is the reference).
 
-Every value that a server sends is checked: a body must have exactly the columns that it announces. Otherwise ProtocolError is raised.
+It checks every value that a server sends: a body must have exactly the columns that it announces. Otherwise it raises ProtocolError.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LABELS, A_LABELS = 15, 137
 JOB = 16
 IMPORTANCE, OBSERVE, EPOCH_END, REEVALUATE, ORDER, WEIGHTS = range(17, 23)
 A_INDICES, A_WEIGHTS = 138, 139
-A_SERVED, A_SERVED_LOAN = 140, 141  # as A_BATCH and A_LOAN, where samples are served in place of others
+A_SERVED, A_SERVED_LOAN = 140, 141  # A_BATCH and A_LOAN with substitutes: samples that are served in place of others
 LOSSES, COUNTS, REEVALUATED = 1, 2, 3  # kinds of observations
 MAX_OBSERVED = 65536  # samples in one observation
 OF_JOB = frozenset((CHUNK, GET, PUSH, LEND, REPORT, IMPORTANCE, OBSERVE, EPOCH_END, REEVALUATE, ORDER, WEIGHTS))  # the requests that belong to a job
@@ -32,7 +32,7 @@ A_ERROR = 255
 
 NOWHERE = 0xFFFFFFFF  # above every epoch, rank and batch number
 NO_POSITION = (NOWHERE, NOWHERE, NOWHERE)
-MAX_BATCH = (MAX_FRAME - 8 - 20) // 20  # samples: the answer's columns have 20 bytes for each
+MAX_BATCH = (MAX_FRAME - 8 - 20) // 20  # samples: the answer has 20 bytes of columns for each
 MAX_WEIGHTS = (MAX_FRAME - 8 - 8) // 4
 PUSH_PIECE = 1 << 20  # indices or batches in one PUSH frame; a third of what fits
 
@@ -52,13 +52,13 @@ class Columns(NamedTuple):
     """A BATCH answer: a lease, and columns of the same length. Offsets and lengths are bytes in the shared memory."""
 
     lease: int
-    pinned: int  # bytes of shared memory that the lease withholds from other use, at least the sum of the lengths
+    pinned: int  # bytes of shared memory that the lease holds, at least the sum of the lengths
     offsets: tuple[int, ...]  # u64
     lengths: tuple[int, ...]  # u32
     indices: memoryview  # u32
     labels: memoryview  # i32
-    requested: memoryview | None = None  # u32: the samples that these are served for; None: the same
-    parts: memoryview | None = None  # the body of PARTS for these samples; None: it was not sent along
+    requested: memoryview | None = None  # u32: the requested samples, if these are substitutes; None: the same
+    parts: memoryview | None = None  # the body of PARTS for these samples; None: not sent with the batch
 
 
 class Failure(NamedTuple):
@@ -68,16 +68,16 @@ class Failure(NamedTuple):
     message: str
     sample: str | None = None
     reason: str | None = None  # why the sample can't be read: "not_found" or "permission"
-    code: str | None = None  # None: the server is an older one
+    code: str | None = None  # None: from an older server
 
 
 def frame(kind: int, request: int, body: bytes = b"", job: int = 0) -> bytes:
-    """One frame, ready to be sent. job is the connection's number of the job that the request belongs to; other requests belong to none."""
+    """One frame, ready to be sent. job is the connection's number of the request's job; some types of requests belong to no job."""
     return HEADER.pack(8 + len(body), VERSION, kind, job if kind in OF_JOB else 0, request) + body
 
 
 def hello(client: str, token: str | None) -> bytes:
-    """client names the program, for messages. With token the server gives back the leases of an earlier connection."""
+    """client names the program, for messages. token: the server continues the leases of an earlier connection."""
     fields: dict[str, Any] = {"protocol": VERSION, "client": client, "features": ["lend", "requested", "parts"]}
     if token:
         fields["token"] = token
@@ -102,7 +102,7 @@ def cancel(requests: list[int]) -> bytes:
 
 
 def push(epoch: int, rank: int, first: int, more: bool, sizes: bytes, indices: bytes) -> bytes:
-    """Batches of an order from number first on. sizes and indices are u32 little-endian. more: another PUSH goes on with the same order."""
+    """Batches of an order from number first on. sizes and indices are u32 little-endian. more: another PUSH continues the same order."""
     return _FIVE.pack(epoch, rank, first, more, len(sizes) // 4) + sizes + indices
 
 
@@ -114,7 +114,7 @@ parts = names  # the same body
 
 
 def labels(first: int, count: int) -> bytes:
-    """Asks for the labels of count samples from index `first` on."""
+    """Requests the labels of count samples from index `first` on."""
     return _TWO.pack(first, count)
 
 
@@ -128,7 +128,7 @@ def copied(loan: int) -> bytes:
 
 
 def job(token: str) -> bytes:
-    """Names a job; the answer has the connection's number of it."""
+    """Names a job. The answer has its number on this connection."""
     return json.dumps({"token": token}).encode()
 
 
@@ -148,11 +148,11 @@ def header(data: bytes | bytearray, at: int = 0) -> tuple[int, int, int]:
     """(length, type, request) of the 12 bytes at `at`. An ERROR is accepted from any version: its layout is frozen."""
     length, version, kind, flags, request = HEADER.unpack_from(data, at)
     if not 8 <= length <= MAX_FRAME:
-        raise ProtocolError(f"frame length {length} is not within 8 to {MAX_FRAME}: this is no lcache server, or a broken one")
+        raise ProtocolError(f"frame length {length} is not 8 to {MAX_FRAME}: the socket is not that of an lcache server, or the server is faulty")
     if kind != A_ERROR and version != VERSION:
-        raise ProtocolError(f"the server speaks protocol {version}, this client {VERSION}: install the version that belongs to the server")
+        raise ProtocolError(f"the server has protocol {version}, and this client protocol {VERSION}: install the client and the program of one release")
     if kind != A_ERROR and flags:
-        raise ProtocolError(f"frame flags {flags:#x} are not known to protocol {VERSION}")
+        raise ProtocolError(f"frame flags {flags:#x} are unknown in protocol {VERSION}: install the client and the program of one release")
     return length, kind, request
 
 
@@ -173,7 +173,7 @@ def epoch_end(epoch: int, rank: int, accuracy: float | None, loss: float | None,
 
 
 def page(epoch: int, rank: int, first: int, count: int) -> bytes:
-    """Asks for a part of a list of indices: of ORDER, or of REEVALUATE, which needs no epoch."""
+    """Requests a part of a list of indices: of ORDER, or of REEVALUATE, which needs no epoch."""
     return _FOUR.pack(epoch, rank, first, count)
 
 
@@ -182,13 +182,13 @@ def weights(epoch: int, indices: bytes) -> bytes:
 
 
 def read_indices(body: bytes, first: int, asked: int, samples: int) -> tuple[int, memoryview]:
-    """How many indices a list has, and those from place first on. There may be fewer than asked, but at least one if there are any."""
+    """(the length of a list of indices, the indices from place first on). There may be fewer than requested, but at least one unless the list has ended."""
     total, count = _TWO.unpack_from(body) if len(body) >= _TWO.size else (-1, 0)
     if total < 0 or count > asked or len(body) != _TWO.size + 4 * count or first + count > total or (count == 0 and first < total):
         raise ProtocolError(f"an answer of {len(body)} bytes does not hold indices from {first} on")
     indices = memoryview(body)[_TWO.size :].cast("I")
     if count and max(indices) >= samples:
-        raise ProtocolError(f"an order has index {max(indices)}, the dataset {samples} samples")
+        raise ProtocolError(f"an order has index {max(indices)}, and the dataset has {samples} samples")
     return total, indices
 
 
@@ -198,12 +198,12 @@ def read_weights(body: bytes, asked: int) -> array[float]:
     result = array("f")
     result.frombytes(body[4:])
     if not all(0 <= weight < math.inf for weight in result):
-        raise ProtocolError("an answer has weights that are none")
+        raise ProtocolError("a weights answer has a value that is not a weight")
     return result
 
 
 def read_importance(body: bytes) -> dict[str, Any]:
-    """What the server answers to IMPORTANCE, with the keys that the client uses."""
+    """The answer to IMPORTANCE, with the keys that the client uses checked."""
     said = read_json(body)
     for key, least in (("world_size", 1), ("batch_size", 1), ("epoch_length", 0)):
         if type(said.get(key)) is not int or said[key] < least:
@@ -235,9 +235,9 @@ def read_lease(body: bytes) -> int | None:
 
 
 def read_batch(body: bytes, memory_bytes: int, samples: int, served: bool = False, parts: bool = False) -> Columns:
-    """The columns of a BATCH, or of a SERVED; parts: of a dataset with parts. Each sample lies within memory_bytes, each index is below samples.
+    """The columns of a BATCH, or of a SERVED; parts: of a dataset with parts, whose boundaries are not read here.
 
-    ProtocolError otherwise. What the samples' parts are is not read here.
+    Raises ProtocolError unless each sample is within memory_bytes and each index is below samples.
     """
     if len(body) < _BATCH.size:
         raise ProtocolError(f"batch answer of {len(body)} bytes is shorter than its head")
@@ -248,7 +248,7 @@ def read_batch(body: bytes, memory_bytes: int, samples: int, served: bool = Fals
 
 
 def read_loan(body: bytes, first: int, memory_bytes: int, samples: int, served: bool = False) -> tuple[Columns, int, int]:
-    """The columns of a LOAN or SERVEDLOAN from position first of a request on, the position after it, and how many samples the request has."""
+    """The columns of a LOAN or SERVEDLOAN from position first of a request on, the position after it, and the number of samples in the request."""
     if len(body) < _LOAN.size:
         raise ProtocolError(f"loan answer of {len(body)} bytes is shorter than its head")
     loan, count, after, total = _LOAN.unpack_from(body)
@@ -261,26 +261,26 @@ def _columns(body: bytes | memoryview, at: int, lease: int, count: int, pinned: 
     """The columns that begin at `at`."""
     if len(body) != at + (24 if served else 20) * count:
         raise ProtocolError(f"batch answer of {len(body)} bytes does not hold {count} samples")
-    # The client reads offsets and lengths several times, and a tuple is the fastest to make and to read. Indices and labels are the caller's.
+    # The client reads offsets and lengths several times, so they are tuples, which are fastest to make and to read. Only the caller reads indices and labels.
     offsets = struct.unpack_from(f"<{count}Q", body, at)
     lengths = struct.unpack_from(f"<{count}I", body, at + 8 * count)
     view = memoryview(body)[at + 12 * count :]
     requested = view[8 * count :].cast("I") if served else None
     columns = Columns(lease, max(pinned, sum(lengths)), offsets, lengths, view[: 4 * count].cast("I"), view[4 * count : 8 * count].cast("i"), requested)
     if count:
-        # Python's integers don't wrap, so that a sum beyond 2^64 is found, too. The first test is cheaper and nearly always suffices.
+        # Python's integers do not wrap, so a sum beyond 2^64 is also found. The first test is cheaper, and nearly always enough.
         if max(offsets) + max(lengths) > memory_bytes:
             end = max(map(add, offsets, lengths))
             if end > memory_bytes:
                 raise ProtocolError(f"batch answer points to byte {end} of {memory_bytes} bytes of shared memory")
         last = max(map(max, (columns.indices, requested or columns.indices)))
         if last >= samples:
-            raise ProtocolError(f"batch answer has index {last}, the dataset {samples} samples")
+            raise ProtocolError(f"batch answer has index {last}, and the dataset has {samples} samples")
     return columns
 
 
 def read_names(body: bytes, asked: int) -> list[str]:
-    """Names as str. Bytes that are not UTF-8 become surrogates, as in os.fsdecode. There may be fewer names than asked, at least one."""
+    """Names as str. Bytes that are not UTF-8 become surrogates, as in os.fsdecode. There may be fewer names than requested, but at least one."""
     count = _U32.unpack_from(body)[0] if len(body) >= 4 else -1
     if not min(asked, 1) <= count <= asked or len(body) < 4 + 4 * count:
         raise ProtocolError(f"names answer of {len(body)} bytes does not hold 1 to {asked} names")
@@ -295,7 +295,7 @@ def read_names(body: bytes, asked: int) -> list[str]:
 
 
 def read_labels(body: bytes, asked: int) -> memoryview:
-    """Labels, i32. There may be fewer than asked, at least one."""
+    """Labels, i32. There may be fewer than requested, but at least one."""
     count = _U32.unpack_from(body)[0] if len(body) >= 4 else -1
     if not min(asked, 1) <= count <= asked or len(body) != 4 + 4 * count:
         raise ProtocolError(f"labels answer of {len(body)} bytes does not hold 1 to {asked} labels")

@@ -1,7 +1,7 @@
-"""A thread that acts on the end of objects: it gives leases back, and closes what a program dropped without close().
+"""A thread that acts when objects are gone: it releases leases, and closes jobs that a program dropped without close().
 
-A signal's handler may raise after any call in the main thread. What is raised within a finalizer written in Python is printed and lost, Ctrl-C too.
-So the only finalizers here are methods of C: they append to a queue, and this thread or the next call of the program does the work.
+A signal's handler may raise after any call in the main thread. If that happens within a finalizer written in Python, the exception is printed and lost,
+even Ctrl-C. So the only finalizers here are methods written in C. They append to a queue, and this thread or the program's next call does the work.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from typing import Any
 
 _log = logging.getLogger("lcache")
 
-_GATHER = 0.02  # seconds between an object's end and what follows, in which the program's next call often does the work
+_GATHER = 0.02  # seconds of delay, in which the program's next call often does the work
 
 _queue: SimpleQueue[Any] = SimpleQueue()  # put() may run within a finalizer. It works in a forked child, too
 _owners: dict[int, Owner] = {}
-_settling: dict[int, Callable[[], None]] = {}  # by the id of a session, what settles its records
-_pid = 0  # of the process in which the thread runs
+_settling: dict[int, Callable[[], None]] = {}  # by the id of a session, the function that settles its records
+_pid = 0  # the process in which the thread runs
 
 
 class Owner(weakref.ref[Any]):
-    """A reference to an object, with what is called after its end."""
+    """A weak reference to an object, with a function to be called when the object is gone."""
 
     __slots__ = ("ended",)
 
@@ -43,12 +43,12 @@ def when_gone(target: Any, ended: Callable[[], None]) -> None:
 
 
 def wakes_when_gone(target: Any) -> weakref.ref[Any]:
-    """A reference that wakes the thread at the end of target. The caller keeps it."""
+    """A weak reference that wakes the thread when target is gone. The caller keeps it."""
     return weakref.ref(target, _queue.put)
 
 
 def wake() -> None:
-    """Has the thread settle the records of all sessions. Safe in finalizers and in signal handlers."""
+    """Makes the thread settle the records of all sessions. Safe in finalizers and in signal handlers."""
     _queue.put(None)
 
 
@@ -57,9 +57,9 @@ def watch(session: Any, settle: Callable[[], None]) -> None:
     global _pid
     _settling[id(session)] = settle
     if _pid != os.getpid():
-        # Not threading.Thread: its start() waits, and an interrupt of that wait leaves its condition unlocked.
+        # Not threading.Thread, because an interrupt of the wait in its start() leaves its condition unlocked.
         _thread.start_new_thread(_run, ())
-        _pid = os.getpid()  # an interrupt before this line costs a second thread, which does no harm
+        _pid = os.getpid()  # an interrupt before this line causes a second thread, which does no harm
 
 
 def unwatch(session: Any) -> None:
@@ -68,7 +68,7 @@ def unwatch(session: Any) -> None:
 
 
 def act() -> None:
-    """Handles the objects that have ended so far."""
+    """Acts on the objects that are gone so far."""
     with contextlib.suppress(Empty):
         while True:
             owner = _queue.get_nowait()
@@ -80,11 +80,11 @@ def act() -> None:
 
 
 def _do(act: Callable[[], None]) -> None:
-    """An error of one object is logged, and the others are acted on all the same."""
+    """Calls act(). An error is logged, so that the other objects are still handled."""
     try:
         act()
-    except Exception:  # noqa: BLE001  whatever it is, the other objects are not to wait for it
-        _log.exception("an object that has ended can't give back what it held")
+    except Exception:  # noqa: BLE001  no error may stop the work for other objects
+        _log.exception("release what a dropped object held")
 
 
 def _run() -> None:
@@ -94,4 +94,4 @@ def _run() -> None:
         act()
 
 
-atexit.register(act)  # a server learns of the end of a process later than of a BYE
+atexit.register(act)  # BYE reaches a server before it notices the end of the process

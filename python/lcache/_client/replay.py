@@ -1,7 +1,7 @@
-"""The order's options that a program names, compared with those of a server that runs already.
+"""Compares the order's options that a program names with those of a running server.
 
-A difference never goes unnoticed. Either the lcache program computes the named order, which is pushed epoch by epoch, or an error names both values.
-Sizes (budget, memory) never decide.
+A difference is never ignored. Either the lcache program computes the named order, which is pushed epoch by epoch, or an error names both values.
+Sizes (budget, memory) are not compared.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .options import Options
 
 
 class Replay(NamedTuple):
-    """An order that the job's server does not have. It pickles, for worker processes."""
+    """An order that the job's server does not have. It can be pickled for worker processes."""
 
     recipe: str
     seed: str
@@ -26,7 +26,7 @@ class Replay(NamedTuple):
     drop_last: bool
     params: Mapping[str, str]
     epochs: int
-    differs: str  # how it differs from the server's order, for messages
+    differs: str  # the difference from the server's order, for messages
     program: str  # path of the lcache program
 
     def order(self, samples: int, epoch: int, rank: int) -> list[array[int]]:
@@ -42,13 +42,13 @@ class Replay(NamedTuple):
         except OSError as e:
             raise Error(f"start {self.program}: {e.strerror}; set LCACHE_BIN to the lcache program") from None
         if done.returncode != 0:
-            raise ArgumentError(f"the order of epoch {epoch}: {done.stderr.decode(errors='backslashreplace').strip()}")
+            raise ArgumentError(f"compute the order of epoch {epoch}: {done.stderr.decode(errors='backslashreplace').strip()}")
         flat = array("I", done.stdout)
         return [flat[at : at + self.batch_size] for at in range(0, len(flat), self.batch_size)]
 
 
 def replay_for(named: Options, info: Info, world: int, program: Callable[[], str]) -> Replay | None:
-    """The order that the program names, if the server has another one; None if neither names an order, or both name the same.
+    """The order that the program names, if the server has another one. None if neither names an order, or both name the same.
 
     world is the number of processes that the launcher started. program finds the lcache program. Raises ArgumentError if this server can't be used.
     """
@@ -58,7 +58,7 @@ def replay_for(named: Options, info: Info, world: int, program: Callable[[], str
     if named.recipe is None and not info.recipe:
         return None  # the program pushes orders, or reads by index
     full = named.recipe is not None  # a named recipe replaces all of the server's order
-    its_world = info.world or world if info.recipe else world  # without an order a world decides nothing
+    its_world = info.world or world if info.recipe else world  # without an order the world size has no effect
     if (full or named.world_size is not None) and world != its_world:
         raise ArgumentError(_refusal("world_size", world, its_world, where))
     if named.epochs and info.epochs and named.epochs > info.epochs:
@@ -79,7 +79,7 @@ def replay_for(named: Options, info: Info, world: int, program: Callable[[], str
     if not names:
         return None
     if mine.batch_size <= 0:
-        raise ArgumentError(f"recipe {mine.recipe} needs a batch_size: {where} has none")
+        raise ArgumentError(f"recipe {mine.recipe} needs a batch size, and {where} has none: give batch_size=")
     if mine.params.get("split_batches") == "true":
         raise ArgumentError(_refusal("params", mine.params, info.params, where))
     differs = ", ".join(f"{name}={getattr(mine, name)!r}, where it has {getattr(theirs, name)!r}" for name in names)
@@ -87,4 +87,4 @@ def replay_for(named: Options, info: Info, world: int, program: Callable[[], str
 
 
 def _refusal(name: str, mine: Any, theirs: Any, where: str) -> str:
-    return f"this program asks for {name}={mine!r}, {where} has {name}={theirs!r}: name the same, end that server, or give another cache="
+    return f"this program gives {name}={mine!r}, and {where} has {name}={theirs!r}: give the same, stop that server, or give another cache="

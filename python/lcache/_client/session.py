@@ -1,11 +1,11 @@
-"""One run of a server as this process sees it: its map, the connection to it, the leases held, and the answers awaited.
+"""The client's side of one run of a server: the memory map, the connection, the held leases, and the awaited answers.
 
-A session survives an interrupt, which is a signal's handler that raises, after any call of the main thread or at a loop's next turn. What the session
-has to give back hangs on objects: a lease on its anchor, and before there is one, an answer on its Request. An object that an interrupted call drops
-ends like any other. Locks are taken by `with` alone, and what belongs together is stored by statements without a call between them.
+A session survives an interrupt, which is a signal's handler that raises, after any call of the main thread or at the next iteration of a loop. An object
+owns whatever the session must release: an anchor owns a lease, and before there is one, a Request owns its answer. If an interrupted call drops such an
+object, it is released like any other. Locks are taken only by `with`, and fields that must change together are set by statements without a call between them.
 
-The end of an object is only recorded, in a deque, since it may come in any thread at any bytecode. The next call settles the records, and so
-does a thread that the end wakes. At the interpreter's end nothing is settled: modules may be half gone, and leases end with their process.
+An object may end in any thread, between any two bytecodes. So its end is only recorded, in a deque. The next call settles the records, and so does a
+thread that the end wakes. Nothing is settled when the interpreter ends, because modules may be half gone, and leases end with their process.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ sessions: weakref.WeakSet[Session] = weakref.WeakSet()
 
 _BATCHES = (protocol.A_BATCH, protocol.A_SERVED)  # answers with a lease
 
-# Seconds of one wait for an answer. It bounds the delay of a RELEASE that did not fit the socket while no other thread sent, and of a thread whose
-# answers another one received that was interrupted.
+# Seconds of one wait for an answer. It bounds two delays: that of a RELEASE that did not fit the socket while no other thread sent, and that of a thread
+# whose answer was received by a thread that was then interrupted.
 _SLICE = 1.0
 
 
 class Late(Exception):
-    """A wait reached its deadline. Internal: the caller knows the purpose of the wait."""
+    """A wait reached its deadline. Internal: the caller's error says what was awaited."""
 
 
 class Request:
-    """A request that can be sent again over another connection. `what` names it in messages. The lease of its answer ends with it, unless take() has it."""
+    """A request that can be sent again over another connection. `what` names it in messages. It owns the lease of its answer until take() takes it."""
 
     __slots__ = ("__weakref__", "answer", "body", "kind", "session", "what")
 
@@ -52,20 +52,20 @@ class Request:
 
 
 class Answer(weakref.ref[Request]):
-    """The answer to a request, awaited or there. A reference to the Request, whose end means that the answer is not wanted."""
+    """The answer to a request, before or after it arrives. It is a weak reference to the Request: when that is gone, the answer is not needed."""
 
     __slots__ = ("arrived", "connection", "followed", "number", "reply", "unwanted")
 
     arrived: SimpleQueue[None]  # gets an entry when there may be a reply, or when no thread receives
     connection: Connection
-    followed: bool  # a thread waits for arrived
+    followed: bool  # a thread waits on arrived
     number: int  # the request's number on the connection
     reply: tuple[int, bytes] | None  # (type, body)
     unwanted: bool
 
 
 class Anchor(weakref.ref[Any]):
-    """A lease whose bytes the program may read. A reference to what all views of them refer to."""
+    """A lease whose bytes the program may read. It is a weak reference to the object that all views of the bytes keep alive."""
 
     __slots__ = ("lease", "size", "wakes")
 
@@ -78,19 +78,19 @@ class Session:
     """Threads may share it. Each thread sends under the lock, and one thread at a time reads for all of them."""
 
     def __init__(self, info: Info, memory: Map, connection: Connection, embedded: bool = False) -> None:
-        """embedded: lcache.open started the server, so that its flags are arguments of this program."""
+        """embedded: lcache.open started the server, so its flags are arguments of this program."""
         self.info, self.memory, self.embedded = info, memory, embedded
         self.inherited = False  # this process is a forked child, and the session belongs to the parent
-        self._ended: deque[Anchor | Answer] = deque()  # Its append() is their finalizer
+        self._ended: deque[Anchor | Answer] = deque()  # its append() is their finalizer
         self._unanswered: deque[tuple[int, bytes]] = deque()  # (type, body) of frames without an answer, to be sent
         self._closing = False
-        self._replaced = False  # closed, because another run of the server takes the requests
+        self._replaced = False  # closed, because another run of the server continues
         self._new_lock()
-        # The lock guards the fields that follow, and all of the connection but reading from it.
+        # The lock guards the following fields, and the connection except for reading from it.
         self._connection = connection
         self._number = 0  # of the last request
         self._anchors: dict[int, Anchor] = {}  # by lease
-        self._held = 0  # bytes that they pin
+        self._held = 0  # bytes that they pin, together
         self._unsent: dict[int, None] = {}  # leases to release, when there is a connection
         self._cancels: dict[int, None] = {}  # requests of the connection to cancel
         self._cancelled = False  # closed, and the server was asked to cancel the requests
@@ -99,11 +99,11 @@ class Session:
 
     def _new_lock(self) -> None:
         self._lock = threading.Lock()
-        self._locker = 0  # the thread that has taken the lock last
+        self._locker = 0  # the thread that took the lock last
 
     @property
     def usable(self) -> bool:
-        """Whether a request can be sent. Otherwise a new connection or session is due."""
+        """Whether a request can be sent. Otherwise a new connection or session is needed."""
         return self._connection.broken is None and not self._connection.mute and not self._closing
 
     @property
@@ -118,13 +118,13 @@ class Session:
         return self._held
 
     def send(self, request: Request) -> None:
-        """Sends the request, now or with what follows. Raises Broken if a new connection is due, Error if the session is closing."""
+        """Sends the request, now or together with the next one. Raises Broken if a new connection is needed, Error if the session is closing."""
         me = threading.get_ident()
         with self._lock:
             self._locker = me
             self._settle()
             if self._closing:
-                raise Error("the job is closed")
+                raise Error("use a closed job: make another one with lcache.open or lcache.connect")
             connection = self._connection
             if not self.usable:
                 raise connection.why()
@@ -142,7 +142,7 @@ class Session:
                 raise connection.why()
 
     def wait(self, request: Request, deadline: float) -> tuple[int, bytes]:
-        """Waits for the answer, and returns (type, body). An ERROR answer is raised. The lease of a batch ends with the request, unless take() takes it.
+        """Waits for the answer, and returns (type, body). Raises an ERROR answer. The request owns the lease of a batch until take() takes it.
 
         Raises Broken if the request must be sent again, Late at the deadline.
         """
@@ -162,9 +162,9 @@ class Session:
                             connection.answers.pop(answer.number, None)
                         break
                     if self._replaced:
-                        raise Broken("the server was started again")
+                        raise Broken("the server was restarted")
                     if self._closing:
-                        raise Error(f"the job was closed while waiting for {request.what}")
+                        raise Error(f"wait for {request.what}: the job was closed meanwhile")
                     if connection.broken is not None:
                         raise connection.why()
                     left = deadline - time.monotonic()
@@ -187,7 +187,7 @@ class Session:
         return reply
 
     def _read(self, connection: Connection, seconds: float, me: int) -> None:
-        """Reads for all threads, without the lock during the wait. The caller has set connection.reader."""
+        """Receives for all threads, and waits without the lock. The caller has set connection.reader."""
         if not connection.receive() and connection.broken is None and connection.wait(seconds):
             connection.receive()
         with self._lock:
@@ -201,7 +201,7 @@ class Session:
             _notify(connection)
 
     def _dispatch(self, connection: Connection) -> None:
-        """Gives each frame that has arrived to its request. An answer to an unknown request breaks the connection. The lock is held, and no thread reads."""
+        """Stores each arrived frame as its request's reply. An answer to an unknown request breaks the connection. The lock is held, and no thread receives."""
         while (frame := connection.frame()) is not None:
             kind, number, body, rest = frame
             if kind == protocol.A_ERROR:
@@ -210,7 +210,7 @@ class Session:
                     connection.fail(error)
             answer = connection.answers.get(number)
             if (answer is None or answer.reply is not None) and (number != 0 or kind != protocol.A_ERROR):
-                connection.fail(ProtocolError(f"the server answered request {number}, which was not asked"))
+                connection.fail(ProtocolError(f"the server answered request {number}, which was not sent"))
             lease = _lease(kind, body) if answer is not None and answer.unwanted else None
             # No call follows: an interrupt must not part these statements.
             connection.received = rest
@@ -222,9 +222,9 @@ class Session:
                 answer.reply = kind, body
 
     def take(self, request: Request, columns: protocol.Columns) -> memoryview | None:
-        """A view of the whole map that keeps the lease of a request's answer while anything refers to the view.
+        """A view of the whole map. It keeps the lease of a request's answer as long as anything refers to the view.
 
-        None beyond the credits: the caller copies the samples and drops the request.
+        None if the credits are used up: the caller then copies the samples and drops the request.
         """
         answer, me = request.answer, threading.get_ident()
         assert answer is not None
@@ -232,7 +232,7 @@ class Session:
             self._locker = me
             self._settle()
             if answer.connection.answers.get(answer.number) is not answer or self._finished:
-                raise Error("the job is closed")
+                raise Error("use a closed job: make another one with lcache.open or lcache.connect")
             if 0 < self.info.credit_bytes < self._held + columns.pinned and self._anchors:
                 return None
             array, view = self.memory.anchor()
@@ -246,16 +246,16 @@ class Session:
             return view
 
     def copies(self, columns: protocol.Columns) -> list[memoryview]:
-        """Private copies of the samples. The lock is held, so that another thread's close() does not unmap them meanwhile."""
+        """Private copies of the samples. It holds the lock, so that another thread's close() does not unmap them meanwhile."""
         me = threading.get_ident()
         with self._lock:
             self._locker = me
             if self._finished:
-                raise Error("the job is closed")
+                raise Error("use a closed job: make another one with lcache.open or lcache.connect")
             return [self.memory.copy(offset, length) for offset, length in zip(columns.offsets, columns.lengths)]
 
     def drop(self, request: Request) -> None:
-        """Drops a request: the lease of its answer ends at once. Safe in finalizers."""
+        """Drops a request, and ends the lease of its answer at once. Safe in finalizers."""
         if request.answer is not None and not self.inherited:
             self._ended.append(request.answer)
             self.settle()
@@ -267,7 +267,7 @@ class Session:
             self.settle()
 
     def tell_now(self, frames: list[tuple[int, bytes]], must: bool) -> bool:
-        """Sends frames without an answer if the socket takes them at once; must: they may wait for the socket. Whether they were sent."""
+        """Sends frames without an answer if the socket takes them at once; must: they may wait for the socket. Returns whether they were sent."""
         me = threading.get_ident()
         if self.inherited or self._is_mine(me):
             return False
@@ -281,23 +281,23 @@ class Session:
             return self.usable
 
     def close(self) -> None:
-        """Refuses further requests. The connection and the map stay while anything refers to the map. Safe in finalizers."""
+        """Refuses further requests. The connection and the map are kept as long as anything refers to the map. Safe in finalizers."""
         self._closing = True
         self.settle()
 
     def retire(self) -> None:
-        """Closes the session of a server that has gone. What waits for an answer is to be asked for again."""
+        """Closes the session of a server that has ended. Awaited requests must be sent again."""
         self._replaced = True
         self.close()
 
     def replace(self, connection: Connection) -> None:
-        """Goes on over another connection to the same run of the server, which kept the leases."""
+        """Continues over another connection to the same run of the server, which kept the leases."""
         me = threading.get_ident()
         with self._lock:
             self._locker = me
             old = self._connection
             while old.reader is None and old.broken is None and old.receive():
-                pass  # answers that came before the end; a reading thread receives them itself
+                pass  # answers that came before the end; a receiving thread gets them itself
             if old.reader is None:
                 self._dispatch(old)
             self._connection, self._cancels = connection, {}
@@ -309,14 +309,17 @@ class Session:
         self.settle()
 
     def forked(self) -> None:
-        """In a forked child: the connection and the leases are the parent's. Nothing is sent, and the map stays for views that exist."""
+        """In a forked child: the connection and the leases are the parent's. Nothing is sent, and the map is kept for existing views."""
         self.inherited = True
         releases.unwatch(self)
         self._new_lock()
         self._connection.close()
 
     def settle(self, leaving: Callable[[], bool] = sys.is_finalizing) -> None:
-        """Settles the records now, or in the thread if this call interrupts one that holds the lock. The default of `leaving` outlives the module's names."""
+        """Settles the records now, or in the thread if this call interrupts one that holds the lock.
+
+        `leaving` is a default argument because the module's names may be gone when the interpreter ends.
+        """
         if leaving() or self.inherited or not self._has_records():
             return
         me = threading.get_ident()
@@ -328,7 +331,7 @@ class Session:
             self._settle()
 
     def _is_mine(self, me: int) -> bool:
-        """Whether a call of this thread holds the lock, which a signal's handler or a finalizer has interrupted."""
+        """Whether this thread holds the lock, in a call that a signal's handler or a finalizer has interrupted."""
         return self._locker == me and self._lock.locked()
 
     def _has_records(self) -> bool:
@@ -337,7 +340,7 @@ class Session:
         return self._closing and not (self._cancelled and (self._anchors or self._finished))
 
     def _settle(self) -> None:
-        """Settles the records. The lock is held. An interrupted call leaves the rest to the next call."""
+        """Settles the records. The lock is held. After an interrupt the next call settles the rest."""
         connection = self._connection
         if connection.reader is None:
             self._dispatch(connection)
@@ -352,7 +355,7 @@ class Session:
             self._ended.popleft()
         if self._closing and not self._cancelled:
             for answer in list(connection.answers.values()):
-                if not (self._replaced and answer.reply):  # the memory of a server that is gone does not change
+                if not (self._replaced and answer.reply):  # the memory of a server that has ended does not change
                     self._end_answer(answer)
             self._cancelled = True
             _notify(connection)
@@ -364,7 +367,7 @@ class Session:
             connection.send(protocol.frame(kind, 0, body, connection.job))
         if self._unsent and connection.broken is None and not connection.waits:
             connection.send(protocol.frame(protocol.RELEASE, 0, protocol.release(list(self._unsent))))
-            if not connection.mute and not connection.waits:  # otherwise they are sent again, perhaps over another connection
+            if not connection.mute and not connection.waits:  # otherwise they are sent again, maybe over another connection
                 self._unsent = {}
         if self._closing and not self._anchors and not self._finished and not (self._replaced and _has_reply(connection)):
             connection.send(protocol.frame(protocol.BYE, 0))
@@ -377,7 +380,7 @@ class Session:
             releases.unwatch(self)
 
     def _end_answer(self, answer: Answer) -> None:
-        """Ends the lease of an answer that is not wanted, or tells the server of an answer that is still to come."""
+        """Ends the lease of an answer that is not needed. If the answer has not arrived, it cancels the request."""
         connection = answer.connection
         if connection.answers.get(answer.number) is not answer or answer.unwanted:
             return
@@ -407,5 +410,5 @@ def _notify(connection: Connection) -> None:
 
 
 def _has_reply(connection: Connection) -> bool:
-    """Whether an answer waits to be taken."""
+    """Whether an answer has arrived and was not fetched."""
     return any(answer.reply is not None for answer in connection.answers.values())

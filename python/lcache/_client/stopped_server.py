@@ -1,7 +1,7 @@
-"""The time after a cache's server was stopped, in which another one may come: `lcache serve` after `lcache stop`.
+"""The wait for another server after a cache's server was stopped, as by `lcache stop` before `lcache serve`.
 
-A server that is told to end notes so in the cache's file LOCK, before its clients learn of it. A server that was killed can't. So every process that needs the
-server knows what happened, also one that was never connected to it, as a new worker of a loader.
+A server that is stopped notes this in the cache's file LOCK before its clients notice. A server that was killed can't. So every process that needs the server
+knows which of the two happened, even a new worker of a loader that was never connected to it.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from .trust import open_file
 
 _log = logging.getLogger("lcache")
 
-PATIENCE = 10.0  # seconds from the note on
+PATIENCE = 10.0  # seconds after the note
 
 
 class Revival:
-    """The start of a server in place of one that has ended while a program used it."""
+    """The start of a server to replace one that ended while a program used it."""
 
     def __init__(self, until: float) -> None:
         """until: the end of the wait for another server, in seconds of time.monotonic. The wait may end earlier."""
@@ -31,7 +31,7 @@ class Revival:
         self._was_stopped = False
 
     def await_another(self, dirs: tuple[str, ...], lock: Lock, listens: Callable[[], bool]) -> None:
-        """Waits while another server may come in place of one that was stopped. Other processes meanwhile wait for the lock, which this one holds."""
+        """Waits while another server may replace one that was stopped. This process holds the lock, and other processes wait for it."""
         while (left := min(_seconds_left(dirs[0]), self._until - time.monotonic())) > 0 and not listens():
             self._was_stopped = True
             lock.say(f"the server was stopped: waiting {math.ceil(left)} s for another one")
@@ -42,12 +42,12 @@ class Revival:
         text = f"its server had ended: started it again (pid {pid})"
         if self._was_stopped:
             cache = shlex.quote(",".join(dirs))
-            text = f"its server was stopped, and no other one came: started one again (pid {pid}); `lcache serve --take-over --cache {cache}` takes its place"
+            text = f"its server was stopped, and no other one came: started one again (pid {pid}); `lcache serve --take-over --cache {cache}` replaces it"
         _log.warning(printable(f"{source}: {text}"))
 
 
 def _seconds_left(folder: str) -> float:
-    """How long another server of the cache may still take to come. Below 0: no longer, or the last server was not stopped."""
+    """The seconds that are left for another server of the cache to start. Below 0: none, or the last server was not stopped."""
     try:
         fd = open_file(os.path.join(folder, "LOCK"), os.O_RDONLY)
     except (OSError, Error):

@@ -1,6 +1,6 @@
-"""Who could have written a file, a folder, or a server's answers. Only this user and root are believed.
+"""Checks that only this user or root could have written a file, a folder, or a server's answers.
 
-Root believes root alone. Package trust of the Go side has the same rule.
+Root trusts only root. The Go package trust has the same rule.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _WRITABLE = 0o022  # permissions by which other users can write
 
 
 def is_mine(uid: int) -> bool:
-    """Whether a user is this process's, or root."""
+    """Whether a uid is this process's, or root's."""
     return uid in (0, os.geteuid())
 
 
@@ -33,12 +33,12 @@ def is_trusted(found: os.stat_result) -> bool:
 
 
 def open_file(path: str, flags: int) -> int:
-    """Opens a regular file that no other user can write, never through a link and never waiting for a pipe. A new file has mode 0600."""
+    """Opens a regular file that no other user can write. It never follows a link, and never waits for a pipe. A new file has mode 0600."""
     fd = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY, 0o600)
     try:
         found = os.fstat(fd)
         if not stat.S_ISREG(found.st_mode):
-            raise of_errno(errno.EINVAL, f"{path} is not a regular file: remove it")
+            raise of_errno(errno.EINVAL, f"open {path}: it is not a regular file: remove it")
         _require(path, found)
     except BaseException:
         os.close(fd)
@@ -67,7 +67,7 @@ def _require(path: str, found: os.stat_result) -> None:
 
 
 def make_folder(path: str) -> None:
-    """Makes a folder, and those above it that are missing, for this user alone whatever the umask."""
+    """Makes a folder and its missing parents, for this user only, whatever the umask is."""
     above = os.path.dirname(path)
     if not os.path.lexists(above):
         make_folder(above)
@@ -79,12 +79,12 @@ def make_folder(path: str) -> None:
 
 
 def warn_of_folders(folders: Iterable[str]) -> None:
-    """Logs one warning if everybody can put another folder in the place of one of these."""
+    """Logs one warning if any user can replace one of these folders."""
     for folder in folders:
         above = os.path.realpath(os.path.dirname(folder))
         while True:
             if is_open(above):
-                said = f"{folder}: everybody can put another folder in its place: run chmod +t {shlex.quote(above)}, or give another cache="
+                said = f"{folder}: any user can replace this folder: run chmod +t {shlex.quote(above)}, or give another cache="
                 _log.warning(printable(said))
                 return
             if above == os.path.dirname(above):
@@ -93,7 +93,7 @@ def warn_of_folders(folders: Iterable[str]) -> None:
 
 
 def is_open(folder: str) -> bool:
-    """Whether everybody can remove what others have put into a folder."""
+    """Whether any user can remove other users' files from a folder."""
     try:
         mode = os.stat(folder).st_mode
     except OSError:
@@ -102,26 +102,26 @@ def is_open(folder: str) -> bool:
 
 
 def require_server(sock: socket.socket, path: str, found: bool) -> None:
-    """Raises RefusedError for a server that is not to be believed.
+    """Raises RefusedError for a server that can't be trusted.
 
-    found: lcache found the socket, in a cache. Then its server must be this user's, or root's. The user named any other socket: its server may be
-    another user's if the socket is that user's too, and lies where nobody else can put another one. A link that stands for it must lie so, too.
+    found: lcache found the socket in a cache. Its server must then be this user's, or root's. Otherwise the user named the socket. Its server may then be
+    another user's, if the socket is that user's too, and is in a folder where no one else can replace it. The same holds for a link to the socket.
     """
     _, uid, _ = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
     if is_mine(uid):
         return
     if found:
-        raise RefusedError(f"the server at {path} is user {uid}'s, and was not named by you: give its socket if you mean it")
+        raise RefusedError(f"connect to {path}: the server belongs to user {uid}, and its socket was found, not given: give the socket if you trust that user")
     real = os.path.realpath(path)
     for folder in (os.path.dirname(os.path.abspath(path)), os.path.dirname(real)):
         if is_open(folder):
             raise RefusedError(
-                f"the server at {path} is user {uid}'s, and everybody can put another socket into {folder}: "
-                "have its owner run chmod o-w there, or take a socket in another folder"
+                f"connect to {path}: the server belongs to user {uid}, and any user can replace sockets in {folder}: "
+                "have its owner run chmod o-w there, or use a socket in another folder"
             )
     try:
         owner = os.stat(real).st_uid
     except OSError as e:
-        raise RefusedError(f"look at the socket {path}: {e.strerror}") from None
+        raise RefusedError(f"check the socket {path}: {e.strerror}") from None
     if owner != uid:
-        raise RefusedError(f"the server at {path} is user {uid}'s, and the socket is another user's: start that server again, which makes its own socket")
+        raise RefusedError(f"connect to {path}: the server belongs to user {uid}, and the socket to another user: restart that server")

@@ -1,10 +1,10 @@
-"""lcache for PyTorch: datasets over lcache, and loaders whose coming order the server knows.
+"""lcache for PyTorch: datasets over lcache, and loaders whose order the server knows in advance.
 
     dataset = ImageFolder("/data/train", transform, cache="/nvme/lcache")
     loader = DataLoader(dataset, batch_size=256, shuffle=True, num_workers=8, seed=0)
 
-Everything is torch's own with one addition: batch samplers push the order in which they will ask for samples to the server. Needs torch, and PIL for
-images. docs/pytorch-inside.md draws the way of a sample through these modules.
+Everything works as in torch, with one addition: batch samplers push to the server the order in which they will request samples. Needs torch, and PIL for
+images. docs/pytorch-inside.md shows the path of a sample through these modules.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -27,7 +27,7 @@ __all__ = ["BatchSampler", "DataLoader", "Dataset", "ImageFolder", "ImportanceSa
 
 
 def __getattr__(name: str) -> Any:
-    """ImageFolder, made at its first use: it derives from torchvision's, which this package does not import by itself."""
+    """Makes ImageFolder at its first use. It derives from torchvision's, which this package does not import before."""
     if name == "ImageFolder":
         return globals().setdefault(name, with_torchvisions(image_folder.ImageFolder))
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

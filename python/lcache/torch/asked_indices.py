@@ -1,4 +1,4 @@
-"""The indices that a program gives a dataset: one, or several at once."""
+"""Checks the indices that a program gives to a dataset: one, or several at once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _KINDS = "a dataset's index is an integer, or a list, array or tensor of integer
 
 
 def one(index: Any) -> int:
-    """An index as an int. TypeError for anything but an integer."""
+    """An index as an int. Raises TypeError unless it is an integer."""
     try:
         return operator.index(index)
     except TypeError as e:
@@ -17,8 +17,8 @@ def one(index: Any) -> int:
 
 
 def plain(indices: Any) -> list[int]:
-    """A batch of indices as a list of int. TypeError for anything but integers."""
-    given = indices[:]  # a TaggedBatch notes when it is iterated over, and its slice does not
+    """A batch of indices as a list of int. Raises TypeError unless all are integers."""
+    given = indices[:]  # an iteration over a TaggedBatch is recorded, one over its slice is not
     try:
         return list(map(operator.index, given))
     except TypeError as e:
@@ -26,21 +26,21 @@ def plain(indices: Any) -> list[int]:
 
 
 def are_many(index: Any) -> bool:
-    """Whether an index is several: a list or a range, or an array or a tensor. A tensor of one element is one index, as a list takes it."""
+    """Whether an index stands for several: a list, a range, an array or a tensor. A tensor of one element is one index, as it is for a list."""
     if isinstance(index, (list, range)):
         return True
     return hasattr(index, "tolist") and getattr(index, "ndim", 1) > 0 and not (hasattr(index, "numel") and index.numel() == 1)
 
 
 def many(indices: Any) -> Any:
-    """Several indices as a list. TypeError for a mask of bools, which would be read as the numbers 0 and 1."""
+    """Several indices as a list. Raises TypeError for a mask of bools, which would be read as the numbers 0 and 1."""
     listed = indices if isinstance(indices, list) else list(indices) if isinstance(indices, range) else indices.tolist()
     if listed and isinstance(listed[0], bool):
-        raise TypeError(f"{_KINDS}, not a mask: torch.utils.data.Subset(dataset, indices) has some of the samples")
+        raise TypeError(f"{_KINDS}, not a mask: use torch.utils.data.Subset(dataset, indices) for a part of the samples")
     return listed
 
 
 def _wrong(index: Any, cause: TypeError) -> TypeError:
     if isinstance(index, slice):
-        return TypeError(f"{_KINDS}, not a slice: torch.utils.data.Subset(dataset, range(…)) has a part of the samples")
+        return TypeError(f"{_KINDS}, not a slice: use torch.utils.data.Subset(dataset, range(…)) for a part of the samples")
     return TypeError(f"{_KINDS}, not {type(index).__name__}: {cause}")

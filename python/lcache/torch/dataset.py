@@ -1,4 +1,4 @@
-"""Map-style datasets over an lcache job. The samples' bytes come from lcache; everything else is as in torch and torchvision."""
+"""Map-style datasets over an lcache job. The bytes of samples come from lcache; everything else works as in torch and torchvision."""
 
 from __future__ import annotations
 
@@ -29,41 +29,41 @@ from .sample import Sample, first_part
 
 T = TypeVar("T", covariant=True)
 
-_REPORT = 0.05  # seconds of decoding between two reports to the server: an epoch ends with at most that much unreported
+_REPORT = 0.05  # seconds of decoding between two reports to the server, and the most that stays unreported at the end of an epoch
 
-_OTHER_CLASSES = "the labels are the source's. Make others in decode, or by labels=; torch.utils.data.Subset(dataset, indices) has some of the samples"
+_OTHER_CLASSES = "the labels are the source's. Make others in decode, or by labels=; use torch.utils.data.Subset(dataset, indices) for a part of the samples"
 
-Entry = tuple[Job, Batch, int, dict[str, bytes]]  # a sample of a batch: the job, the batch, the place in it, and copies of the parts
+Entry = tuple[Job, Batch, int, dict[str, bytes]]  # a sample of a batch: the job, the batch, the position in it, and copies of the parts
 
 
 class _Asked(NamedTuple):
-    """Whom a batch is requested from, and its position there."""
+    """The job that a batch is requested from, and its position there."""
 
     job: Job
     at: Position | None
-    following: Following | None = None  # the batch behind it
+    following: Following | None = None  # the next batch
 
 
 class Dataset(torch.utils.data.Dataset[T], Leaf, Generic[T]):
     """A map-style dataset of a source's samples.
 
-    Each sample is made by decode(data: bytes, sample: Sample). data is the sample's first part; sample.parts has all parts. Without decode a sample
-    is (bytes, label). decode="array" makes samples of one size, with numpy's dtype and shape, rows of one tensor a batch.
+    decode(data: bytes, sample: Sample) makes each sample. data is the sample's first part; sample.parts has all parts. Without decode a sample is
+    (bytes, label). decode="array" is for samples of one size, with numpy's dtype and shape: each batch is one tensor, and samples are its rows.
 
     decode_batch(views, columns) makes all samples of a batch at once. views are read-only memoryviews of the samples (of their first parts) in shared
-    memory, without a copy; columns is the lcache.Batch, with indices, labels, lengths, names and parts. It returns a list of as many samples, or
-    anything else, such as a tensor or a dict of tensors, as the ready batch, which default_collate then leaves as it is. The bytes stay as long as
-    anything refers to a view. A subclass may have decode and decode_batch as methods.
+    memory, without a copy. columns is the lcache.Batch, with indices, labels, lengths, names and parts. It returns a list with one item for each sample.
+    Any other result, such as a tensor or a dict of tensors, is the ready batch, which default_collate does not change. The bytes stay unchanged as long
+    as anything refers to a view. A subclass may have decode and decode_batch as methods.
 
-    return_index=True makes of each sample (x, y, index): index is the job's, of the sample that was served, as job.observe takes it. x and y are what
-    decode returns if that is a tuple of two, else x is what it returns, and y is the label. A ready batch becomes three columns in the same way.
+    With return_index=True each sample is (x, y, index). index is the job's index of the served sample, for job.observe. If decode returns a tuple of two,
+    they are x and y. Otherwise x is the result of decode, and y the label. A ready batch becomes three columns in the same way.
 
-    The job is lcache.open(source, cache, …), with that function's keywords; without a source, the job of the server at socket or $LCACHE_SOCKET; or
-    job, if that is a Job. Any loader and sampler may be used, and each batch is one request. Each loader of lcache is a job of its own, unless job names
-    one for all loaders of this dataset. Copies in worker processes have connections of their own. The dataset pickles to the little that a new
-    connection needs.
+    The job is lcache.open(source, cache, …), with that function's keyword arguments. Without a source it is the job of the server at socket or
+    $LCACHE_SOCKET, or `job` if that is a Job. Any loader and sampler may be used, and each batch is one request. Each loader of lcache is its own job,
+    unless job= names one for all loaders of this dataset. Copies in worker processes have their own connections. The pickle of a dataset has only what a
+    new connection needs.
 
-    Raises the errors of lcache.open, and ArgumentError for a server that skips samples it can't read. Access raises IndexError, SampleError or
+    Raises the errors of lcache.open, and ArgumentError for a server that skips unreadable samples. Access raises IndexError, SampleError or
     DecodeError.
     """
 
@@ -111,8 +111,8 @@ class Dataset(torch.utils.data.Dataset[T], Leaf, Generic[T]):
         if job.on_error != "fail":
             job.close()
             raise ArgumentError(
-                f"the server at {job!r} leaves samples that it can't read out of their batches (on_error={job.on_error!r}), and PyTorch needs as many as it"
-                ' asks for: give on_error="fail" (of lcache serve: --on-error fail), and leave out such samples at the source'
+                f"use {job!r} in a dataset: its server leaves unreadable samples out of their batches (on_error={job.on_error!r}), and PyTorch needs every "
+                'sample that it requests: give on_error="fail" (for lcache serve: --on-error fail), and remove such samples from the source'
             )
         self.job = job
         for name, function in (("decode", decode), ("decode_batch", decode_batch)):
@@ -125,13 +125,13 @@ class Dataset(torch.utils.data.Dataset[T], Leaf, Generic[T]):
         self._borrowed: BorrowedJob | None = None
         self._length = job.samples
         self.lcache_kept = None
-        self._ahead: tuple[TaggedBatch, Fetched] | None = None  # a batch whose samples are asked for one by one
+        self._ahead: tuple[TaggedBatch, Fetched] | None = None  # a batch whose samples are requested one by one
 
     def __getstate__(self) -> dict[str, Any]:
         return {k: v for k, v in self.__dict__.items() if k not in self._derived} | {"decode_seconds": 0.0, "_reported": 0.0, "_ahead": None, "_borrowed": None}
 
-    _derived: tuple[str, ...] = (fixed_lists.KEPT, "_asked_more", "_asks_others", "_has_own")  # attributes that a copy derives again
-    # A subclass's own __getitem__ asked for more samples than those of the last batch, for others instead, or for few because it has them itself.
+    _derived: tuple[str, ...] = (fixed_lists.KEPT, "_asked_more", "_asks_others", "_has_own")  # attributes that a copy computes again
+    # For the last batch, a subclass's own __getitem__ requested more samples than those of the batch; other samples; few samples, because it has its own.
     _asked_more = _asks_others = _has_own = False
 
     def __len__(self) -> int:
@@ -165,12 +165,12 @@ class Dataset(torch.utils.data.Dataset[T], Leaf, Generic[T]):
         return kind.__getitem__ is not Dataset.__getitem__ or kind.__getitems__ is not Dataset.__getitems__
 
     def _several(self, indices: list[int]) -> Any:
-        """What dataset[[3, 5]] is: the ready batch, or a list of the samples."""
+        """The value of dataset[[3, 5]]: the ready batch, or a list of the samples."""
         made = self._batch(indices) if indices else []
         return made.value if isinstance(made, ReadyBatch) else list(made)
 
     def _fetched(self, index: int) -> Any | None:
-        """The sample's item, if one request fetched it together with others. None: it must be requested alone."""
+        """The sample's item, if it was fetched together with others by one request. None: it must be requested alone."""
         fetched = of_thread(self.lcache_id)
         if fetched is not None:
             return fetched.take(index)
@@ -180,7 +180,7 @@ class Dataset(torch.utils.data.Dataset[T], Leaf, Generic[T]):
         part = batch.parts.get(self.lcache_id) if batch is not None and batch.parts else None
         if batch is None or part is None:
             return None
-        # ConcatDataset asks for a batch's samples one by one: the first of them requests them all.
+        # ConcatDataset requests a batch's samples one by one. The first of these requests fetches them all.
         if self._ahead is None or self._ahead[0] is not batch:
             if index not in part:
                 return None
@@ -193,7 +193,7 @@ class Dataset(torch.utils.data.Dataset[T], Leaf, Generic[T]):
         return self._asked(tagged_batch.last_iterated(), None) if fetched is None else _Asked(fetched.job, None)
 
     def _fetch(self, indices: list[int], asked: _Asked) -> Fetched:
-        """The samples of one request. If one of them can't be read or decoded, none: each is requested alone, and only that one fails."""
+        """The samples of one request. If one can't be read or decoded, it fetches none: then each is requested alone, and only that one fails."""
         try:
             if self._whole is not None:
                 return Fetched(asked.job, zip(indices, self._made(indices, asked)))
@@ -228,16 +228,16 @@ class Dataset(torch.utils.data.Dataset[T], Leaf, Generic[T]):
 
     def __getitems__(self, indices: Sequence[int]) -> Sequence[T]:
         if self.lcache_kept is not None and len(indices) and isinstance(indices[0], tagged_batch.FirstOfBatch):
-            raise ArgumentError("an ImportanceSampler draws from all samples of its job, and this dataset leaves out some")
+            raise ArgumentError("an ImportanceSampler draws from all samples of its job, and this dataset has only a part of them: use the whole dataset")
         item = self._own_item()
         if item is None or of_thread(self.lcache_id) is not None:
             return self._batch(indices)
         return self._each(item, indices)
 
     def _own_item(self) -> Callable[[Any], T] | None:
-        """The __getitem__ of a subclass, which a batch's samples come from. None: they come from this class.
+        """The __getitem__ of a subclass, if a batch's samples come from it. None: they come from this class.
 
-        If a subclass has a __getitems__ that called this one, its super() has the __getitem__.
+        If a subclass has a __getitems__ that called this one, the __getitem__ of its super() is used.
         """
         kind = type(self)
         if kind.__getitem__ is Dataset.__getitem__:
@@ -251,27 +251,27 @@ class Dataset(torch.utils.data.Dataset[T], Leaf, Generic[T]):
         return None if getattr(item, "__func__", None) is Dataset.__getitem__ else item
 
     def _each(self, item: Callable[[Any], T], indices: Sequence[Any]) -> list[T]:
-        """The samples of a subclass's own __getitem__. One request fetches their bytes, which it gets by super().__getitem__."""
+        """The samples of a subclass's own __getitem__. One request fetches all bytes, and super().__getitem__ returns them one by one."""
         wanted = [] if self._asks_others or self._has_own else self._likely(indices[:])
         batch, asked = self._request(indices, wanted)
         if len(wanted) < len(indices):
             asked = _Asked(asked.job, None)
         elif self._asked_more:
-            asked = asked._replace(following=None)  # any other request drops the one that was sent early
+            asked = asked._replace(following=None)  # any other request cancels an early one
         fetched = self._fetch(wanted, asked) if wanted else Fetched(asked.job)
         counted, began = self.decode_seconds, time.perf_counter()
         made = each(self.lcache_id, fetched, item, indices[:])
         if not fetched.others:
-            self._count(asked.job, began + self.decode_seconds - counted)  # all of it is decoding, and a part is counted
+            self._count(asked.job, began + self.decode_seconds - counted)  # all of the time is decoding, and a part is already counted
         self._asked_more = fetched.others > 0
         self._asks_others = self._asks_others or (fetched.few_used and fetched.others > 0)
-        self._has_own = fetched.few_used if wanted else not fetched.others  # after a batch that asked for samples, the next one is fetched again
+        self._has_own = fetched.few_used if wanted else not fetched.others  # if the batch requested samples, the next batch is fetched together again
         if batch is not None and batch.trial and wanted and (fetched.all_used or fetched.only_asked(wanted)):
             batch.record_asked(self.lcache_id, wanted)
         return made
 
     def _likely(self, indices: Sequence[Any]) -> list[int]:
-        """The job's indices of the samples that a subclass's __getitem__ is likely to ask for: its own indices, if they are indices of this dataset."""
+        """The job's indices of the samples that a subclass's __getitem__ is likely to request: its own indices, if they are valid in this dataset."""
         found = []
         for index in indices:
             try:
@@ -291,7 +291,7 @@ class Dataset(torch.utils.data.Dataset[T], Leaf, Generic[T]):
         return self._made(wanted, asked)
 
     def _request(self, indices: Sequence[int], wanted: list[int]) -> tuple[TaggedBatch | None, _Asked]:
-        """The tagged batch that the dataset is asked for, and the request for its samples. wanted are the job's indices."""
+        """The tagged batch that is requested from the dataset, and the job and position to request it from. wanted are the job's indices."""
         batch = indices if isinstance(indices, TaggedBatch) else tagged_batch.last_iterated()
         asked = self._asked(batch, tagged_batch.position_of(indices, wanted, self.lcache_id))
         if asked.at is not None and isinstance(indices, TaggedBatch):
@@ -299,10 +299,10 @@ class Dataset(torch.utils.data.Dataset[T], Leaf, Generic[T]):
         return batch, asked
 
     def _in_job(self, index: int) -> int:
-        """The job's index of a sample. IndexError if this dataset has no such sample."""
+        """The job's index of a sample. Raises IndexError if this dataset has no such sample."""
         found = index + self._length if index < 0 else index
         if not 0 <= found < self._length:
-            raise IndexError(f"index {index} of a dataset of {self._length} samples")
+            raise IndexError(f"index {index} is outside the dataset, which has {self._length} samples")
         return found if self.lcache_kept is None else self.lcache_kept[found]
 
     def _made(self, indices: list[int], asked: _Asked) -> Sequence[Any]:
@@ -321,7 +321,7 @@ class Dataset(torch.utils.data.Dataset[T], Leaf, Generic[T]):
         return [self._make(*entry) for _, entry in self._entries(indices, asked)]
 
     def _at_once(self, whole: WholeBatch, job: Job, batch: Batch) -> Sequence[Any]:
-        """All samples of a batch, and counts the time. Raises DecodeError for an exception of decode_batch."""
+        """Makes all samples of a batch, and counts the time. Raises DecodeError for an exception of decode_batch."""
         began = time.perf_counter()
         try:
             return whole.items(batch, self.decode_batch)
@@ -337,7 +337,7 @@ class Dataset(torch.utils.data.Dataset[T], Leaf, Generic[T]):
             self._count(job, began)
 
     def _entries(self, indices: list[int], asked: _Asked) -> Iterator[tuple[int, Entry]]:
-        """Yields (the index asked for, the entry) for each sample. The leases have ended."""
+        """Yields (the requested index, the entry) for each sample. The leases have ended."""
         batches = self._batches(indices, asked)
         for batch in batches:
             keep_freed(sum(batch.lengths))
@@ -349,19 +349,19 @@ class Dataset(torch.utils.data.Dataset[T], Leaf, Generic[T]):
                 yield batch.requested[i], (asked.job, batch, i, parts)
 
     def _batches(self, indices: list[int], asked: _Asked) -> list[Batch]:
-        """The samples in one batch, or in several where the server lends less than one batch needs."""
+        """The samples in one batch, or in several if one batch needs more memory than the server lends at once."""
         try:
             return [asked.job.get(indices, at=asked.at)]
         except ArgumentError as e:
             if len(indices) < 2 or not may_be_too_large(e) or max(indices) >= self.job.samples or min(indices) < 0:
                 raise
-            # The batch has more bytes than the server lends at once: it was started without this batch size.
+            # The batch has more bytes than the server lends at once, because it was started without this batch size.
             half = len(indices) // 2
             parts, asked = (indices[:half], indices[half:]), asked._replace(at=None)
             return [batch for part in parts for batch in self._batches(part, asked)]
 
     def _request_following(self, asked: _Asked, batch: Batch) -> None:
-        """Requests the next batch, so that the server prepares it while this one is decoded and used. This one's lease has ended, or its tensors have it."""
+        """Requests the next batch, so that the server prepares it while this one is decoded and used. This one's lease has ended, or its tensors hold it."""
         if asked.following is None:
             return
         position, indices, sent = asked.following
@@ -372,7 +372,7 @@ class Dataset(torch.utils.data.Dataset[T], Leaf, Generic[T]):
                 wanted = [self._in_job(i) for i in wanted]
             asked.job.send_early(wanted, position, sum(batch.lengths))
         except (Error, LookupError, TypeError, ValueError, OverflowError):
-            pass  # the loop gets this error when it asks for that batch
+            pass  # the loop gets this error when it requests that batch
 
     def _make(self, job: Job, batch: Any, i: int, parts: dict[str, bytes]) -> Any:
         """Decodes sample i of a batch, and counts the time. Raises DecodeError for an exception of decode or a transform."""
@@ -388,7 +388,7 @@ class Dataset(torch.utils.data.Dataset[T], Leaf, Generic[T]):
             self._count(job, began)
 
     def _count(self, job: Job, began: float) -> None:
-        """Counts the time of decoding since then, and reports it now and then."""
+        """Adds the time of decoding since `began`, and reports the sum from time to time."""
         self.decode_seconds += time.perf_counter() - began
         if self.decode_seconds >= self._reported + _REPORT:
             job.report(decode=self.decode_seconds - self._reported)
@@ -406,7 +406,7 @@ class Dataset(torch.utils.data.Dataset[T], Leaf, Generic[T]):
         return decode_error(error, f"{which} of {source} can't be decoded: {type(error).__name__}: {error}", index, name, source)
 
     def _decoded(self, parts: dict[str, bytes], batch: Any, i: int) -> Any:
-        """What decode makes of sample i of a batch."""
+        """The result of decode for sample i of a batch."""
         data = first_part(parts)
         if self.decode is None:
             return data, batch.labels[i]

@@ -1,4 +1,4 @@
-"""A DecodeError that is also an instance of the class of its cause, so that `except OSError` around a dataset catches what it catches without lcache."""
+"""A DecodeError that is also an instance of the class of its cause, so that `except OSError` around a dataset catches the same errors as without lcache."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 
 from ..errors import DecodeError, printable, split_code
 
-# They end loops in silence: list(dataset) stops at an IndexError, and a generator's caller at a StopIteration.
+# These would silently end loops: list(dataset) stops at an IndexError, and a generator's caller at a StopIteration.
 _END_LOOPS = (IndexError, StopIteration, StopAsyncIteration)
 
 _OF_SYSTEM = ("errno", "strerror", "filename", "filename2")  # attributes of an OSError
 
 
 def decode_error(cause: Exception, message: str, index: int | None, sample: str | None, source: str | None) -> DecodeError:
-    """The DecodeError of a cause. It has the cause's attributes, and does not refer to it."""
+    """The DecodeError for a cause. It has the cause's attributes, and no reference to the cause."""
     kind: Any = type(cause)
     error = _class_for(kind)(message, index, sample, source, f"{type(cause).__name__}: {cause}")
     for name, value in vars(cause).items():
@@ -28,18 +28,18 @@ def decode_error(cause: Exception, message: str, index: int | None, sample: str 
 
 
 class _Kind(type):
-    """The type of the classes made here. It tells pickle how to make them again, since no module has them."""
+    """The type of the classes made here. It lets pickle make them again, because they are in no module."""
 
 
 class _AsCause(DecodeError):
-    """The methods of a DecodeError with a second base, whose constructor and text are not used."""
+    """The methods of a DecodeError with a second base class, whose constructor and text are not used."""
 
     def __init__(self, message: str, index: int | None = None, sample: str | None = None, source: str | None = None, cause: str | None = None) -> None:
         message, _ = split_code(message)
         self.args = (message,)
         self.index, self.sample, self.source, self.cause = index, sample, source, cause
         if isinstance(self, SyntaxError):
-            self.msg = message  # which tracebacks print
+            self.msg = message  # tracebacks print this
 
     def __str__(self) -> str:
         return f"{printable(str(self.args[0]))} [{DecodeError.code}]"  # self.code may be an attribute of the cause
@@ -50,21 +50,21 @@ class _AsCause(DecodeError):
 
 @functools.cache
 def _class_for(cause: Any) -> type[DecodeError]:
-    """The class that is a DecodeError and a cause, or the nearest base of cause for which there can be one."""
+    """The class that combines DecodeError with cause, or with the nearest base of cause for which that is possible."""
     made = (_combined(base) for base in cause.__mro__ if issubclass(base, Exception))
     return next((found for found in made if found is not None), DecodeError)
 
 
 @functools.cache
 def _combined(base: Any) -> type[DecodeError] | None:
-    """The class that is a DecodeError and a base. None if there can be none, or if a worker could not name base to the loader's process."""
+    """The class that combines DecodeError with base. None if that is impossible, or if base can't be found by name in the loader's process."""
     if base is Exception or issubclass(base, _END_LOOPS) or not _is_found_by_name(base):
         return None
     try:
         made: Any = _Kind("DecodeError", (_AsCause, base), {"__module__": DecodeError.__module__, "__doc__": DecodeError.__doc__})
         made.lcache_cause = base
         made("a text", 0, "a name", "a source", "a cause")
-    except Exception:  # noqa: BLE001  a class may refuse to have subclasses in any way
+    except Exception:  # noqa: BLE001  a class may refuse subclasses in any way
         return None
     return made  # type: ignore[no-any-return]
 

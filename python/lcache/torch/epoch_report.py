@@ -1,4 +1,4 @@
-"""Reports on a training loop's epochs: times for the server's status, a line of INFO when an epoch's last batch is received, and warnings, each once."""
+"""Reports on a training loop's epochs: times for the server's status, a log line at INFO when an epoch's last batch is received, and warnings, each once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..job import Job
 from ._order.order_ahead import OrderAhead
 
 _log = logging.getLogger("lcache")
-_LEAST = 5.0  # seconds: a shorter epoch shows nothing about its slowest part
+_LEAST = 5.0  # seconds: a shorter epoch does not show the bottleneck
 _EVERY = 1.0  # seconds between two reports to the server
 
 
@@ -19,21 +19,21 @@ class EpochReport:
     """The report on one epoch of one training loop. All times are seconds of time.perf_counter."""
 
     def __init__(self, order_ahead: OrderAhead | None, loader: Any) -> None:
-        """order_ahead is None for a loader without batches of indices, which gets no report."""
+        """order_ahead is None for a loader without batches of indices, which has no report."""
         self._order_ahead = order_ahead
         self._batch_sampler = getattr(loader, "batch_sampler", None)
-        self._batches = 0  # that the loop received
+        self._batches = 0  # batches that the loop received
         self._workers: int = getattr(loader, "num_workers", 0)
         self._began = time.perf_counter()
-        self._received = self._began  # when the loop received its last batch
-        self.loop_wait_seconds = 0.0  # the loop was blocked in next
-        self.busy_seconds = 0.0  # the loop worked on a batch
-        self._reported = (self._began, 0.0, 0.0)  # when the server was last given a report, with which sums of the two
+        self._received = self._began  # the time when the loop received its last batch
+        self.loop_wait_seconds = 0.0  # the time that the loop was blocked in next()
+        self.busy_seconds = 0.0  # the time that the loop worked on batches
+        self._reported = (self._began, 0.0, 0.0)  # the time of the last report to the server, and the two sums at that time
         self._jobs: list[Job] | None = None  # None: no batch was received yet
-        self._logged = False  # the epoch's line
+        self._logged = False  # the epoch's line was logged
 
     def note_batch(self, asked: float, now: float) -> None:
-        """Notes that the loop asked for a batch, and received it now."""
+        """Notes that the loop requested a batch at the time `asked`, and received it now."""
         if self._jobs is None:
             self._start()
         self._batches += 1
@@ -44,18 +44,18 @@ class EpochReport:
             self._report(now)
 
     def leave_out(self, since: float, until: float) -> None:
-        """Takes a time out of all sums, in which the training loop had its batches from elsewhere."""
+        """Excludes a time from all sums, in which the training loop got its batches from elsewhere."""
         reported, wait, busy = self._reported
         gap = until - since
         self._began, self._received, self._reported = self._began + gap, self._received + gap, (reported + gap, wait, busy)
 
     def _start(self) -> None:
-        """At the first batch, when the server certainly runs."""
+        """Called at the first batch, when the server is certainly running."""
         self._jobs = self._order_ahead.jobs if self._order_ahead is not None else []
         self._tell(0.0, 0.0)  # at once, so that the status names this process and not one of its workers
 
     def _report(self, now: float) -> None:
-        """Gives the servers the times since the last report."""
+        """Reports the times since the last report to the servers."""
         _, wait, busy = self._reported
         self._reported = now, self.loop_wait_seconds, self.busy_seconds
         self._tell(self.loop_wait_seconds - wait, self.busy_seconds - busy)
@@ -66,23 +66,23 @@ class EpochReport:
             job.report(self._order_ahead.epoch, self._order_ahead.world_rank[1], loop_wait=wait, loop=wait + busy, workers=self._workers)
 
     def _status(self) -> dict[str, Any]:
-        """The part of the server's status document about the loop's job, at the first of its servers; empty if it can't be read."""
+        """The loop's job in the status document of the first of its servers; empty if that can't be read."""
         if not self._jobs:
             return {}
         try:
             entries = self._jobs[0].stats()["jobs"]
             own = next((entry for entry in entries if entry.get("id") == self._jobs[0].token), entries[0])
-            return {**own, "kept_bytes": entries[0].get("kept_bytes", 0)}  # what belongs to all jobs stands in the first entry
+            return {**own, "kept_bytes": entries[0].get("kept_bytes", 0)}  # values that belong to all jobs are in the first entry
         except (Error, KeyError, IndexError):
             return {}
 
     def note_last(self) -> None:
-        """Logs the epoch's line if the loop has received the last batch: it may not ask for one more."""
+        """Logs the epoch's line if the loop has received the last batch, because it may not request one more."""
         if self._order_ahead is not None and self._batches == self._order_ahead.batches:
             self._log(time.perf_counter())
 
     def end(self, asked: float) -> None:
-        """Ends the epoch. The loop asked for one batch more and got none."""
+        """Ends the epoch: the loop requested one more batch and got none."""
         now = time.perf_counter()
         self.busy_seconds += asked - self._received
         if self._order_ahead is None:
@@ -115,14 +115,14 @@ class EpochReport:
     def _own_bytes(self, status: dict[str, Any]) -> float | None:
         """The bytes of the samples that this loop received; None if the server's status can't be read.
 
-        The server counts what it delivers to all ranks and processes of the job. So the loop's own samples are counted here, and the server says how large a
-        delivered sample is in the mean.
+        The server counts the deliveries to all ranks and processes of the job. So the loop's own samples are counted here, and multiplied with the mean size
+        of a delivered sample, which follows from the status.
         """
         delivered, samples, own = status.get("bytes_delivered"), status.get("samples_delivered"), self._own_samples()
         return delivered / samples * own if delivered is not None and samples and own is not None else None
 
     def _own_samples(self) -> int | None:
-        """How many samples the loop received; None if its batches have no common size."""
+        """The number of samples that the loop received; None if its batches have no common size."""
         size = getattr(self._batch_sampler, "batch_size", None)
         if not isinstance(size, int):
             return None
@@ -145,4 +145,4 @@ class EpochReport:
                 "every epoch; more disk space (budget=) would help",
             )
         if seconds >= _LEAST and self.loop_wait_seconds < 0.02 * seconds and ahead.epoch > 0:
-            ahead.once("consumer", "the training loop is the slowest part: it hardly waits for data, lcache cannot make this faster", logging.INFO)
+            ahead.once("consumer", "the training loop is the bottleneck: it hardly waits for data, so lcache cannot make it faster", logging.INFO)

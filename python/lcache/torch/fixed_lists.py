@@ -13,7 +13,7 @@ V = TypeVar("V")
 
 
 class FixedList(list[Any]):
-    """A list that compares and prints as any other, and whose mutating methods raise TypeError. Its copies are plain lists."""
+    """A list whose mutating methods raise TypeError. It compares and prints like any list, and its copies are plain lists."""
 
     __slots__ = ("_refusal",)
 
@@ -38,7 +38,7 @@ class FixedList(list[Any]):
 
 
 class FixedDict(dict[Any, Any]):
-    """A dict that compares and prints as any other, and whose mutating methods raise TypeError. Its copies are plain dicts."""
+    """A dict whose mutating methods raise TypeError. It compares and prints like any dict, and its copies are plain dicts."""
 
     __slots__ = ("_refusal",)
 
@@ -59,11 +59,11 @@ class FixedDict(dict[Any, Any]):
         return copy.deepcopy(dict(self), memo)
 
     def __reduce_ex__(self, _: Any) -> Any:
-        return OrderedDict, (), None, None, iter(self.items())  # torch.load allows OrderedDict in any process
+        return OrderedDict, (), None, None, iter(self.items())  # torch.load accepts OrderedDict in any process
 
 
 if hasattr(torch.serialization, "add_safe_globals"):
-    torch.serialization.add_safe_globals([list])  # a FixedList pickles as a call of list, and a checkpoint may have one
+    torch.serialization.add_safe_globals([list])  # the pickle of a FixedList calls list, and a checkpoint may contain one
 
 
 class Fixed(Generic[V]):
@@ -100,5 +100,5 @@ KEPT = "_fixed"  # the attribute of a dataset that holds its lists and dicts; co
 
 
 def fixed(advice: str) -> Callable[[Callable[[Any], V]], Fixed[V]]:
-    """Decorates a method that makes a list or a dict. advice says what to do instead of an edit."""
+    """Decorates a method that makes a list or a dict. advice: the alternative to an edit, for the error."""
     return lambda make: Fixed(make, advice)

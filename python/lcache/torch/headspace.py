@@ -1,4 +1,4 @@
-"""How fast a training loop would be if data cost nothing: headspace() feeds it batches that are already in memory."""
+"""Measures how fast a training loop would be if data cost nothing: headspace() feeds it batches that are already in memory."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-# How many batches are kept in memory.
+# Batches that are kept in memory.
 KEPT = 10
 
-# What is this near to the best can't be made faster in a way that anybody would notice.
+# A rate above this share of the best one can't be improved noticeably.
 _NEAR = 0.95
 
 
 @dataclass(frozen=True)
 class HeadspaceReport:
-    """What headspace() measured, in batches per second; None: not measured. As a string it is one sentence."""
+    """The result of headspace(), in batches per second; None: not measured. str() of it is one sentence."""
 
     best: float | None
     real: float | None
@@ -35,7 +35,7 @@ class HeadspaceReport:
 
 
 class Headspace:
-    """An iterable in a loader's place. Made by headspace()."""
+    """An iterable that replaces a loader. Made by headspace()."""
 
     def __init__(self, loader: Any, batches: int = KEPT) -> None:
         if batches < 1:
@@ -46,7 +46,7 @@ class Headspace:
         self._given = Meter()
 
     def __iter__(self) -> Iterator[Any]:
-        """One epoch: the loader's first batches, then the same again and again, as many in all as the loader has."""
+        """One epoch: the loader's first batches, repeated until there are as many as the loader has."""
         kept = []
         source = iter(self._loader)
         for batch in itertools.islice(source, self._batches):
@@ -69,12 +69,12 @@ class Headspace:
         return self._given.over(itertools.islice(iter(self._loader), len(self)))
 
     def report(self) -> HeadspaceReport:
-        """What was measured so far."""
+        """The result so far."""
         return HeadspaceReport(self._memory.rate(), self._given.rate())
 
 
 class Meter:
-    """Counts batches, and the time from each to the next: of the loop's work on it, and of the wait for the other."""
+    """Counts batches, and the time from each to the next: the loop's work on it, and the wait for the next one."""
 
     def __init__(self) -> None:
         self.batches = 0
@@ -99,9 +99,9 @@ def _rate(value: float) -> str:
 
 
 def headspace(loader: Any, batches: int = KEPT) -> Headspace:
-    """Stands in a loader's place and feeds batches that are already in memory: the most that any data path could give this program.
+    """Replaces a loader, and feeds batches that are already in memory. It measures the most that any data path could achieve in this program.
 
-    loader is any loader with a length. Each epoch its first `batches` batches are read and kept; then they are fed again and again, as many in all
-    as the loader has. What a model learns from that is worth nothing. A loop that only queues work for a GPU should wait for it at the end of an epoch.
+    loader is any loader with a length. In each epoch its first `batches` batches are read and kept. Then they are repeated until there are as many as the
+    loader has. The model learns nothing useful from them. A loop that only queues work for a GPU should wait for the GPU at the end of an epoch.
     """
     return Headspace(loader, batches)

@@ -1,4 +1,4 @@
-"""What `lcache run --headspace` does to loaders: batches from memory for the second half of an epoch, and notes on both halves."""
+"""Implements `lcache run --headspace` in loaders: the second half of an epoch gets batches from memory, and both halves are timed."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any, cast
 from ..errors import Error
 from .headspace import KEPT, Meter
 
-# The file that `lcache run --headspace` reads when its command has ended. It names the file to all processes of the command.
+# The variable by which `lcache run --headspace` passes a file to all processes of its command. It reads the file when the command has ended.
 _NOTES = "LCACHE_HEADSPACE_NOTES"
 
 
 class HalvedLoop:
-    """An iterator in the place of a training loop's own. Made by halved()."""
+    """The iterator that a training loop gets instead of its own. Made by halved()."""
 
     def __init__(self, loop: Any, batches: Iterator[Any]) -> None:
         self._loop = loop
@@ -40,8 +40,8 @@ class HalvedLoop:
 def halved(loop: Any, loader: Any) -> Iterator[Any]:
     """The iterator that a training loop gets: `loop` itself, unless `lcache run --headspace` runs this process and the loader has a length.
 
-    Then the first half of the epoch is the loader's own. The second half is fed from memory. What the loader still has is read and dropped at the end, so that
-    the server reads every epoch whole, in the order that it knows.
+    In that case the first half of the epoch comes from the loader, and the second half from memory. The loader's remaining batches are read and dropped at the
+    end, so that the server delivers each epoch completely, in its known order.
     """
     path = os.environ.get(_NOTES)
     if not path:
@@ -54,7 +54,7 @@ def halved(loop: Any, loader: Any) -> Iterator[Any]:
 
 
 def _who(batch_sampler: Any) -> dict[str, Any]:
-    """What tells this loader from others, and its ranks from each other: known after the first batch. A loader without batches of indices has no job."""
+    """The loader's job and rank, known after the first batch. A loader without batches of indices has no job."""
     ahead: Any = getattr(batch_sampler, "order_ahead", None)
     try:
         return {"job": ahead.token, "rank": ahead.world_rank[1]}

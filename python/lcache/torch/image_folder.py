@@ -29,26 +29,26 @@ def pil(data: bytes) -> Any:
         return image.convert("RGB")
 
 
-# What to do instead of an edit, or of what torchvision takes.
+# Alternatives to edits, and to arguments that only torchvision takes.
 _SAMPLES = (
-    "torch.utils.data.Subset(dataset, indices) has some of the samples; is_valid_file= and a subclass's find_classes or make_dataset choose them when the "
-    "dataset is made"
+    "use torch.utils.data.Subset(dataset, indices) for a part of the samples; is_valid_file= and a subclass's find_classes or make_dataset choose them when "
+    "the dataset is made"
 )
 _TARGETS = "give target_transform=, or a subclass with find_classes or make_dataset, for other labels"
-_NO_LOADER = "it is a function of a path in torchvision, and lcache has a file's bytes: give decode=, a function of bytes"
+_NO_LOADER = "in torchvision it is a function of a path, but lcache has the bytes of a file: give decode=, a function of bytes"
 _CLASSES = "a subclass's find_classes returns other classes and labels; target_transform= changes labels"
 
 
 class ImageFolder(Dataset[Any]):
     """torchvision.datasets.ImageFolder over lcache: the same classes, indices, labels and images.
 
-    decode makes an image of a sample's bytes; the default needs PIL. torchvision's loader= takes a path instead, and is refused. transforms is
-    a function of (image, label), instead of transform and target_transform. extensions, is_valid_file, allow_empty, and the methods find_classes and
-    make_dataset of a subclass choose samples and labels as torchvision's do. torchvision is needed only for transforms; if it is installed, the dataset
-    is an instance of its ImageFolder, too. return_index=True makes a sample (image, label, index), with the job's index of the sample, as job.observe
-    takes it. Other keywords are lcache.open's.
+    decode makes an image from a sample's bytes; the default needs PIL. torchvision's loader= takes a path instead, and is refused. transforms is a
+    function of (image, label), an alternative to transform and target_transform. extensions, is_valid_file, allow_empty, and the methods find_classes and
+    make_dataset of a subclass choose samples and labels as in torchvision. torchvision is needed only for transforms. If it is installed, the dataset is
+    also an instance of its ImageFolder. With return_index=True a sample is (image, label, index), where index is the job's, for job.observe. The other
+    keyword arguments are those of lcache.open.
 
-    Raises what torchvision raises: FileNotFoundError for a source without class folders (flat=True allows that: one list with label 0) and for a class
+    Raises the errors of torchvision: FileNotFoundError for a source without class folders (flat=True allows that: one list with label 0) and for a class
     without a file, ValueError for arguments that exclude each other.
     """
 
@@ -96,11 +96,11 @@ class ImageFolder(Dataset[Any]):
         if loader is not None:
             raise TypeError(f"ImageFolder(loader=…): {_NO_LOADER}")
         if labels is not None:
-            raise TypeError("the labels of an ImageFolder are its folders: use lcache.torch.Dataset with labels=")
+            raise TypeError("ImageFolder(labels=…): its labels are its folders; use lcache.torch.Dataset with labels=")
         if transforms is not None and (transform is not None or target_transform is not None):
             raise ValueError("Only transforms or transform/target_transform can be passed as argument")
         if extensions is not None and ext is not None:
-            raise ValueError("extensions= and ext= are two names of one argument: give one of them")
+            raise ValueError("extensions= and ext= are two names of one argument: give only one")
         extensions = ext if extensions is None else extensions
         if extensions is not None and is_valid_file is not None:
             raise ValueError("Both extensions and is_valid_file cannot be None or not None at the same time")
@@ -111,7 +111,7 @@ class ImageFolder(Dataset[Any]):
         own_classes, own_samples = is_overridden(self, "find_classes"), is_overridden(self, "make_dataset")
         if root is not None and not flat and not isinstance(job, Job) and not own_classes:
             require_class_folder(os.path.expanduser(os.fspath(root)))
-        picks = is_valid_file is not None or own_classes or own_samples  # which classes have no sample shows later
+        picks = is_valid_file is not None or own_classes or own_samples  # empty classes are found later
         options = {**given, "allow_empty": allow_empty or picks, "ext": () if extensions is None else extensions}
         super().__init__(root, return_index=return_index, **options)
         self.root = os.path.expanduser(os.fspath(root)) if root is not None else self.job.source
@@ -121,7 +121,7 @@ class ImageFolder(Dataset[Any]):
         if decode is not pil or not hasattr(type(self), "decode"):  # otherwise it is a subclass's method
             self.decode = decode
         self.extensions, self.is_valid_file = extensions, is_valid_file
-        self._given_labels: list[Any] | None = None  # of each sample; None: the labels of the classes
+        self._given_labels: list[Any] | None = None  # the label of each sample; None: the labels of the classes
         classes, class_to_idx = self.find_classes(self.root)
         self._given_classes = (classes, class_to_idx) if own_classes else None  # None: the job's
         self._label_of = self._relabelled()
@@ -139,14 +139,14 @@ class ImageFolder(Dataset[Any]):
     # Classes.
 
     def find_classes(self, directory: str) -> tuple[list[str], dict[str, int]]:
-        """The classes and their labels, those of the source's folders. A subclass may return some of them, or other labels, as in torchvision."""
+        """The classes and labels of the source's folders. A subclass may return a part of the classes, or other labels, as in torchvision."""
         classes, listing = self.job.classes, self.job.info.listing
         if not classes and listing and not listing.get("flat") and not any(self._job_labels()):
             raise no_class_folder(directory)
         return list(classes), {name: label for label, name in enumerate(classes)}
 
     def _relabelled(self) -> list[Any] | None:
-        """By the job's label, the label here; None: not a class here. None for all: the labels are the job's."""
+        """This dataset's label for each of the job's labels; None: not a class of this dataset. Returns None if all labels are the job's."""
         if not self.class_to_idx and self.job.classes:
             raise ValueError("'class_to_index' must have at least one entry to collect any samples.")
         labels = [self.class_to_idx.get(name) for name in self.job.classes]
@@ -167,7 +167,7 @@ class ImageFolder(Dataset[Any]):
         self._length = len(self.lcache_kept)
 
     def _keep_pairs(self, names: Sequence[str], pairs: Sequence[tuple[int, Any]]) -> None:
-        """Keeps the samples of (the job's index, label), in this order. names are all of the job's."""
+        """Keeps the samples of the pairs (the job's index, label), in this order. names are those of all samples of the job."""
         require_one_label(names, pairs)
         labels, table = self._job_labels(), self._label_of
         if not all(same_label(label, labels[index] if table is None else table[labels[index]]) for index, label in pairs):
@@ -177,7 +177,7 @@ class ImageFolder(Dataset[Any]):
             self.lcache_kept, self._length = kept, len(kept)
 
     def _require_samples(self) -> None:
-        """FileNotFoundError if a class has no sample."""
+        """Raises FileNotFoundError if a class has no sample."""
         if not self.classes:
             return  # a flat source
         found = set(self.targets) if self.lcache_kept is not None else set(self._job_labels())
@@ -202,7 +202,7 @@ class ImageFolder(Dataset[Any]):
 
     @property
     def loader(self) -> Callable[[Any], Any]:
-        """Makes an image of a path, as torchvision's loader does. lcache has a sample's bytes; any other file is opened."""
+        """Makes an image from a path, as torchvision's loader does. The bytes of samples come from lcache; any other file is opened."""
         return self._load
 
     @loader.setter
@@ -224,7 +224,7 @@ class ImageFolder(Dataset[Any]):
             raise self._undecodable(index, e) from e
 
     def _index_of(self, name: str) -> int | None:
-        """The job's index of a name; None if no sample has it. A sample of the batch that is being made costs one request for all names of the batch."""
+        """The job's index of the sample with a name; None: none has it. For a sample of the current batch, all names of the batch are requested at once."""
         fetched = of_thread(self.lcache_id)
         if fetched is not None and fetched.again:
             index = fetched.index_of(name, lambda entry: entry[1].names[entry[2]])
@@ -279,5 +279,5 @@ class ImageFolder(Dataset[Any]):
 
     @fixed(_SAMPLES)
     def imgs(self) -> list[tuple[str, int]]:
-        """samples, by the other name that torchvision's ImageFolder has for them."""
+        """Another name of samples, as in torchvision's ImageFolder."""
         return self.samples

@@ -1,4 +1,4 @@
-"""Losses and weights of single samples, as job.observe and a training step take them."""
+"""Losses and weights of single samples, for job.observe and a training step."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from ..job import Job
 
 
 def losses(logits: torch.Tensor, labels: Any) -> torch.Tensor:
-    """The cross entropy of each sample: what job.observe takes. Its mean is the loss of the optimizer."""
+    """The cross entropy of each sample, for job.observe. Its mean is the loss to optimize."""
     return torch.nn.functional.cross_entropy(logits, torch.as_tensor(labels, dtype=torch.long, device=logits.device), reduction="none")
 
 
 def weights(job: Job, indices: Any) -> torch.Tensor:
-    """job.weights as a tensor: losses times weights have the gradient of all samples."""
+    """job.weights as a tensor. Losses multiplied with it have the expected gradient of all samples."""
     return torch.frombuffer(bytearray(job.weights(indices)), dtype=torch.float32)

@@ -1,4 +1,4 @@
-"""torch's DataLoader with its order pushed ahead, a state and times; and watch(), which adds the same to a loader that was built elsewhere."""
+"""torch's DataLoader, which also pushes its order in advance, saves its state and measures times; and watch(), which adds this to any other loader."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from .sampler import BatchSampler, watched_sampler
 
 
 class _WatchedLoader:
-    """What watch() adds to a loader's class. The order ahead itself is the batch sampler's."""
+    """The methods that watch() adds to a loader's class. The OrderAhead itself belongs to the batch sampler."""
 
-    # The class that a method here stands above. Not super(): a loader can take on another class only if that has the same first base, so that
-    # watch() copies these methods into a class of its own.
+    # The class whose methods these override. super() does not work: a loader's class can only be replaced by one with the same first base, so watch()
+    # copies these methods into a new class.
     _lcache_above: Any = torch.utils.data.DataLoader
 
     batch_sampler: Any
@@ -40,7 +40,7 @@ class _WatchedLoader:
             before = self.__dict__.get("_lcache_progress")
             if before is not None and not before.over and before.count:
                 ahead.note_left(before.count)
-            ahead.in_loop = True  # while the sampler's iterators are made, and workers' first batches are drawn
+            ahead.in_loop = True  # while the sampler's iterators are made and the workers' first batches are drawn
             try:
                 loop = _Loop(self, self._lcache_above.__iter__(self))
             finally:
@@ -49,7 +49,7 @@ class _WatchedLoader:
         return halved(loop, self)
 
     def set_epoch(self, epoch: int) -> None:
-        """Sets the epoch of the next iteration. Without it the loader counts."""
+        """Sets the epoch of the next iteration. By default the loader counts epochs."""
         above = getattr(self._lcache_above, "set_epoch", None)
         if above is not None:
             above(self, epoch)
@@ -61,18 +61,18 @@ class _WatchedLoader:
         return self._order_ahead.token
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the training loop stands, as JSON: {v, seed, epoch, consumed, world, batch_size, fingerprint, order_digest}.
+        """The position of the training loop, as JSON: {v, seed, epoch, consumed, world, batch_size, fingerprint, order_digest}.
 
-        consumed counts the batches that the loop received, not those that were prefetched. Between epochs: the beginning of the next one.
+        consumed counts the batches that the loop received, not those that were prefetched. Between epochs the position is the beginning of the next one.
         """
         ahead, progress = self._order_ahead, self.__dict__.get("_lcache_progress")
         received = progress.count if progress is not None and not progress.over else 0
         return to_state(ahead.position(received), ahead.seed(), self._fingerprint())
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """The next iteration goes on where the state was taken. The number of workers, the world size and the batch size may differ.
+        """The next iteration continues at the position of the state. The number of workers, the world size and the batch size may differ.
 
-        Raises Error for a state of another dataset, version or seed. The iteration raises Error if the order's digest differs.
+        Raises Error for a state of another dataset, version or seed. The iteration raises Error if the digest of the order differs.
         """
         at = from_state(state, self._fingerprint())
         self._order_ahead.take_seed(state["seed"])
@@ -83,7 +83,7 @@ class _WatchedLoader:
     def _order_ahead(self) -> OrderAhead:
         ahead: OrderAhead | None = getattr(self.batch_sampler, "order_ahead", None)
         if ahead is None:
-            raise Error("this loader has no batches of indices to follow: it needs a map-style dataset and a batch size")
+            raise Error("follow this loader: it has no batches of indices; give it a map-style dataset and a batch size")
         return ahead
 
     def _fingerprint(self) -> str | None:
@@ -93,7 +93,7 @@ class _WatchedLoader:
 
 
 class _Progress:
-    """How far a training loop is. The loader keeps it, and not the loop itself, which may refer to the loader."""
+    """The progress of a training loop. The loader keeps this object instead of the loop, which may refer to the loader."""
 
     def __init__(self) -> None:
         self.count = 0  # batches that the loop received
@@ -108,14 +108,14 @@ class _Loop:
         self._order_ahead: OrderAhead | None = getattr(loader.batch_sampler, "order_ahead", None)
         self.progress = _Progress()
         self._report = EpochReport(self._order_ahead, loader)
-        self._paused: float | None = None  # since when the training loop's batches come from elsewhere
+        self._paused: float | None = None  # the time since which the training loop gets its batches from elsewhere
 
     def __iter__(self) -> _Loop:
         return self
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Within it the training loop gets its batches from elsewhere: the report does not count this time or these reads."""
+        """Within it the training loop gets its batches from elsewhere. The report excludes this time and these reads."""
         self._paused = time.perf_counter()
         try:
             yield
@@ -142,7 +142,7 @@ class _Loop:
                 self._report.end(asked)
             raise
         finally:
-            tagged_batch.forget_iterated()  # the program's own requests to the dataset are not the loader's
+            tagged_batch.forget_iterated()  # later requests of the program itself are not the loader's
         self.progress.count += 1
         if self._paused is None:
             self._report.note_batch(asked, time.perf_counter())
@@ -161,9 +161,9 @@ class _Loop:
 def watch(loader: Any) -> Any:
     """Watches a DataLoader that was built elsewhere (accelerate, Lightning, Trainer), and returns the same object.
 
-    From now on it pushes its coming order, counts, and has state_dict, load_state_dict and set_epoch. Call watch last, on the loader that
-    the training loop iterates over. If that is an object around a DataLoader, which it has as its attribute `loader`, as timm's PrefetchLoader,
-    then the DataLoader inside is watched. TypeError for anything else.
+    From now on the loader pushes its order in advance, counts batches, and has state_dict, load_state_dict and set_epoch. Call watch last, on the loader
+    that the training loop iterates over. For a wrapper that has a DataLoader as its attribute `loader`, such as timm's PrefetchLoader, it watches the
+    DataLoader inside. Raises TypeError for anything else.
     """
     if not frameworks.is_loader(loader):
         inner = getattr(loader, "loader", None)
@@ -185,7 +185,7 @@ def watch(loader: Any) -> Any:
 
 
 def _reduced(loader: Any, protocol: Any) -> Any:
-    """How a watched loader pickles: as a loader of its own class, which is watched again."""
+    """The pickle of a watched loader: a loader of its original class, which is watched again."""
     state = {name: value for name, value in vars(loader).items() if name != "_lcache_progress"}
     return _watched_again, (loader._lcache_above, state)
 
@@ -197,7 +197,7 @@ def _watched_again(kind: Any, state: dict[str, Any]) -> Any:
 
 
 def _watch_batch_sampler(loader: Any) -> None:
-    """Gives a loader a batch sampler with an order ahead, if it has any batch sampler."""
+    """Replaces a loader's batch sampler, if it has one, by one with an OrderAhead."""
     inner = getattr(loader, "batch_sampler", None)
     if inner is None:
         return
@@ -212,9 +212,9 @@ def _watch_batch_sampler(loader: Any) -> None:
     if ahead.translation is None or not ahead.translation.leaves:
         kind = type(loader.dataset).__name__
         if holds_dataset(loader.dataset):
-            ahead.once("route", f"the dataset {kind} changes indices in a way that lcache does not know: nothing is pushed, which costs speed")
+            ahead.once("route", f"the dataset {kind} changes indices in an unknown way: orders are not pushed, which costs speed")
         else:
-            ahead.once("route", f"no lcache dataset was found in {kind}: its loader works as torch's", logging.INFO)
+            ahead.once("route", f"{kind} contains no lcache dataset: its loader works like torch's", logging.INFO)
 
 
 _T_co = TypeVar("_T_co", covariant=True)
@@ -223,8 +223,8 @@ _T_co = TypeVar("_T_co", covariant=True)
 class DataLoader(_WatchedLoader, torch.utils.data.DataLoader[_T_co], Generic[_T_co]):
     """torch's DataLoader, watched. seed=S is short for generator=torch.Generator().manual_seed(S).
 
-    Without seed and generator, everything is drawn from torch's default generator as torch's loader does. The seed that it draws for the first
-    epoch's order is then the seed of all orders.
+    Without seed and generator, it draws everything from torch's default generator, as torch's loader does. The seed that it draws for the first epoch's
+    order is then used for all epochs.
     """
 
     def __init__(
@@ -251,7 +251,7 @@ class DataLoader(_WatchedLoader, torch.utils.data.DataLoader[_T_co], Generic[_T_
     ) -> None:
         if generator is None and seed is not None:
             generator = SpawnableGenerator().manual_seed(seed)
-        # in_order is of torch 2.6, and pin_memory_device may go.
+        # in_order exists since torch 2.6, and pin_memory_device may be removed.
         more = {name: value for name, value, usual in (("pin_memory_device", pin_memory_device, ""), ("in_order", in_order, True)) if value != usual}
         super().__init__(
             dataset, batch_size, shuffle, sampler, batch_sampler, num_workers, collate_fn, pin_memory, drop_last, timeout, worker_init_fn,

@@ -1,4 +1,4 @@
-"""Neighbours of samples in embedding space, found on a device of torch."""
+"""Neighbours of samples in embedding space, found on a torch device."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from ..neighbours import MOST, Bank, Options
 
 
 class Neighbours:
-    """What job.importance("spider", neighbours=…) takes: neighbours are found exactly on a device, such as "cuda", among any number of samples.
+    """For job.importance("spider", neighbours=…): finds exact neighbours on a device, such as "cuda", among any number of samples.
 
-    The embeddings of all samples stay there, as float16 on a GPU: 1.3 GB for 1.28 million of 512 numbers. With gather=True and torch.distributed each
-    rank gets the embeddings of all ranks. Then all ranks have to call job.observe equally often: it waits for the others.
+    The embeddings of all samples stay on the device, as float16 on a GPU: 1.3 GB for 1.28 million embeddings of 512 numbers. With gather=True and
+    torch.distributed each rank gets the embeddings of all ranks. All ranks must then call job.observe equally often, because it waits for the others.
 
-    On the device "cpu" hnswlib finds them among more than 50,000 samples, if it is installed and gather is not asked for: not exactly, and much faster.
+    On the device "cpu" with more than 50,000 samples, hnswlib finds the neighbours, if it is installed and gather is False. It is not exact, but much faster.
     """
 
     def __init__(self, device: Any = None, gather: bool = False) -> None:
-        """device is that of the first embeddings, if it is not given."""
+        """device defaults to that of the first embeddings."""
         self.device, self.gather = device, gather
 
     def __call__(self, labels: Sequence[int], options: Options) -> Bank:

@@ -1,7 +1,7 @@
-"""A batch that is made whole, as one array or by a function, and its way through a loader that collates.
+"""A batch that is made as a whole, as one array or by a function, and its path through a loader that collates.
 
-torch's fetcher hands what __getitems__ returns to collate_fn. default_collate looks at the type of the first element: ready batches have element types
-of their own, for which it is told to take the batch as it is. To other collate functions a ready batch is a sequence of samples.
+torch's fetcher passes the result of __getitems__ to collate_fn. default_collate checks the type of the first element. Ready batches have their own element
+types, which are registered with default_collate so that it returns the batch unchanged. For other collate functions a ready batch is a sequence of samples.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class ReadyBatch(Sequence[Any]):
         if isinstance(i, slice):
             return [self[j] for j in range(*i.indices(self._size))]
         if not -self._size <= i < self._size:
-            raise IndexError(f"sample {i} of a batch of {self._size}")
+            raise IndexError(f"sample {i} is outside the batch, which has {self._size} samples")
         i, value = i % self._size, self.value
         if isinstance(value, torch.Tensor) and value.shape[:1] == (self._size,):
             return value[i].as_subclass(_Row)
@@ -45,7 +45,7 @@ class ReadyBatch(Sequence[Any]):
 
 
 class _Row(torch.Tensor):
-    """A sample of a tensor. What is computed from it is a plain tensor."""
+    """A sample of a tensor. Results of computations with it are plain tensors."""
 
     __torch_function__ = torch._C._disabled_torch_function_impl
 
@@ -91,7 +91,7 @@ class _RowObject:
 
 
 def plain(sample: Any) -> Any:
-    """A sample of a ready batch as an object of torch or Python."""
+    """A sample of a ready batch as a plain object of torch or Python."""
     if isinstance(sample, _Row):
         return sample.as_subclass(torch.Tensor)
     if isinstance(sample, _RowObject):
@@ -131,19 +131,19 @@ class WholeBatch:
         self.what, self._make = what, make
 
     def items(self, batch: Batch, method: DecodeBatch | None) -> Sequence[Any]:
-        """The samples: a list of as many as the batch has, or a ReadyBatch."""
+        """The samples: a list with one item for each sample, or a ReadyBatch."""
         make = self._make or method
         assert make is not None
         made = make(batch.samples, batch)
         if not isinstance(made, list):
             return ReadyBatch(made, len(batch))
         if len(made) != len(batch):
-            raise ValueError(f"{self.what} returned {len(made)} items for {len(batch)} samples: return one for each, or a batch that is not a list")
+            raise ValueError(f"{self.what} returned {len(made)} items for {len(batch)} samples: return one for each sample, or a batch that is not a list")
         return made
 
 
 class Array:
-    """Samples of one size as rows of one tensor. It pickles."""
+    """Samples of one size as rows of one tensor. It can be pickled."""
 
     def __init__(self, dtype: Any, shape: int | Sequence[int]) -> None:
         layout = Layout(dtype, shape)
@@ -158,18 +158,18 @@ class Array:
 
 
 def chosen(decode: Any, decode_batch: Any, dtype: Any, shape: Any) -> WholeBatch | None:
-    """What the arguments of a Dataset name; None: sample by sample. Raises ArgumentError for arguments that contradict."""
+    """The maker of whole batches that a Dataset's arguments name; None: samples are made one by one. Raises ArgumentError for contradicting arguments."""
     if decode_batch is not None:
         if decode is not None:
-            raise ArgumentError("decode= and decode_batch= both say how samples are made: give one of them")
+            raise ArgumentError("decode= and decode_batch= exclude each other: give only one")
         if not callable(decode_batch):
-            raise ArgumentError(f"decode_batch={decode_batch!r} is no function: it gets the batch's views and columns")
+            raise ArgumentError(f"decode_batch={decode_batch!r} is not a function: give a function of (views, columns)")
     if decode == "array":
         if dtype is None or shape is None:
             raise ArgumentError('decode="array" needs dtype= and shape=, those of one sample')
         return WholeBatch('decode="array"', Array(dtype, shape))
     if dtype is not None or shape is not None:
-        raise ArgumentError('dtype= and shape= are for decode="array"')
+        raise ArgumentError('dtype= and shape= need decode="array"')
     if decode is not None and not callable(decode):
-        raise ArgumentError(f'decode={decode!r} is no function of bytes, and not "array"')
+        raise ArgumentError(f'decode={decode!r} is not a function: give a function of (data, sample), or "array"')
     return None if decode_batch is None else WholeBatch("decode_batch", decode_batch)

@@ -1,4 +1,4 @@
-"""The second argument of decode: what is known of a sample besides its bytes."""
+"""The second argument of decode: the index, name, label and parts of a sample."""
 
 from __future__ import annotations
 

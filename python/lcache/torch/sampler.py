@@ -1,4 +1,4 @@
-"""Batch samplers whose order is pushed ahead: torch's BatchSampler, and a wrapper around any other batch sampler."""
+"""Batch samplers that push their order in advance: torch's BatchSampler, and a wrapper around any other batch sampler."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from ._order.stateful_batches import is_stateful
 
 
 class BatchSampler(torch.utils.data.BatchSampler):
-    """torch's BatchSampler, which also pushes the coming order to the server and tags each batch with its position.
+    """torch's BatchSampler, which also pushes its order to the server in advance, and tags each batch with its position.
 
-    It works over any sampler and in any loader. It finds the dataset through the sampler. Give dataset where the sampler does not know it
+    It works over any sampler and in any loader. It finds the dataset through the sampler. Give dataset= if the sampler does not have it
     (SubsetRandomSampler, WeightedRandomSampler) and the loader isn't lcache's.
     """
 
@@ -23,7 +23,7 @@ class BatchSampler(torch.utils.data.BatchSampler):
         super().__init__(sampler, batch_size, drop_last)
         self.silent = False  # True: a wrapper around this sampler pushes and tags instead
         self.order_ahead = OrderAhead(self, held=True)
-        self._shard: Any = None  # accelerate's, which deals these batches to the ranks
+        self._shard: Any = None  # accelerate's shard, which deals these batches to the ranks
         if dataset is not None:
             self.order_ahead.bind(dataset)
 
@@ -36,7 +36,7 @@ class BatchSampler(torch.utils.data.BatchSampler):
         return self.order_ahead.iterate() if shard is None else self._dealt(shard)
 
     def _dealt(self, shard: Any) -> Iterator[Any]:
-        """What makes accelerate's shard yield its rank's batches, each with its position. A copy of the shard deals them here first."""
+        """Yields batches from which accelerate's shard takes its rank's batches, each with its position. A copy of the shard deals them here first."""
         if self._shard is not shard:
             self._shard = shard
             plain = torch.utils.data.BatchSampler(self.sampler, self.batch_size, self.drop_last)
@@ -45,7 +45,7 @@ class BatchSampler(torch.utils.data.BatchSampler):
 
     @property
     def cuts_as_torch(self) -> bool:
-        """Whether the batches are those of torch's class: no subclass changes them."""
+        """Whether the batches are those of torch's class, which no subclass changes."""
         return type(self).__iter__ is BatchSampler.__iter__ and type(self).batches is BatchSampler.batches
 
     def batches(self) -> Iterator[list[int]]:
@@ -91,7 +91,7 @@ class WatchedSampler(torch.utils.data.Sampler):
 
 
 class StatefulWatchedSampler(WatchedSampler):
-    """A wrapper around a batch sampler with a state. Since Python 3.12 torchdata looks for methods of the class."""
+    """A wrapper around a batch sampler with a state. Since Python 3.12 torchdata requires methods of the class."""
 
     def state_dict(self) -> Any:
         return self.inner.state_dict()

@@ -1,4 +1,4 @@
-"""What a dataset shares with torchvision's ImageFolder: its classes as bases, its `transforms`, and whether a program overrides a method of it."""
+"""The links to torchvision's ImageFolder: its classes as bases, its `transforms`, and the check for overridden methods."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def is_overridden(dataset: Any, name: str) -> bool:
 
 
 def with_torchvisions(kind: type) -> type:
-    """A class that derives from torchvision's ImageFolder, too, for programs that look for its classes. Without torchvision: kind itself."""
+    """A subclass of kind and of torchvision's ImageFolder, for programs that check for torchvision's classes. Without torchvision: kind itself."""
     try:
         if importlib.util.find_spec("torchvision") is None:
             return kind
         from torchvision.datasets import ImageFolder
-    except Exception as e:  # noqa: BLE001  a torchvision that does not fit torch raises errors of many kinds
+    except Exception as e:  # noqa: BLE001  a torchvision for another torch raises errors of many kinds
         _log.info("lcache.torch.ImageFolder is not an instance of torchvision's, which can't be imported: %s", e)
         return kind
     return type(kind.__name__, (kind, ImageFolder), {"__doc__": kind.__doc__, "__module__": "lcache.torch"})

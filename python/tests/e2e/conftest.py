@@ -10,7 +10,7 @@ from processes import Cache, Reader
 
 BLOCK = 256 << 10
 
-# SEED is the same in all workers of pytest-xdist, which inherit the environment: it is the one that the header says. Programs under test must not find it as LCACHE_SEED, which they take for --seed.
+# SEED is the one in the header, also in the workers of pytest-xdist, which inherit the environment. Programs under test must not see LCACHE_SEED: it would be their --seed.
 SEED = int(os.environ.pop("LCACHE_SEED", None) or os.environ.get("SEED_OF_TESTS") or random.randrange(1 << 31))
 os.environ["SEED_OF_TESTS"] = str(SEED)
 
@@ -21,7 +21,7 @@ def pytest_report_header():
 
 @pytest.fixture
 def draw(request):
-    """Random numbers of this test; the run's seed is said when it fails."""
+    """Random numbers of this test. The run's seed is printed if it fails."""
     print(f"LCACHE_SEED={SEED}")
     return random.Random(f"{SEED} {request.node.name}")
 
@@ -42,7 +42,7 @@ def binary():
 
 @pytest.fixture
 def disk():
-    """A folder on a real disk, which /tmp often is not; gone after its test, so that many runs don't fill the disk."""
+    """A folder on a real disk, which /tmp often is not. It is removed after the test, so that many runs don't fill the disk."""
     folder = tempfile.mkdtemp(prefix="lcache-test-", dir=os.environ.get("LCACHE_TEST_DIR", "/var/tmp"))
     yield folder
     shutil.rmtree(folder)
@@ -56,7 +56,7 @@ def trees(source_dir):
 
 @pytest.fixture(scope="session")
 def tree(trees):
-    """30 MB with everything that is awkward: nothing, one byte, a block and its neighbours, three blocks; names that are no words."""
+    """30 MB of difficult files: empty, one byte, a block and one byte less or more, three blocks; and unusual names."""
     root = os.path.join(trees, "tree")
     for name in ("class1/with space", "class1/ümläut", "class2/new\nline", "class5/-dash", "class0/.hidden"):
         path = os.path.join(root, name + ".bin")
@@ -71,14 +71,14 @@ def tree(trees):
 
 @pytest.fixture(scope="session")
 def small(trees):
-    """10 MB, for what is not about throughput."""
+    """10 MB, for tests that are not about throughput."""
     r = random.Random(8)
     return realserver.Folder(os.path.join(trees, "small"), [0, 1, 3 * BLOCK] + [r.randrange(30_000) for _ in range(600)])
 
 
 @pytest.fixture
 def prepare(disk):
-    """prepare(folder, …): an ingested cache, its report in .report; whatever serves it in the end is stopped, cleanly."""
+    """prepare(folder, …) ingests a cache, with its report in .report. At the end its server is stopped, and must exit cleanly."""
     made = []
 
     def make(folder, **job):
@@ -94,13 +94,13 @@ def prepare(disk):
 
 @pytest.fixture
 def serve(prepare):
-    """serve(folder, …): ingested and served."""
+    """serve(folder, …) ingests a cache and starts its server."""
     return lambda folder, **job: prepare(folder, **job).start()
 
 
 @pytest.fixture
 def reader():
-    """reader(cache): a process that reads from it."""
+    """reader(cache) starts a process that reads from the cache."""
     started = []
 
     def start(cache):

@@ -1,5 +1,5 @@
-"""What is right, written down again from nothing but the definitions: torchvision's ImageFolder, and torch's DistributedSampler from
-MT19937 up. Slow and plain, and nothing here comes from lcache.
+"""Expected results, implemented independently from the definitions: torchvision's ImageFolder, and torch's DistributedSampler with its
+MT19937. It is slow and simple, and uses no code of lcache.
 """
 
 import functools
@@ -21,7 +21,7 @@ def read(path):
 
 
 def init_genrand(seed):
-    """The state that torch.Generator.manual_seed makes: of the seed only the low 32 bits count."""
+    """The state that torch.Generator.manual_seed makes. Only the low 32 bits of the seed count."""
     state = [seed & 0xFFFFFFFF]
     for j in range(1, 624):
         state.append((1812433253 * (state[-1] ^ state[-1] >> 30) + j) & 0xFFFFFFFF)
@@ -29,7 +29,7 @@ def init_genrand(seed):
 
 
 def mt19937(seed):
-    """The generator's 32-bit words, without end."""
+    """Yields the generator's 32-bit words, endlessly."""
     s = init_genrand(seed)
     while True:
         for k in range(624):

@@ -1,4 +1,4 @@
-"""The processes of these tests: a server over a cache of its own, and readers. Every wait has a deadline and says what it waited for."""
+"""The processes of these tests: a server with its own cache, and readers. Each wait has a deadline, and an error that names what it waited for."""
 
 import json
 import os
@@ -23,7 +23,7 @@ class Cache(realserver.Server):
         return {"seed": self.seed, "world": self.world, "batch_size": self.batch_size, "drop_last": self.drop_last}
 
     def used(self):
-        """What the cache takes on disk, as du counts; a journal may be replaced meanwhile."""
+        """The bytes of the cache on disk, as du counts them. A journal may be replaced meanwhile."""
         blocks = 0
         for entry in os.scandir(self.cache):
             try:
@@ -33,16 +33,16 @@ class Cache(realserver.Server):
         return 512 * blocks
 
     def room(self, report):
-        """What the budget leaves for samples."""
+        """The part of the budget that is for samples."""
         return report["budget_bytes"] - report["slack_bytes"] - report["metadata_bytes"]
 
     def verify(self):
-        """Every byte that the cache holds, compared with the source; the server must be down."""
+        """Compares every byte in the cache with the source. The server must be stopped."""
         return realserver.lcache_command("verify", "--cache", self.cache, "--against", self.folder.root, "--json", "--quiet").json
 
 
 class Reader:
-    """The parent's end of a reader.py."""
+    """The parent's side of a reader.py."""
 
     def __init__(self, cache):
         paths = [os.path.join(realserver.ROOT, "python"), os.environ.get("PYTHONPATH", "")]
@@ -88,7 +88,7 @@ class Reader:
         self._end()
 
     def close(self):
-        """The clean end: the job is closed, the process leaves."""
+        """Ends the reader cleanly: it closes the job, and exits."""
         self.process.stdin.close()
         self._end()
         assert self.process.returncode == 0, f"a reader ended with {self.process.returncode}"
@@ -102,8 +102,8 @@ class Reader:
 
 
 def read_in_processes(readers, first, last):
-    """Epochs first … last-1, one rank to each reader, all at once. Returns how many batches were read and compared. No rank is at the
-    end before all have begun, as in training, where they wait for each other at every step."""
+    """Reads epochs first … last-1, one rank in each reader, in parallel. Returns the number of batches that were read and compared. No rank ends
+    before all have begun, as in a training, where ranks wait for each other at every step."""
     for rank, reader in enumerate(readers):
         reader.tell("begin", epoch=first, rank=rank)
     for reader in readers:

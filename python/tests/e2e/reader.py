@@ -1,9 +1,9 @@
-"""A training process in small: reads batches of one server and compares all of them with the files, told by its parent what to read.
+"""A small training process: it reads batches from one server, as its parent requests, and compares all of them with the files.
 
     reader.py SOCKET TREE JOB        JOB: {"seed", "world", "batch_size", "drop_last"} as JSON
 
 Each line on stdin is a JSON object: "do" names a method of Reader, the rest are its arguments. Each answer is a line of JSON on stdout,
-{"done": result}, or {"error": "…"} if something was not as it should be. Lines {"at": n} come between, when asked for.
+{"done": result}, or {"error": "…"} if something was wrong. On request there are lines {"at": n} in between.
 """
 
 import itertools
@@ -43,7 +43,7 @@ class Reader:
             assert bytes(view) == oracle.read(path), f"{where}: other bytes than {path}"
 
     def begin(self, epoch, rank):
-        """Asks for the first batch of an epoch, so that the server knows this rank; epoch() goes on from there."""
+        """Requests the first batch of an epoch, so that the server knows this rank. epoch() continues from there."""
         coming = self.job.epoch(epoch, rank=rank)
         self.begun = epoch, rank, itertools.chain([next(coming)], coming)
 
@@ -54,7 +54,7 @@ class Reader:
         return self.job.epoch(epoch, rank=rank, start=start)
 
     def epoch(self, epoch, rank, start=0, stop=None, report=0, names=False):
-        """Reads batches start … stop-1, or to the end, and returns how many. With report=n every n-th writes a line {"at": [epoch, batch]}."""
+        """Reads batches start … stop-1, or to the end, and returns their number. With report=n every n-th batch writes a line {"at": [epoch, batch]}."""
         expected = self.expected(epoch, rank)
         number = start
         for batch in self.batches(epoch, rank, start):
@@ -77,7 +77,7 @@ class Reader:
         return sum(self.epoch(epoch, rank, report=report) for epoch in range(first, last))
 
     def take_part(self, name, seed, epochs, report=0):
-        """Reads epochs as a job of its own, in orders that it pushes, and returns the name of its job."""
+        """Reads epochs as a separate job, in orders that it pushes, and returns the name of its job."""
         with lcache.connect(self.socket, job=name) as job:
             for epoch in range(epochs):
                 order = random.Random(f"{seed} {epoch}").sample(range(len(self.files)), len(self.files))
@@ -114,7 +114,7 @@ def main():
         request = json.loads(line)
         try:
             answer = {"done": getattr(reader, request.pop("do"))(**request)}
-        except Exception:  # the parent raises it again
+        except Exception:  # the parent raises the error
             answer = {"error": traceback.format_exc()}
         print(json.dumps(answer), flush=True)
     reader.job.close()

@@ -1,4 +1,4 @@
-"""What clients make a server keep is a part of its --memory, and what it writes is a part of its budget: seen from outside, with 64 jobs that take what they can."""
+"""All memory that clients can make a server use is part of its --memory, and all its files are part of its budget. Measured from outside, with 64 greedy jobs."""
 
 import contextlib
 import json
@@ -14,7 +14,7 @@ SAMPLES = 4000
 
 
 class Client(Wire):
-    """A connection with a job of its own."""
+    """A connection with its own job."""
 
     def __init__(self, path, token):
         super().__init__(path)
@@ -33,14 +33,14 @@ class Client(Wire):
 
 
 def memory(pid):
-    """Private and shared bytes of a process that are in memory."""
+    """The resident private and shared bytes of a process."""
     with open(f"/proc/{pid}/status") as f:
         lines = dict(line.split(":", 1) for line in f)
     return sum(int(lines[name].split()[0]) * 1024 for name in ("RssAnon", "RssShmem"))
 
 
 class Watch:
-    """The most memory that a process has, looked at all the time."""
+    """The peak memory of a process, sampled all the time."""
 
     def __init__(self, pid):
         self.most, self._ends = 0, threading.Event()
@@ -60,7 +60,7 @@ class Watch:
 
 
 def states(clients):
-    """Each job asks for importance under a name of its own. It returns how many got it."""
+    """Each job requests importance under its own name. Returns the number that got it."""
     got = 0
     for number, client in enumerate(clients):
         kind, _ = client.ask(IMPORTANCE, {"method": "impact", "name": f"trial-{number}", "cache": 0, "rank": 0, "run": "x"}, client.job)
@@ -108,7 +108,7 @@ def test_64_jobs_stay_within_memory_and_budget(serve, trees):
         assert orders(clients[::-1]) >= 1_600_000
         unread(clients[:32])
         halves(clients[32:])
-        with cache.connect(timeout=60) as job:  # others are served all the same
+        with cache.connect(timeout=60) as job:  # others are still served
             cache.check(job.get([1, 2, 3]), [1, 2, 3])
     assert watch.most <= 1.1 * MEMORY
     assert cache.used() <= cache.report["budget_bytes"]

@@ -1,4 +1,4 @@
-"""Datasets as people have them: samples of several files, labels in a table, sources that change. Real servers; every byte is compared with the files."""
+"""Realistic datasets: samples of several files, labels in a table, sources that change. With real servers; every byte is compared with the files."""
 
 import contextlib
 import json
@@ -52,7 +52,7 @@ def test_parts(groups, tmp_path, started):
         assert check_parts(job.get(range(200)), wanted) == sorted(wanted, key=lambda name: order(name, wanted))
         status = job.stats()["jobs"][0]
         assert (status["misses"], status["source_bytes"], status["corrupt_samples"]) == (0, 0, 0)
-    # A part that changes changes its sample, and no other is read.
+    # If a part changes, its sample is read again, and no other.
     name = sorted(wanted)[5]
     ext = next(iter(wanted[name]))
     wanted[name][ext] = b"another"
@@ -65,7 +65,7 @@ def test_parts(groups, tmp_path, started):
 
 
 def order(name, wanted):
-    """ImageFolder's, by the first part's file: class, folder, name."""
+    """The order is ImageFolder's for the files of first parts: class, folder, name."""
     ext = next(iter(wanted[name]))
     folder, file = os.path.split(name + (f".{ext}" if ext else ""))
     return name.split("/")[0], folder, file
@@ -84,7 +84,7 @@ def test_labels_of_groups(groups, tmp_path, started):
 
 
 def test_a_source_that_changes(tmp_path, started):
-    """Added, removed and changed files: only what is new is read; nothing at all where nothing changed."""
+    """After files were added, removed and changed, only new contents are read. Without a change nothing is read."""
     draw = random.Random(6)
     root, cache = tmp_path / "data", str(tmp_path / "cache")
     wanted = {}

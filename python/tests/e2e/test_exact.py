@@ -1,4 +1,4 @@
-"""Whole epochs in processes of their own, compared with the files and with DistributedSampler."""
+"""Whole epochs in separate processes, compared with the files and with DistributedSampler."""
 
 import hashlib
 import itertools
@@ -15,7 +15,7 @@ from waits import until
 
 EPOCHS = 4
 
-# Every combination of ranks, drop_last and budget; I/O modes take turns, so that each meets each of the others. LCACHE_MATRIX=full: all.
+# All combinations of ranks, drop_last and budget. The I/O modes alternate, so that each is combined with each of the others. LCACHE_MATRIX=full: all combinations.
 MODES = [("uring", "1"), ("pread", "0"), ("uring", "0"), ("pread", "1")]
 CASES = [
     (world, drop_last, part, *mode)
@@ -29,7 +29,7 @@ STATIC = [(2, False, None, "uring", "1", "static"), (8, True, 0.5, "pread", "0",
 
 @pytest.mark.any_io
 def test_the_oracle_is_torch():
-    """The restatement of DistributedSampler gives what torch itself gave when the vectors were recorded."""
+    """The implementation of DistributedSampler in oracle.py gives the vectors that were recorded from torch."""
     with open(os.path.join(realserver.ROOT, "testdata", "vectors", "torch.distributed_sampler.json")) as f:
         cases = json.load(f)["cases"]
     compared = 0
@@ -58,7 +58,7 @@ def digest(cache, epoch):
 def test_epochs(prepare, reader, tree, monkeypatch, world, drop_last, part, io, direct, layout):
     monkeypatch.setenv("LCACHE_IO", io)
     monkeypatch.setenv("LCACHE_DIRECT", direct)
-    # Beside a real budget the least slack is nothing, beside one of 5 MB it is all.
+    # The minimal slack is negligible in a real budget, but not in one of 5 MB.
     budget = int(part * tree.bytes) + (5 << 20) if part else None
     cache = prepare(tree, world=world, drop_last=drop_last, budget=budget, batch_size=13, epochs=EPOCHS, seed=3, extra=["--layout", layout])
     used = [cache.used()]
@@ -82,7 +82,7 @@ def test_epochs(prepare, reader, tree, monkeypatch, world, drop_last, part, io, 
 
 
 def check_hits(cache, job, part):
-    """All of it from the log with a full budget; with less, as much as the budget holds."""
+    """With a full budget all samples come from the log. With less, as many as fit the budget."""
     report, tree = cache.report, cache.folder
     hits = job["hits"] / (job["hits"] + job["misses"])
     if part is None:
@@ -92,10 +92,10 @@ def check_hits(cache, job, part):
         assert report["stored_bytes"] >= 0.98 * cache.room(report) - largest
         share = (report["stored_samples"] + empty) / len(tree)
         print(f"hits {hits:.3f}, stored samples {share:.3f}, stored bytes {report['stored_bytes'] / tree.bytes:.3f}")
-        # Which samples an epoch leaves out or repeats is drawn anew each time. A miss may wait in memory for the next epoch, where it is a hit; but what was read is none.
+        # Each epoch draws again which samples it leaves out or repeats. A miss may stay in memory until the next epoch, where it is a hit. A sample that was read from the source is never a hit.
         assert hits >= share - 0.01
         assert job["source_reads"] <= job["misses"] + 0.02 * EPOCHS * len(tree)
-        # A client at the heels of the reading ahead may ask for a sample that is being read; that is the exception.
+        # A client close behind the read-ahead may request a sample that is just being read. That is the only exception.
         assert job["source_bytes"] <= 1.02 * EPOCHS * (tree.bytes - report["stored_bytes"]) + EPOCHS * cache.world * largest
     if job["layout"] == "static":
         assert (job["log_write_bytes"], job["evicted_segments"]) == (0, 0)
@@ -106,7 +106,7 @@ def check_hits(cache, job, part):
 
 @pytest.mark.parametrize("drop_last", [False, True])
 def test_the_source_is_read_once(serve, reader, small, drop_last):
-    """Without prefill the first epoch reads the source, and nothing does after it: also what an epoch leaves out is kept."""
+    """Without prefill only the first epoch reads the source, because samples that an epoch leaves out are kept, too."""
     cache = serve(small, world=7, drop_last=drop_last, batch_size=8, epochs=4, extra=["--no-prefill"])
     assert len(small) % 7, "there must be something to leave out"
     assert (cache.report["read_bytes"], cache.report["stored_bytes"]) == (0, 0)
@@ -117,13 +117,13 @@ def test_the_source_is_read_once(serve, reader, small, drop_last):
     job = until(lambda: (j := cache.job())["epochs_done"][3:] and j, "four finished epochs")
     assert job["source_bytes"] == small.bytes
     misses = {e["epoch"]: e["misses"] for e in job["epochs_done"]}
-    # How many were misses in epoch 0 depends on how far the pass was ahead: with this little data it may be in the log again already.
+    # The misses in epoch 0 depend on how far the scan was ahead. With so few data, samples may already be in the log again.
     assert misses[2] == misses[3] == 0, misses
 
 
 @pytest.mark.parametrize("extra", [(), ("--no-prefill",)])
 def test_compressed(serve, reader, trees, extra):
-    """Text among bytes that don't compress: auto takes lz4, epochs are as exact as without, and less is read and written."""
+    """Text and incompressible bytes: auto chooses lz4, epochs are as exact as without, and fewer bytes are read and written."""
     root = os.path.join(trees, "text")
     draw = random.Random(11)
     if not os.path.exists(root):
@@ -153,7 +153,7 @@ def test_compressed(serve, reader, trees, extra):
 
 @pytest.mark.parametrize("change", [{"seed": 5}, {"batch_size": 7}, {"world": 3, "drop_last": True}, {"seed": 2**63 + 11, "epochs": 2}])
 def test_another_job_over_the_same_cache(serve, reader, small, change):
-    """Other flags sort what the log holds anew. The source could as well be gone, and for the server it is."""
+    """For other flags the log is reordered. The source is not needed, and the server does not have it."""
     cache = serve(small, world=2, epochs=3)
     old = [reader(cache), reader(cache)]
     read_in_processes(old, 0, 1)
@@ -172,7 +172,7 @@ def test_another_job_over_the_same_cache(serve, reader, small, change):
 
 @pytest.mark.parametrize("part", [0.1, 0.5, 0.9])
 def test_another_job_in_the_middle_of_an_epoch(serve, small, part):
-    """The old job was stopped while its log was half reordered: what lies in either Logfile is not read from the source again."""
+    """The old job was stopped while its log was half reordered. Samples in either Logfile are not read from the source again."""
     cache = serve(small, world=2, epochs=3)
     with cache.connect() as job:
         for rank in range(2):
@@ -187,7 +187,7 @@ def test_another_job_in_the_middle_of_an_epoch(serve, small, part):
 
 
 def test_names(serve, reader, tree):
-    """Names are the files' paths below the root, whatever letters they are made of."""
+    """Names are the files' paths below the root, with any characters."""
     cache = serve(tree, epochs=1, batch_size=61)
     assert reader(cache).ask("epoch", epoch=0, rank=0, names=True) == len(cache.batches(0, 0))
     with cache.connect() as job:

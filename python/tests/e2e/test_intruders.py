@@ -1,4 +1,4 @@
-"""Bad input at the socket, other users, a client that would change what it may only read: the server goes on serving the others."""
+"""Invalid input at the socket, other users, and a client that tries to change read-only memory: the server continues to serve others."""
 
 import contextlib
 import ctypes
@@ -48,7 +48,7 @@ FIRST_WORDS = {
 
 
 def test_wrong_first_words(cache):
-    """Each is told why, in one ERROR, and its connection ends; whoever reads an epoch meanwhile notices nothing."""
+    """Each gets the reason in one ERROR, and its connection ends. Other readers of an epoch do not notice."""
     expected = cache.batches(0, 0)
     with cache.connect() as job:
         coming = job.epoch(0)
@@ -79,7 +79,7 @@ LATER_WORDS = {
 
 
 def test_wrong_later_words(cache):
-    """Only that connection ends. Another one, with the same process's leases on it, and other readers go on."""
+    """Only that connection ends. Another one with leases of the same process, and other readers, continue."""
     with cache.connect() as job, Wire(cache.socket).hello() as honest:
         for number, (what, words) in enumerate(LATER_WORDS.items()):
             with Wire(cache.socket).hello() as wire:
@@ -92,7 +92,7 @@ def test_wrong_later_words(cache):
 
 
 def test_what_the_job_does_not_have(cache):
-    """A request that makes no sense is answered like any other: the connection stays."""
+    """An invalid request is answered like any other, and the connection stays."""
     with Wire(cache.socket).hello() as wire:
         for kind, *numbers in ((CHUNK, 0, 99, 0), (CHUNK, 99, 0, 0), (GET, 0, 0, 0, 1, 1 << 30)):
             wire.send(kind, struct.pack(f"<{len(numbers)}I", *numbers))
@@ -102,7 +102,7 @@ def test_what_the_job_does_not_have(cache):
 
 
 def test_garbage_and_halves(cache, draw):
-    """Random bytes, true frames with a few bits turned, frames cut at every byte and then nothing more: all while others read."""
+    """Random bytes, valid frames with a few flipped bits, and frames that are cut off at each byte, while others read."""
     true = [frame(HELLO, 1, hello()), frame(CHUNK, 2, struct.pack("<III", 0, 0, 1)), frame(GET, 3, struct.pack("<IIIIII", 0, 0, 0, 2, 1, 2)), frame(STATUS, 4)]
     words = [draw.randbytes(draw.randrange(1, 200)) for _ in range(60)]
     for _ in range(60):
@@ -129,7 +129,7 @@ def test_garbage_and_halves(cache, draw):
 
 @pytest.fixture
 def nobody(cache):
-    """Runs Python code as another user who may reach the socket as far as permissions of files go."""
+    """Runs Python code as another user, who has all file permissions needed to reach the socket."""
     if os.getuid() != 0:
         pytest.skip("needs root, to become another user")
     if not shutil.which("setpriv"):
@@ -142,7 +142,7 @@ def nobody(cache):
     return run
 
 
-# What a client of another user does, in one piece, since it may not read the files here. It says how many descriptors it got, and what else.
+# A client of another user as one script, because that user may not read the files here. It prints the number of received descriptors, and the data.
 ASK = """
 import socket, sys
 s = socket.socket(socket.AF_UNIX)
@@ -151,14 +151,14 @@ s.connect(sys.argv[1])
 try:
     s.sendall(%r)
 except BrokenPipeError:
-    pass  # it was refused before it said anything; why can still be read
+    pass  # it was refused before it sent anything; the reason can still be read
 data, extra = s.recvmsg(1 << 16, 1000)[:2]
 print(len(extra), data)
 """
 
 
 def test_another_user(cache, nobody):
-    """Stopped by the file's mode; and, where somebody has opened that, by who he is."""
+    """Another user is stopped by the file's mode and, if that was opened, by the uid."""
     code = ASK % frame(HELLO, 1, hello())
     refused = nobody(code)
     assert refused.returncode != 0 and "PermissionError" in refused.stderr, refused
@@ -172,7 +172,7 @@ def test_another_user(cache, nobody):
 
 
 def test_modes_of_files(cache):
-    """Nobody but the owner may look in."""
+    """Only the owner may read the cache's files."""
     assert os.stat(cache.socket).st_mode & 0o777 == 0o600
     assert os.stat(cache.cache).st_mode & 0o077 == 0
     for name in os.listdir(cache.cache):
@@ -199,7 +199,7 @@ def test_tampering(cache):
             with pytest.raises(OSError) as e:
                 attempt()
             assert e.value.errno in (errno.EPERM, errno.EBADF, errno.EINVAL, errno.EACCES), what
-        # Opened once more through /proc it may come for writing (its mode is ours); the seals hold all the same.
+        # Opened again through /proc it may be writable, because its mode is this user's. The seals still hold.
         try:
             fd = os.open(again, os.O_RDWR)
         except OSError as e:
@@ -220,7 +220,7 @@ def test_tampering(cache):
 
 
 def test_the_map_of_a_client_is_read_only(cache):
-    """The bytes that samples lie in: mprotect refuses to make them writable, and a plain write ends the process that tries."""
+    """The mapped bytes of samples: mprotect refuses to make them writable, and a plain write kills the process."""
     libc = ctypes.CDLL(None, use_errno=True)
     with cache.connect() as job:
         batch = next(job.epoch(0))

@@ -1,4 +1,4 @@
-"""How long bytes stay, and when memory comes back: views, forks, killed clients, closed connections."""
+"""How long bytes stay, and when memory is released: views, forks, killed clients, closed connections."""
 
 import os
 import signal
@@ -16,12 +16,12 @@ import lcache
 
 
 def leased(cache, pid):
-    """Bytes that a process holds, as the status tells it for the ranks it has read."""
+    """The bytes that a process holds, according to the status of the ranks that it has read."""
     return max((r["leased_bytes"] for r in cache.job()["ranks"] if r["pid"] == pid), default=0)
 
 
 def views_of(batch):
-    """What user code makes of samples: arrays, slices, casts, views of views."""
+    """Objects that user code makes from samples: arrays, slices, casts, views of views."""
     for index, view in zip(batch.indices, batch.samples):
         size = len(view)
         yield index, 0, size, view
@@ -35,7 +35,7 @@ def views_of(batch):
 
 
 def test_views_outlive_everything(serve, reader, small):
-    """release(), the iterator's end, close() and the server's restart: whatever still refers to bytes finds them as they were."""
+    """After release(), the iterator's end, close() and the server's restart, all remaining references still see the same bytes."""
     cache = serve(small, world=2, epochs=4, batch_size=8)
     other = reader(cache)
     kept = []
@@ -53,11 +53,11 @@ def test_views_outlive_everything(serve, reader, small):
             batch.samples
     del batch
     assert len(kept) > 100
-    assert 0 < job._link.session.held <= job._link.session.info.credit_bytes, "what is kept must be shared memory, not copies"
+    assert 0 < job._link.session.held <= job._link.session.info.credit_bytes, "the kept samples must be shared memory, not copies"
     other.ask("epoch", epoch=0, rank=1)
     check()
     job.close()
-    other.ask("epoch", epoch=1, rank=1)  # with memory that must not be what is kept here
+    other.ask("epoch", epoch=1, rank=1)  # must get other memory than the kept samples
     assert leased(cache, os.getpid()) > 0
     check()
     cache.stop()
@@ -70,7 +70,7 @@ def test_views_outlive_everything(serve, reader, small):
 
 
 def test_fork(serve, small):
-    """A child has its own session. What it inherited it may not read; what it does leaves its parent's stream and leases alone."""
+    """A child has its own session. It may not read inherited batches, and its actions do not affect its parent's stream and leases."""
     cache = serve(small, epochs=3, batch_size=8)
     expected = cache.batches(0, 0)
     with cache.connect() as job:
@@ -91,7 +91,7 @@ def test_fork(serve, small):
 
 
 def fork_child(cache, job, coming, first):
-    """0 if all is as it should be, else the number of what was not."""
+    """0 if all checks pass, else the number of the failed check."""
     step = 1
     try:
         cache.read(job, 2, 0, stop=5)
@@ -117,7 +117,7 @@ import wire
 w = wire.Wire(sys.argv[2], timeout=1.5).hello()
 held, samples = 0, int(sys.argv[3])
 try:
-    while True:  # leases that are never given back, until the server has no memory to answer with
+    while True:  # leases that are never released, until the server has no memory for answers
         held += sum(length for _, _, length in w.get([i % samples for i in range(held, held + 40)])[1])
 except TimeoutError:
     print("full", held, flush=True)
@@ -126,7 +126,7 @@ sys.stdin.read()
 
 
 def test_a_killed_client_frees_what_it_held(serve, reader, small):
-    """kill -9 of a process that holds all memory there is: whoever waited for some goes on."""
+    """After kill -9 of a process that holds all memory, the clients that wait for memory continue."""
     cache = serve(small, world=2, epochs=2, memory="24MiB")
     hoarder = subprocess.Popen(
         [sys.executable, "-c", HOARDER, HERE, cache.socket, str(len(small))], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -147,7 +147,7 @@ def test_a_killed_client_frees_what_it_held(serve, reader, small):
             assert waiting.wait(DEADLINE)
             hoarder.kill()
             thread.join(DEADLINE)
-            assert got, "whoever waited for the memory of a killed process still waits"
+            assert got, "a client still waits for the memory of a killed process"
             cache.check(got[0], range(30, 70))
     finally:
         hoarder.kill()
@@ -169,7 +169,7 @@ def test_a_killed_reader_is_forgotten(serve, reader, small):
 
 
 def test_the_end_of_a_connection_frees_nothing(serve, reader, small):
-    """The process lives, so it may read. With its token it takes its leases back; only then can it end them."""
+    """While a process lives, it may read. With its token it continues its leases, and only then can it end them."""
     cache = serve(small, world=2, epochs=4, batch_size=8, memory="24MiB")
     other = reader(cache)
     with Wire(cache.socket).hello() as wire:
@@ -191,7 +191,7 @@ def test_the_end_of_a_connection_frees_nothing(serve, reader, small):
 
 
 def test_a_client_that_stands_still_keeps_its_bytes(serve, reader, small):
-    """Stopped by a signal, for epochs: no deadline takes a live process's leases."""
+    """A process that is stopped by a signal for whole epochs keeps its leases: no deadline takes those of a live process."""
     cache = serve(small, world=2, epochs=3, batch_size=8)
     still, other = reader(cache), reader(cache)
     still.ask("keep", epoch=0, rank=0, count=4)

@@ -1,5 +1,5 @@
-"""The cache's directory is taken away under a running server: removed, remounted read-only, unmounted, cut off. Reads go on, from the
-source if need be; nothing is made anew on another file system; and the server ends when it is told to."""
+"""A running server loses its cache directory: removed, remounted read-only, unmounted, cut off. Reads continue, if necessary from the
+source. Nothing is created again on another file system, and the server ends when it is stopped."""
 
 import os
 import shutil
@@ -12,7 +12,7 @@ from waits import DEADLINE
 
 
 def finish(process):
-    """SIGTERM, and the end in time; whether the exit code says that something could not be saved is the server's to decide."""
+    """Sends SIGTERM, and waits for the end. The exit code may report that something could not be saved."""
     process.send_signal(signal.SIGTERM)
     _, errors = process.communicate(timeout=DEADLINE)
     assert process.returncode in (0, 1), errors
@@ -20,7 +20,7 @@ def finish(process):
 
 
 def removed(drive, cache):  # noqa: F811
-    for _ in range(100):  # the server may make a journal in it just then
+    for _ in range(100):  # the server may create a journal in it meanwhile
         shutil.rmtree(cache.cache, ignore_errors=True)
         if not os.path.exists(cache.cache):
             return
@@ -28,10 +28,10 @@ def removed(drive, cache):  # noqa: F811
 
 
 def read_only(drive, cache):  # noqa: F811
-    # With files open for writing ext4 is not made read-only in an orderly way. An error of the file system does not ask.
+    # ext4 can't be remounted read-only while files are open for writing. An error of the file system does it anyway.
     device = os.path.basename(subprocess.run(["findmnt", "-no", "SOURCE", drive.root], capture_output=True, text=True, check=True).stdout.strip())
     with open(f"/sys/fs/ext4/{device}/trigger_fs_error", "w") as f:
-        f.write("made up by a test\n")
+        f.write("injected by a test\n")
     with pytest.raises(OSError):
         open(os.path.join(drive.root, "file"), "w").close()
 
@@ -46,7 +46,7 @@ def cut_off(drive, cache):  # noqa: F811
 
 @pytest.mark.parametrize("trouble", [removed, read_only, unmounted, cut_off])
 def test_reads_go_on(drive, small, trouble):  # noqa: F811
-    """One rank is in the middle of an epoch; it and the next two epochs come exact to the byte."""
+    """One rank is in the middle of an epoch. That epoch and the next two are exact to the byte."""
     cache = drive.cache(small, epochs=10, batch_size=8)
     cache.ingest()
     cache.start()
@@ -71,7 +71,7 @@ def test_reads_go_on(drive, small, trouble):  # noqa: F811
         process.kill()
         process.wait(timeout=DEADLINE)
     if trouble is removed:
-        assert not os.path.exists(cache.cache), "the cache's directory was made anew"
+        assert not os.path.exists(cache.cache), "the cache's directory was created again"
     if trouble is unmounted:
         assert os.listdir(drive.root) == [], "something was written below the mount point"
         drive.mount()

@@ -1,15 +1,15 @@
-"""Kills of a server while it packs samples that may stand in for each other, at random moments. LCACHE_KILLS is twice how often (12), LCACHE_SEED says where."""
+"""Kills a server at random moments while it packs samples that may replace each other. LCACHE_KILLS is twice the number of kills (default: 12), LCACHE_SEED the seed."""
 
 import os
 import shutil
 import time
 
 KILLS = int(os.environ.get("LCACHE_KILLS", "12")) // 2
-OF_ONE = 4  # kills of a server over one cache: after them nearly all samples lie in packages, and the next ones would meet a server that has nothing to pack
+OF_ONE = 4  # kills for one cache: after them nearly all samples are in packages, and the server has nothing left to pack
 
 
 def test_kills_while_packing(prepare, small, draw):
-    """The program reads on, and need not do anything: every byte, the order and what is served for what are as before the kill; the budget holds; what a kill lost is packed again."""
+    """The program continues to read. Every byte, the order and the substitutes are as before the kill. The budget holds, and lost samples are packed again."""
     packing = 0
     for first in range(0, KILLS, OF_ONE):
         cache = prepare(small, epochs=10_000, batch_size=8)
@@ -19,12 +19,12 @@ def test_kills_while_packing(prepare, small, draw):
 
 
 def killed(cache, draw, kills):
-    """Trains over a cache while its server is killed so often. How many of the kills met a server that had begun to pack."""
+    """Trains while the server is killed that number of times. Returns the number of kills after which the server had begun to pack."""
     requested, served = {}, {}
     packing = replaced = 0
 
     def train(job, epoch, batches):
-        """Reads the first batches of an epoch, or all, and observes them. An order is told once."""
+        """Reads and observes the first batches of an epoch, or all."""
         count = 0
         for count, batch in enumerate(job.epoch(epoch), 1):
             indices, asked = list(batch.indices), list(batch.requested)
@@ -42,12 +42,12 @@ def killed(cache, draw, kills):
         whole = train(job, 0, None)
         job.end_epoch()
         for kill in range(kills):
-            epoch = 1 + kill // 2  # so that a kill may come soon after another one, in the same epoch
+            epoch = 1 + kill // 2  # so that two kills may follow in the same epoch
             train(job, epoch, draw.randrange(1, whole // 2))
-            time.sleep(draw.uniform(0, 0.05))  # so that the kill comes at a random moment of packing, which goes on between requests
+            time.sleep(draw.uniform(0, 0.05))  # so that the kill comes at a random moment: packing continues between requests
             packing += job.stats()["jobs"][0]["importance"]["packages_written"] > 0
             cache.kill()
-            assert cache.used() <= cache.report["budget_bytes"] + (1 << 20)  # the state of importance lies beside the budget
+            assert cache.used() <= cache.report["budget_bytes"] + (1 << 20)  # the state of importance is not part of the budget
             cache.start()
             if kill % 2:
                 train(job, epoch, None)
@@ -56,14 +56,14 @@ def killed(cache, draw, kills):
             assert now["divergences"] == 0, f"kill {kill}"
             replaced += now["importance"]["substituted"]
         before = -1
-        for epoch in range(1 + (kills + 1) // 2, 13 + (kills + 1) // 2):  # each asks for half of all samples
+        for epoch in range(1 + (kills + 1) // 2, 13 + (kills + 1) // 2):  # each requests half of all samples
             train(job, epoch, None)
             job.end_epoch()
             now = job.stats()["jobs"][0]["source_reads"]
             if now == before:
                 break
             before = now
-        assert now == before, "what a kill lost was not put back"
+        assert now == before, "lost samples were not packed again"
     assert replaced > 0
     cache.stop()
     return packing

@@ -1,7 +1,6 @@
-"""`lcache plan` beside `lcache bench` on volumes of 1,500 operations and 100 MiB, and of 3,000 and 500 MiB a second, each way: root makes them of a loop device and a cgroup.
+"""Compares `lcache plan` with `lcache bench` on volumes that are limited to 1,500 operations and 100 MiB, and to 3,000 and 500 MiB a second, each way. Root makes them from a loop device and a cgroup.
 
-It measures times, so it runs only where it is asked for, on a machine that does nothing else: LCACHE_CAPPED=FOLDER pytest -s test_plan_holds.py, where FOLDER has 8 GB to spare. In memory (tmpfs) nothing but the limits limits the volume; a disk must give both limits at the
-same time, and more.
+It measures times, so it runs only on request, on an idle machine: LCACHE_CAPPED=FOLDER pytest -s test_plan_holds.py, where FOLDER has 8 GB of free space. A folder in memory (tmpfs) adds no limit of its own. A disk must be faster than both limits together.
 """
 
 import contextlib
@@ -39,7 +38,7 @@ def again(*command):
 
 @pytest.fixture(scope="module", params=VOLUMES, ids=lambda limits: f"{limits[0]}-{limits[1] >> 20}MiB")
 def capped(request):
-    """A mounted volume, a function that puts a process under its limits, and these."""
+    """(a mounted volume, a function that puts a process under its limits, the limits)."""
     operations, rate_limit = request.param
     with contextlib.ExitStack() as undo:
         image, volume = pathlib.Path(FOLDER, "lcache-capped.img"), pathlib.Path(FOLDER, "lcache-capped")
@@ -101,7 +100,7 @@ print(time.monotonic() - began)
 
 @pytest.fixture(scope="module")
 def burst(capped):
-    """How many seconds' worth of its limits the volume gives at once after a rest: the kernel counts in slices of time. It is a fact of the plan."""
+    """The burst that the volume allows after a rest, in seconds of its limits, because the kernel counts in slices of time. It is an input of the plan."""
     volume, enter, (_, rate) = capped
     total = rate // 2 >> 20 << 20
     file = volume / "burst"
@@ -144,15 +143,15 @@ def test_plan_holds(capped, burst, tmp_path, name, layout):
         told(lcache, "rm", cache)
     (row,) = [row for row in plan["policies"] if row["policy"] == layout]
     (epoch,) = [e for e in measured["epochs"] if e["into"] == "nothing" and e["reorder"] == (layout == "log")]
-    assert epoch["misses"] == 0, "the volume is too small: what is read from the source is not read from it"
-    apart = epoch["seconds"] / row["rested_s"] - 1  # of one epoch alone
+    assert epoch["misses"] == 0, "the volume is too small: some samples were read from the source"
+    apart = epoch["seconds"] / row["rested_s"] - 1  # of a single epoch
     print(f"{operations} {name} {layout}: measured {epoch['seconds']:.2f} s, planned {row['rested_s']:.2f} s, {100 * apart:+.1f} %")
     assert abs(apart) < 0.1
 
 
 @pytest.mark.parametrize("size, samples, layout", [(16 << 10, 2000, "log"), (400 << 10, 100, "static")])
 def test_auto_measures_and_chooses(capped, tmp_path, size, samples, layout):
-    """A new cache's disk is measured, in less than 3 s; what is found is kept, and chooses the layout. The server that follows measures nothing."""
+    """The disk of a new cache is measured in less than 3 s. The result is kept, and chooses the layout. The next server does not measure."""
     volume, enter, (operations, rate_limit) = capped
     source, cache = tmp_path / "source", volume / f"auto-{layout}"
     source.mkdir()
@@ -165,7 +164,7 @@ def test_auto_measures_and_chooses(capped, tmp_path, size, samples, layout):
     (kept,) = (tmp_path / "xdg" / "lcache" / "devices").iterdir()
     device = json.loads(kept.read_text())["device"]
     print(f"{report['layout']}: {report['layout_reason']}\n{device}")
-    assert device["seconds"] < 2.6  # and 0.4 s for its file
-    # Within the slices of the kernel's throttling: in 0.3 s there are three.
+    assert device["seconds"] < 2.6  # plus 0.4 s for its file
+    # The accuracy is that of the kernel's throttling slices, of which 0.3 s has three.
     for name, limit in {"read_bytes_per_second": rate_limit, "write_bytes_per_second": rate_limit, "read_iops": operations, "write_iops": operations}.items():
         assert 0.6 < device[name] / limit < 1.5, name

@@ -1,8 +1,7 @@
-"""Power cuts: a cache on an ext4 of its own, which is shut down in the middle of its work (EXT4_IOC_SHUTDOWN). What the file system has not
-written to its device by then is lost, as at a power cut: completed direct writes to reserved space come back as zeros, names are
-not there. Needs root, for the mount.
+"""Power cuts: a cache on its own ext4, which is shut down in the middle of its work (EXT4_IOC_SHUTDOWN). As in a power cut, data that the file system
+has not written to its device are lost: completed direct writes to reserved space are zeros afterwards, and names are missing. Needs root, for the mount.
 
-LCACHE_POWER_CUTS is how many cuts each test makes (3), LCACHE_SEED says where.
+LCACHE_POWER_CUTS is the number of cuts in each test (default: 3), LCACHE_SEED the seed.
 """
 
 import collections
@@ -21,7 +20,7 @@ from waits import DEADLINE, until
 CUTS = int(os.environ.get("LCACHE_POWER_CUTS", "3"))
 
 SHUTDOWN = 0x8004587D
-FLUSH_LOG, KEEP_LOG = 1, 2  # the file system's own log is written before the end, or not
+FLUSH_LOG, KEEP_LOG = 1, 2  # whether the file system's own log is written first
 
 
 class Drive:
@@ -79,7 +78,7 @@ def drive(disk):
 
 
 def test_cuts_of_ingest(drive, small, draw):
-    """Cut off at random points, ingest goes on by itself; when it has said that it is done, all is there after the next cut."""
+    """After cuts at random points, the next ingest continues. Once it has reported success, all samples survive the next cut."""
     cache = drive.cache(small, epochs=1, batch_size=8)
     full = sum(len(c) > 0 for c in small.contents)
     began = time.monotonic()
@@ -111,7 +110,7 @@ def test_cuts_of_ingest(drive, small, draw):
 
 
 def cut_an_ingest(cache, drive, seconds, how):
-    """Starts an ingest, cuts its file system off after some time, ends it, and brings the file system back."""
+    """Starts an ingest, shuts its file system down after some time, ends the ingest, and mounts the file system again."""
     job = {"recipe": "torch.distributed_sampler", "seed": cache.seed, "epochs": cache.epochs, "batch-size": cache.batch_size}
     flags = {"source": cache.folder.root, "cache": cache.cache, "budget": cache.budget, "jobs": 2, **job}
     process = subprocess.Popen([realserver.BINARY, "ingest", "--quiet"] + [f"--{k}={v}" for k, v in flags.items()], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
@@ -126,8 +125,8 @@ def cut_an_ingest(cache, drive, seconds, how):
 
 
 def test_cuts_of_the_server(drive, reader, small, draw):
-    """Cut off in the middle of reordering: clients get the rest of what they asked for from the source; a server that comes back serves what
-    is valid, in the same order, and puts what was lost back into the log."""
+    """After a cut in the middle of reordering, clients get the remaining samples from the source. The restarted server serves the valid samples, in
+    the same order, and puts the lost ones back into the log."""
     cache = drive.cache(small, world=2, epochs=10_000, batch_size=8)
     cache.ingest()
     cache.start()
@@ -141,7 +140,7 @@ def test_cuts_of_the_server(drive, reader, small, draw):
         for _ in range(draw.randrange(1, 2 * size)):
             at = readers[n % 2].line()["at"]
         drive.cut(draw.choice((FLUSH_LOG, KEEP_LOG)))
-        for _ in range(draw.randrange(0, 4)):  # without a disk, and yet right
+        for _ in range(draw.randrange(0, 4)):  # without a disk, and still right
             if at == [2 * n + 1, size]:
                 break
             at = readers[n % 2].line()["at"]
@@ -155,13 +154,13 @@ def test_cuts_of_the_server(drive, reader, small, draw):
     print(f"{CUTS} cuts: {dict(seen)}")
     assert seen["corrupt_samples"] == 0
     read = [cache.job()["source_bytes"]]
-    for epoch in range(2 * CUTS, 2 * CUTS + 60):  # epochs as short as these are over before the log has caught up
+    for epoch in range(2 * CUTS, 2 * CUTS + 60):  # such short epochs end before the log has caught up
         read_in_processes(readers, epoch, epoch + 1)
         read.append(cache.job()["source_bytes"])
         if read[-1] == read[-2]:
             break
     else:
-        pytest.fail(f"what a cut lost was not put back into the log: bytes read from the source after each epoch {read}")
+        pytest.fail(f"lost samples were not put back into the log: bytes read from the source after each epoch {read}")
     for r in readers:
         r.close()
     cache.stop()
@@ -170,7 +169,7 @@ def test_cuts_of_the_server(drive, reader, small, draw):
 
 
 def test_cuts_of_recovery(drive, small, draw):
-    """A server that is cut off while it starts, killed then or a moment earlier, leaves what the next one needs."""
+    """A server whose disk is cut off while it starts, and which is killed then or a moment earlier, leaves a cache that the next one can use."""
     cache = drive.cache(small, epochs=10_000, batch_size=8)
     cache.ingest()
     cache.start()

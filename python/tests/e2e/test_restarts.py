@@ -1,6 +1,6 @@
-"""Stops and kills: ingest goes on where it was, a server that comes back serves what is valid, clients go on in the same order.
+"""Stops and kills: the next ingest continues, a restarted server serves the valid samples, and clients continue in the same order.
 
-LCACHE_KILLS is how often each is killed (12), LCACHE_SEED says where.
+LCACHE_KILLS is the number of kills (default: 12), LCACHE_SEED the seed.
 """
 
 import itertools
@@ -22,7 +22,7 @@ KILLS = int(os.environ.get("LCACHE_KILLS", "12"))
 
 
 def test_a_stop_in_the_middle(serve, reader, small, draw):
-    """SIGTERM under running clients, once an epoch. A clean stop keeps everything: nothing is read from the source."""
+    """SIGTERM while clients read, once in each epoch. A clean stop keeps everything: nothing is read from the source."""
     cache = serve(small, world=2, epochs=4, batch_size=8)
     readers = [reader(cache), reader(cache)]
     assert all([r.ask("ready") for r in readers])
@@ -37,12 +37,12 @@ def test_a_stop_in_the_middle(serve, reader, small, draw):
         cache.start()
         assert [r.answer() for r in readers] == [size, size]
         job = cache.job()
-        # A disk that does not answer in time is another matter, and these tell: late_blocks, reorder_dropped, and what the server said.
+        # A disk that does not answer in time is another cause. late_blocks, reorder_dropped and the server's log show it.
         assert (job["misses"], job["source_bytes"], job["corrupt_samples"], job["divergences"]) == (0, 0, 0, 0), (job, said)
 
 
 def test_stops_in_five_seconds(serve, reader, small):
-    """With clients that read, hold, wait and say nothing at all."""
+    """A stop ends in time, with clients that read, hold batches, wait, or are silent."""
     cache = serve(small, world=2, epochs=1000, batch_size=8)
     reading, holding, silent = reader(cache), reader(cache), reader(cache)
     silent.ask("ready")
@@ -64,7 +64,7 @@ def test_stops_in_five_seconds(serve, reader, small):
 
 @pytest.mark.any_io
 def test_a_second_server(serve, small):
-    """It ends with 1 and says who is there; so do other commands that need the cache for themselves. The first one notices nothing."""
+    """A second server exits with 1, and names the first. So do other commands that need the cache exclusively. The first server is not affected."""
     cache = serve(small, epochs=1)
     for command in (["serve"], ["ingest", "--source", small.root], ["verify"]):
         done = realserver.lcache_command(*command, "--cache", cache.cache, check=False)
@@ -75,12 +75,12 @@ def test_a_second_server(serve, small):
         cache.read(job, 0, 0)
     holder = cache.process.pid
     cache.kill()
-    cache.start()  # at once: a killed server leaves nothing that has to be cleaned up
+    cache.start()  # at once: after a kill nothing must be cleaned up
     assert cache.status()["pid"] != holder
 
 
 def test_kills_of_ingest(prepare, tree, draw):
-    """Killed at random points and run again, it goes on; in the end everything is there, once, and verified."""
+    """An ingest that is killed at random points and run again continues. In the end all samples are there, once, and verified."""
     cache = prepare(tree, epochs=2, world=2, batch_size=13, budget=tree.bytes + (12 << 20))
     full = sum(len(c) > 0 for c in tree.contents)
     shutil.rmtree(cache.cache)
@@ -109,7 +109,7 @@ def test_kills_of_ingest(prepare, tree, draw):
 
 
 def kill_an_ingest(cache, seconds):
-    """Starts an ingest and kills it; whether it was still running."""
+    """Starts an ingest and kills it. Returns whether it was still running."""
     job = {"recipe": "torch.distributed_sampler", "seed": cache.seed, "epochs": cache.epochs, "batch-size": cache.batch_size, "world-size": cache.world}
     flags = {"source": cache.folder.root, "cache": cache.cache, "budget": cache.budget, "jobs": 2, **job}
     command = [realserver.BINARY, "ingest", "--quiet"] + [f"--{name}={value}" for name, value in flags.items()]
@@ -125,7 +125,7 @@ def kill_an_ingest(cache, seconds):
 
 @pytest.mark.parametrize("part", [None, 0.5])
 def test_kills_of_the_server(prepare, reader, small, draw, part):
-    """Killed at random batches of a training run, in the middle of reordering: the clients go on, exact to the byte and the order."""
+    """The server is killed at random batches of a training run, in the middle of reordering. The clients continue, exact to the byte and the order."""
     budget = int(part * small.bytes) + (5 << 20) if part else None
     cache = prepare(small, world=2, epochs=10_000, batch_size=8, budget=budget)
     cache.start()
@@ -135,7 +135,7 @@ def test_kills_of_the_server(prepare, reader, small, draw, part):
     reordering = 0
     epoch, at = 0, 0
     for kill in range(KILLS):
-        # Both ranks read on from where they are, as a training run would; the kill comes after some batches of one of them.
+        # Both ranks continue from their positions, as in a training run. The kill comes after some batches of one of them.
         victim = draw.randrange(2)
         last = epoch + 2
         for rank, r in enumerate(readers):
@@ -158,7 +158,7 @@ def test_kills_of_the_server(prepare, reader, small, draw, part):
     read_in_processes(readers, epoch + 2, epoch + 4)
     after = cache.job()
     if part is None:
-        assert after["source_bytes"] == before["source_bytes"], "what a kill lost was not put back into the log"
+        assert after["source_bytes"] == before["source_bytes"], "lost samples were not put back into the log"
     for r in readers:
         r.close()
     cache.stop()
@@ -167,8 +167,8 @@ def test_kills_of_the_server(prepare, reader, small, draw, part):
 
 
 def test_kills_without_a_recipe(small, disk, monkeypatch, draw):
-    """A job that says its orders itself, from a server of its own that is killed anywhere. The next job goes on where it was, or begins anew in
-    other orders; each finds the log in an order that nobody has said yet, or two Logfiles of a pass that was broken off."""
+    """A job pushes its orders to its own server, which is killed anywhere. The next job continues, or begins with other orders. It finds a log in an
+    order that was not pushed yet, or the two Logfiles of an interrupted scan."""
     monkeypatch.setenv("LCACHE_BIN", realserver.BINARY)
     monkeypatch.setenv("LCACHE_LINGER", "20")
     monkeypatch.setenv("XDG_RUNTIME_DIR", disk)
@@ -198,7 +198,7 @@ def test_kills_without_a_recipe(small, disk, monkeypatch, draw):
             reads += now["source_reads"]
             pid = job.pid
             del batch, sample
-        time.sleep(draw.uniform(0, 0.05))  # so that the kill comes at a random moment of what the server does between requests
+        time.sleep(draw.uniform(0, 0.05))  # so that the kill comes at a random moment of the server's work between requests
         os.kill(pid, signal.SIGKILL)
         wait_for_end(pid)
         if draw.randrange(4) == 0:
@@ -207,7 +207,7 @@ def test_kills_without_a_recipe(small, disk, monkeypatch, draw):
 
 
 def test_kills_of_recovery(prepare, small, draw):
-    """Killed while it starts, again and again, a server leaves what the next one needs, also of an epoch that was being reordered."""
+    """A server that is killed repeatedly while it starts leaves a usable cache, including an epoch that was being reordered."""
     cache = prepare(small, epochs=10_000, batch_size=8)
     cache.start()
     began = time.monotonic()

@@ -1,4 +1,4 @@
-"""Many processes and little memory: whatever others hold, every request is answered, and in time."""
+"""Many processes and little memory: every request is answered in time, whatever others hold."""
 
 import logging
 import random
@@ -12,19 +12,19 @@ pytestmark = pytest.mark.any_io
 
 @pytest.fixture(scope="module")
 def pictures(trees):
-    """96 MB in files of 80 KB: a batch of 64 takes a quarter of what there is for requests by index."""
+    """96 MB in files of 80 KB: a batch of 64 takes a quarter of the memory for requests by index."""
     return Folder(f"{trees}/pictures", [80_000] * 1200)
 
 
 def answered(began, seconds=20):
-    """No request waits for as long as a third of its time, which is when it is no longer sure of an answer."""
+    """No request waits longer than a third of its deadline, after which an answer in time would not be certain."""
     took = time.monotonic() - began
     assert took < seconds, f"a request took {took:.1f} s"
 
 
 def test_readers_beside_a_job(serve, pictures):
-    """In the first epoch a request finds some of its samples in the window, some on their way, and some nowhere: it must not keep the ones
-    while it waits for the others, or all of them wait for each other."""
+    """In the first epoch some samples of a request are in the prefetch window, some are being read, and some are missing. The request must not hold the first
+    while it waits for the others: otherwise all requests could wait for each other."""
     cache = serve(pictures, batch_size=64, epochs=2, memory="40MiB", extra=["--no-prefill"])
 
     def worker(k):
@@ -50,7 +50,7 @@ def test_readers_beside_a_job(serve, pictures):
 
 
 def test_everybody_hoards(serve, pictures, caplog):
-    """All clients keep what they get, and ask for more: the ones that come too late get private copies, with one warning each."""
+    """All clients keep their batches, and request more. Those for which no memory is left get private copies, with one warning each."""
     cache = serve(pictures, batch_size=16, epochs=2, memory="40MiB")
     kept = []
     with caplog.at_level(logging.WARNING, "lcache"):

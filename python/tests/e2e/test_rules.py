@@ -1,4 +1,4 @@
-"""The rules of reading out of step, each with a real server: whatever a client does costs speed at most, never a byte, never a hang."""
+"""Rules for clients that read out of order, each with a real server: it may cost speed, but never a wrong byte or a hang."""
 
 import itertools
 import logging
@@ -15,7 +15,7 @@ import lcache
 
 
 def no_source(cache):
-    """With everything in the log nothing may come from anywhere else."""
+    """If the log has all samples, no sample may come from elsewhere."""
     job = cache.job()
     assert [job[k] for k in ("misses", "source_bytes", "corrupt_samples", "reorder_dropped")] == [0, 0, 0, 0]
     return job
@@ -44,7 +44,7 @@ def test_a_rank_that_never_attaches(serve, reader, small):
 
 @pytest.mark.any_io
 def test_a_client_that_hoards(serve, reader, small, caplog):
-    """Beyond its credits it gets private copies, with one warning; all that it keeps stays as it was, and others read on."""
+    """A client beyond its credits gets private copies, with one warning. All kept bytes stay unchanged, and others continue to read."""
     cache = serve(small, world=2, epochs=3, batch_size=8, memory="24MiB")
     other = reader(cache)
     with cache.connect() as job, caplog.at_level(logging.WARNING, logger="lcache"):
@@ -77,7 +77,7 @@ def test_get_in_the_middle_of_an_epoch(serve, small, draw):
                 indices = [draw.randrange(len(small)) for _ in range(draw.randrange(20))]
                 indices += indices[:3]
                 cache.check(job.get(indices), indices)
-        # With a position, which is only a hint: right, one that others have read, and wrong ones.
+        # With a position, which is only a hint: the right one, one that others have read, and wrong ones.
         cache.check(job.get(expected[0][2], at=(1, 0, 2)), expected[0][2])
         cache.check(job.get(expected[0][2], at=(0, 1, 5)), expected[0][2])
         cache.check(job.get([7, 7, 0], at=(1, 0, 3)), [7, 7, 0])
@@ -104,7 +104,7 @@ def test_break_and_start(serve, reader, small):
 
 
 def test_epochs_out_of_turn(serve, reader, small):
-    """Skipped, repeated, far ahead and back. The log catches up: some epochs in a row later it is read in large pieces again, and written on."""
+    """Epochs are skipped, repeated, read far ahead and back. After some consecutive epochs the log has caught up: it is read in large pieces again, and written."""
     cache = serve(small, world=2, epochs=1000)
     readers = [reader(cache), reader(cache)]
     for epoch in (0, 3, 3, 2, 900, 0, 901):
@@ -112,7 +112,7 @@ def test_epochs_out_of_turn(serve, reader, small):
             r.tell("epoch", epoch=epoch, rank=rank, stop=9)
         assert [r.answer() for r in readers] == [9, 9]
     read_in_processes(readers, 902, 905)
-    for epoch in range(905, 925, 2):  # on a busy machine the line of the next epoch may come too late for some
+    for epoch in range(905, 925, 2):  # on a busy machine the layout of the next epoch may be too late for some epochs
         before = no_source(cache)
         read_in_processes(readers, epoch, epoch + 2)
         after = no_source(cache)
@@ -129,7 +129,7 @@ def test_epochs_out_of_turn(serve, reader, small):
 
 
 def test_threads(serve, small):
-    """One job, shared: two threads read epochs, two ask by index, all at once."""
+    """Threads share one job: two read epochs and two read by index, at the same time."""
     cache = serve(small, world=2, epochs=3)
     over = threading.Event()
     asked = []
@@ -154,7 +154,7 @@ def test_threads(serve, small):
 
 
 def orders(small, draw, epochs):
-    """Orders of the caller's own: every second one as batches of any sizes, none and one sample among them."""
+    """Orders of the caller. Every second one has batches of any sizes, including empty batches and single samples."""
     for epoch in range(epochs):
         order = draw.sample(range(len(small)), len(small))
         if epoch % 2 == 0:
@@ -168,7 +168,7 @@ def orders(small, draw, epochs):
 
 
 def test_push_order(prepare, small, draw):
-    """A cache without a recipe: orders come from the client, one epoch ahead, and outlive the server."""
+    """For a cache without a recipe, the client pushes orders one epoch ahead, and again after a restart of the server."""
     cache = prepare(small, epochs=0)
     cache.extra = ["--recipe", ""]
     cache.start()
@@ -188,7 +188,7 @@ def test_push_order(prepare, small, draw):
 
 
 def test_push_order_over_a_recipe(serve, small, draw):
-    """A pushed order takes the place of the recipe's, for its epoch and rank alone."""
+    """A pushed order replaces the recipe's for its epoch and rank only."""
     cache = serve(small, world=2, epochs=4)
     mine = draw.choices(range(len(small)), k=100)  # some twice, most never
     with cache.connect() as job:
@@ -207,7 +207,7 @@ def test_push_order_over_a_recipe(serve, small, draw):
     no_source(cache)
 
 
-# The status document of the contract, with what each value may be.
+# The status document, with the type of each value.
 NUMBER, TEXT, FLAG, LIST = (int, float), str, bool, list
 STATUS = {
     "schema": int, "version": TEXT, "pid": int, "uptime_seconds": NUMBER, "io_engine": TEXT, "direct": FLAG, "page_bytes": int,
@@ -235,7 +235,7 @@ EPOCH_DONE = {
 
 
 def test_stats(serve, small):
-    """job.stats() is the contract's document: every name, of its kind, with figures that add up."""
+    """job.stats() has every documented name with the right type, and consistent figures."""
     cache = serve(small, world=2, epochs=2)
     with cache.connect() as job:
         for epoch in range(2):

@@ -1,11 +1,11 @@
-"""Several jobs on one server: each in orders of its own, while others are killed."""
+"""Several jobs on one server, each with its own orders, while others are killed."""
 
 import pytest
 
 
 @pytest.mark.parametrize("layout", ["log", "static"])
 def test_jobs_are_killed(prepare, reader, small, draw, layout):
-    """Four jobs, two of them in one order. Two are killed with SIGKILL somewhere, one comes again under its name: the others, and it, get every byte, and the source is not asked again."""
+    """Four jobs, two with the same order. Two are killed at random points, and one restarts under its name. It and the others get every byte, and the source is not read again."""
     cache = prepare(small, batch_size=8, extra=["--layout", layout]).start()
     seeds = {"a": 1, "b": 1, "c": 2, "d": 3}
     jobs = {name: reader(cache) for name in seeds}

@@ -1,4 +1,4 @@
-"""Tar shards: written by Python's tarfile in all its formats, and by the webdataset package; read by a real server, and compared with both."""
+"""Tar shards that Python's tarfile (in all its formats) and the webdataset package wrote. A real server reads them, and the samples are compared with both."""
 
 import contextlib
 import io
@@ -39,7 +39,7 @@ def write(path, members, tar_format=tarfile.PAX_FORMAT):
 
 
 def wanted(*paths):
-    """{sample: {extension: bytes}} by the words of the page on sources, and tarfile."""
+    """{sample: {extension: bytes}} by the rules in docs/sources.md, read with tarfile."""
     samples = {}
     for path in paths:
         shard, last = os.path.basename(path), None
@@ -151,7 +151,7 @@ def test_one_shard_changes(tmp_path, started):  # noqa: F811
     with started(cache) as job:
         samples = wanted(*paths)
         check_all(job, samples)
-        write(paths[0], members(draw, 50))  # the log goes on with what was ingested
+        write(paths[0], members(draw, 50))  # the log continues with the ingested samples
         check_all(job, samples)
 
 
@@ -186,7 +186,7 @@ def test_shares_are_whole_shards(tmp_path):
 
 
 def test_a_killed_ingest_goes_on(tmp_path, started):  # noqa: F811
-    """Killed while it lists, and while it reads; what is there in the end is whole."""
+    """An ingest is killed while it lists and while it reads. In the end all samples are complete."""
     draw = random.Random(7)
     paths = [str(tmp_path / f"{i}.tar") for i in range(12)]
     for path in paths:
@@ -214,7 +214,7 @@ def size_of(cache, name):
 
 
 def test_open_of_shards(tmp_path, monkeypatch):
-    """A pattern below the working folder, and a server of its own."""
+    """A pattern below the working folder, with its own server."""
     draw = random.Random(8)
     (tmp_path / "data").mkdir()
     paths = [str(tmp_path / "data" / f"{i}.tar") for i in range(2)]

@@ -1,4 +1,4 @@
-"""Two users on one machine, by the kernel's rules: what one of them makes in a shared folder the other does not believe, and a team still shares a server. Needs root."""
+"""Two users on one machine: neither trusts files of the other in a shared folder, but a team can share a server. Needs root."""
 
 import json
 import os
@@ -78,7 +78,7 @@ class Machine:
 @pytest.mark.parametrize("victim", [OTHER, 0], ids=["a user", "root"])
 @pytest.mark.parametrize("mode", ["a+rwX", "go-rwx"], ids=["open to all", "as lcache made it"])
 def test_a_cache_planted_by_another_user(machine, victim, mode):
-    """It lies where run and lcache.open look for the cache of the source: nothing of it is read, and the error says what to do."""
+    """Another user's cache is where run and lcache.open look for that of the source. Nothing of it is read, and the error says what to do."""
     assert machine.train(OWNER).returncode == 0
     cache = machine.cache()
     subprocess.run(["chmod", "-R", mode, cache], check=True)
@@ -91,19 +91,19 @@ def test_a_cache_planted_by_another_user(machine, victim, mode):
 
 @pytest.mark.parametrize("user", [OTHER, 0], ids=["a user", "root"])
 def test_a_scratch_folder_for_all(machine, user):
-    """A folder such as /tmp is a fine place for caches: no warning, the right bytes, twice. What another user has there is no hindrance."""
-    with open(os.path.join(machine.scratch, "job.json"), "w") as f:  # which does not make the scratch folder a cache
+    """A folder such as /tmp may contain caches: no warning, and the right bytes, twice. Files of other users there do not matter."""
+    with open(os.path.join(machine.scratch, "job.json"), "w") as f:  # does not make the scratch folder a cache
         f.write('{"schema": 1, "source": "/elsewhere"}')
     os.chown(os.path.join(machine.scratch, "job.json"), OWNER, OWNER)
     os.chmod(os.path.join(machine.scratch, "job.json"), 0o666)
     for _ in range(2):
         for done in (machine.train(user), machine.open(user)):
-            assert done.returncode == 0 and "every" not in done.stderr, done  # no warning of a folder that everybody can change
+            assert done.returncode == 0 and "every" not in done.stderr, done  # no warning about a folder that any user can change
         assert done.stdout.strip() == machine.source.contents[7].hex()
 
 
 def test_a_team_shares_a_server(machine):
-    """A member of --socket-group reads at a socket that he names; who is in no such group is refused."""
+    """A member of --socket-group can read at a socket that is named. All other users are refused."""
     cache, socket = machine.home(OWNER) + "/cache", os.path.join(machine.top, "team", "s")
     os.mkdir(os.path.dirname(socket), 0o755)
     os.chown(os.path.dirname(socket), OWNER, TEAM)
@@ -120,7 +120,7 @@ def test_a_team_shares_a_server(machine):
             assert json.loads(status.stdout)["pid"] == server.pid, status
             stranger = machine.run(OTHER, sys.executable, "-c", code)
             assert "RefusedError" in stranger.stderr and stranger.returncode != 0, stranger
-            os.chmod(os.path.dirname(socket), 0o777)  # anybody could put a socket there
+            os.chmod(os.path.dirname(socket), 0o777)  # any user could put a socket there
             for words in ((sys.executable, "-c", code), (machine.binary, "status", "--socket", socket)):
                 refused = machine.run(OTHER, *words, group=TEAM)
                 assert refused.returncode != 0 and f"is user {OWNER}'s, and every" in refused.stderr, refused

@@ -1,4 +1,4 @@
-"""What `lcache run` says bound a training, each verdict on a stage that was forced: with real servers and clients."""
+"""The bottleneck that `lcache run` reports, with real servers and clients. Each test makes one stage slow."""
 
 import json
 import os
@@ -19,7 +19,7 @@ with lcache.connect() as job:
             pass
 """
 
-# The same samples in an order of its own, said to be the job's. None of it lies ready: each request waits.
+# Reads the same samples in another order than the job's, at the job's positions. No batch is ready, so each request waits.
 IN_ANOTHER_ORDER = """
 import lcache, random
 with lcache.connect() as job:
@@ -35,7 +35,7 @@ JOB = ["--recipe", "torch.distributed_sampler", "--seed", "0", "--batch-size", "
 
 @pytest.fixture
 def run(small, disk):
-    """run(program, flags…) is the verdict of one run; all share a root of caches."""
+    """run(program, flags…) returns the verdict of one run. All runs share a root of caches."""
 
     def start(program, *flags):
         env = realserver.environment(PYTHONPATH=os.path.join(realserver.ROOT, "python"), XDG_RUNTIME_DIR=disk, LCACHE_TMPFS="1")
@@ -51,19 +51,19 @@ def facts(disk, rate):
     path = os.path.join(disk, "facts.json")
     device = dict.fromkeys(("read_bytes_per_second", "write_bytes_per_second", "both_read_bytes_per_second", "both_write_bytes_per_second"), rate)
     with open(path, "w") as f:
-        json.dump({"schema": 1, "facts": {"places": [{"dir": disk, "block_device": "made up", "device": device}]}}, f)
+        json.dump({"schema": 1, "facts": {"places": [{"dir": disk, "block_device": "imaginary", "device": device}]}}, f)
     return path
 
 
 def test_source(run):
-    """The first epoch reads the source; of a job of one epoch that is all there is."""
+    """The first epoch reads the source. A job of one epoch has no other."""
     verdict = run(IN_ORDER, "--epochs", "1")
     assert (verdict["stage"], verdict["change"]) == ("source", "nothing")
     assert verdict["bound"].startswith("by the source, which a job of one epoch reads once: ")
 
 
 def test_budget(run, small):
-    """A part of the dataset in the log: which part, and what all of it needs; with that it is no longer the budget."""
+    """The log has a part of the dataset. The verdict says which part, and the budget that all of it needs. With that budget, the budget is not the bottleneck."""
     verdict = run(IN_ANOTHER_ORDER, "--epochs", "4", "--budget", str(small.bytes // 4 + (10 << 20)))
     assert verdict["stage"] == "budget"
     kept = float(re.search(r"\(c = (0\.\d\d)\)", verdict["bound"]).group(1))
@@ -73,7 +73,7 @@ def test_budget(run, small):
 
 
 def test_order(run):
-    """All is in the log, but asked for otherwise: the position that differed first, and what to give."""
+    """The log has all samples, but they are requested in another order. The verdict has the first position that differs, and the flag to give."""
     run(IN_ORDER, "--epochs", "12")  # fills the log
     verdict = run(IN_ANOTHER_ORDER, "--epochs", "4")
     assert verdict["stage"] == "order"
@@ -82,7 +82,7 @@ def test_order(run):
 
 
 def test_disk(run, disk):
-    """The log is read faster than the disk was measured to give; with a faster one, or none measured, that is not said."""
+    """The disk is the bottleneck if the log is read at its measured speed. With a faster disk, or none measured, the verdict does not say so."""
     run(IN_ORDER, "--epochs", "12")
     verdict = run(IN_ORDER, "--epochs", "6", "--facts", facts(disk, 1000.0))
     assert (verdict["stage"], verdict["change"].split(",")[0]) == ("disk", "a faster disk")

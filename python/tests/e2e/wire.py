@@ -1,4 +1,4 @@
-"""The protocol by hand, from docs/protocol.md alone: for what the client of lcache would never send."""
+"""A client that is written from docs/protocol.md alone, for frames that lcache's client would never send."""
 
 import array
 import json
@@ -54,7 +54,7 @@ class Wire:
         self.socket.sendall(frame(kind, self._requests + 1, body))
 
     def receive(self):
-        """The next answer as (type, body); (None, b"") when the server closed."""
+        """The next answer as (type, body); (None, b"") if the server has closed the connection."""
         head = self._exactly(HEADER.size)
         if not head:
             return None, b""
@@ -62,7 +62,7 @@ class Wire:
         return kind, self._exactly(length - 8)
 
     def error(self):
-        """The next answer, which is an ERROR, and then the end of the stream."""
+        """The next answer, which must be an ERROR, followed by the end of the stream."""
         kind, body = self.receive()
         assert kind == ERROR, (kind, body)
         assert self.receive() == (None, b"")
@@ -88,7 +88,7 @@ class Wire:
         self.send(RELEASE, struct.pack("<IQ", 1, lease))
 
     def same(self, samples, contents):
-        """The bytes in shared memory are those samples' now."""
+        """Asserts that the bytes in shared memory are those of the samples."""
         return all(self.map[offset : offset + length] == contents[index] for index, offset, length in samples)
 
     def _exactly(self, n):

@@ -4,7 +4,7 @@ import harness
 
 
 def pytest_configure(config):
-    # Frameworks warn of much that has no part in an order: short splits, more workers than cores, deprecated calls.
+    # Frameworks warn of many things that do not affect an order: short splits, more workers than cores, deprecated calls.
     config.addinivalue_line("filterwarnings", "ignore")
 
 
@@ -14,12 +14,12 @@ def pytest_report_header(config):
 
 @pytest.fixture(autouse=True, scope="session")
 def binary():
-    """Without the binary every test fails at once, with what to do."""
+    """Without the binary each test fails at once, and says what to do."""
     return harness.binary()
 
 
 def pytest_terminal_summary(terminalreporter):
-    """What was compared is part of the result, also when all is well."""
+    """Prints what was compared, even if all tests pass."""
     terminalreporter.write_line(f"LIVE_SEED={harness.SEED}")
     for line in harness.DONE:
         terminalreporter.write_line("  " + line)

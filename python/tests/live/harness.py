@@ -1,4 +1,4 @@
-"""Compares `lcache order` with what a framework does, case by case.
+"""Compares `lcache order` with the order of a framework, case by case.
 
 The cases of a test are some fixed ones at the edges, then random ones from a seed that is printed (LIVE_SEED sets it), until
 the test's share of the time is used up. LIVE_SECONDS, 12 unless set, is about the time for all random cases together.
@@ -17,18 +17,18 @@ SEED = int(os.environ.get("LIVE_SEED") or secrets.randbits(32))
 SECONDS = float(os.environ.get("LIVE_SECONDS") or 12)
 
 BEGUN = time.monotonic()
-SHARES = 32  # that the tests ask for, all together
+SHARES = 32  # the number of shares of all tests together
 
-# Seeds at which generators change their ways.
+# Seeds at which generators change their behaviour.
 SEEDS = [0, 1, 42, 2**31, 2**32 - 1, 2**32, 2**32 + 42, 2**63 - 1, 2**63, 2**64 - 1, -1, -(2**63)]
-# Sizes at which they do: empty, single, around a state of 624 words, primes.
+# Sizes at which they do so: empty, single, around a state of 624 words, primes.
 SIZES = [1, 2, 3, 5, 22, 623, 624, 625, 626, 1009, 4099]
 
 
 def binary():
     path = os.environ.get("LCACHE_BIN") or shutil.which("lcache")
     if not path:
-        raise RuntimeError("LCACHE_BIN is not set and there is no lcache on the PATH: build it and say where it is")
+        raise RuntimeError("LCACHE_BIN is not set, and lcache is not on PATH: build it, and set LCACHE_BIN to it")
     return path
 
 
@@ -41,7 +41,7 @@ class Refused(Exception):
 
 
 def order(recipe, n=None, seed=None, epoch=0, rank=None, world=None, batch_size=None, drop_last=False, **params):
-    """The indices that lcache gives, as a list."""
+    """The indices of lcache's order, as a list."""
     cmd = [binary(), "order", "--recipe", recipe, "--epoch", str(epoch), "--format", "u32le"]
     for flag, value in (("--samples", n), ("--seed", seed), ("--rank", rank), ("--world-size", world), ("--batch-size", batch_size)):
         if value is not None:
@@ -65,7 +65,7 @@ def order(recipe, n=None, seed=None, epoch=0, rank=None, world=None, batch_size=
 
 
 class Check:
-    """The cases of one test. Used as a context; leaving it fails the test if anything differed."""
+    """The cases of one test, as a context manager. Its end fails the test if anything differed."""
 
     def __init__(self, name, share=1.0):
         self.name = name
@@ -88,28 +88,28 @@ class Check:
         assert not self.wrong, f"{self.name}: {len(self.wrong)} of {self.cases} cases differ (LIVE_SEED={SEED}):\n" + "\n".join(self.wrong[:5])
 
     def random_cases(self, most=1000):
-        """Counts up to most, as long as there is time: the test's own, and what is left of a minute for all."""
+        """Counts up to most, as long as there is time for this test, and within a minute for all tests."""
         for i in range(most):
             if time.monotonic() > min(self.deadline, BEGUN + 40):
                 return
             yield i
 
     def seed(self):
-        """A seed that torch takes."""
+        """A seed that torch accepts."""
         return self.rng.choice([self.rng.choice(SEEDS), self.rng.randrange(-(2**63), 2**64), self.rng.randrange(2**32)])
 
     def size(self, most=5000):
         return self.rng.choice([self.rng.choice(SIZES), self.rng.randrange(1, 40), self.rng.randrange(1, most)])
 
     def file(self, data):
-        """Writes data to a file of its own and names it."""
+        """Writes data to a new file, and returns its name."""
         path = os.path.join(self.files.name, str(len(os.listdir(self.files.name))))
         with open(path, "wb") as f:
             f.write(data)
         return path
 
     def same(self, want, recipe, **what):
-        """Compares what a framework gave with lcache's order."""
+        """Compares a framework's order with lcache's."""
         self.cases += 1
         try:
             got = order(recipe, **what)
@@ -120,7 +120,7 @@ class Check:
             self.wrong.append(f"{recipe} {what}\n  want {str(want)[:200]}\n  got  {str(got)[:200]}")
 
     def both(self, make, recipe, **what):
-        """As same, but where the framework raises lcache has to refuse."""
+        """Like same, but if the framework raises, lcache must refuse."""
         try:
             want = list(make())
         except (ValueError, RuntimeError, OverflowError, AssertionError, ZeroDivisionError, TypeError) as e:

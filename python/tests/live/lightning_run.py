@@ -1,6 +1,6 @@
-"""Trains on two processes with Lightning's Trainer or Fabric; each process writes down the indices that it was given.
+"""Trains on two processes with Lightning's Trainer or Fabric; each process writes the indices that it got.
 
-Run by test_lightning.py: lightning_run.py FOLDER N BATCH_SIZE SEED SHUFFLE. A process of its own, because the strategies fork.
+Run by test_lightning.py: lightning_run.py FOLDER N BATCH_SIZE SEED SHUFFLE. It is a separate process, because the strategies fork.
 """
 
 import os

@@ -1,8 +1,8 @@
-"""Records what the installed frameworks do where the vectors have no case, in the vectors' format, for the Go tests:
+"""Records orders of the installed frameworks for which the vectors have no case, in the vectors' format, for the Go tests:
 
     python python/tests/live/record.py > shuffle/testdata/recorded.json
 
-With torch 1.10 or older it records that one's samplers instead, for recorded-torch-<release>.json.
+With torch 1.10 or older it records the samplers of that release instead, for recorded-torch-<release>.json.
 """
 
 import array
@@ -27,7 +27,7 @@ CASES = []
 
 
 def record(recipe, version, epochs, **params):
-    """Adds a case. epochs gives pairs of an epoch and its order."""
+    """Adds a case. epochs yields pairs (epoch, order)."""
     done = []
     for epoch, order in epochs:
         order = [int(i) for i in order]

@@ -63,7 +63,7 @@ def test_batch_sampler_shard():
 
 
 def test_prepared_loader():
-    """accelerate's own default, without the seedable sampler: the loader goes on with its generator."""
+    """accelerate's default, without the seedable sampler: the loader continues with its generator."""
     pytest.importorskip("accelerate")
     from accelerate.data_loader import prepare_data_loader
 
@@ -85,7 +85,7 @@ def test_trainer(tmp_path):
     pytest.importorskip("accelerate")
 
     class Model(torch.nn.Module):
-        """Notes what the training loop gives it."""
+        """Records the inputs from the training loop."""
 
         def __init__(self):
             super().__init__()

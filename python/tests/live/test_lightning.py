@@ -1,4 +1,4 @@
-"""Lightning and Fabric on two processes: both put in a DistributedSampler."""
+"""Lightning and Fabric on two processes: both insert a DistributedSampler."""
 
 import importlib.util
 import os
@@ -29,5 +29,5 @@ def test_lightning(tmp_path):
             for epoch in range(2):
                 for rank in range(WORLD):
                     want = (tmp_path / f"{kind}-{epoch}-{rank}").read_text().split()
-                    # The Trainer shuffles whatever the loader says; Fabric does as the loader says.
+                    # The Trainer always shuffles. Fabric shuffles if the loader does.
                     check.same(want, "torch.distributed_sampler", n=n, seed=seed, world=WORLD, rank=rank, epoch=epoch, shuffle=shuffle or kind == "trainer")

@@ -8,7 +8,7 @@ torch = pytest.importorskip("torch")
 
 
 class Indices(torch.utils.data.Dataset):
-    """Its samples are their own indices."""
+    """A dataset whose samples are their own indices."""
 
     def __init__(self, n):
         self.n = n
@@ -25,12 +25,12 @@ def flat(batch):
 
 
 def epoch_of(loader):
-    """The indices that one iteration yields."""
+    """The indices of one iteration."""
     return [i for batch in loader for i in flat(batch)]
 
 
 def abandon(loader, taken):
-    """Takes so many batches and leaves the epoch."""
+    """Takes a number of batches, and leaves the epoch."""
     it = iter(loader)
     for _ in range(taken):
         next(it)

@@ -10,7 +10,7 @@ OPS = ["permutation", "shuffle", "shuffle_list", "permuted", "shuffle_cumulative
 
 
 def epochs(g, n, op, count):
-    """What a live generator gives in its first epochs."""
+    """The first epochs of a live generator."""
     np = pytest.importorskip("numpy")
     kept = np.arange(n)
     for _ in range(count):

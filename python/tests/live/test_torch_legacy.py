@@ -1,4 +1,4 @@
-"""RandomSampler and DataLoader of torch up to 1.10. Skipped with later ones: it takes an environment of its own, with Python 3.8."""
+"""RandomSampler and DataLoader of torch up to 1.10. Skipped with later releases: it needs a separate environment with Python 3.8."""
 
 import pytest
 

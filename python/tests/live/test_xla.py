@@ -1,4 +1,4 @@
-"""JAX's permutation and grain's index shuffle. By its name this file runs last: JAX starts threads, and loaders fork."""
+"""JAX's permutation and grain's index shuffle. The name of this file makes it run last, because JAX starts threads and other tests fork loaders."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from harness import Check
 
 def test_jax():
     jax = pytest.importorskip("jax")
-    # A permutation is compiled for each size, which takes most of the time.
+    # JAX compiles a permutation for each size, which takes most of the time.
     with Check("jax.permutation", share=1) as check:
         for partitionable in (True, False):
             jax.config.update("jax_threefry_partitionable", partitionable)

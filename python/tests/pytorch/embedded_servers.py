@@ -1,4 +1,4 @@
-"""Servers that lcache.open started: found, awaited and ended; and what tests begin with (fixtures to be imported)."""
+"""Helpers for servers that lcache.open started, and fixtures to import."""
 
 import os
 import signal
@@ -11,7 +11,7 @@ import lcache
 
 
 def servers(root):
-    """The pids of servers whose caches lie under root."""
+    """The pids of servers whose caches are below root."""
     found = []
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
@@ -25,7 +25,7 @@ def servers(root):
 
 
 def entry_of(loader):
-    """A loader's job in the server's status document; with what all jobs have together, which stands in the first entry."""
+    """A loader's job in the server's status document, with the figures that all jobs share, which are in the first entry."""
     job = loader.batch_sampler.order_ahead.jobs[0]
     first, *_ = entries = job.stats()["jobs"]
     (own,) = [entry for entry in entries if entry["id"] == job.token]
@@ -42,7 +42,7 @@ def pushed(monkeypatch):
 
 @pytest.fixture
 def patient(monkeypatch):
-    """Loaders wait for what a forked process predicts, however busy the machine is."""
+    """Makes loaders wait for the predictions of a forked process, however busy the machine is."""
     monkeypatch.setattr("lcache.torch._order.foreseen_orders.PATIENCE", 60.0)
     monkeypatch.setattr("lcache.torch._order.forked_child.SECONDS", 60.0)
 

@@ -1,6 +1,6 @@
-"""Programs as forks of one process that has imported torch and the frameworks already: importing them takes as long as all that most programs do.
+"""Runs programs as forks of one process that has already imported torch and the frameworks, because the imports take as long as most programs.
 
-Each is a process of its own with its own arguments, environment and output, as if Python had been started with the script.
+Each program is a process with its own arguments, environment and output, as if Python had been started with the script.
 """
 
 import multiprocessing
@@ -10,7 +10,7 @@ import socket
 import sys
 import tempfile
 
-IMPORTED = ["torch", "torchvision", "lcache.torch", "accelerate", "lightning.pytorch", "transformers.trainer"]  # as far as they are there
+IMPORTED = ["torch", "torchvision", "lcache.torch", "accelerate", "lightning.pytorch", "transformers.trainer"]  # if installed
 
 
 class Program:
@@ -24,7 +24,7 @@ class Program:
         self._process.start()
 
     def communicate(self, timeout):
-        """What it said and its errors, when it has ended."""
+        """Waits for its end, and returns its output and its errors."""
         self._process.join(timeout)
         late = self._process.exitcode is None
         if late:
@@ -42,7 +42,7 @@ class Program:
 
 
 def start_ranks(world, script, *arguments):
-    """A process for each rank, with the variables that torchrun sets; its own process would take as long to start as a rank."""
+    """A process for each rank, with the variables that torchrun sets. torchrun itself would take as long to start as a rank."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         port = found.getsockname()[1]
@@ -59,7 +59,7 @@ def _run(script, arguments, env, *outputs):
     os.environ.update(env)
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(int(env["OMP_NUM_THREADS"]))
-    multiprocessing.set_start_method(None, force=True)  # processes of its own are started as by default, not as this one was
+    multiprocessing.set_start_method(None, force=True)  # it starts its own processes by the default method
     sys.argv = [script, *arguments]
     sys.path.insert(0, os.path.dirname(script))
     runpy.run_path(script, run_name="__main__")

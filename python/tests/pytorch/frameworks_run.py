@@ -1,4 +1,4 @@
-"""Goes over a dataset with each framework, over lcache and over a plain list, and prints the indices that each process was given.
+"""Iterates over a dataset with each framework, once with lcache and once with a plain list, and prints the indices that each process got.
 
 frameworks_run.py FOLDER ROOT OUT FRAMEWORK…, as one process or as ranks that torchrun's variables make. OUT-<rank> gets JSON: {framework: {"lcache": epochs, "plain": epochs}}
 with each epoch a list of batches.
@@ -24,7 +24,7 @@ def index(_, sample):
 
 
 def loader(dataset, size=SIZE, **more):
-    """A user's loader: lcache's over lcache's dataset, torch's over any other."""
+    """A user's loader: lcache's for lcache's dataset, torch's for any other."""
     kind = lt.DataLoader if isinstance(dataset, lt.Dataset) else data.DataLoader
     return kind(dataset, size, **more)
 
@@ -46,7 +46,7 @@ def accelerate_(seedable=False, watched=False, split=False, even=True):
         torch.manual_seed(SEED)
         accelerator = Accelerator(cpu=True, dataloader_config=DataLoaderConfiguration(use_seedable_sampler=seedable, split_batches=split, even_batches=even))
         # Each process drops its own base seeds; the order comes from rank 0's generator.
-        size = SIZE if even else SIZE + 6  # whose last batch is short, and which is one too many
+        size = SIZE if even else SIZE + 6  # the last batch is short, and there is one batch too many
         batches = accelerator.prepare(loader(dataset, size, shuffle=True, generator=torch.Generator().manual_seed(SEED)))
         if watched and isinstance(dataset, lt.Dataset):
             batches = lt.watch(batches)
@@ -81,8 +81,8 @@ def lightning(dataset):
 
 
 def drained(dataset):
-    """torch's own order. Lightning on one device does not ask for the end of an epoch whose length it knows, and then the generator has not
-    moved on as far as after a whole epoch; lcache's orders don't depend on that."""
+    """torch's own order. Lightning on one device does not read to the end of an epoch whose length it knows, so the generator has not
+    advanced as far as after a whole epoch. lcache's orders don't depend on that."""
     batches = loader(dataset, shuffle=True, generator=torch.Generator().manual_seed(SEED))
     return [[batch.tolist() for batch in batches] for _ in range(EPOCHS)]
 

@@ -1,4 +1,4 @@
-"""A folder of small pictures, made without anything but the standard library."""
+"""Makes a folder of small pictures with the standard library alone."""
 
 import os
 import random
@@ -18,7 +18,7 @@ def png(pixels, width, height):
 
 
 def make(root, count=50, classes=("ant", "bee", "cat"), side=8, seed=0):
-    """count pictures in class folders, some deeper, some names in capitals, and files that are no pictures. The classes differ in colour."""
+    """Makes `count` pictures in class folders, some in deeper folders, some with names in capitals, and files that are not pictures. Each class has a colour."""
     draw = random.Random(seed)
     for i in range(count):
         label = i % len(classes)

@@ -1,7 +1,7 @@
-"""Trains with Lightning in two processes that it spawns, over lcache and over a plain list side by side.
+"""Trains with Lightning in two processes that it spawns, with lcache and with a plain list in parallel.
 
 spawn_run.py FOLDER ROOT OUT. OUT-<rank> gets JSON: epochs of [indices from lcache, indices from the list] for each batch, and the server's status.
-Loaders without a generator of the user's: torch itself can't take one along into a process that is spawned.
+The loaders have no generator of their own, because torch can't pass one to a spawned process.
 """
 
 import json

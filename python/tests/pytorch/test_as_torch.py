@@ -1,4 +1,4 @@
-"""Loaders and datasets as torch's own people write them: generic, with a length, pickled, with torchvision's arguments and errors."""
+"""Loaders and datasets behave like torch's: they are generic, have a length, can be pickled, and have torchvision's arguments and errors."""
 
 import inspect
 import os
@@ -57,7 +57,7 @@ def test_all_of_torchs_arguments():
     (lt.ImageFolder, {"job": "Job | str | None", "group": "str | None", "timeout": "float | None", "ext": "str | Iterable[str] | None", "labels": "None"}),
 ])
 def test_all_of_opens_keywords(kind, others):
-    """The signature repeats lcache.open's keywords, with their types and defaults. A few of them have another type here, and None as the default."""
+    """The signature repeats lcache.open's keyword arguments, with their types and defaults. A few have another type here, with None as the default."""
     has = inspect.signature(kind.__init__).parameters
     for name, theirs in inspect.signature(lcache.open).parameters.items():
         if name != "source":
@@ -153,7 +153,7 @@ def test_find_classes(photos, root, more):
 
 
 def test_kept_samples_in_workers_and_wrappers(photos, root):
-    """The samples that are kept have indices of their own; what is pushed are the job's."""
+    """The kept samples have their own indices. The pushed indices are the job's."""
     ours = lt.ImageFolder(photos, size_of, is_valid_file=odd, decode=bytes, cache=root)
     theirs = torchvision.datasets.ImageFolder(photos, size_of, loader=decoded, is_valid_file=odd)
     again = pickle.loads(pickle.dumps(ours))
@@ -199,7 +199,7 @@ def test_a_loader_of_paths_is_refused():
 
 
 def test_lists_are_made_once(photos, root, monkeypatch):
-    """As torchvision's, they are attributes that cost nothing; targets need no names."""
+    """As in torchvision, they are cheap attributes. targets does not request names."""
     ours = lt.ImageFolder(photos, cache=root)
     names = lt.dataset.Job.names
     monkeypatch.setattr(lt.dataset.Job, "names", lambda *_: pytest.fail("names were asked for"))
@@ -225,7 +225,7 @@ def test_an_older_server_tells_labels_by_names(photos, root):
 
 
 def test_one_by_one_in_a_large_batch(folder, root):
-    """ConcatDataset asks for a batch's samples one by one: each costs as much in a batch of thousands as in a small one."""
+    """ConcatDataset requests a batch's samples one by one. The cost of each does not depend on the size of the batch."""
     ours = lt.Dataset(folder.root, index, cache=root)
     both = data.ConcatDataset([ours] * 100)
     seen = []

@@ -1,6 +1,6 @@
-"""Loops that never ask for one batch more than an epoch has: Lightning's, a loop up to a number of steps, a batch sampler that is repeated.
+"""Loops that never request one more batch than an epoch has: Lightning's, a loop with a number of steps, a repeated batch sampler.
 
-torch's own later epochs depend on the number of workers then. lcache's are those of whole epochs, as lcache order prints them.
+With torch the later epochs then depend on the number of workers. With lcache they are those after whole epochs, as lcache order prints them.
 """
 
 import json
@@ -25,7 +25,7 @@ def index(_, sample):
 
 
 class Repeated:
-    """As the batch sampler of ultralytics' and timm's loaders."""
+    """Like the batch sampler of ultralytics' and timm's loaders."""
 
     def __init__(self, sampler):
         self.sampler = sampler
@@ -63,7 +63,7 @@ def test_orders_of_whole_epochs(folder, root, caplog, loop, workers):
     loader = lt.DataLoader(lt.Dataset(folder.root, index, cache=root), SIZE, shuffle=True, generator=torch.Generator().manual_seed(1), num_workers=workers)
     found = [[i for batch in epoch for i in batch] for epoch in loop(loader)]
     assert found == [printed(epoch, len(folder)) for epoch in range(EPOCHS)]
-    assert [r.levelname for r in caplog.records if "without asking for one more" in r.message] == ["INFO"]
+    assert [r.levelname for r in caplog.records if "without requesting one more" in r.message] == ["INFO"]
 
 
 @pytest.mark.parametrize("broken_off", [1, None])
@@ -74,11 +74,11 @@ def test_other_loops_are_told_nothing(folder, root, caplog, broken_off):
         for number, _ in enumerate(loader, 1):
             if number == broken_off:
                 break
-    assert "without asking for one more" not in caplog.text
+    assert "without requesting one more" not in caplog.text
 
 
 def test_lightning_gets_a_line_an_epoch(folder, root, caplog):
-    """Lightning's loop ends by counting: the lines of training and of validation come all the same, each with the name of its dataset."""
+    """Lightning's loop counts batches. The log lines of training and of validation still appear, each with the name of its dataset."""
     lightning = pytest.importorskip("lightning", reason="lightning is not installed")
     caplog.set_level(logging.INFO, "lcache")
 

@@ -1,4 +1,4 @@
-"""Nothing is left behind: no descriptor, no memory map, no process, however often datasets come and go."""
+"""However often datasets are made and dropped, no descriptor, memory map or process is left."""
 
 import gc
 import os
@@ -21,7 +21,7 @@ def index(_, sample):
 def held():
     """Descriptors, maps of lcache's memory, and children."""
     gc.collect()
-    releases.act()  # what ended just now is given back now, and not in 20 ms
+    releases.act()  # releases what has just ended now, not in 20 ms
     with open("/proc/self/maps") as f:
         maps = sum("memfd:" in line for line in f)
     with open("/proc/self/task/%d/children" % os.getpid()) as f:

@@ -1,4 +1,4 @@
-"""A sample that can't be decoded is named: its index, its name and its source, in this process and out of workers."""
+"""The error for a sample that can't be decoded has its index, name and source, in this process and from workers."""
 
 import copy
 import os
@@ -33,7 +33,7 @@ def name_of(folder, index):
 
 
 def check(error, folder, whole=True):
-    """Also of an error that torch has made again, from its text alone."""
+    """Also for an error that torch has made again from its text."""
     text = str(error)
     for said in (f"sample {BAD}", repr(name_of(folder, BAD)), str(folder.root), "ValueError: a broken header"):
         assert said in text
@@ -79,12 +79,12 @@ def test_image_folder(folder, root, tmp_path, given, cause):
         path.rename(path.with_suffix(".png"))
     ours = lt.ImageFolder(source, cache=root, **given)
     with pytest.raises(lcache.DecodeError) as raised:
-        list(ours)  # which would end at an IndexError as if there were no more
+        list(ours)  # an IndexError would end this as if there were no more samples
     assert raised.value.index == 0 and repr(ours.job.names([0])[0]) in str(raised.value) and cause in str(raised.value)
 
 
 def test_without_a_name(folder, root, monkeypatch):
-    """The server is gone, and can't be asked."""
+    """The server has ended, so the name is unknown."""
     ours = lt.Dataset(folder.root, picky, cache=root)
 
     def kills(raw, sample):
@@ -134,7 +134,7 @@ class Fails:
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_classes_of_causes(folder, root, workers):
-    """`except OSError` around a loop catches a broken picture, as it does without lcache."""
+    """`except OSError` around a loop catches a broken picture, as without lcache."""
     ours = lt.Dataset(folder.root, Fails(), cache=root)
     for k, cause in enumerate(CAUSES):
         loader = torch.utils.data.DataLoader(ours, sampler=[k], batch_size=None, num_workers=min(workers, 1)) if workers else ours

@@ -1,4 +1,4 @@
-"""What docs/pytorch.md and README.md show of PyTorch runs as it stands there, but for the paths and the number of workers."""
+"""The PyTorch examples in docs/pytorch.md and README.md run as they are, except for the paths and the number of workers."""
 
 import os
 import re
@@ -44,18 +44,18 @@ def test_every_block_runs(root, tmp_path):
     for block in found:
         if block not in measure:
             run(block, names, known)
-    # The second one went on where the first began: all epochs were read to their ends.
+    # The second loader continued from the first one's beginning: all epochs were read to their ends.
     ahead = known["loader"].batch_sampler.order_ahead
     assert (ahead.epoch, ahead.complete, ahead.exact) == (EPOCHS - 1, True, True)
     assert known["loader"].seed == 0 and known["dataset"].job.stats()["jobs"][0]["samples_delivered"] == EPOCHS * 40
     assert len(measure) == 1
-    run(measure[0], names, known)  # reads the loader of the others twice more
-    report = known["space"].report()  # five batches are fewer than it keeps: the loader itself is measured
+    run(measure[0], names, known)  # reads the other examples' loader twice more
+    report = known["space"].report()  # it keeps more than five batches, so the loader itself is measured
     assert report.best is None and report.real > 0
 
 
 def test_two_changed_lines(root, tmp_path, monkeypatch):
-    """README's diff: both sides run, and have the same images."""
+    """README's diff: both sides run, and give the same images."""
     photos = pictures.make(str(tmp_path / "train"), count=40, side=4)
     monkeypatch.setenv("LCACHE_CACHE", root)
     (diff,) = blocks(README, "diff")

@@ -1,4 +1,4 @@
-"""The two changed lines change nothing else of a program: what is drawn from global generators, and when, is what torch's own loader draws."""
+"""The two changed lines have no side effects: lcache draws the same numbers from global generators as torch's own loader, at the same moments."""
 
 import json
 import os
@@ -20,7 +20,7 @@ import lcache  # noqa: E402
 import lcache.torch as lt  # noqa: E402
 
 SIZE, EPOCHS = 32, 3
-BROKEN = 1  # this epoch is broken off after its first batch
+BROKEN = 1  # the loop leaves this epoch after its first batch
 
 
 def index(_, sample):
@@ -28,7 +28,7 @@ def index(_, sample):
 
 
 class Plain(data.Dataset):
-    """What torch's own loader goes over."""
+    """The dataset for torch's own loader."""
 
     def __init__(self, n):
         self.n = n
@@ -41,7 +41,7 @@ class Plain(data.Dataset):
 
 
 class Watch:
-    """Counts the seeds that were drawn from torch's default generator since the last look. Python's and numpy's generators must not move."""
+    """Counts the seeds that were drawn from torch's default generator since the last call of look(). Python's and numpy's generators must not change."""
 
     def __init__(self):
         self.seen = torch.get_rng_state()
@@ -60,8 +60,8 @@ class Watch:
 
 
 def moments(make):
-    """What is drawn when a loader is made, when an epoch begins, at its first batch and until its end; the weights of a model that is made at each
-    of these moments; and the epochs."""
+    """Returns the draws when a loader is made, when an epoch begins, at its first batch and until its end, the weights of a model that is made at each
+    of these moments, and the epochs."""
     torch.manual_seed(3)
     watch, draws, weights, epochs = Watch(), [], [], []
 
@@ -131,7 +131,7 @@ def test_draws_are_those_of_torch(folder, root, shuffle, workers, persistent, gi
     assert got_draws == draws and got_weights == weights
     assert got[0] == epochs[0]
     if not (shuffle and drawn):
-        whole = [e for e in range(BROKEN + 1)] if shuffle else range(EPOCHS)  # a generator is elsewhere after an epoch that was broken off
+        whole = [e for e in range(BROKEN + 1)] if shuffle else range(EPOCHS)  # after an epoch that was left early, a generator has another state
         assert [got[e] for e in whole] == [epochs[e] for e in whole]
     assert [sorted(i for batch in got[e] for i in batch) for e in range(EPOCHS) if e != BROKEN] == [list(range(len(folder)))] * (EPOCHS - 1)
 
@@ -150,14 +150,14 @@ def drawn(folder, root, **more):
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_every_epoch_follows_from_the_first_seed(folder, root, workers):
-    """Epoch e is torch's order with the seed of the first epoch + e, whatever else is drawn and wherever an epoch is broken off."""
+    """Epoch e has torch's order with the seed of the first epoch + e, whatever else is drawn, and wherever the loop leaves an epoch."""
     torch.manual_seed(11)
     loader = drawn(folder, root, num_workers=workers)
     epochs = []
     for _ in range(3):
         epochs.append([i for batch in lists(loader) for i in batch])
         torch.rand(5)
-        next(iter(loader))  # an epoch of its own
+        next(iter(loader))  # counts as an epoch
     seed = loader.state_dict()["seed"]
     for e, order in zip((0, 2, 4), epochs):
         sampler = data.RandomSampler(range(len(folder)), generator=torch.Generator().manual_seed(seed + e))
@@ -168,7 +168,7 @@ def test_every_epoch_follows_from_the_first_seed(folder, root, workers):
 
 
 def test_loaders_have_orders_of_their_own(folder, root):
-    """Two that are zipped, one over one dataset and one over another; and one that is made again."""
+    """Two zipped loaders over two datasets, and a loader that is made again."""
     first, second = drawn(folder, root), drawn(folder, root)
     pairs = [(a.tolist(), b.tolist()) for a, b in zip(first, second)]
     assert [a for a, _ in pairs] != [b for _, b in pairs]
@@ -179,7 +179,7 @@ def test_loaders_have_orders_of_their_own(folder, root):
 
 @pytest.mark.parametrize("given", ["seed", "generator", "watched", "batch sampler"])
 def test_persistent_workers(folder, root, given):
-    """torch's order of persistent workers, in whole epochs and after one that was broken off; a resume without them is refused."""
+    """With persistent workers the order is torch's, in whole epochs and after one that was left early. A resume without them is refused."""
     reference = data.DataLoader(Plain(len(folder)), SIZE, shuffle=True, generator=torch.Generator().manual_seed(5), num_workers=1, persistent_workers=True)
     want = [lists(reference) for _ in range(4)]
     ours, generator = lt.Dataset(folder.root, index, cache=root), torch.Generator().manual_seed(5)
@@ -208,7 +208,7 @@ def test_persistent_workers(folder, root, given):
     assert lists(again) == want[2][2:] and lists(again) == want[3]
     other = lt.DataLoader(ours, SIZE, shuffle=True, seed=5, num_workers=2)
     other.load_state_dict(state)
-    with pytest.raises(lcache.Error, match="not the one that was saved.*persistent_workers"):
+    with pytest.raises(lcache.Error, match="its order differs from the saved one.*persistent_workers"):
         next(iter(other))
 
 
@@ -230,7 +230,7 @@ print(json.dumps([draws, [rest, lists(loader)]]))
 
 @pytest.mark.parametrize("epoch, batches", [(0, 1), (1, 4)])
 def test_resume_in_another_process(folder, root, epoch, batches):
-    """The state has the seed that was drawn; a new process draws as many as it would without it, and goes on in the order."""
+    """The state has the drawn seed. A new process draws as many seeds as it would without the state, and continues the order."""
     torch.manual_seed(5)
     loader = drawn(folder, root)
     for _ in range(epoch):
@@ -248,7 +248,7 @@ def test_resume_in_another_process(folder, root, epoch, batches):
 
 
 def test_state_before_anything_was_drawn(folder, root):
-    """There is no seed yet; the resumed loader draws its own when its first batch is drawn."""
+    """The state has no seed yet. The resumed loader draws one at its first batch."""
     loader = drawn(folder, root)
     torch.manual_seed(8)
     watch = Watch()
@@ -269,12 +269,12 @@ def test_state_before_anything_was_drawn(folder, root):
 def test_a_seed_that_torch_does_not_draw(folder, root):
     loader = drawn(folder, root)
     for seed in (-1, 1 << 63, "7", 1.5):
-        with pytest.raises(lcache.Error, match="which torch does not draw"):
+        with pytest.raises(lcache.Error, match="not one that torch draws"):
             loader.load_state_dict({**loader.state_dict(), "seed": seed})
 
 
 class Twice(data.Sampler):
-    """Goes over a RandomSampler twice an epoch: its order does not follow from one seed."""
+    """Iterates over a RandomSampler twice in an epoch, so one seed does not determine its order."""
 
     def __init__(self, dataset):
         self.sampler = data.RandomSampler(dataset)
@@ -285,7 +285,7 @@ class Twice(data.Sampler):
 
 
 def test_sampler_that_draws_more(folder, root, patient):
-    """All epochs are torch's then, and each is predicted when it begins."""
+    """All epochs have torch's order, and each is predicted when it begins."""
     def epochs(loader):
         torch.manual_seed(2)
         return [lists(loader) for _ in range(2)], torch.get_rng_state().tolist()

@@ -1,4 +1,4 @@
-"""A loader without workers requests its next batch before the training loop asks for it."""
+"""A loader without workers requests its next batch before the training loop does."""
 
 import os
 import signal
@@ -37,12 +37,12 @@ def build(folder, root, workers=0, decode=index, **more):
 
 
 def waiting(loader):
-    """The requests of a loader that were sent early and are not used yet."""
+    """The number of a loader's early requests that are not used yet."""
     return sum(len(job._early._sent) for job in loader.batch_sampler.order_ahead.jobs)
 
 
 def leased(job):
-    """The bytes that the server lends to anyone."""
+    """The bytes that the server has lent to all clients."""
     return sum(rank["leased_bytes"] for entry in job.stats()["jobs"] for rank in entry["ranks"])
 
 
@@ -73,7 +73,7 @@ def test_every_batch_is_requested_ahead(folder, root, used):
 
 
 def test_answers_before_the_loop_asks(folder, root):
-    """While the loop works on a batch, the answer with the next one arrives."""
+    """The next batch arrives while the loop works on a batch."""
     loader = build(folder, root)
     lists(loader)
     iterator = iter(loader)
@@ -102,7 +102,7 @@ def test_broken_off(folder, root):
 
 
 def test_other_requests_between(folder, root, used):
-    """The program may ask the dataset for anything between two batches."""
+    """The program may request any samples between two batches."""
     loader, (expected,) = build(folder, root), want(folder, 1)
     for got, batch in zip(loader, expected):
         assert got.tolist() == batch
@@ -124,7 +124,7 @@ def test_server_killed_with_a_request_ahead(folder, root):
 
 
 def test_an_error_is_the_one_of_now(folder, root, monkeypatch):
-    """A request that failed while the loop did something else is repeated when the loop asks."""
+    """If an early request fails, it is sent again when the loop requests the batch."""
     loader, expected = build(folder, root), want(folder)
     lists(loader)
     iterator = iter(loader)
@@ -143,7 +143,7 @@ def test_an_error_is_the_one_of_now(folder, root, monkeypatch):
 
 
 def test_not_ahead(folder, root, patient, used):
-    """Workers request batches ahead by themselves; an order that is not as predicted is not requested ahead."""
+    """No early requests with workers, which prefetch anyway, or if the order differs from the prediction."""
     assert lists(build(folder, root, workers=2)) == want(folder, 1)[0]
 
     class Wandering(data.Sampler):
@@ -170,7 +170,7 @@ def test_not_ahead(folder, root, patient, used):
 
 @pytest.mark.parametrize("whole", [False, True])
 def test_other_ways_to_decode(folder, root, used, whole):
-    """A batch that is decoded at once, and samples that are not decoded."""
+    """Early requests also work with a batch that is decoded at once, and without decode."""
     more = {"decode_batch": lambda views, columns: torch.tensor(columns.indices.tolist())} if whole else {}
     dataset = lt.Dataset(folder.root, cache=root, **more)
     loader = lt.DataLoader(dataset, SIZE, shuffle=True, seed=5, collate_fn=None if whole else lambda pairs: pairs)

@@ -1,4 +1,4 @@
-"""Samplers with effects outside themselves: counters, queues, files, a training loop that feeds them. What is trained is what torch's own loader trains."""
+"""Samplers with effects outside themselves: counters, queues, files, a training loop that feeds them. Their epochs are those of torch's own loader."""
 
 import multiprocessing
 import os
@@ -115,7 +115,7 @@ SHARED = {}
 
 
 class SharesACounter(Sized):
-    """Where no search finds it."""
+    """Keeps the tensor where no search finds it."""
 
     def __init__(self, tmp_path):
         SHARED["epochs"] = multiprocessing.Value("i", 0)
@@ -137,12 +137,12 @@ class SharesATensor(Sized):
 
 
 class Fed(Sized):
-    """Waits for what the training loop puts in."""
+    """Waits for the numbers that the training loop puts in."""
 
     def __init__(self, tmp_path):
         self.queue = queue.Queue()
         self.drawn = 0
-        for i in range(5 * SIZE):  # two workers with two batches each, and the one that is drawn before a batch is returned
+        for i in range(5 * SIZE):  # two workers with two batches each, and one that is drawn before a batch is returned
             self.queue.put(i)
 
     def __iter__(self):
@@ -152,7 +152,7 @@ class Fed(Sized):
 
 
 class Device:
-    """Cannot be used in a forked process, as CUDA."""
+    """Cannot be used in a forked process, like CUDA."""
 
     def __init__(self):
         self.pid = os.getpid()
@@ -202,7 +202,7 @@ def test_order_is_torchs(folder, root, tmp_path, kind, workers):
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_as_far_ahead_as_torch(folder, root, tmp_path, workers):
-    """A sampler that the training loop feeds is drawn from when torch's loader draws from it, and not before."""
+    """Draws from a sampler that the training loop feeds happen when torch's loader draws, and not earlier."""
 
     def epochs(kind, dataset):
         sampler, found = Fed(tmp_path), []
@@ -218,7 +218,7 @@ def test_as_far_ahead_as_torch(folder, root, tmp_path, workers):
 
 
 class Batches:
-    """A batch sampler that runs when an iterator is made."""
+    """A batch sampler that runs code when an iterator is made."""
 
     def __init__(self):
         self.moments = []
@@ -258,7 +258,7 @@ class PureEndless(Endless):
 
 @pytest.mark.parametrize("kind", [Endless, PureEndless])
 def test_endless(folder, root, kind):
-    """The first batch does not wait for an end that does not come."""
+    """The first batch does not wait for the end of an endless sampler."""
     loader = lt.DataLoader(lt.Dataset(folder.root, index, cache=root), 4, sampler=kind())
     began, iterator = time.monotonic(), iter(loader)
     batches = [next(iterator).tolist() for _ in range(20)]

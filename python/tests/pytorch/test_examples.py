@@ -1,4 +1,4 @@
-"""The examples run, and say the same as without lcache where they can."""
+"""The examples run, and print the same as without lcache if that is possible."""
 
 import importlib.util
 import os
@@ -15,7 +15,7 @@ import realserver
 from embedded_servers import folder, root  # noqa: F401
 from forked import Program, start_ranks
 
-pytestmark = pytest.mark.xdist_group("forked")  # what forked.py imports is imported once
+pytestmark = pytest.mark.xdist_group("forked")  # so that the imports of forked.py run once
 
 EXAMPLES = os.path.join(realserver.ROOT, "examples")
 
@@ -28,7 +28,7 @@ def needs(*modules):
 
 
 def run(script, *arguments, ranks=1):
-    """The example's output and errors; of several ranks, started as torchrun starts them but without its process, all together."""
+    """The example's output and errors. Several ranks start as under torchrun, but without its process; their output is joined."""
     script = os.path.join(EXAMPLES, script)
     running = start_ranks(ranks, script, *arguments) if ranks > 1 else [Program(script, *arguments)]
     said = [process.communicate(timeout=200) for process in running]
@@ -57,7 +57,7 @@ def test_train_imagefolder(photos, root):
 
 @pytest.fixture(scope="module")
 def tokens(source_dir):
-    """Rows of 64 numbers below 100, each of which is the one before and its row's step."""
+    """Rows of 64 numbers below 100, which increase by a step of their row."""
     where = pathlib.Path(source_dir(), "train")
     for i in range(60):
         path = where / f"c{i % 3}" / f"{i:02d}.bin"
@@ -76,7 +76,7 @@ def test_whole_batches(tokens, root):
 
 @pytest.mark.parametrize("method, trained", [("none", [60] * 6), ("impact", [60] + [30] * 5), ("spider", [60] * 6)])
 def test_importance(photos, root, method, trained):
-    """It learns with every method as without one. ImPACT trains on half of the samples, but for the first epoch."""
+    """The example learns as well with each method as without. ImPACT trains on half of the samples, except in the first epoch."""
     needs("torch", "torchvision", "numpy")
     out, _ = run("importance.py", photos, "--cache", root, "--method", method, "--workers", "1", *(["--weights"] if method == "impact" else []))
     epochs = re.findall(r"^epoch (\d): (\d+) samples trained, loss (\S+), accuracy (\S+)$", out, re.M)
@@ -86,7 +86,7 @@ def test_importance(photos, root, method, trained):
 
 
 def test_ddp_and_checkpoint(folder, root, tmp_path):
-    """Two ranks stop in the middle of an epoch, three go on: together they read every sample once, then a whole epoch."""
+    """Two ranks stop in the middle of an epoch, and three continue. Together they read every sample once, then a whole epoch."""
     needs("torch")
     common = folder.root, "--cache", root, "--checkpoint", tmp_path / "checkpoint"
     seen = {0: [], 1: []}
@@ -107,7 +107,7 @@ def test_lightning(photos, root):
 
 
 def test_hf_trainer(folder, root, tmp_path):
-    """Resumed from a checkpoint, Trainer is given the same indices as without lcache."""
+    """Resumed from a checkpoint, Trainer gets the same indices as without lcache."""
     needs("torch", "transformers", "accelerate")
 
     def train(out, *flags):

@@ -1,4 +1,4 @@
-"""What a user sees who opens a source for the first time, and what is left when that fails."""
+"""The messages when a user opens a source for the first time, and the files that are left if that fails."""
 
 import fcntl
 import functools
@@ -25,7 +25,7 @@ from lcache._client.cache_lock import NewFolder
 
 
 def opened_on_a_terminal(*arguments):
-    """What a program that opens a source says on its terminal."""
+    """The terminal output of a program that opens a source."""
     main, terminal = pty.openpty()
     code = "import sys, lcache; lcache.open(sys.argv[1], cache=sys.argv[2]).close()"
     try:
@@ -37,7 +37,7 @@ def opened_on_a_terminal(*arguments):
         while True:
             try:
                 said += os.read(main, 4096)
-            except OSError:  # all of it is read, and the other end is closed
+            except OSError:  # everything was read, and the other end is closed
                 return said.decode()
     finally:
         os.close(main)
@@ -58,7 +58,7 @@ def test_place_is_told_once(folder, root, caplog):
 
 
 def opened_in_a_process(folder, root, code="", **variables):
-    """What a program that opens a source writes to stderr, which is no terminal. code runs before."""
+    """The stderr of a program that opens a source without a terminal. code runs before."""
     code += "\nimport sys, lcache; lcache.open(sys.argv[1], cache=sys.argv[2]).close()"
     return subprocess.Popen([sys.executable, "-c", code, folder.root, root], stderr=subprocess.PIPE, text=True, env={**os.environ, **variables})
 
@@ -70,7 +70,7 @@ def said_by(process):
 
 
 def test_place_is_told_in_a_log_file(folder, root):
-    """One line on stderr where it is no terminal, too. Of processes that open a new source at the same time, one says it."""
+    """Without a terminal, stderr still gets one line. If several processes open a new source at the same time, only one prints it."""
     said = [said_by(p) for p in [opened_in_a_process(folder, root) for _ in range(3)]]
     (line,) = [line for text in said for line in text.splitlines() if "copied to" in line]
     assert line.startswith(f"lcache: {folder.root}: the ") and root in line and "cache= or $LCACHE_CACHE puts it elsewhere" in line
@@ -94,7 +94,7 @@ def test_place_is_told_on_a_terminal(folder, root):
 
 
 def test_a_folder_of_shards(root, tmp_path, caplog):
-    """A new cache of a folder of tar shards: a warning names the pattern that takes the samples in them. With more other files than shards there is none."""
+    """A new cache of a folder of tar shards: a warning names the pattern that reads the samples inside. With more other files than shards there is none."""
     shards = tmp_path / "shards"
     shards.mkdir()
     for name in ("a-0.tar", "a-1.tar"):
@@ -104,7 +104,7 @@ def test_a_folder_of_shards(root, tmp_path, caplog):
         lcache.open(shards, cache=root).close()
     (warning,) = (r.getMessage() for r in caplog.records if "tar file" in r.getMessage())
     pattern = f"tar:{shards}/*.tar"
-    assert warning == f"{shards}: each sample is a whole tar file; {pattern!r} as the source takes the samples in them"
+    assert warning == f"{shards}: each sample is a whole tar file: give {pattern!r} as the source to read the samples inside"
     with lcache.open(pattern, cache=root) as job:
         assert job.info.samples == 2
     for name, says in (("README", True), ("a", True), ("b", False)):
@@ -115,7 +115,7 @@ def test_a_folder_of_shards(root, tmp_path, caplog):
 
 
 def test_a_folder_of_files_with_many_samples(root, tmp_path, caplog):
-    """A new cache of a folder of Parquet files: a warning says that lcache does not read the records in them."""
+    """A new cache of a folder of Parquet files: a warning says that lcache does not read the records inside."""
     (tmp_path / "tables").mkdir()
     for name in "ab":
         (tmp_path / "tables" / f"{name}.parquet").write_text(name)
@@ -127,19 +127,19 @@ def test_a_folder_of_files_with_many_samples(root, tmp_path, caplog):
 
 
 def test_a_source_that_is_a_file(root, tmp_path):
-    """Shards without tar: get the name with it. Another file does not send the user to its folder."""
+    """The error for shards without tar: shows the name with it. The error for any other file does not advise to give its folder."""
     for name in ("a-{0..5}.tar", "b.tar.gz", "tokens.npy"):
         (tmp_path / name).write_text(name)
     for name, builtin in (("a-{0..5}.tar", NotADirectoryError), ("b.tar.gz", NotADirectoryError), ("c-{0..5}.tar", FileNotFoundError)):
         with pytest.raises(builtin, match=re.escape(f": did you mean 'tar:{tmp_path}/{name}'?")):
             lcache.open(tmp_path / name, cache=root)
-    with pytest.raises(NotADirectoryError, match="it is a file, and lcache does not read the records in a file yet"):
+    with pytest.raises(NotADirectoryError, match="it is a file, and lcache does not read records inside a file yet"):
         lcache.open(tmp_path / "tokens.npy", cache=root)
     assert not os.path.exists(root)
 
 
 def test_files_that_are_left_out_are_counted(root, tmp_path, caplog, monkeypatch):
-    """A warning for a new cache, and a line of INFO when a later server lists the source. Nothing where every file is a sample."""
+    """Files that are not samples cause a warning for a new cache, and a line at INFO when a later server lists the source. Without such files nothing is logged."""
     monkeypatch.setenv("LCACHE_LINGER", "0")
     caplog.set_level(logging.INFO, "lcache")
     source = tmp_path / "source"
@@ -153,7 +153,7 @@ def test_files_that_are_left_out_are_counted(root, tmp_path, caplog, monkeypatch
             pid = job.pid
         wait_for_end(pid)
         (said,) = (r for r in caplog.records if "left out" in r.getMessage())
-        assert said.levelno == level and said.getMessage() == f"{source}: 2 files are left out: not in a class folder; flat=True takes all files, as one list"
+        assert said.levelno == level and said.getMessage() == f"{source}: 2 files are left out: not in a class folder; flat=True takes all files as one list"
     caplog.clear()
     with lcache.open(source, cache=root, flat=True) as job:
         assert job.samples == 4
@@ -166,7 +166,7 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
 
 
 def test_the_listing_of_a_complete_cache_is_told(folder, root, tmp_path, caplog, monkeypatch):
-    """A list whose cache has all of it is not asked for again: the log says when it was listed, and not before."""
+    """A list is not requested again if its cache has all of it. The log then says when it was listed."""
     monkeypatch.setenv("LCACHE_LINGER", "0")
     caplog.set_level(logging.INFO, "lcache")
     for i in range(5):
@@ -189,11 +189,11 @@ def test_the_listing_of_a_complete_cache_is_told(folder, root, tmp_path, caplog,
             thread.join()
     assert said[0] == [] and len(said[1]) == 1, said
     (cache,) = os.listdir(root)
-    assert re.search(r"/LIST: listed 2\d{3}-\d\d-\d\dT\d\d:\d\d:\d\dZ, and not again: " + re.escape(os.path.join(root, cache)), said[1][0])
+    assert re.search(r"/LIST: listed 2\d{3}-\d\d-\d\dT\d\d:\d\d:\d\dZ, and not again, because " + re.escape(os.path.join(root, cache)), said[1][0])
 
 
 class Ranges(Quiet):
-    """A server that gives ranges, as those of shards do, and counts what it is asked for."""
+    """A web server with ranges, for shards, which counts its requests."""
 
     asked = 0
 
@@ -213,7 +213,7 @@ class Ranges(Quiet):
 
 
 def test_what_a_first_epoch_over_a_network_costs(root, tmp_path, caplog, monkeypatch):
-    """A warning before the first sample is read, with the command that takes fewer requests. After that command there is none."""
+    """Before the first sample is read, a warning shows the command that needs fewer requests. After that command there is no warning."""
     monkeypatch.setenv("LCACHE_LINGER", "0")
     with tarfile.open(tmp_path / "0.tar", "w") as shard:
         for i in range(150):
@@ -313,14 +313,14 @@ def test_a_lingering_server_says_when_it_ends(folder, root):
     lcache.open(folder.root, cache=root).close()
     (cache,) = os.listdir(root)
     moved = os.path.join(root, cache, "lcache.sock")
-    os.rename(moved, moved + ".away")  # so that the next one does not find it, and wants the cache for itself
+    os.rename(moved, moved + ".away")  # so that the next program does not find it, and tries to open the cache
     with pytest.raises(lcache.ConnectionError, match=r"which has no client and ends by itself in \d+ s: stop it with lcache stop \d+"):
         lcache.open(folder.root, cache=root, timeout=1)
     os.rename(moved + ".away", moved)
 
 
 def test_a_folder_that_another_process_uses_stays(tmp_path):
-    """A listing that fails removes the folder that it made, unless `lcache run` has begun a cache in it."""
+    """A failed listing removes the folder that it made, unless `lcache run` has begun a cache there."""
     for used in (True, False):
         with pytest.raises(ZeroDivisionError), NewFolder(str(tmp_path / "root" / "cache")):
             os.makedirs(tmp_path / "root" / "cache", exist_ok=True)

@@ -1,4 +1,4 @@
-"""samples, targets, classes and class_to_idx read as torchvision's. An edit raises an error that says what to do."""
+"""samples, targets, classes and class_to_idx can be read as in torchvision. An edit raises an error that says what to do."""
 
 import copy
 import io
@@ -54,7 +54,7 @@ EDITS = [
 
 
 def called(edit, values):
-    """A method of list by its name: list.pop itself would go round the class."""
+    """Calls a method by its name, because list.pop itself would bypass the class."""
     return getattr(values, edit.__name__)() if getattr(list, edit.__name__, None) is edit else edit(values)
 
 
@@ -118,7 +118,7 @@ def test_read_as_any_other(ours):
 
 
 def test_in_a_checkpoint(ours):
-    """torch.load, which takes few classes by default, has them."""
+    """torch.load accepts them, although it accepts few classes by default."""
     file = io.BytesIO()
     torch.save({"classes": ours.classes, "class_to_idx": ours.class_to_idx}, file)
     file.seek(0)
@@ -126,7 +126,7 @@ def test_in_a_checkpoint(ours):
 
 
 def test_of_a_dataset(folder, root):
-    """lcache's own datasets have classes, too."""
+    """The same for lcache.torch.Dataset, which also has classes."""
     ours = lt.Dataset(folder.root, cache=root)
     assert (ours.classes, ours.class_to_idx) == (ours.job.classes, {name: label for label, name in enumerate(ours.job.classes)})
     for edit in (lambda: ours.classes.append("x"), lambda: ours.class_to_idx.update(x=1)):
@@ -139,7 +139,7 @@ def test_of_a_dataset(folder, root):
 
 
 def test_pickles_stay_small(ours, photos, root, source_dir):
-    """However many classes there are, and whatever was asked for."""
+    """For any number of classes, and in any order of access."""
     assert (ours.samples, ours.targets, ours.classes, ours.class_to_idx) and len(pickle.dumps(ours)) < 1280
     many = pictures.make(os.path.join(source_dir(), "many"), count=300, classes=[f"a-long-name-of-class-{i:04d}" for i in range(300)], side=1)
     dataset = lt.ImageFolder(many, cache=root)

@@ -1,4 +1,4 @@
-"""Samplers that a forked child runs ahead: what it predicts, and what happens if it is wrong, can't run, or does not end."""
+"""Samplers that run in advance in a forked child: its predictions, and its failures: wrong orders, samplers that can't run there, and a child that does not end."""
 
 import logging
 import multiprocessing
@@ -28,7 +28,7 @@ def forks(monkeypatch):
 
 
 class ByProcess(Sized):
-    """Has another order in another process."""
+    """Has a different order in another process."""
 
     def __init__(self, tmp_path):
         self.pid = os.getpid()
@@ -60,18 +60,18 @@ class Changed(Sized):
 
 
 def test_orders_that_change_between_epochs(folder, root, tmp_path, caplog, patient):
-    """The epoch that begins is known all the same."""
+    """The current epoch is still predicted."""
     sampler = Changed(tmp_path)
     loader = lt.DataLoader(lt.Dataset(folder.root, index, cache=root), SIZE, sampler=sampler)
     for sampler.by in range(5):
         assert [i for batch in loader for i in batch.tolist()] == turned(sampler.by)
         assert loader.batch_sampler.order_ahead.exact
     (warning,) = [r.message for r in caplog.records if r.levelname == "WARNING"]
-    assert "Changed" in warning and "only the epoch that begins" in warning
+    assert "Changed" in warning and "only the current epoch is predicted" in warning
 
 
 def reaching(what):
-    """A sampler that reaches something, and never uses it in its order."""
+    """Samplers that refer to `what` but do not use it for their order."""
 
     class Reaches(Sized):
         def __init__(self):
@@ -134,7 +134,7 @@ def test_child_that_does_not_end(folder, root, tmp_path, caplog, monkeypatch):
 
 
 def children():
-    """This process's children that are Python's, which may be multiprocessing's own. lcache's server is none of them."""
+    """The pids of this process's children that run Python, including multiprocessing's own, but not lcache's server."""
 
     def name(pid):
         with open(f"/proc/{pid}/comm") as f:
@@ -161,7 +161,7 @@ def test_pure_samplers_need_no_child(folder, root, tmp_path, monkeypatch, pushed
 
 
 def test_predictions_of_a_child_are_pushed(folder, root, tmp_path, pushed, patient):
-    """A counter on the class is predicted for the epochs to come: the child's copy counts on."""
+    """Later epochs of a counter on the class are predicted, because the child's copy counts further."""
     sampler, before = CountsOnTheClass(tmp_path), children()
     loader = lt.DataLoader(lt.Dataset(folder.root, index, cache=root), SIZE, sampler=sampler)
     for epoch in range(EPOCHS):
@@ -173,7 +173,7 @@ def test_predictions_of_a_child_are_pushed(folder, root, tmp_path, pushed, patie
 
 
 class Own(data.Sampler):
-    """Draws from a generator of its own, and has no effect outside."""
+    """Draws from its own generator, and has no effect outside."""
 
     def __init__(self, n=N, seed=3):
         self.n, self.generator = n, torch.Generator().manual_seed(seed)
@@ -187,7 +187,7 @@ class Own(data.Sampler):
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_log_is_laid_out(folder, root, patient, workers):
-    """A sampler that nobody declared pure is served from the log in its order, as torch's own are."""
+    """A sampler that was not declared pure is served from the log in its order, like torch's own samplers."""
     loader = lt.DataLoader(lt.Dataset(folder.root, index, cache=root), SIZE, sampler=Own(len(folder)), num_workers=workers)
     reference = data.DataLoader(range(len(folder)), SIZE, sampler=Own(len(folder)))
     for epoch in range(20):
@@ -202,7 +202,7 @@ def test_log_is_laid_out(folder, root, patient, workers):
 
 
 def test_resume_of_a_sampler_that_a_child_runs(folder, root):
-    """Its generator is where it was, and the order is compared with the saved one."""
+    """The generator's state is restored, and the order is compared with the saved one."""
 
     def build(seed=3):
         return lt.DataLoader(lt.Dataset(folder.root, index, cache=root), SIZE, sampler=Own(seed=seed))
@@ -220,5 +220,5 @@ def test_resume_of_a_sampler_that_a_child_runs(folder, root):
     assert [batch.tolist() for batch in again] == want[1][2:]
     assert [batch.tolist() for batch in again] == want[2]
     other = build(4)
-    with pytest.raises(lcache.Error, match="seed 3, this loader 4"):
+    with pytest.raises(lcache.Error, match="seed 3, and this loader has seed 4"):
         other.load_state_dict(state)

@@ -1,4 +1,4 @@
-"""torch's own DDP, accelerate and Lightning, on one process and on two: the same batches as without lcache."""
+"""torch's own DDP, accelerate and Lightning, in one process and in two, get the same batches as without lcache."""
 
 import importlib.metadata
 import importlib.util
@@ -18,7 +18,7 @@ if importlib.util.find_spec("torch") is None or importlib.util.find_spec("torch"
 import lcache.torch  # noqa: E402
 from lcache.torch._order.frameworks import TESTED  # noqa: E402
 
-pytestmark = pytest.mark.xdist_group("forked")  # what forked.py imports is imported once
+pytestmark = pytest.mark.xdist_group("forked")  # so that the imports of forked.py run once
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ACCELERATE = ["accelerate" + how for how in ("", ", seedable", ", watched", ", split", ", uneven", ", uneven split")]
@@ -27,7 +27,7 @@ NEEDS = {"torch": "torch", **dict.fromkeys(ACCELERATE, "accelerate"), "lightning
 
 @pytest.mark.parametrize("name", sorted(TESTED))
 def test_releases(name):
-    """lcache.torch._order.frameworks relies on private parts of frameworks. It names the releases that are tested here."""
+    """lcache.torch._order.frameworks uses private parts of frameworks. It lists the releases that are tested here."""
     with open(os.path.join(HERE, "../live/requirements.txt")) as f:
         assert f"{name}=={TESTED[name]}\n" in f.readlines(), "frameworks.py and the tests' requirements name different releases"
     try:
@@ -38,7 +38,7 @@ def test_releases(name):
 
 
 def test_insides_are_in_one_file():
-    """No other module of lcache.torch names a package that is built on torch, or looks at the stack."""
+    """No other module of lcache.torch names a package that is built on torch, or inspects the stack."""
     for module in sorted(pathlib.Path(lcache.torch.__file__).parent.glob("*.py")):
         words = [token.string for token in tokenize.generate_tokens(io.StringIO(module.read_text()).readline) if token.type == tokenize.NAME]
         if module.name != "frameworks.py":
@@ -58,7 +58,7 @@ def test_frameworks(folder, root, tmp_path, world):
             status = result[name]["status"]
             assert status["divergences"] == 0, name
             assert [r["rank"] for r in status["ranks"] if r["pid"]] == list(range(world)), f"{name}: not each rank has an order of its own"
-            # A rank that another one leaves an epoch behind is late and not waited for, so epochs may be over in another order.
+            # The server does not wait for a rank that is an epoch behind another one, so epochs may end in another order.
             assert sorted(e["epoch"] for e in status["epochs_done"] if e["order_digest"]) == [0, 1, 2], f"{name}: batches came without their places"
         for epoch in range(3):
             seen = [i for result in results for batch in result[name]["lcache"][epoch] for i in batch]

@@ -1,4 +1,4 @@
-"""Embeddings of all ranks: each rank counts neighbours among them."""
+"""gather=True: each rank counts neighbours among the embeddings of all ranks."""
 
 import json
 
@@ -10,7 +10,7 @@ from lcache.neighbours import Bank, Options
 numpy = pytest.importorskip("numpy", reason="numpy is not installed")
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
-pytestmark = pytest.mark.xdist_group("forked")  # what forked.py imports is imported once
+pytestmark = pytest.mark.xdist_group("forked")  # so that the imports of forked.py run once
 
 SAMPLES, BATCH, WIDTH, RADIUS = 64, 8, 4, {"lam": 1, "alpha": 0.1}
 
@@ -37,7 +37,7 @@ torch.distributed.destroy_process_group()
 
 
 def test_as_one_bank(tmp_path):
-    """A batch that a rank can't observe is left out, and nobody waits for it."""
+    """If a rank can't observe a batch, the batch is left out, and no rank waits for it."""
     rng = numpy.random.default_rng(3)
     labels = rng.integers(0, 3, SAMPLES).tolist()
     steps = [[(part.tolist(), rng.normal(size=(BATCH, WIDTH)).tolist()) for part in pair] for pair in rng.permutation(SAMPLES).reshape(-1, 2, BATCH)]
@@ -54,6 +54,6 @@ def test_as_one_bank(tmp_path):
         for rank in range(2):
             mine = slice(rank * BATCH, (rank + 1) * BATCH)
             want[rank].append([column[mine] for column in columns] if batches[rank] in fine else None)
-    assert sum(want[0][-1][1]) > 0, "nobody has neighbours"
+    assert sum(want[0][-1][1]) > 0, "no sample has neighbours"
     for rank, (out, errors) in enumerate(said):
         assert [json.loads(line) for line in out.splitlines()] == want[rank], errors

@@ -1,5 +1,4 @@
-"""docs/getting-started.md, as somebody does who follows it: every file is written, every command is run, and every output is held against
-what the page shows."""
+"""Follows docs/getting-started.md as a reader does: writes every file, runs every command, and compares every output with the page."""
 
 import importlib.util
 import os
@@ -23,12 +22,12 @@ def blocks():
 
 
 def pattern(line):
-    """A line of output, in which … stands for anything and columns may move."""
+    """A regular expression for a line of output. … matches anything, and the width of columns may vary."""
     return r"\s*" + r"\s*".join(".*" if word == "…" else re.escape(word) for word in re.split(r"(…)|\s+", line) if word) + r"\s*"
 
 
 def missing(shown, said):
-    """The first line that is shown on the page and not said, in that order."""
+    """The first line of the page that is missing in the output, in that order."""
     lines = iter(said.splitlines())
     for want in shown.splitlines():
         if not any(re.fullmatch(pattern(want), line) for line in lines):
@@ -46,7 +45,7 @@ def test_missing():
 
 @pytest.fixture
 def machine(tmp_path):
-    """A home, a bin folder with pip, and the environment of a shell there. pip installs into a folder of the test's."""
+    """A home, a bin folder with pip, and the environment of a shell there. pip installs into a folder of the test."""
     if importlib.util.find_spec("torch") is None:
         pytest.skip("torch is not installed")
     if shutil.which("go") is None:
@@ -89,11 +88,11 @@ def test_page(machine):
         else:
             pytest.fail(f"a block of {language}: sh, python or text is checked here")
     first, *others = [of_run for of_run in losses if of_run]
-    assert len(first) == 3 and others == [first, first], "the order is the same on every run, so what was learnt is, too"
+    assert len(first) == 3 and others == [first, first], "the order is the same in each run, and therefore the result of the training"
 
 
 def test_commands_only_in_blocks():
-    """A command that is shown in the text alone would be run by nobody: those have to be a name, not a line to copy."""
+    """No test would run a command that is only in the text. So commands in the text must be names, not lines to copy."""
     with open(PAGE) as f:
         text = re.sub(r"^```.*?^```$", "", f.read(), flags=re.M | re.S)
     shown = re.findall(r"`(lcache [^`]*)`", text)

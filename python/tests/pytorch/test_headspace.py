@@ -1,4 +1,4 @@
-"""headspace(): batches in memory, what they measure, and what is said about it. The clock is the test's own, but under lcache run."""
+"""headspace(): the batches from memory, the measured times, and the report. The tests have their own clock, except under lcache run."""
 
 import json
 import subprocess
@@ -24,7 +24,7 @@ class Clock:
 
 
 class Loader:
-    """Takes a time for each batch, and counts what was asked for."""
+    """A loader that takes some time for each batch, and counts the requested batches."""
 
     def __init__(self, clock, length, seconds):
         self.clock, self.length, self.seconds, self.asked = clock, length, seconds, 0
@@ -62,7 +62,7 @@ def test_feeds_the_same_batches_again(clock):
     assert train(clock, space, 0.002) == list(range(10)) * 2 + list(range(5))
     assert loader.asked == 10
     assert len(space) == 25
-    assert space.seconds == 0.010  # what the loader has, a training loop finds here, too
+    assert space.seconds == 0.010  # attributes of the loader are also found here
 
 
 def test_measures_the_loop_alone_and_the_loader(clock):
@@ -130,7 +130,7 @@ for i, batch in enumerate(loader):
 
 @pytest.mark.parametrize("workers", ["0", "2"])
 def test_run_headspace(folder, root, tmp_path, workers):  # noqa: F811
-    """Under lcache run --headspace the second half of an epoch is from memory, the server gives all epochs whole, and the run says what both halves took."""
+    """Under lcache run --headspace the second half of an epoch comes from memory, the server delivers complete epochs, and the run reports the times of both halves."""
     (tmp_path / "train.py").write_text(TRAIN)
     command = [realserver.BINARY, "run", "--headspace", "--json", "--cache", root, "--source", folder.root, "--", sys.executable, "train.py", folder.root, workers]
     ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
@@ -143,7 +143,7 @@ def test_run_headspace(folder, root, tmp_path, workers):  # noqa: F811
 
 
 def test_run_without_headspace(folder, tmp_path, monkeypatch):  # noqa: F811
-    """Nothing changes without the variable, nor for a loader without a length."""
+    """Nothing changes without the variable, or for a loader without a length."""
 
     class Stream(torch.utils.data.IterableDataset):
         def __iter__(self):

@@ -1,4 +1,4 @@
-"""Subclasses of lcache's ImageFolder return what the same subclasses of torchvision's return."""
+"""Subclasses of lcache's ImageFolder return the same as the same subclasses of torchvision's."""
 
 import os
 import shutil
@@ -27,7 +27,7 @@ def photos(source_dir):
 
 @pytest.fixture
 def requested(monkeypatch):
-    """How many samples each request of this process was for."""
+    """The number of samples in each request of this process."""
     seen, get = [], lcache.job.Job.get
     monkeypatch.setattr(lcache.job.Job, "get", lambda job, indices, *args, **more: (seen.append(len(indices)), get(job, indices, *args, **more))[1])
     return seen
@@ -44,7 +44,7 @@ def with_paths(base):
 
 def by_loader(base):
     class ByLoader(base):
-        """torchvision's own __getitem__, written once more."""
+        """A copy of torchvision's own __getitem__."""
 
         def __getitem__(self, index):
             path, target = self.imgs[index]
@@ -225,7 +225,7 @@ def multi_label(base):
 
 def its_own_table(base):
     class OwnTable(base):
-        """kept, job-like names and return_index are the program's to use."""
+        """A subclass may use attributes such as kept, job names and return_index."""
 
         def __init__(self, *args, **options):
             super().__init__(*args, **options)

@@ -1,4 +1,4 @@
-"""The same tensors and labels as torchvision and torch, however the workers are started."""
+"""The tensors and labels are those of torchvision and torch, with each way to start workers."""
 
 import os
 import pickle
@@ -30,7 +30,7 @@ def transform():
 
 @pytest.fixture(scope="module")
 def expected(photos, transform):
-    """What torchvision and torch give: epochs of (pictures, labels), without and with persistent workers."""
+    """The epochs of torchvision and torch as (pictures, labels), without and with persistent workers."""
     theirs = torchvision.datasets.ImageFolder(photos, transform)
 
     def epochs(persistent):
@@ -65,10 +65,10 @@ def socket_of(dataset):
 
 
 def test_shards_in_the_place_of_class_folders(root, tmp_path):
-    """A folder of tar shards, and a folder with one, are not pictures: the errors name the source that takes the samples in them."""
+    """A folder of tar shards, and a folder with one, are not pictures: the errors name the source that reads the samples in them."""
     (tmp_path / "set" / "train").mkdir(parents=True)
     (tmp_path / "set" / "train" / "0.tar").write_bytes(b"")
-    with pytest.raises(FileNotFoundError, match=r"It has tar shards: lcache\.torch\.Dataset\('tar:.*/set/train/\*\.tar'\) takes the samples in them"):
+    with pytest.raises(FileNotFoundError, match=r"It has tar shards: use lcache\.torch\.Dataset\('tar:.*/set/train/\*\.tar'\) to read the samples in them"):
         lt.ImageFolder(tmp_path / "set" / "train", cache=root)
     with pytest.raises(FileNotFoundError, match=r'did you mean "tar:.*/set/\*/\*\.tar"\?'):
         lt.ImageFolder(tmp_path / "set", cache=root)
@@ -76,7 +76,7 @@ def test_shards_in_the_place_of_class_folders(root, tmp_path):
 
 
 def test_without_class_folders(photos, root):
-    """torchvision's error for a folder one level too deep, before a cache is made of it. flat=True, and a flat server, allow it; a Dataset is one sorted list."""
+    """A folder one level too deep raises torchvision's error before a cache is made. flat=True and a flat server allow it. A Dataset is one sorted list."""
     folder = os.path.join(photos, "ant", "more")
     for make in (torchvision.datasets.ImageFolder, lambda path: lt.ImageFolder(path, cache=root)):
         with pytest.raises(FileNotFoundError, match=f"^Couldn't find any class folder in {folder}\\."):
@@ -115,7 +115,7 @@ def test_same_as_torchvision(photos, root, transform, expected, method, workers,
         assert loader.batch_sampler.order_ahead.exact
     status = ours.job.stats()["jobs"][0]
     assert status["divergences"] == 0 and len(status["epochs_done"]) == EPOCHS
-    # The log holds all, and is laid out for the orders that were pushed, unless epochs of milliseconds are faster than it.
+    # The log has all samples, laid out for the pushed orders, unless epochs of milliseconds were faster.
     for _ in range(20):
         if not ours.job.stats()["jobs"][0]["epochs_done"][-1]["misses"]:
             break
@@ -125,7 +125,7 @@ def test_same_as_torchvision(photos, root, transform, expected, method, workers,
 
 
 def test_plain_torch_loader(photos, root, transform, expected):
-    """Without anything of ours but the dataset: right, and the source is read once."""
+    """With torch's own loader over lcache's dataset, samples are right, and the source is read once."""
     ours = lt.ImageFolder(photos, transform, cache=root)
     loader = torch.utils.data.DataLoader(ours, batch_size=8, shuffle=True, generator=torch.Generator().manual_seed(11), num_workers=2)
     same(list(loader), expected[False][0])
@@ -147,6 +147,6 @@ def test_default_seed(photos, root, transform):
 
 
 def test_memory_for_a_likely_batch(photos, root):
-    """A loader comes later than its dataset: the server has room for a batch of 256 where the memory allows."""
+    """The loader is made after its dataset. If memory allows, the server has room for a batch of 256."""
     assert lt.ImageFolder(photos, cache=root + "1").job.batch_size == 256
     assert lt.ImageFolder(photos, cache=root + "2", batch_size=7).job.batch_size == 7

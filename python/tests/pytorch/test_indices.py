@@ -1,4 +1,4 @@
-"""Indices as torch's datasets take them: one or several, of each kind of integer; anything else is an IndexError or a TypeError."""
+"""Datasets accept the same indices as torch's: one or several, of any integer type. Anything else raises IndexError or TypeError."""
 
 import os
 import struct
@@ -62,7 +62,7 @@ def test_batches_of_a_sampler(folder, tokens, root, loader, workers):
 
 
 def test_batches_of_our_sampler(folder, root):
-    """Its order is pushed, and its batches come in their places."""
+    """Its order is pushed, and its batches have their positions."""
     ours = lt.Dataset(folder.root, index, cache=root)
     sampler = lt.BatchSampler(data.RandomSampler(ours, generator=torch.Generator().manual_seed(3)), 16, False, dataset=ours)
     loader = data.DataLoader(ours, batch_size=None, sampler=sampler)

@@ -1,4 +1,4 @@
-"""Interrupts while lcache.open lists a source and starts a server, and within an epoch of a loader: the next one works."""
+"""After an interrupt of lcache.open (while it lists a source or starts a server) or of a loader's epoch, the next attempt works."""
 
 import pytest
 
@@ -13,7 +13,7 @@ if not hasattr(torch, "Tensor"):
 
 import lcache.torch as lt  # noqa: E402
 
-STEP = 25  # points between two that are tried, as each takes a listing and a server
+STEP = 25  # every 25th point is tried, because each takes a listing and a server
 
 
 def index(_, sample):
@@ -37,7 +37,7 @@ def test_interrupted_open(folder, root, monkeypatch):
 
 
 def test_interrupted_loop(folder, root):
-    """An epoch that is broken off by an interrupt anywhere in lcache's code; the next one over the same loader has every sample."""
+    """After an interrupt anywhere in lcache's code during an epoch, the next epoch of the same loader has every sample."""
     loader = lt.DataLoader(lt.Dataset(folder.root, index, cache=root), 32, shuffle=True, seed=5)
 
     def epoch():

@@ -1,4 +1,4 @@
-"""torch's samplers as arrays: the same batches at the same moments, and the same states of every generator."""
+"""torch's samplers, computed as arrays: the batches, their moments, and the states of every generator are those of torch."""
 
 import itertools
 import logging
@@ -59,7 +59,7 @@ for _world, _rank in WORLDS:
 
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_batches_and_states_are_torchs(name):
-    """After each batch the generator is in the state in which torch's own sampler leaves it, whatever was drawn ahead."""
+    """After each batch the generator has the state that torch's own sampler leaves, whatever was drawn in advance."""
     for size, drop_last, ahead in itertools.product((1, 10, 101), (False, True), ("", "draw", "finish")):
         check_batches_and_states(name, size, drop_last, ahead)
 
@@ -88,7 +88,7 @@ def check_batches_and_states(name, size, drop_last, ahead):
 
 
 def test_a_generator_that_others_draw_from():
-    """What was drawn ahead does not count if the generator is in another state when torch's sampler would draw."""
+    """Numbers drawn in advance are dropped if the generator has another state when torch's sampler would draw."""
     theirs, mine = generator(), generator()
     reference, known = data.RandomSampler(range(N), generator=theirs), known_sampler(data.BatchSampler(data.RandomSampler(range(N), generator=mine), 10, False))
     epoch = ComputedEpoch(known, 0, private(mine)).draw()
@@ -107,7 +107,7 @@ class Cut(lt.BatchSampler):
 
 
 class Drawing:
-    """A dataset that draws from a generator of its own when its length is asked for."""
+    """A dataset that draws from its own generator in __len__."""
 
     def __init__(self):
         self.generator = generator()
@@ -146,7 +146,7 @@ def test_a_release_with_another_way_is_not_known(monkeypatch):
 
 
 class Sink(fakeserver.Server):
-    """Takes orders of any size, and keeps their numbers alone."""
+    """Accepts orders of any size, and keeps only their number of samples."""
 
     def answer(self, kind, body, mine):
         if kind == fakeserver.p.PUSH:
@@ -168,7 +168,7 @@ def index(_, sample):
 
 
 def peak(reset=False):
-    """The most memory this process had since the last reset, and what it has now, in bytes."""
+    """(the peak memory of this process since the last reset, its memory now), in bytes."""
     if reset:
         with open("/proc/self/clear_refs", "w") as f:
             f.write("5")
@@ -186,15 +186,15 @@ def empty_batch(indices):
 
 @pytest.mark.parametrize("kind, seed", [("dataset", None), ("dataset", 1), ("subset", 1), ("list", 1), ("concat", None)])
 def test_memory(sink, kind, seed):
-    """Millions of samples cost bytes, not objects: a list of as many integers takes 40 bytes each, and torch's sampler makes one."""
+    """Millions of samples need bytes, not objects. torch's sampler makes a list of integers, with 40 bytes each."""
     n, size = 2_000_000, 1000
     server, ours = sink(samples=1000)
-    ours._length = n  # the server has fewer samples, of which the first batch alone is asked for
+    ours._length = n  # the server has fewer samples, and only the first batch is requested
     ours.job.get = lambda indices, at: empty_batch(indices)
     over = {"dataset": ours, "subset": data.Subset(ours, range(n)), "list": data.Subset(ours, list(range(n)))}
     dataset = over.get(kind) or data.ConcatDataset([data.Subset(ours, range(n // 2)), data.Subset(ours, range(n // 2, n))])
     loader = lt.DataLoader(dataset, size, shuffle=True, seed=seed, collate_fn=len)
-    next(iter(data.DataLoader(range(N), 10, shuffle=True)))  # what torch sets up once
+    next(iter(data.DataLoader(range(N), 10, shuffle=True)))  # torch's one-time setup
     torch.randperm(n, dtype=torch.int32)
     _, before = peak(reset=True)
     iterator = iter(loader)
@@ -203,13 +203,13 @@ def test_memory(sink, kind, seed):
     assert most - before < 16 * n + (8 << 20), f"{(most - before) / n:.1f} bytes a sample before the first batch"
     assert next(iterator) == next(iterator) == size
     assert server.wait_for(lambda: len(server.pushed) == 3 and not server.pushed.get((2, 0), [(0, 1)])[-1][1], 60)
-    assert peak()[0] - before < 60 * n + (64 << 20), "later epochs, of which two may be drawn at once"
+    assert peak()[0] - before < 60 * n + (64 << 20), "later epochs: two may be drawn at once"
     assert {key: sum(count for _, _, count, _ in pieces) for key, pieces in server.pushed.items()} == {(e, 0): n // size for e in range(3)}
     assert len(server.pushed[0, 0]) == -(-n // lcache._client.protocol.PUSH_PIECE)
 
 
 def test_later_epochs_are_computed_beside_the_loop(sink, monkeypatch):
-    """They are pushed from another thread, and no thread but the loop's touches a global random state."""
+    """Later epochs are pushed from another thread. Only the loop's thread uses a global random state."""
     server, ours = sink()
     threads = {}
 
@@ -256,7 +256,7 @@ def test_unknown_samplers_run_once_an_epoch(sink):
 
 
 class Stuck(Sink):
-    """Answers to no order but the first epoch's."""
+    """Answers only the first epoch's order."""
 
     def answer(self, kind, body, mine):
         answer = super().answer(kind, body, mine)
@@ -264,7 +264,7 @@ class Stuck(Sink):
 
 
 def test_a_server_that_takes_no_later_order(path, serve, caplog):
-    """The loop goes on, and says once that later epochs are not told."""
+    """The loop continues, and logs once that later epochs are not pushed."""
     caplog.set_level(logging.INFO, "lcache")
     serve(Stuck, features=["report"])
     ours = lt.Dataset(socket=path, decode=index, timeout=1.0)
@@ -273,11 +273,11 @@ def test_a_server_that_takes_no_later_order(path, serve, caplog):
     assert [b.tolist() for b in loader] == [b.tolist() for b in reference]
     ours.job.push_order = lambda *_: None
     assert [b.tolist() for b in loader] == [b.tolist() for b in reference]
-    assert caplog.text.count("could not be told to the server ahead") == 1
+    assert caplog.text.count("could not be pushed in advance") == 1
 
 
 def test_a_loader_that_lost_its_order_pushes_no_more(sink):
-    """What its thread has not pushed yet is not pushed, since another loader's order is the server's now."""
+    """Orders that the thread has not pushed yet are dropped, because another loader now owns the order."""
     server, ours = sink()
     first = lt.DataLoader(ours, 10, shuffle=True, seed=1)
     iterator = iter(first)
@@ -307,7 +307,7 @@ def test_exit_while_orders_are_computed(path, serve):
 
 
 def test_translated_as_columns(folder, root):
-    """A column of indices through Subset and ConcatDataset is the indices one by one."""
+    """The translation of a column through Subset and ConcatDataset equals that of its indices one by one."""
     tree, flat = lt.Dataset(folder.root, index, cache=root), lt.Dataset(folder.root, index, cache=root, flat=True)
     draw = random.Random(5)
     some = data.Subset(tree, [draw.randrange(-240, 240) for _ in range(77)])

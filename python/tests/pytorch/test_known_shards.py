@@ -1,4 +1,4 @@
-"""accelerate's shards and its seedable sampler as arrays: the same batches, and the same state and epoch of the sampler."""
+"""accelerate's shards and its seedable sampler, computed as arrays: the batches, and the sampler's state and epoch, are accelerate's."""
 
 import itertools
 import time
@@ -57,7 +57,7 @@ def computed(subject):
 
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_batches_are_the_shards(name):
-    """Every way to deal, also to more ranks than there are batches, and with fewer samples than one batch of all ranks."""
+    """All ways to deal batches, including more ranks than batches, and fewer samples than one batch of all ranks."""
     for n, (world, size), split, even, drop_last in itertools.product((1, 5, 24, 49), ((2, 4), (3, 6), (5, 10)), *[(False, True)] * 3):
         for rank in {0, world // 2, world - 1}:
             theirs, mine = SAMPLERS[name](n), SAMPLERS[name](n)
@@ -96,7 +96,7 @@ def test_unknown():
 
 
 def test_large_shard():
-    """A copy of the sampler took seconds and made a list of every index."""
+    """A copy of the sampler would take seconds, and make a list of all indices."""
     subject = shard(data.RandomSampler(range(4_000_000), generator=generator()), 256, False, 8, 3, False, True)
     began = time.process_time()
     torch.randperm(4_000_000, generator=generator()).tolist()

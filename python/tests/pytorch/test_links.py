@@ -1,4 +1,4 @@
-"""Links are followed as torchvision follows them: the same samples, labels and bytes, whatever the layout."""
+"""lcache follows links as torchvision does: samples, labels and bytes are the same in each layout."""
 
 import os
 
@@ -37,7 +37,7 @@ def class_folders(at):
 
 
 def hub(at):
-    """A snapshot of the Hugging Face hub: every file is a link to a blob, beside files that are none of the dataset."""
+    """A snapshot of the Hugging Face hub: every file is a link to a blob. There are also files outside the dataset."""
     for i in range(20):
         write(at / f"datasets--x--y/blobs/{i:040x}", f"blob {i}")
         link(at / f"datasets--x--y/snapshots/abc/train/{'cat' if i % 3 else 'dog'}/{19 - i}.jpg", f"../../../../blobs/{i:040x}")
@@ -46,7 +46,7 @@ def hub(at):
 
 
 def annex(at):
-    """git-annex and DVC: links to files named after what is in them, several to one, in a folder of the repository."""
+    """git-annex and DVC: links to files in a folder of the repository that are named by their contents. Several links lead to one file."""
     for i in range(6):
         write(at / f"repo/.git/annex/objects/a{i}/k{i}/k{i}", f"key {i}")
     for i in range(12):
@@ -55,7 +55,7 @@ def annex(at):
 
 
 def diamond(at):
-    """One folder by three ways, a link to a link, and a link to a file beside it."""
+    """One folder with three paths, a link to a link, and a link to a file in the same folder."""
     write(at / "train/a/d/1.jpg", "one")
     write(at / "train/a/d-x/2.jpg", "two")
     link(at / "train/a/e", "d")
@@ -99,6 +99,6 @@ def test_no_cache_through_a_link(tmp_path, root):
     os.symlink(os.path.join(root, name), os.path.join(root + "/2", name))
     with pytest.raises(lcache.Error, match=f"{name} is a link"):
         lcache.open(source, root + "/2")
-    os.symlink(root, root + "/3")  # what lies above a cache may be a link
+    os.symlink(root, root + "/3")  # a parent folder of a cache may be a link
     with lcache.open(source, root + "/3") as job:
         assert job.samples == 5

@@ -1,4 +1,4 @@
-"""Each loader is a job of its own: with a token, orders, ranks, counters and digests that no other loader has."""
+"""Each loader is a separate job, with its own token, orders, ranks, counters and digests."""
 
 import gc
 import json
@@ -55,7 +55,7 @@ WORKERS = {
 
 @pytest.mark.parametrize("kind", [pytest.param(kind, marks=pytest.mark.xdist_group("forked")) if kind == "forkserver" else kind for kind in WORKERS])
 def test_two_loaders_are_two_jobs(folder, root, kind):
-    """Training and validation over one dataset, in turn: each epoch of each has its exact digest, and no request is anybody else's."""
+    """Training and validation alternate over one dataset. Each epoch has its exact digest, and each request belongs to its loader's job."""
     ours = lt.Dataset(folder.root, index, cache=root)
     part = data.Subset(ours, range(0, 240, 5))
     loaders = [lt.DataLoader(ours, SIZE, shuffle=True, seed=1, **WORKERS[kind]), lt.DataLoader(part, SIZE, shuffle=True, seed=2)]
@@ -68,7 +68,7 @@ def test_two_loaders_are_two_jobs(folder, root, kind):
     run, ordinal = tokens[0].rsplit("/", 1)
     assert run.startswith(f"pid-{os.getpid()}-") and tokens[1] == f"{run}/{int(ordinal) + 1}"
     found = entries(ours)
-    assert set(found) == set(tokens), "the server's own job, which nobody uses, is not listed"
+    assert set(found) == set(tokens), "the server's own job, which is unused, is not listed"
     for token, known, samples in zip(tokens, want, (240, 48)):
         assert (digests(found[token]), found[token]["divergences"]) == (known, 0)
         assert (found[token]["samples_delivered"], found[token]["pids"]) == (3 * samples, [os.getpid()])
@@ -76,7 +76,7 @@ def test_two_loaders_are_two_jobs(folder, root, kind):
 
 
 def test_loaders_at_the_same_time(folder, root):
-    """Within an epoch of one, an epoch of the other; both are laid out or read ahead, and neither disturbs the other."""
+    """An epoch of one loader runs within an epoch of the other. Both are laid out or read ahead, and neither disturbs the other."""
     ours = lt.Dataset(folder.root, index, cache=root)
     train, check = lt.DataLoader(ours, SIZE, shuffle=True, seed=1), lt.DataLoader(ours, SIZE, shuffle=True, seed=2)
     want = []
@@ -92,7 +92,7 @@ def test_loaders_at_the_same_time(folder, root):
 
 
 def test_what_the_program_asks_for_itself(folder, root):
-    """It counts for the server's own job, before, during and after a loop; also where a loader has asked for single samples in this thread."""
+    """A request of the program itself counts for the server's own job: before, during and after a loop, and after a loader's requests for single samples in this thread."""
     ours = lt.Dataset(folder.root, index, cache=root)
     loader = lt.DataLoader(data.ConcatDataset([ours]), SIZE, shuffle=True, seed=1)
     asked = 0
@@ -104,7 +104,7 @@ def test_what_the_program_asks_for_itself(folder, root):
 
 
 def test_ordinals(folder, root):
-    """A loader keeps its job; a new one over the same dataset, as when a notebook's cell runs again, is another job."""
+    """A loader keeps its job. A new loader over the same dataset, as when a notebook's cell runs again, is another job."""
     ours = lt.Dataset(folder.root, index, cache=root)
     first, never = lt.DataLoader(ours, SIZE), lt.DataLoader(ours, SIZE)
     read(first)
@@ -118,7 +118,7 @@ def test_ordinals(folder, root):
 
 @pytest.mark.parametrize("kind", ["none", "fork", "persistent"])
 def test_a_dropped_loader_leaves_its_job(folder, root, kind):
-    """Its connections end, so that the server can end the job. The dataset's own goes on."""
+    """A dropped loader's connections end, so the server can end the job. The dataset's own job continues."""
     gc.collect()
     gc.disable()
     try:
@@ -135,7 +135,7 @@ def test_a_dropped_loader_leaves_its_job(folder, root, kind):
 
 
 def test_many_loaders_one_after_the_other(folder, root):
-    """More than the server reads ahead for: those that are gone take nobody's place."""
+    """More loaders than the server reads ahead for: ended ones do not take a place."""
     ours = lt.Dataset(folder.root, index, cache=root)
     for seed in range(12):
         loader = lt.DataLoader(ours, SIZE, shuffle=True, seed=seed)
@@ -157,7 +157,7 @@ def test_a_server_that_takes_no_more_jobs(folder, root, monkeypatch, caplog):
 
 @pytest.mark.parametrize("kind", ["none", "spawn"])
 def test_a_job_that_the_program_names(folder, root, kind):
-    """It is that of all the dataset's loaders, and of what the program asks for itself."""
+    """A job that the program names is that of all the dataset's loaders, and of the program's own requests."""
     ours = lt.Dataset(folder.root, index, cache=root, job="mine")
     train, check = lt.DataLoader(ours, SIZE, shuffle=True, seed=1, **WORKERS[kind]), lt.DataLoader(data.Subset(ours, range(50)), SIZE)
     want = digest(read(train))
@@ -175,7 +175,7 @@ def test_a_job_that_the_program_names(folder, root, kind):
 
 
 def test_a_server_without_jobs(path, serve):
-    """It is asked as ever: one of the loaders pushes its order."""
+    """With an older server, which has only one job, one of the loaders pushes its order."""
     server = serve(features=["report"])
     ours = lt.Dataset(socket=path, decode=index)
     train, check = lt.DataLoader(ours, 100, shuffle=True, seed=1), lt.DataLoader(ours, 100)
@@ -186,7 +186,7 @@ def test_a_server_without_jobs(path, serve):
 
 
 def test_the_line_is_about_the_loops_own_job(folder, root, caplog):
-    """Of a small loader beside a large one."""
+    """The digests of a small loader are right while a large one is used."""
     caplog.set_level(logging.INFO, "lcache")
     ours = lt.Dataset(folder.root, index, cache=root)
     train, check = lt.DataLoader(ours, SIZE, shuffle=True, seed=1), lt.DataLoader(data.Subset(ours, range(30)), SIZE)
@@ -204,7 +204,7 @@ def test_the_line_is_about_the_loops_own_job(folder, root, caplog):
 @needs_binary
 @pytest.mark.parametrize("kind", ["none", "fork"])
 def test_what_was_laid_out_is_used(folder, tmp_path, kind):
-    """`lcache ingest` with the loader's recipe: the loop reads the log in its order, and nothing else. Only what is asked for before the second batch has no place yet."""
+    """After `lcache ingest` with the loader's recipe, the loop reads only the log, in its order. Only batches requested before the second one have no position yet."""
     server = Server(folder, tmp_path / "cache", epochs=3, seed=5)
     server.ingest()
     server.start()
@@ -215,7 +215,7 @@ def test_what_was_laid_out_is_used(folder, tmp_path, kind):
         for epoch in range(3):
             loader.set_epoch(epoch)
             assert read(loader) == server.order(epoch, 0)
-        said, early = entry_of(loader), SIZE * (5 if "num_workers" in WORKERS[kind] else 1)  # two workers are given two batches each, and one more
+        said, early = entry_of(loader), SIZE * (5 if "num_workers" in WORKERS[kind] else 1)  # two workers get two batches each, and one more is drawn
         assert said["owner"] and said["divergences"] == 0 and digests(said) == [digest(server.order(epoch, 0)) for epoch in range(3)]
         assert (said["misses"], said["source_reads"], said["sort_bytes"]) == (0, 0, 0)
         assert said["hits"] == 3 * 240 and said["random_reads"] == early
@@ -251,7 +251,7 @@ while not all(os.path.exists(f"{out}-{r}.done") for r in range(world)):
 
 @pytest.mark.parametrize("launcher", ["torchrun", "torchrun without an id", "slurm"])
 def test_ranks_are_one_job(folder, root, tmp_path, monkeypatch, launcher):
-    """Two processes of one run: two jobs, with two ranks each. Each sees its part, and the digest is that of the whole order."""
+    """Two processes of one run: two jobs with two ranks each. Each process gets its part, and the digest is that of the whole order."""
     script = tmp_path / "ranks.py"
     script.write_text(RANKS)
     given = {"torchrun": {"TORCHELASTIC_RUN_ID": "night"}, "torchrun without an id": {"TORCHELASTIC_RUN_ID": "none"},
@@ -301,7 +301,7 @@ json.dump([want, tokens, failed, ours.job.stats()["jobs"]], sys.stdout)
 
 
 def test_a_worker_that_is_killed(folder, root, tmp_path):
-    """The loop fails as torch's does; the next one goes on in the same job, in order."""
+    """If a worker is killed, the loop fails as in torch. The next loop continues in the same job, in order."""
     script = tmp_path / "killed.py"
     script.write_text(KILLED)
     out, errors = Program(str(script), folder.root, root).communicate(120)
@@ -313,7 +313,7 @@ def test_a_worker_that_is_killed(folder, root, tmp_path):
 
 
 def test_a_server_that_starts_again(folder, root):
-    """It is told of the same jobs, and of the orders that they were in."""
+    """A restarted server gets the same jobs, and their orders."""
     ours = lt.Dataset(folder.root, index, cache=root)
     loaders = [lt.DataLoader(ours, SIZE, shuffle=True, seed=seed) for seed in (1, 2)]
     for loader in loaders:

@@ -1,4 +1,4 @@
-"""A look at one batch, next(iter(loader)), starts nothing at the server; an epoch after it, and one without it, goes as if nobody had looked."""
+"""A look at one batch, next(iter(loader)), starts no work at the server, and has no effect on later epochs."""
 
 import logging
 import os
@@ -38,14 +38,14 @@ def made(ours, kind, workers, seed):
 
 
 def state(ours):
-    """What the server has begun; what it reads for the look itself is no part of it."""
+    """The work that the server has begun, without the reads for the look itself."""
     said = status(ours)
     return {name: said[name] for name in ("log_write_bytes", "evicted_segments", "epoch", "divergences")} | {"ranks": [(r["rank"], r["position"]) for r in said["ranks"]]}
 
 
 @pytest.fixture
 def pushed(monkeypatch):
-    """The epochs whose orders were pushed, and the places of the batches that this process asked for."""
+    """(the epochs whose orders were pushed, the positions of the batches that this process requested)."""
     epochs, places = [], []
     push, get = lt.dataset.Job.push_order, lt.dataset.Job.get
     monkeypatch.setattr(lt.dataset.Job, "push_order", lambda job, epoch, rank, order: (epochs.append(epoch), push(job, epoch, rank, order)))
@@ -58,7 +58,7 @@ LOOKS = [("loader", 0), ("loader", 2), ("watched", 0), ("watched", 2), ("batch s
 
 @pytest.mark.parametrize("kind, workers", LOOKS)
 def test_over_a_full_cache(folder, root, pushed, kind, workers):
-    """The log holds all, laid out for another loader's order, and a new server has it. It does nothing until a loop goes on."""
+    """A new server has a full log, laid out for another loader's order. It starts no work until a loop requests a second batch."""
     ours = lt.Dataset(folder.root, index, cache=root)
     fill(ours, lt.DataLoader(ours, SIZE, shuffle=True, seed=1))
     os.kill(ours.job.pid, signal.SIGTERM)
@@ -82,15 +82,15 @@ def test_over_a_full_cache(folder, root, pushed, kind, workers):
 @pytest.mark.parametrize("kind, workers", LOOKS)
 @pytest.mark.parametrize("looks", [0, 2])
 def test_over_an_empty_cache(folder, root, looks, kind, workers):
-    """An empty cache has nothing to sort, so that even a look has its order laid out, and all of this little set is read for it. Each sample is read from the source
-    once, but for what the first request had read before the log was laid out, and for the looks' own; every epoch that was read has its whole order."""
+    """An empty cache has nothing to reorder, so even for a look its order is laid out, and all of this small set is read. Each sample is read from the source
+    once, except for those that the first request read before the layout, and for those of the looks. Every epoch that was read has its whole order."""
     ours = lt.Dataset(folder.root, index, cache=root)
     loader = made(ours, kind, workers, 2)
     for _ in range(looks):
         assert len(next(iter(loader))) == SIZE
-        all_read(ours)  # what is under way when another epoch begins would be read once more
+        all_read(ours)  # reads under way when another epoch begins would be repeated
     digests = [read(loader)]
-    looked = looks * SIZE * max(1, 2 * workers)  # what workers were given at once
+    looked = looks * SIZE * max(1, 2 * workers)  # the samples that workers get at once
     early = 2 * SIZE
     assert len(folder) <= status(ours)["source_reads"] <= len(folder) + looked + early
     digests += [read(loader) for _ in range(2)]
@@ -98,7 +98,7 @@ def test_over_an_empty_cache(folder, root, looks, kind, workers):
 
 
 def test_a_look_takes_no_claim(folder, root, caplog):
-    """Of a loader for validation, before the one for training: that one says the order from its first epoch on."""
+    """After looks at a validation loader, the training loader owns the order from its first epoch on."""
     caplog.set_level(logging.INFO, "lcache")
     ours = lt.Dataset(folder.root, index, cache=root)
     check, train = lt.DataLoader(ours, SIZE, num_workers=2), lt.DataLoader(ours, SIZE, shuffle=True, seed=1)
@@ -114,7 +114,7 @@ def test_a_look_takes_no_claim(folder, root, caplog):
 @pytest.mark.parametrize("samples", [5, 20])
 @pytest.mark.parametrize("workers", [0, 2])
 def test_short_epochs(folder, root, samples, workers):
-    """One batch, and fewer than workers draw at once."""
+    """Epochs of one batch, and of fewer batches than workers draw at once."""
     ours = lt.Dataset(folder.root, index, cache=root)
     part = data.Subset(ours, range(samples))
     loader = lt.DataLoader(part, SIZE, shuffle=True, seed=1, num_workers=workers)

@@ -1,5 +1,5 @@
-"""The source that a program names decides which server it gets, and the options that it names decide the order: under `lcache run`, beside
-servers that run already, and with cache= naming a cache itself."""
+"""A program's source determines its server, and its options determine its order: under `lcache run`, with other running servers, and if cache= names a
+cache itself."""
 
 import json
 import logging
@@ -18,7 +18,7 @@ import lcache
 torch = pytest.importorskip("torch", reason="torch is not installed")
 from lcache.torch import Dataset, ImageFolder  # noqa: E402
 
-# Prints what a job or an ImageFolder over argv[2] gives: how many samples, whether each is that of its file, and whether the server is run's own.
+# Prints for a job or an ImageFolder over argv[2]: the number of samples, whether each equals its file, and whether the server is that of lcache run.
 # Only one kind imports torch, which takes seconds.
 SCRIPT = """
 import os, sys
@@ -74,13 +74,13 @@ def test_another_folder_under_run(pictures, root):
     train, val = str(pictures / "train"), str(pictures / "val")
     said, err, (of_run,) = run([train], root, root + "-run", "ImageFolder", val)
     assert said == "41 True False", err
-    warnings = [line for line in err.splitlines() if "server of its own" in line]
-    assert len(warnings) == 1 and val in warnings[0] and f"LCACHE_SOCKET is of {train}" in warnings[0]
+    warnings = [line for line in err.splitlines() if "starting a server" in line]
+    assert len(warnings) == 1 and val in warnings[0] and f"LCACHE_SOCKET serves {train}" in warnings[0]
     assert of_run["exact"] == "nothing was asked for: this server was not used"
 
 
 def test_the_same_folder_under_run(pictures, root, tmp_path):
-    """The server has no filter, the ImageFolder has one that removes nothing; a link to the directory is the directory."""
+    """A server without a filter fits an ImageFolder whose filter removes nothing. A link to the directory counts as the directory."""
     link = tmp_path / "link"
     link.symlink_to(pictures / "train")
     for kind, named, options in (
@@ -89,20 +89,20 @@ def test_the_same_folder_under_run(pictures, root, tmp_path):
         ("open", str(pictures / "train"), "dict(ext=['PNG'], timeout=30)"),
     ):
         said, err, (of_run,) = run([str(pictures / "train")], root, root + "-run", kind, named, options)
-        assert said == "40 True True" and "server of its own" not in err, err
+        assert said == "40 True True" and "starting a server" not in err, err
         assert of_run["status"]["jobs"][0]["samples_delivered"] == 40
     assert not os.path.exists(root), "no cache of the script's own"
 
 
 def test_a_filter_that_removes_something(folder, root, tmp_path):
-    """Thumbs.db would shift every index behind it."""
+    """Thumbs.db would shift all later indices."""
     source = copied(folder, tmp_path / "imgs")
     with open(os.path.join(source, "class0", "Thumbs.db"), "wb") as f:
         f.write(b"no picture")
     said, err, _ = run([source], root, root + "-run", "open", source, PICTURES)
     assert said == "40 True False" and "listed with ext of any kind, not .jpg,.jpeg,.png" in err
     said, err, _ = run([source], root, root + "-run", "open", source, PICTURES, flags=["--ext", ".png,.jpg"])
-    assert said == "40 True False" and "listed with ext .png,.jpg, not" in err, "a wider filter may let in what was removed"
+    assert said == "40 True False" and "listed with ext .png,.jpg, not" in err, "a wider filter may accept files that were removed"
     said, err, _ = run([source], root, root + "-run", "open", source, "dict(ext=('.jpg', '.png'))", flags=["--ext", ".png,.jpg"])
     assert said == "40 True True", err
 
@@ -111,12 +111,12 @@ def test_sources_with_names(pictures, root):
     train, val = str(pictures / "train"), str(pictures / "val")
     for named, count in ((train, 40), (val, 41)):
         said, err, of_run = run([f"train={train}", f"val={val}"], root, root + "-run", "open", named, PICTURES)
-        assert said == f"{count} True True" and "server of its own" not in err, err
+        assert said == f"{count} True True" and "starting a server" not in err, err
         assert [s["status"]["jobs"][0]["samples_delivered"] for s in of_run] == [40 * (count == 40), 41 * (count == 41)]
 
 
 def test_names_and_flags_of_the_environment(folder, root, monkeypatch):
-    """~ is the user's home, as torchvision has it; a variable that lcache run's flags come from does not change what a program names."""
+    """~ is the user's home, as in torchvision. A variable that sets a flag of lcache run does not change the program's source."""
     monkeypatch.setenv("HOME", os.path.dirname(folder.root))
     monkeypatch.setenv("LCACHE_EXT", ".jpg")
     monkeypatch.setenv("LCACHE_FLAT", "1")
@@ -136,23 +136,23 @@ def test_a_dead_socket(folder, root, monkeypatch, caplog, tmp_path):
 def test_a_socket_of_another_source(folder, pictures, root):
     with lcache.open(folder.root, root) as job:
         path = job._link.path
-        with pytest.raises(lcache.ArgumentError, match=f"{path} is of {folder.root}; the program names {pictures}/val: .*leave out the source"):
+        with pytest.raises(lcache.ArgumentError, match=f"{path} serves {folder.root}, and the program names {pictures}/val: .*leave out the source"):
             ImageFolder(pictures / "val", socket=path)
         with pytest.raises(lcache.ArgumentError, match="ext of any kind, not .jpg"):
             ImageFolder(folder.root, socket=path)
-        with pytest.raises(lcache.ArgumentError, match="budget, ext: of use only with a source"):
+        with pytest.raises(lcache.ArgumentError, match="budget, ext: give a source, too"):
             Dataset(socket=path, ext=[".bin"], budget="1GB")
         for same in (Dataset(folder.root, socket=path, budget="1GB"), Dataset(folder.root, socket=path, ext=["bin"]), Dataset(socket=path)):
             assert same.job.pid == job.pid and len(same) == len(folder)
 
 
 def test_a_directory_that_was_replaced(folder, root, tmp_path):
-    """The name leads to other files by now, and the server still has the old ones."""
+    """The path now leads to other files, and the server still has the old ones."""
     source = copied(folder, tmp_path / "imgs")
     with lcache.open(source, root):
         shutil.move(source, tmp_path / "old")
         copied(folder, source)
-        with pytest.raises(lcache.ArgumentError, match="another directory by now: end that server first"):
+        with pytest.raises(lcache.ArgumentError, match="has become another directory: stop that server first"):
             lcache.open(source, root)
 
 
@@ -164,7 +164,7 @@ def indices(job, epoch):
 
 
 def test_another_seed_within_the_linger(folder, root):
-    """Each job has the order that it names, on the one server; the second run is no first run again."""
+    """Each job on the same server has the order that it names. The second run does not read the source again."""
     n = len(folder)
     with lcache.open(folder.root, root, seed=0, **ORDER) as job:
         pid = job.pid
@@ -179,7 +179,7 @@ def test_another_seed_within_the_linger(folder, root):
         assert (first.pid, first._replay, second.pid) == (pid, None, pid)
         both = [(list(a.indices), list(b.indices)) for a, b in zip(first.epoch(0), second.epoch(0))]
         for seed, read in zip((0, 2), zip(*both)):
-            assert sum(read, []) == realserver.distributed_sampler(n, seed, 0, 1, 0), f"seed {seed} beside another one"
+            assert sum(read, []) == realserver.distributed_sampler(n, seed, 0, 1, 0), f"seed {seed}, while another job has another seed"
     with lcache.open(folder.root, root, seed=0, **{**ORDER, "batch_size": 5, "epochs": 1}) as job:
         assert (job.pid, job.batch_size, job.epochs) == (pid, 5, 1)
         batches = [list(batch.indices) for batch in job.epoch(0)]
@@ -187,7 +187,7 @@ def test_another_seed_within_the_linger(folder, root):
 
 
 def test_another_order_while_one_is_read(folder, root):
-    """The first job's order stays; the second one has an error with both values, never the first one's order."""
+    """The first job's order stays. The second one gets an error with both values, and never the first one's order."""
     script = "import lcache, sys; job = lcache.open(sys.argv[1], sys.argv[2], seed=0, recipe='torch.distributed_sampler', batch_size=16)\n" \
              "batches = job.epoch(0); next(batches); print('reads', flush=True); sys.stdin.read()"
     first = subprocess.Popen([sys.executable, "-c", script, folder.root, root], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -202,7 +202,7 @@ def test_another_order_while_one_is_read(folder, root):
 
 
 def test_an_order_behind_a_program_without_one(folder, root):
-    """The server that a loader left behind, for instance, has no order and no world."""
+    """A server without order and world size, such as one that a loader started, accepts any."""
     with lcache.open(folder.root, root, batch_size=16) as job:
         assert (job.recipe, job.world) == ("", 0)
     with lcache.open(folder.root, root, seed=3, **ORDER) as again:
@@ -229,11 +229,11 @@ def test_sizes_never_decide(folder, root, caplog):
     caplog.set_level(logging.INFO, "lcache")
     with lcache.open(folder.root, root, budget="100MB") as job, lcache.open(folder.root, root, budget="200MB", memory="300MB") as again:
         assert again.pid == job.pid and again._replay is None
-    assert [r.getMessage() for r in caplog.records if "budget" in r.getMessage()] == [f"budget and memory are those that the server (pid {job.pid}) was started with"]
+    assert [r.getMessage() for r in caplog.records if "budget" in r.getMessage()] == [f"budget= and memory= have no effect on the running server (pid {job.pid})"]
 
 
 def test_a_cache_itself(pictures, root, tmp_path):
-    """A prefilled cache is used as one, with what it was made for, and the source is not read again."""
+    """A prefilled cache is used with its own options, and the source is not read again."""
     train, cache = str(pictures / "train"), str(tmp_path / "c1")
     flags = ("--recipe", "torch.distributed_sampler", "--seed", "3", "--batch-size", "8", "--epochs", "3", "--memory", "100MB")
     realserver.lcache_command("ingest", "--source", train, "--cache", cache, "--quiet", *flags)
@@ -245,7 +245,7 @@ def test_a_cache_itself(pictures, root, tmp_path):
         data = ImageFolder(train, cache=cache)  # its filter removes nothing
         assert data.job.pid == job.pid
     assert [c["dir"] for c in realserver.lcache_command("ls", cache, "--json").json["caches"]] == [cache]
-    with pytest.raises(lcache.ArgumentError, match=f"{cache} is the cache of {train}; the program names {pictures}/val: give another cache="):
+    with pytest.raises(lcache.ArgumentError, match=f"{cache} is the cache of {train}, and the program names {pictures}/val: give another cache="):
         lcache.open(pictures / "val", cache)
     with pytest.raises(lcache.ArgumentError, match="listed with flat False, not True"):
         lcache.open(train, cache, flat=True)

@@ -1,4 +1,4 @@
-"""Names that are not UTF-8: their bytes come as os.fsdecode gives them, and texts for people can be written to any stream."""
+"""Names that are not UTF-8 are decoded as os.fsdecode does. Messages can be written to any stream."""
 
 import os
 import pickle
@@ -18,7 +18,7 @@ import lcache.torch as lt  # noqa: E402
 
 @pytest.fixture
 def photos(tmp_path):
-    """Pictures in classes of which two differ in a byte that is not UTF-8, as is the folder above them."""
+    """Pictures in class folders. The names of two classes, and that of the folder above, contain bytes that are not UTF-8."""
     return pictures.make(os.path.join(tmp_path, os.fsdecode(b"photos\xe9")), 12, tuple(map(os.fsdecode, (b"caf\xe8", b"caf\xe9", "café".encode(), b"zoo"))))
 
 
@@ -39,7 +39,7 @@ def test_as_torchvision(photos, root, workers):
 
 
 def test_a_class_of_ones_own(photos, root):
-    """A subclass may return some of the classes, by their names."""
+    """A subclass may choose classes by such names."""
 
     class Some(lt.ImageFolder):
         def find_classes(self, directory):
@@ -91,6 +91,6 @@ def test_errors_can_be_written(photos, root):
     with pytest.raises(FileNotFoundError, match="photos.xe9/zoo") as e:
         lt.ImageFolder(os.path.join(photos, "zoo"), cache=root)
     assert str(e.value).encode()
-    with pytest.raises(lcache.Error, match="photos.xe9") as e:  # what the lcache program says
+    with pytest.raises(lcache.Error, match="photos.xe9") as e:  # an error of the lcache program
         lcache.open(photos, cache=root, ext=("nothing",))
     assert str(e.value).encode() and str(e.value).count("photos") == 1

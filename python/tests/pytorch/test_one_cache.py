@@ -1,4 +1,4 @@
-"""One source has one cache, whichever of ImageFolder, lcache.open, `lcache run` and `lcache ingest` comes first, unless a filter removes files."""
+"""A source has one cache for ImageFolder, lcache.open, `lcache run` and `lcache ingest`, whichever is first, unless a filter removes files."""
 
 import json
 import os
@@ -58,7 +58,7 @@ def of_run(source, root, *flags):
 
 
 def of_ingest(source, root, *flags):
-    """Into the folder that the others would name."""
+    """Ingests into the folder that the others would use."""
     (folder,) = folders(str(source), root)
     command = [realserver.BINARY, "ingest", "--source", source, "--cache", folder, "--json", *flags]
     report = json.loads(subprocess.run(command, check=True, capture_output=True, text=True, timeout=120).stdout)
@@ -88,7 +88,7 @@ def test_the_second_finds_the_firsts(source, root, monkeypatch, first, second):
 @pytest.mark.parametrize("first", USERS)
 @pytest.mark.parametrize("second", USERS)
 def test_a_filter_that_removes_files(source, root, monkeypatch, first, second):
-    """ImageFolder takes the images alone and has a cache of its own, which the second names."""
+    """ImageFolder takes only the images, and has its own cache. The log of the second program names the other cache."""
     monkeypatch.setenv("LCACHE_LINGER", "0")
     add(source, "b/4.txt")
     plain, (own,) = folders(str(source), root), folders(str(source), root, [EXT])
@@ -117,7 +117,7 @@ def test_the_other_cache_is_named(source, root, caplog):
 
 
 def test_a_filtered_cache_of_before_is_found(source, root, caplog):
-    """An earlier version made it under the name that has the filter, though the filter removes nothing."""
+    """An earlier release named the cache after the filter, although the filter removes no file."""
     (own,) = folders(str(source), root, [EXT])
     subprocess.run([realserver.BINARY, "ingest", "--source", source, "--cache", own, EXT, "--quiet"], check=True, timeout=120)
     assert of_image_folder(source, root) == list(IMAGES)
@@ -128,7 +128,7 @@ def test_a_filtered_cache_of_before_is_found(source, root, caplog):
 
 
 def test_a_file_that_the_filter_removes_comes_later(source, root, monkeypatch):
-    """While a server runs it serves what was listed. The next one is of a cache that is right for its program."""
+    """A running server serves the samples that were listed. The next server has a cache that fits its program."""
     monkeypatch.setenv("LCACHE_LINGER", "0")
     data = ImageFolder(source, decode=bytes, cache=root)
     with data.job:
@@ -143,7 +143,7 @@ def test_a_file_that_the_filter_removes_comes_later(source, root, monkeypatch):
 
 
 def test_beside_a_server_of_the_other(source, root):
-    """A server of all files is no server of the images, and the other way round."""
+    """A server of all files is not used for the images only, and vice versa."""
     add(source, "b/4.txt")
     with lcache.open(source, root) as job:
         data = ImageFolder(source, decode=bytes, cache=root)
@@ -163,7 +163,7 @@ sys.stdin.read()
 
 @pytest.mark.parametrize("removes", [False, True])
 def test_many_at_one_moment(source, root, removes):
-    """Ranks with a filter and programs without one begin together. Each filter that removes files has one server, and the others have one."""
+    """Ranks with a filter and programs without one start together. There is one server for each filter that removes files, and one for all others."""
     if removes:
         add(source, "b/4.txt")
     exts = ["", ",".join(IMG_EXTENSIONS)] * 4
@@ -177,7 +177,7 @@ def test_many_at_one_moment(source, root, removes):
 
 
 def test_a_server_that_is_started_again(source, root):
-    """The dataset's copies in workers start it again where it was, with the listing that it had."""
+    """The dataset's copies in workers start the server again in the same place, with the same listing."""
     data = ImageFolder(source, decode=bytes, cache=root)
     with data.job:
         os.kill(data.job.pid, 9)

@@ -1,4 +1,4 @@
-"""lcache.open: a server of its own, found by others, outliving no one for long."""
+"""lcache.open starts a server, which other processes find, and which ends soon after its last client."""
 
 import fcntl
 import os
@@ -17,7 +17,7 @@ import lcache
 
 READER = """
 import signal, sys, lcache
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets what it starts in the background ignore it
+signal.signal(signal.SIGINT, signal.default_int_handler)  # programs that a shell starts in the background ignore SIGINT
 job = lcache.open(sys.argv[1], sys.argv[2])
 print(job.pid, job.rank, len(job.get(range(10))), flush=True)
 sys.stdin.read()
@@ -61,7 +61,7 @@ def test_recipe(folder, root, monkeypatch):
 
 @pytest.mark.parametrize("order", [{}, {"recipe": "torch.distributed_sampler", "seed": 3, "batch_size": 16}])
 def test_several_machines(folder, root, monkeypatch, order):
-    """The cache knows which ranks of the launcher's world read here: its samples stay where they are, and importance is refused."""
+    """The cache has the launcher's ranks on this machine. So its samples keep their places, and importance is refused."""
     for name, value in {"WORLD_SIZE": "8", "RANK": "5", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4"}.items():
         monkeypatch.setenv(name, value)
     with lcache.open(folder.root, root, **order) as job:
@@ -73,7 +73,7 @@ def test_several_machines(folder, root, monkeypatch, order):
 
 
 def test_memory_is_shared_by_the_ranks(folder, root, monkeypatch):
-    """Also without a recipe: each rank may hold its share of what one process alone could."""
+    """Also without a recipe, each rank may hold its share of the memory that one process could hold."""
     shares = {}
     for world in (1, 4):
         with lcache.open(folder.root, root + str(world), world_size=world, batch_size=16, memory="64MiB") as job:
@@ -137,7 +137,7 @@ def test_ctrl_c_reaches_only_the_trainer(folder, root):
     trainer = reader(folder, root, start_new_session=True)
     pid = int(trainer.stdout.readline().split()[0])
     os.killpg(trainer.pid, signal.SIGINT)
-    assert trainer.wait(timeout=60) != 0  # with its input still open: what ends it is the signal
+    assert trainer.wait(timeout=60) != 0  # its stdin is still open, so the signal ended it
     trainer.communicate()
     with lcache.open(folder.root, root) as job:
         assert job.pid == pid
@@ -154,7 +154,7 @@ def test_trainer_killed(folder, root):
 @pytest.mark.parametrize("linger", ["0", "0s", "0.0"])
 def test_linger_zero_ends_with_the_last_client(folder, root, monkeypatch, linger):
     monkeypatch.setenv("LCACHE_LINGER", linger)
-    with lcache.open(folder.root, root) as job:  # not before its first one
+    with lcache.open(folder.root, root) as job:  # not before its first client
         pid = job.pid
         assert len(job.get([0])) == 1
     wait_for_end(pid)
@@ -163,7 +163,7 @@ def test_linger_zero_ends_with_the_last_client(folder, root, monkeypatch, linger
 @pytest.mark.parametrize("linger", ["abc", "-5", "1e3", "5 s", "2d", "inf"])
 def test_linger_that_is_no_time(folder, root, monkeypatch, linger):
     monkeypatch.setenv("LCACHE_LINGER", linger)
-    with pytest.raises(lcache.Error, match=f"LCACHE_LINGER='{linger}': give the seconds"):
+    with pytest.raises(lcache.Error, match=f"LCACHE_LINGER='{linger}': give the time"):
         lcache.open(folder.root, root)
     assert not os.path.exists(root) or not any("FORMAT" in names for _, _, names in os.walk(root)), "it was listed before"
 
@@ -191,7 +191,7 @@ def test_two_listings_of_one_source(folder, root):
 
 
 def test_one_ending(root, tmp_path):
-    """ext may be one ending: a str is not taken for its letters."""
+    """ext may be one ending: a str is not a sequence of letters."""
     for name in ("a.jpg", "b.jpg", "c.txt"):
         (tmp_path / "files").mkdir(exist_ok=True)
         (tmp_path / "files" / name).write_bytes(name.encode())
@@ -247,7 +247,7 @@ def test_parts(root, tmp_path):
 
 
 def test_a_server_names_arguments(folder, root):
-    """What its server lacks for importance is an argument of lcache.open, and a flag to the same server's other clients."""
+    """An error for importance names an argument of lcache.open in the program that started the server, and a flag for other clients of the same server."""
     with lcache.open(folder.root, root, batch_size=16, memory="64MiB") as job:
         with pytest.raises(lcache.ArgumentError, match=r"give the server memory=\d+ or more, or a smaller cache"):
             job.importance("shade", cache="10GB")

@@ -1,4 +1,4 @@
-"""Several loaders of one process in one job, which the program named: one says the order, and it is one that is used."""
+"""Several loaders of one process share a job that the program named: one of them owns the order, and it is one that is in use."""
 
 import gc
 import logging
@@ -27,12 +27,12 @@ def index(_, sample):
 
 
 def opened(folder, root):
-    """Its loaders have one job."""
+    """A dataset whose loaders share one job."""
     return lt.Dataset(folder.root, index, cache=root, job="shared")
 
 
 def status(dataset):
-    """The entry of its job; for a dataset whose loaders have jobs of their own, that of the job that owns the log's order."""
+    """The status entry of the dataset's job. If its loaders have their own jobs, it is that of the job that owns the log's order."""
     first, *_ = entries = dataset.job.stats()["jobs"]
     if dataset.job.token is None:
         return first
@@ -40,7 +40,7 @@ def status(dataset):
 
 
 def read(loader):
-    """An epoch, which must be whole and in the sampler's order; returns its digest."""
+    """Reads an epoch, which must be complete and in the sampler's order. Returns its digest."""
     ahead = loader.batch_sampler.order_ahead
     order = [i for batch in loader for i in batch.tolist()]
     assert ahead.exact and len(order) == len(loader.dataset)
@@ -48,20 +48,20 @@ def read(loader):
 
 
 def in_order(dataset, least=0):
-    """The digests of the epochs that were read with their places, and of which that number of samples was read at least."""
+    """The digests of the epochs that were read with positions, and with at least that number of samples."""
     return [epoch["order_digest"] for epoch in status(dataset)["epochs_done"] if epoch["hits"] + epoch["misses"] >= least]
 
 
 def whole_in_order(dataset):
-    """The digests of the epochs that were not broken off.
+    """The digests of the complete epochs.
 
-    The line of an epoch that was broken off comes when the server knows that it was left, which may be after the next epoch has ended.
+    The entry of an epoch that the loop left appears when the server notices that, which may be after the end of the next epoch.
     """
     return in_order(dataset, len(dataset) // 2)
 
 
 def fill(dataset, loader):
-    """Reads epochs until one comes from the log alone, which is slower than epochs of milliseconds; returns how many."""
+    """Reads epochs until one comes from the log alone, and returns their number. The log is laid out more slowly than epochs of milliseconds."""
     for epoch in range(1, 21):
         before = status(dataset)["source_reads"]
         read(loader)
@@ -72,7 +72,7 @@ def fill(dataset, loader):
 
 @pytest.fixture
 def said(caplog):
-    """How often a loader has said that it is served by index."""
+    """The number of log messages that a loader is served by index."""
     caplog.set_level(logging.INFO, "lcache")
     return lambda: [r.levelno for r in caplog.records if "is served by index" in r.getMessage()]
 
@@ -88,7 +88,7 @@ def no_collector():
 @pytest.mark.parametrize("workers", [0, 1])
 @pytest.mark.parametrize("broken_off", [False, True])
 def test_made_again_after_del(folder, root, said, no_collector, workers, broken_off):
-    """What is deleted is gone at once, and its say with it; the next loader, whose epochs begin at 0 again, is served from the log in its order."""
+    """A deleted loader loses the order at once. The next loader, whose epochs begin at 0 again, is served from the log in its order."""
     ours = opened(folder, root)
     loader = lt.DataLoader(ours, SIZE, shuffle=True, seed=1, num_workers=workers)
     fill(ours, loader)
@@ -118,13 +118,13 @@ def test_watched_loaders_are_gone_at_once(folder, root, no_collector):
 
 
 def interrupted(ours, whole):
-    """What sys.last_traceback has after Ctrl-C in a notebook's cell."""
+    """A traceback as sys.last_traceback has after Ctrl-C in a notebook's cell."""
     loader = lt.DataLoader(ours, SIZE, shuffle=True, seed=1)
     for _ in range(whole):
         read(loader)
     try:
         for number, _ in enumerate(loader):
-            if number:  # one that got a single batch has said nothing yet
+            if number:  # a loader with a single batch has not pushed yet
                 raise KeyboardInterrupt
     except KeyboardInterrupt as e:
         return e
@@ -139,7 +139,7 @@ def frames(error):
 
 @pytest.mark.parametrize("whole", [0, 2])
 def test_made_again_after_an_interrupt(folder, root, said, whole):
-    """The one that was left lives in a traceback: the next one takes over in its second epoch."""
+    """A traceback keeps the abandoned loader alive. The next loader takes over in its second epoch."""
     ours = opened(folder, root)
     last = interrupted(ours, whole)
     assert [f.f_locals["loader"] for f in frames(last) if "loader" in f.f_locals], "nothing keeps the loader, so this shows nothing"
@@ -154,7 +154,7 @@ def test_made_again_after_an_interrupt(folder, root, said, whole):
 
 
 def test_server_that_was_ended(folder, root, said):
-    """Another server in the same folder is another one, also for a loader that is kept."""
+    """A new server in the same folder counts as another server, even for a loader that is kept."""
     ours = opened(folder, root)
     kept = lt.DataLoader(ours, SIZE, shuffle=True, seed=1)
     read(kept)
@@ -166,7 +166,7 @@ def test_server_that_was_ended(folder, root, said):
     assert again.job.pid != pid
     digests = [read(loader) for _ in range(2)]
     assert in_order(again) == digests and not said()
-    # The first one is served by index there, and does not push its old orders over the new ones.
+    # The first loader is served by index, and does not replace the new orders by its old ones.
     read(kept)
     digests.append(read(loader))
     assert in_order(again) == digests and status(again)["divergences"] == 0 and len(said()) == 1
@@ -185,7 +185,7 @@ def test_job_that_was_closed(folder, root, said):
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_in_turn(folder, root, said, workers):
-    """Training and validation over one dataset: one says the order, and the log is not sorted back and forth."""
+    """Training and validation over one dataset: one of them owns the order, and the log is not reordered back and forth."""
     ours = opened(folder, root)
     train = lt.DataLoader(ours, SIZE, shuffle=True, seed=1, num_workers=workers)
     check = lt.DataLoader(ours, SIZE, shuffle=True, seed=2)
@@ -193,13 +193,13 @@ def test_in_turn(folder, root, said, workers):
     for _ in range(5):
         digests.append(read(train))
         read(check)
-    # Each epoch of the one was laid out and asked for by place; the other's orders never reached the server.
+    # Each epoch of the owner was laid out and requested with positions. The other loader's orders were never pushed.
     assert in_order(ours) == digests and status(ours)["divergences"] == 0
     assert len(said()) == 1
 
 
 def test_the_larger_part_is_laid_out(folder, root, said):
-    """A dataset that was split: who reads more says the order, even if validation comes first, as with Lightning's sanity check."""
+    """For a dataset that was split, the loader that reads more owns the order, even if validation is first, as in Lightning's sanity check."""
     ours = opened(folder, root)
     most, rest = data.random_split(ours, [0.8, 0.2], torch.Generator().manual_seed(3))
     check = lt.DataLoader(rest, SIZE)

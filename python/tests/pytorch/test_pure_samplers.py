@@ -1,4 +1,4 @@
-"""Samplers of other packages that are run ahead in this process: those of the installed releases are pure, and every other one is run in a child."""
+"""Samplers of other packages whose copies run in this process are pure in the installed releases. All others run in a child."""
 
 import copy
 import importlib
@@ -51,7 +51,7 @@ MAKE = {
 
 @pytest.mark.parametrize("module, name", [(module, name) for module, names in PURE.items() for name in names])
 def test_is_pure_as_installed(module, name):
-    """A copy yields what the sampler yields, for two epochs, and neither the sampler nor a global random state notices."""
+    """A copy yields the same as the sampler, for two epochs, and changes neither the sampler nor a global random state."""
     kind = getattr(pytest.importorskip(module), name)
     sampler, reference = MAKE[name](kind), MAKE[name](kind)
     assert impure_part(sampler) is None and type(sampler) is kind and kind.__module__ == module
@@ -83,7 +83,7 @@ class Mine(data.RandomSampler):
 
 
 class Declared(data.Sampler):
-    """Its declaration holds for what it iterates over."""
+    """lcache_pure of a sampler also covers the samplers that it iterates over."""
 
     lcache_pure = True
 

@@ -1,4 +1,4 @@
-"""lcache.open and lcache.torch over sources on a network: a list, a bucket, and shards on a web server and in a bucket, of a server in this process."""
+"""lcache.open and lcache.torch with network sources, from a web server in this process: a list, a bucket, and shards on a web server and in a bucket."""
 
 import contextlib
 import http.server
@@ -33,12 +33,12 @@ def shard():
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
-    """Resources with ranges and ETags; below /bucket/ also the listing of a public bucket."""
+    """A web server with ranges and ETags. Below /bucket/ it also lists a public bucket."""
 
-    region = None  # of the bucket; None: whichever is asked
-    denied = False  # objects of the bucket
-    token = None  # the session token that is valid; None: nothing is asked for
-    valid_for = None  # this many objects, then token is "second"
+    region = None  # of the bucket; None: any
+    denied = False  # whether objects of the bucket are denied
+    token = None  # the valid session token; None: no token is required
+    valid_for = None  # for this number of objects, then the token is "second"
     objects = {**FILES, "x.tar": shard(), "LIST": "".join(f"{name}\n" for name in FILES).encode()}
     objects["ELSEWHERE"] = b""  # a list that names another port; see the fixture url
 
@@ -80,7 +80,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.end_headers()
         if self.command == "GET":
-            with contextlib.suppress(ConnectionError):  # of a server that ended meanwhile
+            with contextlib.suppress(ConnectionError):  # if a server ended meanwhile
                 self.wfile.write(body)
 
     def log_message(self, *_):
@@ -121,7 +121,7 @@ def test_open_and_dataset(kind, url, root, monkeypatch):  # noqa: F811
 
 
 def test_advice_is_in_python(url, root, monkeypatch):  # noqa: F811
-    """What the program and its server say of a bucket names the settings of s3=, also after the bucket was listed."""
+    """Errors of the program and of its server about a bucket name the settings of s3=, even after the bucket was listed."""
     monkeypatch.setenv("LCACHE_LINGER", "0")
     monkeypatch.setattr(Handler, "region", "eu-test-8")
     s3 = {"endpoint_url": url, "region": "eu-test-7", "unsigned": True}
@@ -136,7 +136,7 @@ def test_advice_is_in_python(url, root, monkeypatch):  # noqa: F811
 
 
 def test_lists_of_other_hosts(url, root, tmp_path, monkeypatch):  # noqa: F811
-    """A variable allows them, since no argument does. A directory is opened beside them."""
+    """A variable allows other hosts, because there is no argument for it. A directory can be opened in the same program."""
     monkeypatch.setenv("LCACHE_LINGER", "0")
     with pytest.raises(lcache.Error, match="give LCACHE_HTTP_ALLOW_OTHER_HOSTS=true in the environment if that is meant"):
         lcache.open(f"{url}/ELSEWHERE", root)
@@ -154,7 +154,7 @@ EXPIRED = "the session token has expired: get new credentials .such as by aws ss
 
 @pytest.fixture
 def session(monkeypatch, tmp_path):
-    """session(token): the AWS tools have this token from now on, in their file. The one that is valid is "first", for ten objects."""
+    """session(token) writes a new token to the file of the AWS tools. The token "first" is valid for ten objects."""
     for name in "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE":
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
@@ -172,7 +172,7 @@ def session(monkeypatch, tmp_path):
 
 
 def epoch(job, seconds=0):
-    """The indices of epoch 0. What is refused is asked for again for some seconds."""
+    """Reads and checks epoch 0. If a sample is refused, it starts again, for some seconds."""
     end = time.monotonic() + seconds
     while True:
         try:
@@ -185,7 +185,7 @@ def epoch(job, seconds=0):
 
 
 def test_token_expires_in_an_epoch(url, root, session):  # noqa: F811
-    """The error says what it is and names the cure; a job that stays open goes on once the tools have written another token."""
+    """The error says what has expired, and what to do. An open job continues once the tools have written another token."""
     s3 = {"endpoint_url": url, "region": "eu-test-7"}
     with lcache.open("s3://bucket/", root, s3=s3, ext=".bin", recipe="torch.distributed_sampler", batch_size=3) as job:
         with pytest.raises(lcache.SampleError, match=EXPIRED) as error:
@@ -196,11 +196,11 @@ def test_token_expires_in_an_epoch(url, root, session):  # noqa: F811
 
 
 def test_token_of_the_environment_expires(url, root, session, monkeypatch):  # noqa: F811
-    """Started again with another token, a program reads on."""
+    """A program that is started again with another token can read."""
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "KEY")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hush")
     monkeypatch.setenv("AWS_SESSION_TOKEN", "first")
-    session("second")  # which the environment hides
+    session("second")  # the environment overrides this one
 
     def opened():
         return lcache.open("s3://bucket/", root, s3={"endpoint_url": url, "region": "eu-test-7"}, ext=".bin", recipe="torch.distributed_sampler", batch_size=3)

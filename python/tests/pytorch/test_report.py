@@ -1,4 +1,4 @@
-"""What a training loop is told: a line an epoch, and each warning once."""
+"""The log of a training loop: one line for each epoch, and each warning once."""
 
 import logging
 import os
@@ -38,13 +38,13 @@ def test_line_an_epoch(folder, root, caplog):
 
 
 def told(caplog, epoch):
-    """What the lines of an epoch tell of the order."""
+    """The statements about the order in the log lines of an epoch."""
     return [r.getMessage().rpartition(", ")[2] for r in caplog.records if f" · epoch {epoch}:" in r.getMessage()]
 
 
 @pytest.mark.parametrize("wrap", [lambda ours: ours, lambda ours: data.Subset(ours, range(100, 40, -1))], ids=["all", "a subset"])
 def test_the_digest_is_the_servers(folder, root, caplog, wrap):
-    """A line has the digest of the status: of the samples that were delivered, as the server numbers them."""
+    """A line has the same digest as the status: that of the delivered samples, by the server's indices."""
     caplog.set_level(logging.INFO, "lcache")
     ours = lt.Dataset(folder.root, index, cache=root)
     loader = lt.DataLoader(wrap(ours), 7, shuffle=True, drop_last=True, seed=1)
@@ -56,7 +56,7 @@ def test_the_digest_is_the_servers(folder, root, caplog, wrap):
 
 
 def test_no_digest_of_a_part_of_the_epoch(folder, root, caplog):
-    """One of two ranks, and a loop that resumes, do not know what the server delivers to all, or has delivered before: the digest is in the status alone."""
+    """One of two ranks, or a resumed loop, does not know all deliveries of the epoch. Then only the status has the digest."""
     caplog.set_level(logging.INFO, "lcache")
     ours = lt.Dataset(folder.root, index, cache=root)
     halves = [lt.DataLoader(ours, 8, sampler=data.DistributedSampler(ours, 2, rank, seed=3)) for rank in range(2)]
@@ -75,7 +75,7 @@ def test_no_digest_of_a_part_of_the_epoch(folder, root, caplog):
 
 
 def test_speed_is_the_loops_own(folder, root, caplog):
-    """Two ranks and another loader share a server. Each line has the bytes of its own loop alone."""
+    """Two ranks and another loader share a server. Each line counts only the bytes of its own loop."""
     caplog.set_level(logging.INFO, "lcache")
     ours = lt.Dataset(folder.root, index, cache=root)
     halves = [lt.DataLoader(ours, 8, sampler=data.DistributedSampler(ours, 2, rank, shuffle=False)) for rank in range(2)]
@@ -93,7 +93,7 @@ def test_speed_is_the_loops_own(folder, root, caplog):
 
 
 def test_speed_of_batches_without_a_size(folder, root, caplog):
-    """Batches of a sampler without batch_size have no known number of samples: the line says nothing about a speed."""
+    """Without batch_size the number of samples is unknown, so the line has no speed."""
     caplog.set_level(logging.INFO, "lcache")
     ours = lt.Dataset(folder.root, index, cache=root)
     list(lt.DataLoader(ours, batch_sampler=[[0, 1], [2], [3, 4, 5]], collate_fn=list))
@@ -102,14 +102,14 @@ def test_speed_of_batches_without_a_size(folder, root, caplog):
 
 
 def lines_of(caplog):
-    """What the lines of epochs begin with."""
+    """The beginnings of the log lines of epochs."""
     return [line.partition(":")[0] for line in (r.getMessage() for r in caplog.records) if "loop waited" in line]
 
 
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("resumed", [False, True])
 def test_line_comes_with_the_last_batch(folder, root, caplog, workers, resumed):
-    """A loop that counts batches, as Lightning's does, never asks for one more. A loop that does gets the line once, too."""
+    """A loop that counts batches, like Lightning's, never requests one more. The line is logged once in either case."""
     caplog.set_level(logging.INFO, "lcache")
     loader = lt.DataLoader(lt.Dataset(folder.root, index, cache=root), 16, shuffle=True, seed=1, num_workers=workers)
     name, skip = os.path.basename(folder.root), 0
@@ -131,7 +131,7 @@ def test_line_comes_with_the_last_batch(folder, root, caplog, workers, resumed):
 
 
 def test_lines_name_what_is_read(folder, root, caplog, tmp_path):
-    """Loaders of one process are told apart by the last parts of their paths, ranks by their numbers, and loaders over one dataset by theirs."""
+    """Log lines distinguish loaders of one process by the last parts of their paths, ranks by their numbers, and loaders over one dataset by a number."""
     caplog.set_level(logging.INFO, "lcache")
     for way in ("a/train", "b/train", "b/val"):
         shutil.copytree(folder.root, tmp_path / way)
@@ -165,7 +165,7 @@ def test_short_names(source, others, want):
 
 
 def test_times():
-    """Waiting counts while the loop is in next, the rest is the loop's own."""
+    """The time in next() counts as waiting, and the rest as the loop's own work."""
     report = EpochReport(None, None)
     began = report._began
     report.note_batch(began + 1, began + 4)
@@ -178,12 +178,12 @@ def test_epoch_never_advanced(folder, root, caplog):
     loader = lt.DataLoader(ours, 16, sampler=data.DistributedSampler(ours, 2, 0))
     first, second, third = [[b.tolist() for b in loader] for _ in range(3)]
     assert first == second == third, "torch's order without set_epoch is the same each time"
-    assert caplog.text.count("epoch never advanced") == 1
+    assert caplog.text.count("so this epoch has the order of the last one") == 1
     assert loader.batch_sampler.order_ahead.epoch == 2
 
 
 class Shared(data.Sampler):
-    """Draws from what another process has not."""
+    """Draws from an object that another process does not have."""
 
     def __init__(self, n, shared):
         self.n, self.shared = n, shared
@@ -197,7 +197,7 @@ class Shared(data.Sampler):
 
 
 class Forgetful:
-    """Has another number in every process."""
+    """Has a different number in each process."""
 
     def __init__(self):
         self.pid = os.getpid()
@@ -232,18 +232,18 @@ def test_small_cache(folder, root, caplog, kept, warns):
 
 @pytest.mark.parametrize("epoch, waited, says", [(1, 0.1, 1), (1, 0.3, 0), (0, 0.1, 0)])
 def test_the_loop_is_the_slowest_part(folder, root, caplog, epoch, waited, says):
-    """Said once, as a piece of news and not as a warning; the first epoch says nothing about the others."""
+    """Logged once, at INFO and not as a warning. The first epoch does not count, because later ones differ from it."""
     caplog.set_level(logging.INFO, "lcache")
     loader = lt.DataLoader(lt.Dataset(folder.root, index, cache=root), 16)
     report = EpochReport(loader.batch_sampler.order_ahead, loader)
     loader.batch_sampler.order_ahead._numbers.current, report.loop_wait_seconds = epoch, waited
     for _ in range(2):
         report._warn({}, 10.0)
-    assert [r.levelno for r in caplog.records if "slowest part" in r.getMessage()] == [logging.INFO] * says
+    assert [r.levelno for r in caplog.records if "the training loop is the bottleneck" in r.getMessage()] == [logging.INFO] * says
 
 
 def test_sample_changed_while_training(folder, root, tmp_path):
-    """The error names the sample and the cause."""
+    """The error has the sample and the cause."""
     source = shutil.copytree(folder.root, tmp_path / "source")
     ours = lt.Dataset(source, index, cache=root)
     name = ours.job.names([7])[0]
@@ -266,11 +266,11 @@ def test_source_changed(folder, root, tmp_path, capfd):
     (tmp_path / "src" / "a" / "2").write_bytes(b"y" * 100)
     changed = lt.Dataset(tmp_path / "src", cache=root)
     assert len(changed) == 3 and changed[1] == (b"y" * 100, 0)
-    assert capfd.readouterr().err.count("is not what it was when the cache was made") == 1
+    assert capfd.readouterr().err.count("has changed since the cache was made") == 1
 
 
 def test_look_ahead_ends_with_the_job(folder, root, caplog, pushed):
-    """Nothing is said of epochs that the job does not have, unless they are read."""
+    """Nothing is logged about epochs that the job does not have, unless they are read."""
     caplog.set_level(logging.INFO, "lcache")
     ours = lt.Dataset(folder.root, index, cache=root, epochs=3)
     loader = lt.DataLoader(ours, 16, shuffle=True, seed=1)
@@ -279,4 +279,4 @@ def test_look_ahead_ends_with_the_job(folder, root, caplog, pushed):
     assert pushed == [(0, 0), (1, 0), (2, 0)]
     assert [r.getMessage() for r in caplog.records if " · epoch " not in r.getMessage() and "copied to" not in r.getMessage()] == []
     list(loader)
-    assert caplog.text.count("does not take the order of epoch 3") == 1
+    assert caplog.text.count("refuses the order of epoch 3") == 1

@@ -1,4 +1,4 @@
-"""Resume goes on at the next sample: other workers, other worlds, after kills; and refuses what is not the same order."""
+"""A resume continues at the next sample, with other numbers of workers and ranks, and after kills. It refuses a different order."""
 
 import json
 import os
@@ -61,12 +61,12 @@ def test_other_workers(folder, root, want, epoch, batches, workers):
         assert lists(again) == want[e]
 
 
-@pytest.mark.parametrize("seed", [5, 6], ids=["resumed", "begun anew in another order"])
+@pytest.mark.parametrize("seed", [5, 6], ids=["resumed", "begun in another order"])
 def test_after_the_server_ended(tmp_path, root, seed):
-    """What the log holds stays of use, though the next server learns the order only from the next loader."""
+    """The log stays useful, although the next server gets the order only from the next loader."""
     samples, size = 6000, 60
     os.makedirs(tmp_path / "source" / "all")
-    for i in range(samples):  # in all more than the window holds
+    for i in range(samples):  # together more than the window holds
         (tmp_path / "source" / "all" / f"{i:04}").write_bytes(i.to_bytes(4, "little") * 4000)
 
     def loader(seed):
@@ -95,7 +95,7 @@ def test_after_the_server_ended(tmp_path, root, seed):
         assert [lists(again) for _ in want] == want
     status = again.dataset.job.stats()["jobs"][0]
     assert again.dataset.job.pid != pid
-    # Where the two Logfiles are joined a few samples may find no room.
+    # At the boundary of the two Logfiles a few samples may not fit.
     assert max(status["source_reads"], status["misses"]) <= (0 if seed == 5 else samples // 50)
 
 
@@ -141,7 +141,7 @@ def distributed(ours, world, rank, size, drop_last=False):
 
 @pytest.mark.parametrize("worlds, sizes", [((2, 2), (16, 16)), ((2, 3), (16, 16)), ((3, 1), (8, 16)), ((1, 4), (16, 4)), ((2, 2), (16, 10)), ((4, 3, 2), (8, 8, 8))])
 def test_other_world(folder, root, worlds, sizes):
-    """Every sample of the global order once, in its order, whatever worlds read it."""
+    """Every sample of the global order is read once, in order, by any sequence of world sizes."""
     ours = lt.Dataset(folder.root, index, cache=root)
     whole = list(data.DistributedSampler(range(len(folder)), 1, 0, seed=2))  # epoch 0
     seen, state = [], None
@@ -156,7 +156,7 @@ def test_other_world(folder, root, worlds, sizes):
             step = [next(iterator, None) for iterator in iterators]
             if step[0] is None:
                 break
-            # A step's ranks together are a run of the global order.
+            # All ranks of one step together are a contiguous part of the global order.
             columns = [batch.tolist() for batch in step]
             seen += [column[k] for k in range(len(columns[0])) for column in columns]
         states = [loader.state_dict() for loader in loaders]
@@ -185,7 +185,7 @@ def test_refused(folder, root, tmp_path):
     loader = fresh(folder, root)
     next(iter(loader))
     state = loader.state_dict()
-    with pytest.raises(lcache.Error, match="seed 5, this loader 6"):
+    with pytest.raises(lcache.Error, match="seed 5, and this loader has seed 6"):
         fresh(folder, root, seed=6).load_state_dict(state)
     with pytest.raises(lcache.Error, match="version 2"):
         fresh(folder, root).load_state_dict({**state, "v": 2})
@@ -193,7 +193,7 @@ def test_refused(folder, root, tmp_path):
         fresh(folder, root).load_state_dict({**state, "fingerprint": "0" * 32})
     other = fresh(folder, root)
     other.load_state_dict({**state, "order_digest": "0" * 64})
-    with pytest.raises(lcache.Error, match="not the one that was saved"):
+    with pytest.raises(lcache.Error, match="its order differs from the saved one"):
         next(iter(other))
 
 

@@ -1,4 +1,4 @@
-"""Any sampler is clairvoyant: what it will yield is known and pushed, and neither it nor any random state notices."""
+"""The order of any sampler is predicted and pushed, without a change to the sampler or to a random state."""
 
 import logging
 import random
@@ -24,7 +24,7 @@ def index(_, sample):
 
 
 class Plain(data.Dataset):
-    """What the reference goes over."""
+    """The dataset of the reference."""
 
     def __init__(self, n):
         self.n = n
@@ -37,7 +37,7 @@ class Plain(data.Dataset):
 
 
 class Own(data.Sampler):
-    """A user's: draws from a generator of its own of some kind, and changes from epoch to epoch."""
+    """A user's sampler: it draws from its own generator of some kind, and its order changes from epoch to epoch."""
 
     def __init__(self, n, draw):
         self.n, self.draw, self.epochs = n, draw, 0
@@ -89,7 +89,7 @@ GLOBAL = ("python global",)
 
 
 def run(loader, sampler):
-    """Epochs of batches; the user draws from global generators between them."""
+    """Yields epochs of batches. Between them the user draws from global generators."""
     torch.manual_seed(1)
     random.seed(1)
     epochs = []
@@ -115,7 +115,7 @@ def test_sampler(folder, root, patient, pushed, name, drop_last):
     sampler = SAMPLERS[name](ours)
     batches = lt.BatchSampler(sampler, 16, drop_last, dataset=ours)
     got, after = run(data.DataLoader(ours, batch_sampler=batches), sampler)
-    if name == "random, default generator":  # the first epoch's seed stays, so that later epochs are known
+    if name == "random, default generator":  # the first epoch's seed is kept, so later epochs are known
         for epoch in range(1, EPOCHS):
             again = data.RandomSampler(ours, generator=torch.Generator().manual_seed(batches.order_ahead.seed() + epoch))
             want[epoch] = list(data.BatchSampler(again, 16, drop_last))
@@ -123,7 +123,7 @@ def test_sampler(folder, root, patient, pushed, name, drop_last):
     assert undisturbed(state, after), "a random state is another one than without lcache"
     assert batches.order_ahead.exact
     rank = 1 if name == "distributed" else 0
-    # All epochs were known before they began, unless their order depended on what the user draws.
+    # All epochs were known before they began, unless their order depends on the user's draws.
     assert pushed == [(e, rank) for e in range(EPOCHS + (0 if name in GLOBAL else 2))]
     assert ours.job.stats()["jobs"][0]["divergences"] == 0
 
@@ -151,7 +151,7 @@ def test_batches_of_any_sizes(folder, root, patient):
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("broken_off", [0, 1, 5, 14])
 def test_breaking_off_changes_nothing(folder, root, workers, broken_off):
-    """Epoch e's order is torch's with every earlier epoch run to its end."""
+    """Epoch e has the order that torch has after complete earlier epochs."""
     reference = data.DataLoader(Plain(len(folder)), 16, shuffle=True, generator=torch.Generator().manual_seed(2))
     want = [[x.tolist() for x in reference] for _ in range(EPOCHS)]
     ours = lt.Dataset(folder.root, index, cache=root)
@@ -159,7 +159,7 @@ def test_breaking_off_changes_nothing(folder, root, workers, broken_off):
     iterator = iter(loader)
     assert [next(iterator).tolist() for _ in range(broken_off)] == want[0][:broken_off]
     del iterator
-    first = 0 if not (broken_off or workers) else 1  # nothing was asked of it, so it is no epoch
+    first = 0 if not (broken_off or workers) else 1  # no batch was requested, so it is not an epoch
     for epoch in range(first, EPOCHS):
         assert [x.tolist() for x in loader] == want[epoch]
     loader.set_epoch(1)
@@ -185,10 +185,10 @@ def test_subset(folder, root, workers):
     for epoch in range(20):
         assert [x.tolist() for x in loader] == [x.tolist() for x in reference]
         status = ours.job.stats()["jobs"][0]
-        # One request a batch, each with its place.
+        # One request for each batch, with its position.
         assert status["divergences"] == 0 and status["chunks_delivered"] == (epoch + 1) * len(loader)
         if epoch >= EPOCHS - 1 and not any(e["misses"] for e in status["epochs_done"] if e["epoch"] == epoch):
-            break  # the log holds what was read, laid out for the orders that were pushed; it is slower than epochs of milliseconds
+            break  # the log is laid out for the pushed orders, which takes longer than epochs of milliseconds
     else:
         pytest.fail("every epoch has misses")
     assert None not in [e["order_digest"] for e in status["epochs_done"]], "a batch came without its place"
@@ -219,7 +219,7 @@ def test_concat(folder, root, workers):
 
 
 class Reversed(data.Dataset):
-    """Asks for other samples than it is asked for."""
+    """Requests other samples than those requested from it."""
 
     def __init__(self, below):
         self.below = below
@@ -232,7 +232,7 @@ class Reversed(data.Dataset):
 
 
 class Doubled(Reversed):
-    """Another length: indices mean something else for sure."""
+    """Has another length, so its indices certainly differ."""
 
     def __len__(self):
         return 2 * len(self.below)
@@ -264,21 +264,21 @@ def test_wrapper_that_does_not_agree(folder, root, caplog, pushed, wrapper, work
     loader = lt.DataLoader(wrapped, 16, num_workers=workers)
     for _ in range(2):
         assert [i for batch in loader for i in batch.tolist()] == [wrapped[i] for i in range(len(wrapped))]
-    assert caplog.text.count("nothing is pushed") == 1 and not pushed
+    assert caplog.text.count("orders are not pushed") == 1 and not pushed
 
 
 @pytest.mark.parametrize("dataset", [data.TensorDataset(torch.arange(32)), data.Subset(range(40), range(8, 40)), list(range(32))])
 def test_a_dataset_of_others(caplog, dataset):
-    """A loader over a dataset without lcache is torch's, and warns of nothing."""
+    """A loader over a dataset without lcache works like torch's, and logs no warning."""
     caplog.set_level(logging.INFO, "lcache")
     loader = lt.DataLoader(dataset, 16)
     for _ in range(2):
         assert sum(1 for _ in loader) == 2
-    assert {r.levelname for r in caplog.records} == {"INFO"} and caplog.text.count(f"no lcache dataset was found in {type(dataset).__name__}") == 1
+    assert {r.levelname for r in caplog.records} == {"INFO"} and caplog.text.count(f"{type(dataset).__name__} contains no lcache dataset") == 1
 
 
 class Parts(data.Dataset):
-    """Holds its dataset where it takes a search to find."""
+    """Holds its dataset where only a search finds it."""
 
     def __init__(self, below):
         self.parts = {"train": [(1.0, Reversed(below))]}
@@ -293,11 +293,11 @@ class Parts(data.Dataset):
 def test_a_dataset_is_found_in_parts(folder, root, caplog):
     loader = lt.DataLoader(Parts(lt.Dataset(folder.root, index, cache=root)), 16)
     assert [i for batch in loader for i in batch.tolist()] == list(range(239, -1, -1))
-    assert caplog.text.count("the dataset Parts changes indices in a way that lcache does not know") == 1
+    assert caplog.text.count("the dataset Parts changes indices in an unknown way") == 1
 
 
 class Named(Reversed):
-    """Is asked by name."""
+    """Is indexed by names."""
 
     def __getitem__(self, name):
         return self.below[int(name[1:])]
@@ -308,13 +308,13 @@ def test_wrapper_that_is_not_asked_for_indices(folder, root, caplog):
     loader = lt.DataLoader(Named(ours), 16, sampler=[f"n{i}" for i in range(240)])
     for _ in range(2):
         assert [i for batch in loader for i in batch.tolist()] == list(range(240))
-    assert caplog.text.count("nothing is pushed") == 1
+    assert caplog.text.count("orders are not pushed") == 1
 
 
 @pytest.mark.parametrize("method, workers", [(None, 0), ("fork", 2), ("spawn", 1)])
 @pytest.mark.parametrize("wrapper", [Same, SameAtOnce, SameLists])
 def test_wrapper_that_agrees(folder, root, caplog, pushed, wrapper, method, workers):
-    """Pushed as soon as its first batch shows that it passes on what the sampler says."""
+    """The order is pushed as soon as the first batch shows that the dataset passes the sampler's indices on."""
     if method == "spawn" and wrapper is not Same:
         pytest.skip("one wrapper is enough to see that it gets through")
     ours = lt.Dataset(folder.root, index, cache=root)
@@ -333,7 +333,7 @@ def test_wrapper_that_agrees(folder, root, caplog, pushed, wrapper, method, work
 
 
 def test_two_loaders_over_one_dataset(folder, root):
-    """The first says the order; the other is served by index, and disturbs nothing."""
+    """The first loader owns the order. The other one is served by index, and has no effect on the first."""
     ours = lt.Dataset(folder.root, index, cache=root)
     train, check = lt.DataLoader(ours, 16, shuffle=True, seed=1), lt.DataLoader(ours, 16)
     for _ in range(EPOCHS):

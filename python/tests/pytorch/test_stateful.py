@@ -1,4 +1,4 @@
-"""torchdata's StatefulDataLoader, watched: it goes on from a state exactly where it goes on without watch()."""
+"""A watched StatefulDataLoader of torchdata continues from a state exactly as it does without watch()."""
 
 import inspect
 
@@ -24,7 +24,7 @@ def index(_, sample):
 
 
 class Plain(data.Dataset):
-    """Its state is the global random state, which is restored with it."""
+    """Its state includes the global random state, which is restored with it."""
 
     def __init__(self, samples):
         self.samples = samples
@@ -88,7 +88,7 @@ SAMPLERS = {
     "a state, but none of its iterators": lambda d: {"batch_sampler": Numbered(len(d))},
 }
 
-DRAW_A_SEED = ("torch's, no generator", "a subclass")  # lcache keeps the first one
+DRAW_A_SEED = ("torch's, no generator", "a subclass")  # lcache keeps the first seed
 
 
 def lists(loader, limit=None):
@@ -101,7 +101,7 @@ def lists(loader, limit=None):
 
 
 def interrupted(build, batches, workers):
-    """An epoch that is read in two parts, by loaders of their own, and the epoch behind it. And all that a third loader reads from the same state."""
+    """An epoch that two loaders read in two parts, and the next epoch. Also everything that a third loader reads from the same state."""
     first = build(workers)
     iterator = iter(first)
     begun = [next(iterator).tolist() for _ in range(batches)]
@@ -128,14 +128,14 @@ def test_resume(folder, root, sampler, batches, workers):
         dataset = Ours(folder.root, index, cache=root)
         return lt.watch(StatefulDataLoader(dataset, num_workers=workers, **SAMPLERS[sampler](dataset)))
 
-    # With workers torchdata makes two iterators for one epoch, and a sampler that draws when it is made draws twice. lcache's order is the same with any workers.
+    # With workers torchdata makes two iterators for one epoch, so a sampler that draws in its iterator's constructor draws twice. lcache's order does not depend on workers.
     torch.manual_seed(7)
     want, _ = interrupted(plain, batches, 0)
     torch.manual_seed(7)
     got, loader = interrupted(ours, batches, workers)
     assert got[:2] == want[:2]
     for restored, expected in zip(got[2:], want[2:]):
-        if batches or not workers or sampler not in DRAW_A_SEED:  # a seed that was not yet drawn is in no state
+        if batches or not workers or sampler not in DRAW_A_SEED:  # a state does not have a seed that was not yet drawn
             assert restored[0] == want[1]
         if expected[0] == want[1] and sampler not in DRAW_A_SEED:
             assert restored[1] == expected[1]
@@ -144,7 +144,7 @@ def test_resume(folder, root, sampler, batches, workers):
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_drawn_seed_of_a_later_epoch(folder, root, workers):
-    """The order follows from a seed that was drawn in the first epoch: a state of the second one has it."""
+    """The order is determined by a seed that was drawn in the first epoch. A state of the second epoch has the seed."""
 
     def build():
         dataset = lt.Dataset(folder.root, index, cache=root)
@@ -176,7 +176,7 @@ def test_drawn_seed_of_a_later_epoch(folder, root, workers):
 
 @pytest.mark.parametrize("sampler", ["torch's, no generator", "torchdata's, no generator"])
 def test_state_with_and_without_watch(folder, root, sampler):
-    """A state that was saved with watch() is one for torchdata alone, and the other way round."""
+    """A state that was saved with watch() can be loaded without it, and vice versa."""
 
     def build(watched):
         dataset = Ours(folder.root, index, cache=root) if watched else Plain(len(folder))
@@ -198,7 +198,7 @@ def test_state_with_and_without_watch(folder, root, sampler):
 
 
 def test_random_numbers_stay_as_without_watch(folder, root):
-    """What else draws from torch's default generator gets the same numbers, also after a resume."""
+    """Other code that draws from torch's default generator gets the same numbers, even after a resume."""
 
     def numbers(watched):
         torch.manual_seed(7)
@@ -220,7 +220,7 @@ def test_random_numbers_stay_as_without_watch(folder, root):
 
 
 def test_a_batch_samplers_state_is_a_method_of_the_class(folder, root):
-    """As Python 3.12 looks for it."""
+    """torchdata checks for the methods as Python 3.12 does."""
     dataset = lt.Dataset(folder.root, index, cache=root)
     loader = lt.watch(StatefulDataLoader(dataset, batch_sampler=Numbered(len(dataset))))
     assert callable(inspect.getattr_static(loader.batch_sampler, "state_dict"))
@@ -236,5 +236,5 @@ def test_refused(folder, root):
     for wrong in ({"seed": "x", "epoch": 0}, {"seed": 1, "epoch": -1}, {"seed": 1}):
         state["_sampler_iter_state"]["lcache"] = wrong
         loader.load_state_dict(state)
-        with pytest.raises(lcache.Error, match="the loader's state has"):
+        with pytest.raises(lcache.Error, match="load the loader's state: its epoch"):
             iter(loader)

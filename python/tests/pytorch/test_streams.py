@@ -1,4 +1,4 @@
-"""Shards without random access, compressed or of a web server without ranges: lcache.open, Dataset and ImageFolder read them front to back before they begin."""
+"""Shards without random access, because they are compressed or their web server has no ranges: lcache.open, Dataset and ImageFolder first read them front to back."""
 
 import functools
 import http.server
@@ -34,7 +34,7 @@ def folder(tmp_path):
 
 @pytest.fixture
 def url(folder):
-    """Python's own web server, which gives no ranges."""
+    """Python's own web server, which does not support ranges."""
 
     class Quiet(http.server.SimpleHTTPRequestHandler):
         def log_message(self, *_):
@@ -72,7 +72,7 @@ def test_streams(kind, folder, url, root, monkeypatch):  # noqa: F811
         assert data.job.pid == job.pid
         assert [data[i] for i in range(len(WANT))] == WANT and loaded(data) == WANT
         data.job.close()
-    for s in range(SHARDS):  # the cache has it all
+    for s in range(SHARDS):  # the cache has all of it
         (folder / f"{s}.tar").unlink()
     images = ImageFolder(source_of("packed", folder, url), cache=root, stream=True, decode=bytes)
     assert images.classes == [f"class{c}" for c in range(4)] and images.targets == [label for _, label in WANT]
@@ -90,6 +90,6 @@ def test_without_stream(folder, url, root):  # noqa: F811
 
 
 def test_a_budget_that_does_not_hold_all(folder, url, root):  # noqa: F811
-    """Not at a later read: when it is opened."""
+    """The error is raised when the source is opened, not at a later read."""
     with pytest.raises(lcache.Error, match="can only be read front to back, so that what the cache lacks can't be read later"):
         lcache.open(source_of("packed", folder, url), root, stream=True, budget="8MB")

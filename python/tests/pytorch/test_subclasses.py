@@ -1,4 +1,4 @@
-"""Subclasses as people write them for torch and torchvision: what they override is honoured by every loader, and a batch stays one request."""
+"""Typical subclasses for torch and torchvision: every loader uses the overridden methods, and a batch is still one request."""
 
 import copy
 import os
@@ -26,7 +26,7 @@ def index(_, sample):
 
 @pytest.fixture
 def requested(monkeypatch):
-    """How many samples each request of this process was for."""
+    """The number of samples in each request of this process."""
     seen, get = [], lcache.job.Job.get
     monkeypatch.setattr(lcache.job.Job, "get", lambda job, indices, *args, **more: (seen.append(len(indices)), get(job, indices, *args, **more))[1])
     return seen
@@ -40,27 +40,27 @@ class WithIndex(lt.Dataset):
 
 
 class Twice(lt.Dataset):
-    """Two views of one sample, as contrastive learning wants."""
+    """Two views of one sample, for contrastive learning."""
 
     def __getitem__(self, index):
         return super().__getitem__(index), super().__getitem__(index)
 
 
 class Mixed(lt.Dataset):
-    """A second sample is mixed in."""
+    """Mixes in a second sample."""
 
     def __getitem__(self, index):
         return super().__getitem__(index), super().__getitem__((index + 7) % 240)
 
 
 class Without(lt.Dataset):
-    """torch's way to say that there is no __getitems__."""
+    """torch's way to declare that there is no __getitems__."""
 
     __getitems__ = None
 
 
 class OneByOne(lt.Dataset):
-    """What torch's documentation shows."""
+    """The example in torch's documentation."""
 
     def __getitem__(self, index):
         return super().__getitem__(index), index
@@ -80,7 +80,7 @@ class BothWays(lt.Dataset):
 
 
 class Above(WithIndex):
-    """Adds to what the class below it makes of a batch."""
+    """Extends the base class's result for a batch."""
 
     def __getitems__(self, indices):
         return [(*sample, "above") for sample in super().__getitems__(indices)]
@@ -104,7 +104,7 @@ def expected(kind, seed=1, **more):
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("kind", list(MADE))
 def test_in_a_loader(folder, root, pushed, kind, workers):
-    """In the order that is known ahead, and in its places."""
+    """Batches have the predicted order and its positions."""
     ours = kind(folder.root, index, cache=root)
     loader = lt.DataLoader(ours, SIZE, shuffle=True, seed=1, num_workers=workers, collate_fn=list)
     assert [items(loader) for _ in range(EPOCHS)] == expected(kind)
@@ -117,7 +117,7 @@ def test_in_a_loader(folder, root, pushed, kind, workers):
 
 @pytest.mark.parametrize("kind, each", [(WithIndex, []), (Twice, []), (OneByOne, []), (BothWays, []), (Above, []), (Mixed, [1] * 7)])
 def test_one_request_a_batch(folder, root, requested, kind, each):
-    """Only samples of other batches are requested alone: of the last seven of each batch, the partner is in the next one."""
+    """Only samples of other batches are requested alone: the partners of the last seven samples of a batch are in the next one."""
     loader = lt.DataLoader(kind(folder.root, index, cache=root), SIZE, collate_fn=list)
     assert items(loader) == [MADE[kind](i) for i in range(240)]
     assert requested == [SIZE, *each] * len(loader)
@@ -125,7 +125,7 @@ def test_one_request_a_batch(folder, root, requested, kind, each):
 
 @pytest.mark.parametrize("kind", [WithIndex, Twice, Above])
 def test_in_other_processes(folder, root, kind):
-    """The class is found by its name, and its state comes along."""
+    """Pickles by the class's name, with its state."""
     ours = kind(folder.root, index, cache=root)
     loader = lt.DataLoader(ours, SIZE, shuffle=True, seed=1, num_workers=1, multiprocessing_context="spawn", collate_fn=list)
     assert items(loader) == expected(kind, num_workers=1)[0]
@@ -163,7 +163,7 @@ def test_alone_and_copied(folder, root):
 
 
 class Counting(lt.Dataset):
-    """Keeps a state, and knows other keys than indices."""
+    """Has a state, and accepts other keys than indices."""
 
     def __init__(self, *args, **more):
         super().__init__(*args, **more)
@@ -206,11 +206,11 @@ class Beside(lt.Dataset):
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("kind, made", [(Remapped, list(range(239, -1, -1))), (Repeated, 3 * list(range(240))), (Beside, list(range(240)))])
 def test_other_samples_than_the_index_says(folder, root, pushed, caplog, kind, made, workers):
-    """Right, and one warning says what it costs."""
+    """The samples are right, and one warning explains the cost."""
     loader = lt.DataLoader(kind(folder.root, index, cache=root), SIZE, num_workers=workers, collate_fn=list)
     for _ in range(2):
         assert items(loader) == made
-    assert not pushed and caplog.text.count("nothing is pushed") == 1
+    assert not pushed and caplog.text.count("orders are not pushed") == 1
 
 
 def test_other_samples_are_not_fetched_twice(folder, root, requested):
@@ -236,7 +236,7 @@ class KeepsSome(lt.Dataset):
 
 
 def test_samples_of_its_own_memory(folder, root, requested):
-    """Samples that the program has itself cost the others no more than one batch of single requests."""
+    """If the program has some samples itself, at most one batch of the others is read by single requests."""
     loader = lt.DataLoader(KeepsSome(folder.root, index, cache=root), 8, collate_fn=list)
     assert items(loader) == list(range(240)) and requested == [8] * 30
     requested.clear()
@@ -245,7 +245,7 @@ def test_samples_of_its_own_memory(folder, root, requested):
 
 
 class Forgiving(KeepsSome):
-    """Takes another sample for one that can't be had."""
+    """Returns another sample in place of one that can't be read."""
 
     def __getitem__(self, index):
         try:
@@ -255,7 +255,7 @@ class Forgiving(KeepsSome):
 
 
 def test_a_first_batch_with_samples_of_its_own(tmp_path, folder, root, pushed, caplog):
-    """Neither a file that is gone nor samples that the program has make the loader distrust the dataset."""
+    """Neither a missing file nor samples that the program has itself stop the pushes of orders."""
     source = shutil.copytree(folder.root, tmp_path / "some")
     ours = Forgiving(source, index, cache=root)
     os.unlink(source / ours.job.names([2])[0])
@@ -263,7 +263,7 @@ def test_a_first_batch_with_samples_of_its_own(tmp_path, folder, root, pushed, c
     loader = lt.DataLoader(ours, 8, collate_fn=list)
     for _ in range(2):
         assert items(loader) == list(range(240))
-    assert pushed and "nothing is pushed" not in caplog.text
+    assert pushed and "orders are not pushed" not in caplog.text
 
 
 class Shorter(lt.Dataset):
@@ -282,7 +282,7 @@ def test_another_length(folder, root, workers):
 
 
 class Skipping(lt.Dataset):
-    """Takes the next sample for one that can't be had."""
+    """Returns the next sample in place of one that can't be read."""
 
     def __getitem__(self, index):
         try:
@@ -299,7 +299,7 @@ def picky(data, sample):
 
 @pytest.mark.parametrize("wrap", [lambda d: d, lambda d: data.ConcatDataset([d])])
 def test_a_sample_that_fails_alone(tmp_path, folder, root, wrap):
-    """A file that is gone, and one that can't be decoded, are errors of those two samples, though one request was for the whole batch."""
+    """A missing file and a file that can't be decoded are errors of those two samples only, although one request fetched the whole batch."""
     source = shutil.copytree(folder.root, tmp_path / "train")
     ours = Skipping(source, picky, cache=root)
     os.unlink(source / ours.job.names([5])[0])
@@ -326,7 +326,7 @@ def test_its_errors_stay(folder, root, error):
 
 
 class Doubling(lt.Dataset):
-    """Writes to what it gets."""
+    """Writes to its samples."""
 
     def __getitem__(self, index):
         sample = super().__getitem__(index)
@@ -341,7 +341,7 @@ def firsts(views, columns):
 @pytest.mark.parametrize("wrap", [lambda d: d, lambda d: data.ConcatDataset([d])])
 @pytest.mark.parametrize("more", [{"decode": "array", "dtype": "uint8", "shape": (1,)}, {"decode_batch": firsts}])
 def test_samples_of_a_ready_batch_are_private(tmp_path, root, more, wrap):
-    """As torch's: what is written to a sample does not show in another one, though their rows are of one tensor."""
+    """As in torch, a write to a sample does not change another one, although both are rows of one tensor."""
     os.makedirs(tmp_path / "train")
     for i in range(40):
         (tmp_path / "train" / f"{i:02d}").write_bytes(bytes([i]))

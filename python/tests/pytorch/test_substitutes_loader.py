@@ -1,4 +1,4 @@
-"""A job that allows substitutes, in torch's loader and lcache's: what is asked for is the sampler's, what comes is another sample with its own label and index."""
+"""A job that allows substitutes, in torch's loader and lcache's: the loader requests the sampler's indices, and gets other samples with their own labels and indices."""
 
 import pytest
 from realserver import Folder, Server, needs_binary
@@ -38,7 +38,7 @@ def of_lcache(dataset, sampler, workers, batch_size=SIZE):
 
 
 def train(loader, job, epoch):
-    """(index, x, y) of each sample that came, in the order of the loader; all of them observed."""
+    """Reads and observes an epoch. Returns (index, x, y) of each served sample, in the order of the loader."""
     came = []
     for x, y, indices in loader:
         job.observe(indices, [float((37 * i + epoch) % 101) for i in indices.tolist()])
@@ -49,7 +49,7 @@ def train(loader, job, epoch):
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("kind", [of_torch, of_lcache])
 def test_what_is_served(server, kind, workers):
-    """The loader gives what job.epoch would: other samples than the sampler names, each with its own label, bytes and index."""
+    """The loader yields the same as job.epoch: other samples than the sampler's, each with its own label, bytes and index."""
     folder = server.folder
     with server.connect() as job:
         job.importance(**LOW)
@@ -70,7 +70,7 @@ def test_what_is_served(server, kind, workers):
 
 
 def test_other_batches_are_exact(server):
-    """Batches of another size than the job's are no batches of the epoch: what is asked for comes."""
+    """Batches of another size than the job's are not batches of the epoch, so the requested samples are served."""
     with server.connect() as job:
         job.importance(**LOW)
         loader = of_torch(lt.Dataset(job=job, decode=size, return_index=True), lt.ImportanceSampler(job), 0, batch_size=10)

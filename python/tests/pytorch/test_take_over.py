@@ -1,4 +1,4 @@
-"""The server of a training is stopped, killed, or taken over by another one, and the training goes on: every batch in torch's order, every byte as in its file."""
+"""After the server of a training was stopped, killed, or replaced by another one, the training continues: each batch in torch's order, each byte as in its file."""
 
 import hashlib
 import json
@@ -26,7 +26,7 @@ EPOCH = 240 // SIZE  # batches of an epoch
 
 
 class Training:
-    """A training_run in a process of its own, and what it has printed."""
+    """A training_run in a separate process, and its output."""
 
     def __init__(self, folder, root, workers=0, method=None, program=(PROGRAM,), **env):
         command = [sys.executable, *program, folder.root, root, str(workers), *([method] if method else [])]
@@ -53,12 +53,12 @@ class Training:
             assert self.line(), self.said()
 
     def ask(self):
-        """Lets the training take its next batch, without a wait for it."""
+        """Lets the training take its next batch, without waiting for it."""
         self.process.stdin.write("\n")
         self.process.stdin.flush()
 
     def said(self):
-        """What the training wrote to stderr, complete when it has ended."""
+        """The training's stderr, which is complete after its end."""
         return "".join(self.errors)
 
     def end(self):
@@ -98,7 +98,7 @@ def train(folder, root):
 
 
 def patient(seconds):
-    """Arguments of Python for a training that waits so long for another server, where its client can wait."""
+    """Arguments of Python for a training that waits `seconds` for another server, if its client can wait."""
     return "-c", f"import sys, lcache; sys.modules.get('lcache._client.stopped_server', sys).PATIENCE = {seconds}; import training_run; training_run.main(*sys.argv[1:])"
 
 
@@ -124,7 +124,7 @@ def command(*words):
 
 
 class Serve:
-    """`lcache serve`, and what it prints when it listens. line is empty if it ended before."""
+    """`lcache serve`, and the line that it prints when it listens; empty if it ended before."""
 
     def __init__(self, *words):
         self.process = subprocess.Popen([realserver.BINARY, "serve", "--quiet", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -135,7 +135,7 @@ class Serve:
         return self.line != ""
 
     def end(self):
-        """Returns the exit code and what was written to stderr."""
+        """Returns the exit code and stderr."""
         if self.process.poll() is None and self.line:
             self.process.terminate()
         _, errors = self.process.communicate(timeout=60)
@@ -147,7 +147,7 @@ METHODS = [(0, None), (2, "fork"), (1, "spawn")]
 
 @pytest.mark.parametrize("workers, method", METHODS)
 def test_take_over(train, root, workers, method):
-    """In the middle of an epoch. The training has no server of its own any longer, and nothing is read from the source twice."""
+    """Another server takes over in the middle of an epoch. The training's own server has ended, and nothing is read from the source twice."""
     training = train(workers, method)
     training.step(FEW)
     assert servers(root) == [training.server]
@@ -163,7 +163,7 @@ def test_take_over(train, root, workers, method):
 
 @pytest.mark.parametrize("patience", [0, 10], ids=["a client that does not wait", "a client that waits"])
 def test_take_over_beside_waiting_clients(train, root, patience):
-    """Clients that already look for a server find the new one, and never start one in between, even if they start one at once when they may."""
+    """Clients that already look for a server find the new one. They never start one meanwhile, even if they do not wait for another server."""
     trainings = [train(program=patient(patience)) for _ in range(3)]
     for training in trainings:
         training.step(FEW)
@@ -171,7 +171,7 @@ def test_take_over_beside_waiting_clients(train, root, patience):
     serve = Serve("--take-over", "--cache", cache_of(root))
     for _ in range(20):
         for training in trainings:
-            training.ask()  # these batches are asked for while the server changes
+            training.ask()  # these batches are requested while the server changes
         time.sleep(0.02)  # so that requests come in each state of the change, which takes a few tenths of a second
     assert serve.listens(), serve.end()
     for training in trainings:
@@ -182,7 +182,7 @@ def test_take_over_beside_waiting_clients(train, root, patience):
 
 @pytest.mark.parametrize("batches, workers, method", [(FEW, 0, None), (FEW, 2, "fork"), (EPOCH + 1, 2, "fork"), (EPOCH + 1, 1, "spawn")])
 def test_stop_and_serve(train, root, batches, workers, method):
-    """Between `lcache stop` and `lcache serve` no client starts a server. At an epoch's end the next to ask is a worker that was never connected to one."""
+    """Between `lcache stop` and `lcache serve` no client starts a server. At the end of an epoch the next client is a worker that was never connected."""
     training = train(workers, method)
     training.step(batches)
     stopped = command("stop", cache_of(root))
@@ -192,7 +192,7 @@ def test_stop_and_serve(train, root, batches, workers, method):
         f"! process {training.process.pid} still trains: it starts the server again in 10 s, unless another one runs by then; to serve it yourself: lcache serve --take-over --cache {cache_of(root)}",
     ]
     for _ in range(8):
-        training.ask()  # more than what workers have fetched ahead
+        training.ask()  # more than workers have prefetched
     wait_for_waiting_client(root)
     assert servers(root) == []
     serve = Serve("--cache", cache_of(root))
@@ -203,7 +203,7 @@ def test_stop_and_serve(train, root, batches, workers, method):
 
 
 def test_stop_names_what_trains(train, folder, root):
-    """As JSON, too. A process that only looks, or has read all of its epochs, is not named."""
+    """Also as JSON. A process that only reads the status, or has read all of its epochs, is not named."""
     with lcache.open(folder.root, root, recipe="torch.distributed_sampler", epochs=1, batch_size=16) as job:
         for _ in job.epoch(0):
             pass
@@ -216,8 +216,8 @@ def test_stop_names_what_trains(train, folder, root):
     assert "started" in training.end()
 
 
-def test_nobody_serves_it(train, root):
-    """After 10 s one of the ranks that wait starts a server, and says so. `lcache serve` comes too late then, and names what to do."""
+def test_no_other_server(train, root):
+    """After 10 s one of the waiting ranks starts a server, and logs it. A later `lcache serve` fails, and says what to do."""
     trainings = [train() for _ in range(3)]
     for training in trainings:
         training.step(FEW)
@@ -252,7 +252,7 @@ def test_a_server_late_in_the_wait(train, root):
     began = time.monotonic()
     for _ in range(4):
         training.ask()  # the first batch is there
-    time.sleep(max(0, 8 - (time.monotonic() - began)))  # clients wait for 10 s: the new server comes late in them, with time to start
+    time.sleep(max(0, 8 - (time.monotonic() - began)))  # clients wait for 10 s: the new server starts late in that time, with 2 s to listen
     serve = Serve("--cache", cache_of(root))
     assert serve.listens(), serve.end()
     assert "started" not in training.end()
@@ -260,7 +260,7 @@ def test_a_server_late_in_the_wait(train, root):
 
 
 def test_after_a_crash(train, root):
-    """A client starts a server at once, however long it would wait after a stop."""
+    """After a crash a client starts a server at once, even if it would wait long after a stop."""
     training = train(program=patient(1e6))
     training.step(FEW)
     os.kill(training.server, signal.SIGKILL)
@@ -272,7 +272,7 @@ def test_after_a_crash(train, root):
 
 
 def test_interrupted_while_waiting(train, root):
-    """Ctrl-C ends the training at once, and nothing that it held keeps others waiting."""
+    """Ctrl-C ends the training at once, and no lock of it blocks others."""
     training = train()
     training.step(FEW)
     assert command("stop", cache_of(root)).returncode == 0
@@ -283,12 +283,12 @@ def test_interrupted_while_waiting(train, root):
     assert training.process.wait(timeout=60) != 0
     training.close()
     assert "KeyboardInterrupt" in training.said() and servers(root) == []
-    with lcache.open(training.folder.root, root) as job:  # a new program waits for nobody
+    with lcache.open(training.folder.root, root) as job:  # a new program does not wait for another server
         assert len(job.get(range(10))) == 10
 
 
 def test_short_deadline(folder, root):
-    """A client whose requests may take less than 10 s waits for half of that, and gets its answer in time."""
+    """A client with a deadline below 10 s waits for half of that time, and gets its answer in time."""
     with lcache.open(folder.root, root, timeout=6) as job:
         assert command("stop", cache_of(root)).returncode == 0
         assert [bytes(view) for view in job.get([7, 3]).samples] == [folder.contents[7], folder.contents[3]]
@@ -310,7 +310,7 @@ def test_two_at_once(train, root):
 
 
 def test_other_flags_than_the_training_relies_on(train, root):
-    """They are refused before anything is stopped."""
+    """Such flags are refused before any server is stopped."""
     training = train()
     training.step(FEW)
     held = socket.create_server(("127.0.0.1", 0))
@@ -329,7 +329,7 @@ def test_other_flags_than_the_training_relies_on(train, root):
 
 
 def test_a_server_that_cannot_start(train, root):
-    """The training's server is stopped by then, and the training starts its own again at once."""
+    """The training's server was already stopped, and the training starts its own again at once."""
     training = train()
     training.step(FEW)
     serve = Serve("--take-over", "--cache", cache_of(root), "--memory", "1MB")
@@ -355,7 +355,7 @@ def metrics(at):
 
 
 def test_metrics(train, folder, root, tmp_path, monkeypatch, caplog):
-    """The first server of a program has them. The next one names the first, once, and serves without. A take-over may have the same address as the server before it."""
+    """The first server of a program has the metrics address. The next one logs that once, and serves without metrics. A take-over may use the address of the previous server."""
     at = address()
     monkeypatch.setenv("LCACHE_METRICS", at)
     monkeypatch.setenv("LCACHE_LINGER", "0")
@@ -382,7 +382,7 @@ def test_metrics(train, folder, root, tmp_path, monkeypatch, caplog):
 
 @pytest.mark.parametrize("at", ["nonsense", "192.0.2.1:9400", "127.0.0.1:99999"])
 def test_metrics_that_cannot_be(folder, root, monkeypatch, caplog, at):
-    """A training does not fail for them."""
+    """An invalid metrics address does not end a training."""
     monkeypatch.setenv("LCACHE_METRICS", at)
     with lcache.open(folder.root, root) as job:
         assert [bytes(view) for view in job.get([3]).samples] == [folder.contents[3]]

@@ -1,4 +1,4 @@
-"""What only the training process knows of its time is in the status document, and the verdicts follow from it: each stage is forced."""
+"""The status has the times that only the training process knows, and the verdicts follow from them. Each test makes one stage slow."""
 
 import json
 import os
@@ -19,7 +19,7 @@ import lcache.torch as lt  # noqa: E402
 
 SIZE, EPOCHS = 30, 3
 DECODE, LOOP = 0.004, 0.2  # seconds a sample, seconds a batch
-TIMED = bool(os.environ.get("LCACHE_IDLE"))  # shares of time, and verdicts, which follow from them: make test-faults PARTS=times asserts them on a machine that does nothing else
+TIMED = bool(os.environ.get("LCACHE_IDLE"))  # asserts shares of time, and the verdicts: make test-faults PARTS=times does so on an idle machine
 
 
 def quick(_, sample):
@@ -40,7 +40,7 @@ def train(dataset, loop, workers):
 
 def check_slow_loop(status):
     wait, loop = status["loop_wait_seconds"], status["loop_seconds"]
-    # What the loop did with an epoch's last batch is known when it asks for one more.
+    # The loop's time for the last batch of an epoch is known when it requests one more.
     assert loop >= LOOP * EPOCHS * (status["samples"] // SIZE) and wait > 0
     assert [rank["loop_wait_seconds"] for rank in status["ranks"]] == [wait]
     epochs = [e["loop_wait_seconds"] for e in status["epochs_done"]]

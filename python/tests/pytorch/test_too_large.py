@@ -1,4 +1,4 @@
-"""A batch that is too large for the server is asked for in parts, and a request that is refused for another reason is not."""
+"""A batch that is too large for the server is requested in parts. A request that is refused for another reason is not."""
 
 import pytest
 from fakeserver import Server, content, error
@@ -14,7 +14,7 @@ from lcache.torch import Dataset  # noqa: E402
 
 @pytest.fixture
 def refusing(serve, path):
-    """refusing(said): a dataset whose server answers requests for more than two samples with that ERROR, and the sizes of all requests."""
+    """refusing(said) returns a dataset whose server answers requests for more than two samples with that ERROR, and the sizes of all requests."""
     jobs = []
 
     def make(said):
@@ -25,7 +25,7 @@ def refusing(serve, path):
                 if kind == protocol.GET:
                     asked.append((len(body) - 16) // 4)
                     if asked[-1] > 2:
-                        return error(message="not so many", **said)
+                        return error(message="too many samples", **said)
                 return super().answer(kind, body, mine)
 
         serve(Refuses)
@@ -46,6 +46,6 @@ def test_parts(refusing, said):
 
 def test_other_reasons(refusing):
     dataset, asked = refusing({"kind": "argument", "code": "LC007"})
-    with pytest.raises(lcache.ArgumentError, match="not so many") as raised:
+    with pytest.raises(lcache.ArgumentError, match="too many samples") as raised:
         dataset.__getitems__([1, 2, 3, 4])
     assert raised.value.code == "LC007" and asked == [4]

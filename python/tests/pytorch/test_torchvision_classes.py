@@ -1,4 +1,4 @@
-"""Programs that look for torchvision's classes find them; import lcache.torch does not import torchvision."""
+"""Programs that check for torchvision's classes find them, but import lcache.torch does not import torchvision."""
 
 import os
 import pickle
@@ -43,7 +43,7 @@ def test_is_an_instance(photos, root, kind):
 
 
 def test_a_sampler_that_looks(photos, root):
-    """What imbalanced-dataset-sampler does."""
+    """The checks of imbalanced-dataset-sampler."""
     def labels(dataset):
         if isinstance(dataset, torchvision.datasets.ImageFolder):
             return [label for _, label in dataset.imgs]
@@ -59,7 +59,7 @@ def flipped(label):
 @pytest.mark.parametrize("workers", [0, 1])
 @pytest.mark.parametrize("more", [{"transform": v2.PILToTensor(), "target_transform": flipped}, {}, {"target_transform": flipped}])
 def test_the_wrapper_of_transforms_v2(photos, root, more, workers):
-    """torchvision's wrapper takes the transforms from the dataset, and makes them itself."""
+    """torchvision's wrapper takes the transforms from the dataset, and applies them itself."""
     wrap = torchvision.datasets.wrap_dataset_for_transforms_v2
     ours = lt.DataLoader(wrap(lt.ImageFolder(photos, cache=root, **more)), 8, num_workers=workers, collate_fn=list)
     theirs = data.DataLoader(wrap(torchvision.datasets.ImageFolder(photos, **more)), 8, collate_fn=list)
@@ -73,7 +73,7 @@ def pixels(image):
 
 
 def test_transforms_as_torchvisions(photos, root):
-    """transform and target_transform are also one function; what a program sets later counts."""
+    """transform and target_transform are also available as one function. Values that a program sets later are used."""
     ours = lt.ImageFolder(photos, len, flipped, decode=bytes, cache=root)
     size = os.path.getsize(ours.samples[-1][0])
     assert ours[-1] == (size, -2) and ours.transforms(b"123", 4) == (3, -4)
@@ -111,7 +111,7 @@ class Mine(ImageFolder):
 
 @pytest.mark.parametrize("code", [IMPORTS, WITHOUT.format('sys.modules["torchvision"] = None'), WITHOUT.format("sys.path.insert(0, {broken!r})")])
 def test_imports(code, tmp_path):
-    """torchvision is imported at the first use of ImageFolder, which does without one that is missing or does not fit torch."""
+    """torchvision is imported at the first use of ImageFolder, which works without it if it is missing or does not fit torch."""
     os.makedirs(tmp_path / "torchvision")
     (tmp_path / "torchvision" / "__init__.py").write_text("raise RuntimeError('operator torchvision::nms does not exist')")
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}

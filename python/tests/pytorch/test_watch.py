@@ -1,4 +1,4 @@
-"""What watch() takes: a DataLoader, a loader around one, and nothing else."""
+"""watch() accepts a DataLoader, or a loader around one, and refuses anything else."""
 
 import logging
 
@@ -19,7 +19,7 @@ def picture(_, sample):
 
 
 class Around:
-    """A loader that holds another one, as timm's PrefetchLoader."""
+    """A loader that holds another one, like timm's PrefetchLoader."""
 
     def __init__(self, loader):
         self.loader = loader
@@ -42,7 +42,7 @@ def prefetched(loader):
 
 @pytest.mark.parametrize("wrap", [around, prefetched])
 def test_a_loader_around_a_loader(folder, root, wrap, caplog):
-    """The loader inside is watched. The object that the training loop has stays the same one."""
+    """watch() watches the loader inside, and returns the same outer object."""
     caplog.set_level(logging.INFO, "lcache")
     ours = lt.Dataset(folder.root, picture, cache=root)
     outer = wrap(data.DataLoader(ours, 16, shuffle=True, generator=torch.Generator().manual_seed(1)))

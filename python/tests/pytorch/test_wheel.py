@@ -1,4 +1,4 @@
-"""pip install ./python brings the client and the program, and so does what `python -m build` makes."""
+"""pip install ./python installs the client and the program, and so do the files that `python -m build` makes."""
 
 import importlib.util
 import os
@@ -13,7 +13,7 @@ import pytest
 import realserver
 
 PYTHON = os.path.join(realserver.ROOT, "python")
-pytestmark = pytest.mark.xdist_group("wheel")  # one after the other: each looks at what the other's build leaves in the folder for a while
+pytestmark = pytest.mark.xdist_group("wheel")  # one after the other, because each checks the folder for files of a build
 
 
 def pip(*arguments):
@@ -22,7 +22,7 @@ def pip(*arguments):
 
 
 def check(wheel, target):
-    """Client, program and tag; installed, the program is where scripts lie, on PATH in an environment, and runs."""
+    """The wheel has client, program and tag. Once installed, the program is among the scripts, on PATH in an environment, and runs."""
     assert os.path.basename(wheel) == f"lcache-0.1-py3-none-manylinux2014_{platform.machine()}.whl"
     names = zipfile.ZipFile(wheel).namelist()
     for name in ("lcache/__init__.py", "lcache/py.typed", "lcache/torch/__init__.py", "lcache-0.1.data/scripts/lcache"):
@@ -52,7 +52,7 @@ def test_wheel(tmp_path):
 
 
 def test_build(tmp_path):
-    """An sdist that carries the program, and a wheel made of it."""
+    """An sdist that contains the program, and a wheel made from it."""
     env = dict(os.environ)
     if importlib.util.find_spec("build") is None:
         command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--retries", "0", "--timeout", "10", "--target", tmp_path / "build", "build"]
@@ -88,15 +88,15 @@ def wanted():
 
 
 def test_without_go(tmp_path):
-    """No wheel that looks whole and has no program."""
+    """A build without the program fails, and makes no wheel."""
     code, said, wheels = attempt(tmp_path, without_go())
     assert code != 0 and not wheels
-    assert f"lcache needs Go {wanted()} or newer to build its program, and there is no go on PATH" in said and "LCACHE_CLIENT_ONLY=1" in said
+    assert f"lcache needs Go {wanted()} or newer to build its program, and go is not on PATH" in said and "LCACHE_CLIENT_ONLY=1" in said
     assert "Traceback" not in said
 
 
 def test_client_only(tmp_path):
-    """A wheel for any machine, with or without Go."""
+    """A wheel without the program, for any machine, with or without Go."""
     code, said, wheels = attempt(tmp_path, {**without_go(), "LCACHE_CLIENT_ONLY": "1"})
     assert code == 0, said
     assert wheels == ["lcache-0.1-py3-none-any.whl"]

@@ -1,4 +1,4 @@
-"""Batches that are made at once: one tensor of samples of one size, and decode_batch over views of shared memory."""
+"""Batches that are made as a whole: one tensor of samples of one size, and decode_batch on views of shared memory."""
 
 import os
 import pathlib
@@ -79,7 +79,7 @@ def test_one_by_one_and_through_wrappers(tokens, root):
 
 
 def test_other_collate_functions(tokens, root):
-    """A ready batch is a sequence of samples to them."""
+    """For other collate functions, a ready batch is a sequence of samples."""
     def check(batch):
         assert len(batch) == SIZE and batch[-1].flatten().tolist() == row(SIZE - 1) and [s.shape for s in batch[:2]] == [(2, 3)] * 2
         with pytest.raises(IndexError):
@@ -101,15 +101,15 @@ def test_sample_of_another_size(tokens, root, tmp_path):
 
 @pytest.mark.parametrize("more, why", [
     ({"shape": None}, "needs dtype= and shape="),
-    ({"dtype": "nothing"}, "describe no array"),
+    ({"dtype": "nothing"}, "do not describe an array"),
     ({"dtype": "S4"}, "torch has no dtype"),
-    ({"decode": None}, 'are for decode="array"'),
-    ({"decode": "arrays", "dtype": None, "shape": None}, "is no function of bytes"),
-    ({"decode_batch": len}, "give one of them"),
-    ({"decode": None, "dtype": None, "shape": None, "decode_batch": "no"}, "is no function"),
+    ({"decode": None}, 'need decode="array"'),
+    ({"decode": "arrays", "dtype": None, "shape": None}, "is not a function"),
+    ({"decode_batch": len}, "give only one"),
+    ({"decode": None, "dtype": None, "shape": None, "decode_batch": "no"}, "is not a function"),
 ])
 def test_arguments_that_contradict(more, why):
-    """Before anything is listed."""
+    """The arguments are checked before the source is listed."""
     with pytest.raises(lcache.ArgumentError, match=why):
         ours("/nowhere", "/nowhere", **more)
 
@@ -133,7 +133,7 @@ def test_list_of_items(folder, root, workers):
 
 
 def as_dict(views, columns):
-    """As collators of Hugging Face datasets return a batch."""
+    """A batch as the collators of Hugging Face datasets return it."""
     return {
         "input_ids": torch.stack([torch.frombuffer(bytearray(view), dtype=torch.int32) for view in views]),
         "labels": torch.tensor(columns.labels.tolist()), "names": columns.names,
@@ -164,7 +164,7 @@ def test_tuple_and_other_batches(tokens, root):
 
 
 def is_shared(data):
-    """Whether a view, or a tensor, lies in memory that a server shares: this process has the place mapped from a memfd, for reading."""
+    """Whether a view or a tensor is in a server's shared memory: a read-only mapping of a memfd."""
     begin = data.data_ptr() if isinstance(data, torch.Tensor) else numpy.frombuffer(data, numpy.uint8).ctypes.data
     with open("/proc/self/maps") as maps:
         for line in maps:
@@ -176,7 +176,7 @@ def is_shared(data):
 
 
 def test_views_stay(tokens, root):
-    """No copy is made, and the bytes stay while a view of one sample is left, after the batch and the dataset are gone."""
+    """No copy is made. The bytes stay as long as a view of one sample is left, even after the batch and the dataset are gone."""
     held, shared = [], []
 
     def keep(views, columns):
@@ -213,7 +213,7 @@ def test_errors(tokens, root, decode_batch, why, workers):
 
 
 def test_more_than_the_server_lends(tmp_path, root):
-    """A batch that comes in pieces is decoded at once all the same."""
+    """A batch that arrives in pieces is still decoded as a whole."""
     where = tmp_path / "large"
     os.makedirs(where)
     for i in range(40):
@@ -229,7 +229,7 @@ def test_more_than_the_server_lends(tmp_path, root):
     assert calls == [40] and got[0].tolist() == list(range(40))
 
 
-# The memory of a new process: another test may have had malloc keep more.
+# In a new process, because another test may have changed malloc's limits.
 FAULTS = """
 import resource, sys, torch
 import lcache.torch as lt
@@ -246,7 +246,7 @@ print(sorted(b - a for a, b in zip(faults, faults[1:]))[5])
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc's malloc is told to keep freed memory")
 @pytest.mark.parametrize("decode", ["None", "lambda data, sample: len(data)"])
 def test_memory_of_the_last_batch_is_used_again(tmp_path, decode):
-    """4 MB in each batch, 1,024 pages of 4 KiB. At least half of them were faulted in again with each batch."""
+    """Each batch has 4 MB, 1,024 pages of 4 KiB. Without keep_freed at least half of them were faulted in again for each batch."""
     where = tmp_path / "train"
     os.makedirs(where)
     for i in range(1024):
@@ -258,11 +258,11 @@ def test_memory_of_the_last_batch_is_used_again(tmp_path, decode):
 
 
 def test_two_objects_a_sample(folder, root):
-    """Without decode a sample is its bytes and a tuple, whatever is made of the batch before."""
+    """Without decode a sample needs only its bytes and a tuple."""
     dataset, indices = lt.Dataset(folder.root, cache=root), list(range(240))
-    kept = [dataset.__getitems__(indices) for _ in range(8)]  # until what is left of earlier objects is used again
+    kept = [dataset.__getitems__(indices) for _ in range(8)]  # until the free memory of earlier objects is reused
     made = []
-    for _ in range(5):  # the interpreter allocates at times for other things
+    for _ in range(5):  # the interpreter sometimes allocates for other reasons
         before = sys.getallocatedblocks()
         kept.append(dataset.__getitems__(indices))
         made.append(sys.getallocatedblocks() - before)
@@ -282,7 +282,7 @@ def test_torchcodec(photos, root):
 
     def decode(views, columns):
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the memory is not writable, and nobody writes
+            warnings.simplefilter("ignore")  # the memory is not writable, and the test does not write
             encoded = [torch.frombuffer(view, dtype=torch.uint8) for view in views]
         shared.extend(map(is_shared, encoded))
         images = torch.stack(list(map(decoders.decode_png, encoded)))

@@ -1,7 +1,7 @@
-"""A training that a test steps: it takes one batch for each line on stdin, and goes on freely at stdin's end.
+"""A training that a test controls: it takes one batch for each line on stdin. After the end of stdin it runs freely.
 
-training_run.py SOURCE CACHE WORKERS [fork|spawn]. It prints a JSON line for each batch: [[index, SHA-256 of the sample], ...]. {"epoch": e} comes before an epoch, when it
-waits for its first line.
+training_run.py SOURCE CACHE WORKERS [fork|spawn]. It prints a JSON line for each batch: [[index, SHA-256 of the sample], ...]. Before an epoch it prints {"epoch": e}, and
+waits for a line.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ def digest(data, sample):
 
 
 def main(source, cache, workers, method=None):
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets what it starts in the background ignore it
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # programs that a shell starts in the background ignore SIGINT
     logging.basicConfig(format="%(levelname)s %(message)s", stream=sys.stderr)
     dataset = lt.Dataset(source, digest, cache=cache)
     loader = lt.DataLoader(

@@ -1,1 +1,1 @@
-"""What finds, copies, computes and pushes the orders that samplers will yield, so that the server knows them ahead. Private: programs import lcache.torch."""
+"""Finds, copies, computes and pushes the orders that samplers will yield, so that the server knows them in advance. Private: programs import lcache.torch."""

@@ -1,4 +1,4 @@
-"""The orders that a forked child predicts while the training loop reads: of the epoch that begins and the next ones."""
+"""The orders that a forked child predicts while the training loop reads: those of the current epoch and the next ones."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from .push import is_same
 from .run_ahead import RunAhead, has_length
 from .wrappers import Batches
 
-PATIENCE = 1.0  # seconds that an epoch's first batch waits for the prediction, if the sampler has a length
+PATIENCE = 1.0  # seconds that the first batch of an epoch waits for the prediction, if the sampler has a length
 
 
 class AwaitedOrders:
-    """What children predict for one batch sampler. All methods belong to the thread of the training loop."""
+    """The predictions of children for one batch sampler. Only the thread of the training loop calls its methods."""
 
     def __init__(self, run: RunAhead) -> None:
         self._run = run
         self._child: Child | None = None
-        self._has_length: bool | None = None  # None: the child did not say yet
+        self._has_length: bool | None = None  # None: not yet received
         self._current = -1  # the epoch that the child began with
-        self._received = False  # its order was received
-        self._later: dict[int, Batches] = {}  # predictions for epochs that had not begun
+        self._received = False  # the order of that epoch was received
+        self._later: dict[int, Batches] = {}  # predictions for epochs that have not begun
 
     @property
     def is_pending(self) -> bool:
-        """Whether more orders may come."""
+        """Whether more orders may arrive."""
         return self._child is not None
 
     def begin(self, epoch: int, orders: Callable[[Any], Iterator[CopiedOrder]]) -> None:
@@ -43,7 +43,7 @@ class AwaitedOrders:
             self._run.note_failure(e)
 
     def arrived(self, seconds: float = 0.0, whole: bool = False) -> list[CopiedOrder]:
-        """The orders that came since the last call. Waits that long for this epoch's order, unless the sampler has no length; whole: for all orders."""
+        """The orders that arrived since the last call. Waits that long for this epoch's order, unless the sampler has no length; whole: for all orders."""
         until, found = time.monotonic() + seconds, list[CopiedOrder]()
         while self._child is not None:
             waits = whole or (self._has_length is not False and not self._received)
@@ -62,7 +62,7 @@ class AwaitedOrders:
         return found
 
     def end(self) -> None:
-        """Ends the child. What it did not predict yet is not known."""
+        """Ends the child. Orders that it has not predicted stay unknown."""
         child, self._child = self._child, None
         if child is not None:
             child.close()

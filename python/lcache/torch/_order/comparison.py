@@ -1,4 +1,4 @@
-"""The batches of an epoch as they are drawn, compared with the predicted ones, which may become known when some are drawn already."""
+"""Compares the batches of an epoch, as they are drawn, with the predicted ones. The prediction may arrive after some batches were drawn."""
 
 from __future__ import annotations
 
@@ -9,14 +9,17 @@ from .wrappers import Batches
 
 
 class Comparison:
-    """Of one epoch. Batches are numbered from 1. What compares returns where the first difference is; None: none was found, or it was returned before."""
+    """The comparison for one epoch. Batches are numbered from 1.
+
+    Methods that compare return the place of the first difference. None: there is none, or it was already returned.
+    """
 
     def __init__(self, predicted: Batches | None, awaited: bool) -> None:
-        """awaited: predict() may come later."""
+        """awaited: predict() may be called later."""
         self.predicted = predicted
         self.exact: bool | None = None if predicted is None else True  # all batches were as predicted; None: nothing was predicted
         self.total: int | None = None if predicted is None else len(predicted)  # batches of the epoch; None: not yet known
-        self._drawn: list[tuple[int, Any]] | None = [] if awaited and predicted is None else None  # while nothing is predicted yet
+        self._drawn: list[tuple[int, Any]] | None = [] if awaited and predicted is None else None  # kept while the prediction is awaited
 
     def predict(self, predicted: Batches) -> str | None:
         """Sets the prediction, and compares it with the batches drawn so far."""
@@ -25,7 +28,7 @@ class Comparison:
         return next((where for where in (self.add(number, batch) for number, batch in drawn) if where is not None), None)
 
     def await_no_more(self) -> None:
-        """Notes that predict() will not come."""
+        """Notes that predict() will not be called."""
         self._drawn = None
 
     def add(self, number: int, batch: Any) -> str | None:
@@ -33,7 +36,7 @@ class Comparison:
         predicted = self.predicted
         if predicted is None:
             if self._drawn is not None:
-                self._drawn.append((number, batch[:] if isinstance(batch, list) else batch))  # a loader may fill up a batch in place
+                self._drawn.append((number, batch[:] if isinstance(batch, list) else batch))  # a loader may extend a batch in place
         elif self.exact and (number > len(predicted) or not _is_batch(batch, predicted[number - 1])):
             return self._differs(number - 1, batch, predicted)
         return None
@@ -54,5 +57,5 @@ class Comparison:
 
 
 def _is_batch(batch: Any, predicted: list[int]) -> bool:
-    """Whether a batch is the predicted one. A batch sampler may yield anything that holds indices."""
+    """Whether a batch is the predicted one. A batch sampler may yield any container of indices."""
     return bool(batch == predicted) if isinstance(batch, list) or not hasattr(batch, "__iter__") else list(batch) == list(predicted)

@@ -1,4 +1,4 @@
-"""An epoch of a known sampler: drawn ahead from a private generator, and yielded later as the sampler itself would yield it."""
+"""An epoch of a known sampler: drawn in advance from a private generator, and yielded later as the sampler itself would."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class _Block(NamedTuple):
 
 
 class ComputedEpoch:
-    """One epoch. Any thread may call draw() and finish(); the thread of the training loop calls batches()."""
+    """One epoch. Any thread may call draw() and finish(). Only the thread of the training loop calls batches()."""
 
     def __init__(self, known: KnownSampler, epoch: int, generator: torch.Generator | None) -> None:
-        """epoch is the number that the sampler knows. generator is private to this object, and in the state of the epoch's beginning."""
+        """epoch is the sampler's number of the epoch. generator is private to this object, and has the state at the epoch's beginning."""
         self._known, self._generator = known, generator
         self._steps, self._signature = known.steps(epoch), known.signature(epoch)
         self._blocks: list[_Block] = []
@@ -34,19 +34,19 @@ class ComputedEpoch:
         self.global_digest: str | None = None  # of the order of all ranks; None: not yet computed
 
     def is_same_as(self, other: ComputedEpoch) -> bool:
-        """Whether the other epoch has the same beginning, and so the same order."""
+        """Whether the other epoch has the same beginning, and therefore the same order."""
         if self._signature != other._signature or (self.start is None) != (other.start is None):
             return False
         return self.start is None or other.start is None or torch.equal(self.start, other.start)
 
     @property
     def order(self) -> Order:
-        """The batches that are predicted. draw() must have been called."""
+        """The predicted batches. draw() must have been called."""
         assert self._order is not None
         return self._order
 
     def draw(self) -> ComputedEpoch:
-        """Draws the order, without the unused numbers that are drawn after its end. Raises an error for indices that are not u32."""
+        """Draws the order, but not the unused numbers that the sampler draws after its end. Raises an error for indices that are not u32."""
         if self._order is None:
             steps = list(self._steps)
             while steps and not steps[-1].length:
@@ -57,7 +57,7 @@ class ComputedEpoch:
         return self
 
     def finish(self) -> torch.Tensor | None:
-        """Draws the rest, and returns the state that the generator is left in."""
+        """Draws the remaining numbers, and returns the generator's final state."""
         self._run(len(self._steps))
         return self._generator.get_state() if self._generator is not None else None
 
@@ -72,7 +72,7 @@ class ComputedEpoch:
     def batches(self, generator: torch.Generator | None, skip: int = 0) -> Iterator[list[int]]:
         """The epoch's batches from number `skip` on, drawn from the sampler's own generator when the sampler would draw them.
 
-        A step is not repeated if the generator is in the state from which the step was drawn ahead: its numbers and the state behind it are taken.
+        If the generator has the state from which a step was drawn in advance, the step is not drawn again: its numbers and its final state are used.
         """
         return self._known.batches(self._taken(generator), skip)
 
@@ -91,12 +91,12 @@ class ComputedEpoch:
 
 
 def private(generator: torch.Generator | None) -> torch.Generator | None:
-    """A generator of its own in the same state."""
+    """A new generator in the same state."""
     return None if generator is None else at_state(generator.get_state())
 
 
 def at_state(state: torch.Tensor) -> torch.Generator:
-    """A generator in that state."""
+    """A new generator in that state."""
     generator = torch.Generator()
     generator.set_state(state)
     return generator

@@ -1,4 +1,4 @@
-"""The orders of a known sampler: this epoch's, computed when it begins, and the next ones', in a thread once the training loop goes on."""
+"""The orders of a known sampler. This epoch's order is computed when it begins. A thread computes the next ones once the loop requests its second batch."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from .sampler_copy import Generators
 
 
 class ComputedOrders:
-    """The orders of one batch sampler. All methods belong to the thread of the training loop."""
+    """The orders of one batch sampler. Only the thread of the training loop calls its methods."""
 
     def __init__(self, states: GeneratorStates, drawn: DrawnSeed) -> None:
         self._states, self._drawn = states, drawn
         self._known: KnownSampler | None = None
         self._number = -1  # of the current epoch
-        self._epochs: dict[int, ComputedEpoch] = {}  # the current epoch, and those computed ahead
+        self._epochs: dict[int, ComputedEpoch] = {}  # the current epoch, and those computed in advance
         self._later: LaterEpochs | None = None
-        self.failure: Exception | None = None  # why later epochs are not computed or not pushed
+        self.failure: Exception | None = None  # the reason why later epochs are not computed or not pushed
 
     def begin(self, known: KnownSampler, number: int, sampler_epoch: int) -> ComputedEpoch:
-        """Computes the epoch that begins, or takes it as it was computed ahead.
+        """Computes the epoch that begins, unless it was computed in advance.
 
-        The sampler's generator is at the epoch's beginning. sampler_epoch is the number that the sampler has for the epoch.
+        The sampler's generator is at the epoch's beginning. sampler_epoch is the sampler's number of the epoch.
         """
         generator = self._own(known, number, sampler_epoch) or private(known.generator)
         fresh, kept = ComputedEpoch(known, sampler_epoch, generator), self._epochs.get(number)
@@ -41,13 +41,13 @@ class ComputedOrders:
 
     @property
     def can_go_on(self) -> bool:
-        """Whether the epochs behind the current one can be computed ahead, and none of them has been begun."""
+        """Whether later epochs can be computed in advance, and this was not started yet."""
         return self._later is None and self._known is not None and not self._known.is_global
 
     def go_on(self, count: int, sampler_epoch: Callable[[int], int], push: Push) -> None:
-        """Starts to compute and push the epochs behind the current one, `count` of them. Once in an epoch.
+        """Starts to compute and push the next `count` epochs. Called once in an epoch.
 
-        sampler_epoch(e) is the number that the sampler has for epoch e.
+        sampler_epoch(e) is the sampler's number of epoch e.
         """
         known = self._known
         if not self.can_go_on or known is None or not count:
@@ -71,7 +71,7 @@ class ComputedOrders:
         sampler.set_epoch(sampler.epoch + 1)  # as the sampler itself does
 
     def settle(self, stop: bool = False) -> None:
-        """Waits until the later epochs are computed, and takes over what they say of the generators. stop: not for more of them than the one at hand."""
+        """Waits until the later epochs are computed, and stores the states of the generators. stop: ends the thread after its current epoch."""
         later, self._later = self._later, None
         if later is None:
             return

@@ -1,4 +1,4 @@
-"""The orders of a batch sampler that is not computed, for this epoch and the next ones: the output of a copy, here or in a forked child."""
+"""The orders of a batch sampler that can't be computed: the output of a copy that runs here or in a forked child, for this epoch and the next ones."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ class CopiedOrder(NamedTuple):
 
     number: int  # of the epoch
     batches: Batches
-    digest: str | None  # of the epoch's global order; None: this rank's batches do not tell it
-    start: list[Any] | None  # the states of the sampler's own generators when the next epoch begins; None: no epoch depends on them
-    is_global: bool  # the order depends on a global random generator, so that no later one is known
+    digest: str | None  # of the epoch's global order; None: it does not follow from this rank's batches
+    start: list[Any] | None  # the states of the sampler's own generators at the next epoch's beginning; None: no epoch depends on them
+    is_global: bool  # the order depends on a global random generator, so later ones are unknown
 
 
 def copied_orders(
     twin: Any, numbers: EpochNumbers, states: GeneratorStates, seed: DrawnSeed | None, later: int, state: Any = None, most: int | None = None
 ) -> Iterator[CopiedOrder]:
-    """Runs a copy through the epoch that begins and `later` more. seed: the order follows from it. Raises any error of the sampler's code.
+    """Runs a copy through the epoch that begins and `later` more. seed: determines the order. Raises any error of the sampler's code.
 
-    state: that of an iterator, from which the epoch goes on. most: indices that an epoch may have. The caller restores the global random states.
+    state: that of an iterator, from which the epoch continues. most: the maximal number of indices in an epoch. The caller restores the global random states.
     """
     first, globals_ = numbers.current, RandomStates()
     own, holder = Generators(twin), ranks.epoch_holder(twin)
@@ -69,21 +69,21 @@ def _run(twin: Any, state: Any, most: int | None) -> tuple[Batches, str | None]:
 
 
 def _without_short(batches: Batches, size: int) -> Batches:
-    """The batches without a last one that is shorter."""
+    """The batches without a shorter last one."""
     if not len(batches) or len(batches[len(batches) - 1]) == size:
         return batches
     return Order(batches.sizes[:-1], batches.flat[: size * (len(batches) - 1)]) if isinstance(batches, Order) else batches[:-1]
 
 
 def _restored(twin: Any, state: Any) -> Any:
-    """An iterator over a copy that goes on from a state."""
+    """An iterator over a copy that continues from a state."""
     iterator = iter(twin)
     iterator.load_state_dict(copy.deepcopy(state))
     return iterator
 
 
 def _as_order(batches: Iterable[Any]) -> Batches:
-    """The order of batches, which takes less memory; the batches themselves if they hold more than u32."""
+    """The batches as an Order, which needs less memory. The batches themselves if an index is not a u32."""
     columns: list[Any] = []
     is_u32 = True
     for batch in batches:

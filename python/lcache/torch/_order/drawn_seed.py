@@ -1,7 +1,7 @@
 """The seed that torch's RandomSampler draws from torch's default generator, if it has no generator of its own.
 
-torch draws such a seed at every epoch's first batch, so that no later epoch can be predicted. lcache keeps the first seed: epoch e has
-the order that torch has with seed + e. It draws the later seeds all the same and does not use them, so that everything else that draws from
+torch draws such a seed at every epoch's first batch, so no later epoch could be predicted. lcache keeps the first seed: epoch e has
+the order that torch has with seed + e. It also draws the later seeds but does not use them, so that all other code that draws from
 the default generator gets the same numbers as without lcache.
 """
 
@@ -27,10 +27,10 @@ class DrawnSeed:
     """The seed of one batch sampler's orders."""
 
     def __init__(self, run: RunAhead | None = None) -> None:
-        """run runs the batch sampler ahead, for sampler()."""
+        """run: runs a copy of the batch sampler, for sampler()."""
         self._run = run
         self.seed: int | None = None  # None: not yet drawn
-        self._checked: Any = None  # the sampler that _sufficient was found for
+        self._checked: Any = None  # the sampler that _sufficient belongs to
         self._sufficient = False  # the sampler's order follows from one drawn seed
 
     def sampler(self, batches: Any) -> Any:
@@ -45,7 +45,7 @@ class DrawnSeed:
         try:
             return bool(self._run.answer(_order_follows_from_seed))
         except Exception:  # noqa: BLE001  any sampler's code may run here
-            return False  # a sampler that can't be run ahead can't be predicted either
+            return False  # a sampler that can't be run in advance can't be predicted either
 
     def begin(self, batches: Any, epoch: int) -> tuple[Any, torch.Generator] | None:
         """Draws a seed as torch does before an epoch's first batch. Returns the sampler, and the generator with the epoch's order."""
@@ -58,21 +58,21 @@ class DrawnSeed:
         return sampler, self.generator(epoch)
 
     def prepare(self, twin: Any, epoch: int) -> None:
-        """Brings a copy of a batch sampler to an epoch's beginning. Without a seed the copy draws one, as torch's does."""
+        """Sets a copy of a batch sampler to an epoch's beginning. Without a seed the copy draws one, as torch's sampler does."""
         if self.seed is not None:
             *_, last = ranks.chain(twin)
             last.generator = self.generator(epoch)
 
     def foreseen(self, epoch: int) -> DrawnSeed:
-        """This seed; if it is not yet drawn, the one that the epoch draws if nothing else draws before it."""
+        """This seed. If it is not yet drawn, the one that the epoch will draw unless other code draws first."""
         found = DrawnSeed()
         found.seed = self.seed if self.seed is not None else _peek() - epoch
         return found
 
     def take(self, seed: Any) -> None:
-        """Replaces the seed. None: the next drawn seed counts."""
+        """Replaces the seed. None: the next drawn seed is kept."""
         if seed is not None and not (isinstance(seed, int) and 0 <= seed < 1 << 63):
-            raise Error(f"the loader's state has seed {seed!r:.40}, which torch does not draw")
+            raise Error(f"load the loader's state: its seed {seed!r:.40} is not one that torch draws; the state is damaged, or not lcache's")
         self.seed = seed
 
     def generator(self, epoch: int) -> torch.Generator:
@@ -82,15 +82,15 @@ class DrawnSeed:
 
 
 class Lending:
-    """Lends a sampler the generator with its epoch's order until the sampler has begun to draw. Only then the seed is drawn, as torch does."""
+    """Gives a sampler the generator with its epoch's order until the sampler has begun to draw. Only then is the seed drawn, as in torch."""
 
     def __init__(self, seed: DrawnSeed, sampler: Any, epoch: int) -> None:
-        """sampler is DrawnSeed.sampler's answer. None: nothing is lent."""
+        """sampler is the result of DrawnSeed.sampler. None: it gets no generator."""
         self._seed, self._sampler, self._epoch = seed, sampler, epoch
 
     @contextmanager
     def lent(self) -> Iterator[None]:
-        """Within it the sampler has the generator, unless it has begun before."""
+        """Within it the sampler has the generator, unless it has already begun to draw."""
         if self._sampler is None:
             yield
             return
@@ -115,14 +115,14 @@ class Lending:
         with self.lent():
             first = next(iterator, _END)
         if self._sampler is not None:
-            self._draw()  # an order of one sample follows from no generator
+            self._draw()  # an order of one sample needs no generator
         if first is not _END:
             yield first
             yield from iterator
 
 
 def with_generator(lent: tuple[Any, torch.Generator] | None, batches: Iterable[Any]) -> Iterator[Any]:
-    """Yields batches. The sampler in lent has the generator while the first batch is drawn, since that makes the epoch's order."""
+    """Yields batches. The sampler in lent has the generator while the first batch is drawn, which determines the epoch's order."""
     iterator = iter(batches)
     if lent is not None:
         sampler, generator = lent
@@ -154,7 +154,7 @@ def _without_generator(batches: Any) -> Any:
 
 
 def _order_follows_from_seed(batches: Any) -> bool:
-    """Whether a first batch draws one seed and nothing else from the global generators, and follows from that seed. batches is a copy."""
+    """Whether a first batch draws only one seed from the global generators, and is determined by that seed. batches is a copy."""
     states, twin = RandomStates(), copy_sampler(batches)
     first = next(iter(batches), None)
     after, elsewhere = torch.get_rng_state(), states.changed_elsewhere()

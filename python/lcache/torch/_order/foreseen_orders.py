@@ -1,7 +1,7 @@
-"""The orders of a batch sampler's epochs, as far as they are known before the sampler draws them, and their digests.
+"""The orders of a batch sampler's epochs that are known before the sampler draws them, and their digests.
 
-The orders of known samplers are computed (computed_orders.py). Others are run ahead (copied_orders.py): a copy of a pure one when an epoch begins, and any
-other in a forked child, whose orders arrive while the training loop reads (awaited_orders.py).
+The orders of known samplers are computed (computed_orders.py). Copies of other samplers run in advance (copied_orders.py): a pure one here, when an epoch
+begins, and any other one in a forked child, whose orders arrive while the training loop reads (awaited_orders.py).
 """
 
 from __future__ import annotations
@@ -28,29 +28,29 @@ from .sampler_copy import MOST, Generators, RandomStates, copy_sampler, preserve
 
 
 class ForeseenOrders:
-    """The orders of one batch sampler, the subject. All methods belong to the thread of the training loop."""
+    """The orders of one batch sampler, the subject. Only the thread of the training loop calls its methods."""
 
     def __init__(
         self, subject: Callable[[], Any], numbers: EpochNumbers, states: GeneratorStates, drawn: DrawnSeed, run: RunAhead, once: LogOnce
     ) -> None:
         self._subject, self._numbers, self._states, self._drawn, self._run, self._once = subject, numbers, states, drawn, run, once
-        self._computed = ComputedOrders(states, drawn)  # of a sampler that is known
+        self._computed = ComputedOrders(states, drawn)  # for a known sampler
         self._is_computed = self._is_awaiting = False  # the current epoch's order is computed, or predicted by a child
-        self._awaited = AwaitedOrders(run)  # of a sampler that a child runs ahead
-        self._arrived: Orders = {}  # what arrived() did not return yet
-        self._wrong: int | None = None  # the current epoch, if it was predicted wrongly by a child
+        self._awaited = AwaitedOrders(run)  # for a sampler that a child runs in advance
+        self._arrived: Orders = {}  # not yet returned by arrived()
+        self._wrong: int | None = None  # the current epoch, if a child predicted it wrongly
         self._noted_digest: tuple[int, str] | None = None  # (epoch, digest) of an order that can't be predicted later
 
     def nothing(self) -> Orders:
-        """Notes that nothing is predicted of the epoch that begins."""
+        """Notes that the epoch that begins has no prediction."""
         self._is_computed = self._is_awaiting = False
         self._awaited.end()
         return {}
 
     def predict(self, known: KnownSampler | None, has_epoch: Callable[[int], bool], state: Any = None) -> Orders:
-        """The orders of the epoch that begins and the next ones, as far as they follow from the sampler's own state.
+        """The orders of the epoch that begins and of the next ones, as far as the sampler's own state determines them.
 
-        state: that of an iterator, from which the epoch goes on. has_epoch tells whether anybody wants a later epoch's order.
+        state: that of an iterator, from which the epoch continues. has_epoch(e) reports whether a server takes the order of a later epoch.
         """
         self._is_computed = self._is_awaiting = False
         self._wrong = None
@@ -63,7 +63,7 @@ class ForeseenOrders:
         return self._awaited.is_pending or bool(self._arrived)
 
     def note_wrong(self, epoch: int) -> bool:
-        """Notes that an epoch has another order than the predicted one. Whether it was a child that predicted it."""
+        """Notes that an epoch does not have the predicted order. Returns whether a child predicted it."""
         if not self._is_awaiting:
             return False
         self._wrong = epoch
@@ -71,7 +71,7 @@ class ForeseenOrders:
         return True
 
     def arrived(self, first: bool = False, last: bool = False) -> Orders:
-        """The orders that a child predicted since the last call, of this epoch or later ones. Waits a while at the epoch's first batch and behind its last."""
+        """The orders that a child predicted since the last call, of this epoch or later ones. Waits a while at the epoch's first batch and after its last."""
         self._receive(PATIENCE if first or last else 0.0, last)
         found, self._arrived = self._arrived, {}
         return found
@@ -82,7 +82,7 @@ class ForeseenOrders:
             self._note(order)
 
     def settle(self, stop: bool = False) -> None:
-        """Waits for the later epochs that are computed in a thread. stop: not for more of them than the one at hand."""
+        """Waits for the thread that computes later epochs. stop: ends it after its current epoch."""
         self._computed.settle(stop)
         if stop:
             self._receive(0.0)  # the states of generators
@@ -90,7 +90,7 @@ class ForeseenOrders:
             self._awaited.end()
 
     def go_on(self, has_epoch: Callable[[int], bool], push: Push) -> None:
-        """Has the orders of the next epochs computed and pushed. Once in an epoch."""
+        """Starts to compute and push the orders of the next epochs. Called once in an epoch."""
         first = self._numbers.current + 1
         count = next((ahead for ahead in range(AHEAD) if not has_epoch(first + ahead)), AHEAD)
         self._computed.go_on(count, self._numbers.of_sampler, push)
@@ -101,7 +101,7 @@ class ForeseenOrders:
         return self._is_computed and self._computed.can_go_on
 
     def batches(self, known: KnownSampler | None, skip: int) -> Iterator[list[int]] | None:
-        """The current epoch's batches from number `skip` on, as the sampler yields them. None: the sampler has to draw them itself."""
+        """The current epoch's batches from number `skip` on, as the sampler yields them. None: the sampler must draw them itself."""
         return self._computed.batches(skip) if self._is_computed and known is not None and not known.lazy else None
 
     def digest(self, epoch: int) -> str | None:
@@ -138,7 +138,7 @@ class ForeseenOrders:
         return self._run.answer(functools.partial(_global_order_of, self._preparation(epoch)))
 
     def _preparation(self, epoch: int) -> Callable[[Any], None]:
-        """What brings a copy of the subject to an epoch's beginning."""
+        """Returns a function that sets a copy of the subject to an epoch's beginning."""
         subject = self._subject()
         draws, holder = self._drawn.sampler(subject) is not None, ranks.epoch_holder(subject)
         number = self._numbers.of_sampler(epoch)
@@ -155,10 +155,10 @@ class ForeseenOrders:
         return prepare
 
     def _compute(self, known: KnownSampler) -> Orders | None:
-        """This epoch's order. The next ones are computed when the training loop goes on. None if the order is not one of u32."""
+        """This epoch's order. The next ones are computed when the training loop requests its second batch. None if an index is not a u32."""
         epoch = self._numbers.current
         if self._computed.failure is not None:
-            self._once("later", f"the orders of later epochs could not be told to the server ahead, which costs speed: {self._computed.failure!r}")
+            self._once("later", f"the orders of later epochs could not be pushed in advance, which costs speed: {self._computed.failure!r}")
         try:
             current = self._computed.begin(known, epoch, self._numbers.of_sampler(epoch))
         except (TypeError, ValueError, LookupError, OverflowError):
@@ -169,7 +169,7 @@ class ForeseenOrders:
         return {epoch: current.order}
 
     def _run_ahead(self, has_epoch: Callable[[int], bool], state: Any) -> Orders:
-        """This epoch's order and those of the next ones, by a copy of a pure sampler. Those of any other arrive later."""
+        """This epoch's order and the next ones, by a copy of a pure sampler. The orders of other samplers arrive later."""
         subject, epoch = self._subject(), self._numbers.current
         orders: Orders = {}
         later = 0 if self._run.this_epoch_only else next((ahead for ahead in range(AHEAD) if not has_epoch(epoch + 1 + ahead)), AHEAD)
@@ -188,7 +188,7 @@ class ForeseenOrders:
         return orders
 
     def _note(self, order: CopiedOrder) -> None:
-        """Notes the information in an order that is not its batches."""
+        """Stores the digest and the states of generators that come with an order."""
         if order.start is not None:
             self._states.note_start(order.number + 1, order.start)
         if order.number == self._numbers.current:
@@ -203,14 +203,14 @@ class ForeseenOrders:
     def _say_global(self) -> None:
         self._once(
             "global",
-            "the order depends on a global random generator, so that only the epoch that begins can be predicted, not the next: "
+            "the order depends on a global random generator, so only the current epoch can be predicted, not the next: "
             "give the sampler a generator of its own (or DataLoader a seed)",
             logging.INFO,
         )
 
 
 def _digest_of(prepare: Callable[[Any], None], twin: Any) -> str | None:
-    """The digest of the global order of a copy. None: it depends on a global generator, so that only the epoch's beginning tells it."""
+    """The digest of a copy's global order. None: it depends on a global generator, so it is known only when the epoch begins."""
     states = RandomStates()
     prepare(twin)
     try:

@@ -1,8 +1,8 @@
-"""A forked copy of this process that runs a sampler ahead, without any effect outside itself.
+"""A forked copy of this process that runs a sampler in advance, without any effect outside itself.
 
-The program must not notice the child. So the child has no handlers of signals, no file, pipe or socket of its parent, and no shared memory that can be
-written to. It can open nothing. It ends if it tries to change a file, or to reach another process. What it yields goes into memory that both share,
-and the parent reads it there whenever it likes: a child never waits for its parent, and a parent waits only as long as it says.
+The program must not notice the child. So the child has no signal handlers, no file, pipe or socket of its parent, and no writable shared memory. It can
+not open anything. It ends if it tries to change a file, or to reach another process. It writes its results to memory that it shares with the parent, which
+reads them at any time. A child never waits for its parent, and a parent waits only up to a deadline.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from .sampler_copy import EndlessError, RandomStates
 
 SECONDS = 10.0  # a child is killed after that time
 _LATE = f"it took longer than {SECONDS:.0f} s"
-_ENDING = 1.0  # seconds in which a killed process is gone
+_ENDING = 1.0  # seconds of waiting for the end of a killed process
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mprotect.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
-_unreaped: list[int] = []  # killed children that were not gone at once
+_unreaped: list[int] = []  # killed children that had not ended within that time
 
 
 class ChildError(Error):
-    """A child ended without an answer. The text says why. final: so would any other child."""
+    """A child ended without an answer. The text gives the reason. final: any other child would fail as well."""
 
     def __init__(self, why: str, final: bool = False) -> None:
         super().__init__(why)
@@ -46,12 +46,12 @@ class ChildError(Error):
 
 
 class Child:
-    """Runs a generator function in a forked child. All methods belong to the thread that made the object."""
+    """Runs a generator function in a forked child. Only the thread that made the object calls its methods."""
 
     def __init__(self, function: Callable[[], Iterator[Any]]) -> None:
-        """ChildError if this process can't be forked."""
+        """Raises ChildError if this process can't be forked."""
         _reap()
-        self.over = False  # the child ended, and everything that it yielded was received
+        self.over = False  # the child ended, and all of its values were received
         self._until = time.monotonic() + SECONDS
         self._at = 0  # the place of the next frame
         states = RandomStates()
@@ -71,9 +71,9 @@ class Child:
         self._end = weakref.finalize(self, _end, os.getpid(), self._pid, self._memory, self._woken)
 
     def receive(self, seconds: float = 0.0) -> list[Any]:
-        """The values that the child yielded since the last call. If there are none yet, waits for the first of them, so many seconds at most.
+        """The values that the child yielded since the last call. If there are none yet, waits at most `seconds` for the first.
 
-        ChildError if the child ended before its function did, and all values were returned.
+        Raises ChildError if the child ended before its function did, and all values were returned.
         """
         until = time.monotonic() + seconds
         found: list[Any] = []
@@ -110,7 +110,7 @@ class Child:
                 _unreaped.append(self._pid)
                 poll = select.poll()
                 poll.register(self._woken, 0)
-                if poll.poll(1000 * _ENDING):  # the pipe hangs up a moment before the process is gone
+                if poll.poll(1000 * _ENDING):  # the pipe hangs up a moment before the process ends
                     with contextlib.suppress(ChildProcessError):
                         os.waitpid(self._pid, 0)
                     _unreaped.remove(self._pid)
@@ -131,7 +131,7 @@ class Child:
         return frame
 
     def _wait(self, until: float) -> bool:
-        """Waits for the next frame. False at that time. ChildError if the child is gone."""
+        """Waits for the next frame. False at the time `until`. Raises ChildError if the child has ended."""
         poll = select.poll()
         poll.register(self._woken, select.POLLIN)
         events = poll.poll(max(0.0, 1000 * (until - time.monotonic())))
@@ -144,7 +144,7 @@ class Child:
 
 
 def answer_of(function: Callable[[], Any]) -> Any:
-    """What a function returns in a child. Waits for it. ChildError without an answer."""
+    """Runs a function in a child, and waits for its result. Raises ChildError if there is none."""
     child = Child(lambda: iter([function()]))
     try:
         found = child.receive(SECONDS)
@@ -160,7 +160,7 @@ def _fork(function: Callable[[], Iterator[Any]], states: RandomStates, memory: i
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Python 3.12 warns of threads: a child that waits for one is killed
+            warnings.simplefilter("ignore")  # Python 3.12 warns about threads; a child that waits for one is killed
             pid = os.fork()
         if pid == 0:
             _run(function, states, memory, wakes)
@@ -170,7 +170,7 @@ def _fork(function: Callable[[], Iterator[Any]], states: RandomStates, memory: i
 
 
 def _run(function: Callable[[], Iterator[Any]], states: RandomStates, memory: int, wakes: int) -> NoReturn:
-    """The child. It leaves by os._exit in every case: what its parent has on the stack is not the child's to end."""
+    """Runs in the child. It always ends by os._exit, because it must not unwind the parent's stack."""
     at = 0
 
     def send(kind: str, value: Any) -> None:
@@ -179,7 +179,7 @@ def _run(function: Callable[[], Iterator[Any]], states: RandomStates, memory: in
         size, done = len(frame), 0
         while done < size:
             done += os.pwrite(memory, frame[done:], at + 8 + done)
-        os.pwrite(memory, size.to_bytes(8, "little"), at)  # last: from now on the parent sees the frame
+        os.pwrite(memory, size.to_bytes(8, "little"), at)  # last, because the parent sees the frame from now on
         at += 8 + size
         os.write(wakes, b"+")
 
@@ -201,14 +201,14 @@ def _run(function: Callable[[], Iterator[Any]], states: RandomStates, memory: in
 
 def _cut_off(memory: int, wakes: int, fail: Callable[[str], NoReturn]) -> None:
     """Removes the child's means to affect other processes, and limits its time."""
-    gc.disable()  # finalizers of objects that the child did not make are its parent's
+    gc.disable()  # the finalizers of inherited objects are the parent's
     for number in signal.valid_signals():
         if number == signal.SIGALRM or callable(signal.getsignal(number)):
             signal.signal(number, signal.SIG_DFL)
     signal.set_wakeup_fd(-1)
-    signal.setitimer(signal.ITIMER_REAL, SECONDS)  # the parent may have ended, or not look
+    signal.setitimer(signal.ITIMER_REAL, SECONDS)  # in case the parent has ended, or does not check
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
-    torch.set_num_threads(1)  # the threads of OpenMP are the parent's
+    torch.set_num_threads(1)  # OpenMP's threads exist only in the parent
     _protect_shared_memory()
     null = os.open(os.devnull, os.O_RDWR)
     for fd in map(int, os.listdir("/proc/self/fd")):
@@ -241,7 +241,7 @@ def _protect_shared_memory() -> None:
 
 
 def _read(fd: int, size: int, at: int) -> bytearray:
-    """A part of a file."""
+    """Reads a part of a file."""
     found = bytearray()
     while len(found) < size:
         piece = os.pread(fd, size - len(found), at + len(found))
@@ -252,7 +252,7 @@ def _read(fd: int, size: int, at: int) -> bytearray:
 
 
 def _end(owner: int, pid: int, memory: int, woken: int) -> None:
-    """Kills a child, if it still runs. Does nothing to it in other processes than its parent."""
+    """Kills a child if it still runs. Only the parent does so."""
     if os.getpid() == owner and not _is_gone(pid):
         _kill(pid)
         _unreaped.append(pid)
@@ -261,7 +261,7 @@ def _end(owner: int, pid: int, memory: int, woken: int) -> None:
 
 
 def _kill(pid: int) -> None:
-    with contextlib.suppress(ProcessLookupError):  # the program may have waited for it just now
+    with contextlib.suppress(ProcessLookupError):  # the program may have waited for it meanwhile
         os.kill(pid, signal.SIGKILL)
 
 
@@ -270,8 +270,8 @@ def _reap() -> None:
 
 
 def _is_gone(pid: int) -> bool:
-    """Whether a child ended. It is no zombie any longer then, and its number may be another process's."""
+    """Whether a child has ended. It is then reaped, and its pid may be reused."""
     try:
         return os.waitpid(pid, os.WNOHANG)[0] == pid
     except ChildProcessError:
-        return True  # the program waits for any child, or ignores SIGCHLD
+        return True  # already reaped: the program waits for any child, or ignores SIGCHLD

@@ -1,7 +1,7 @@
-"""The insides of other packages that lcache.torch relies on: those of torch's DataLoader, of accelerate, Lightning and torchdata.
+"""The internals of other packages that lcache.torch relies on: torch's DataLoader, accelerate, Lightning and torchdata.
 
-None of this is part of a documented interface, so that another release may change it. TESTED names the releases that the tests pass with, and a test
-compares it with what is installed. Where a release differs, the samples stay right: orders are not pushed, or a loader can't be watched.
+None of them is a documented interface, so another release may change it. TESTED lists the releases that the tests pass with, and a test compares it with
+the installed ones. With a different release the samples stay right, but orders may not be pushed, or a loader can't be watched.
 """
 
 from __future__ import annotations
@@ -16,16 +16,15 @@ from torch.utils.data import Sampler
 
 TESTED = {"torch": "2.15.0", "accelerate": "1.15.0", "lightning": "2.6.6", "torchdata": "0.11.0", "transformers": "5.23.0"}
 
-# accelerate's BatchSamplerShard: how many ranks there are, and which one this is.
+# Attributes of accelerate's BatchSamplerShard: the world size and the rank.
 SHARD_RANK = ("num_processes", "process_index")
 
 
 def iterating(batch_sampler: Any) -> tuple[Any, Any]:
-    """(loader, shard) that is calling batch_sampler.__iter__, which calls this function; None where no such object is the caller.
+    """(loader, shard) that call batch_sampler.__iter__, which calls this function. None stands for an object that is not the caller.
 
-    loader is a torch DataLoader: its iterator's constructor has the loader as the local variable `loader`. shard is accelerate's
-    BatchSamplerShard with more than one process: its generator has itself as `self`. Only the call reveals either: neither torch nor accelerate's
-    prepare() tells the batch sampler.
+    loader is a torch DataLoader, found as the local variable `loader` of its iterator's constructor. shard is accelerate's BatchSamplerShard with more
+    than one process, found as `self` of its generator. Only the call stack shows them: neither torch nor accelerate's prepare() tells the batch sampler.
     """
     variables = sys._getframe(2).f_locals
     loader, shard = variables.get("loader"), variables.get("self")
@@ -44,16 +43,16 @@ def copied_shard(shard: Any, batch_sampler: Any) -> Any:
 
 
 def fed_to_shard(shard: Any, batches: Iterable[Any]) -> Iterator[Any]:
-    """What a shard has to iterate over so that it yields exactly these batches."""
+    """The batches that a shard must iterate over to yield exactly `batches`."""
     for batch in batches:
         if shard.split_batches:
             yield WholeBatch(batch, shard.batch_size)
         else:
-            yield from [batch] * shard.num_processes  # the shard takes one of each num_processes batches, and a short one that is the last
+            yield from [batch] * shard.num_processes  # of each num_processes batches the shard takes one, and it takes a short last one
 
 
 def is_shard(batches: Any) -> bool:
-    """Whether a batch sampler is accelerate's shard, and of no other class."""
+    """Whether a batch sampler is accelerate's shard, and not of a subclass."""
     return _is_accelerates(batches, "BatchSamplerShard") and batches.batch_size is not None
 
 
@@ -67,17 +66,17 @@ def _is_accelerates(value: Any, name: str) -> bool:
 
 
 def shard_signature(shard: Any) -> tuple[Any, ...]:
-    """Inputs of a shard's batches, in addition to the batch sampler's."""
+    """The inputs of a shard's batches, in addition to those of the batch sampler."""
     return shard.num_processes, shard.process_index, shard.split_batches, shard.even_batches, shard.batch_size, shard.drop_last
 
 
 def dealt(shard: Any, total: int, batch_size: int, drop_last: bool) -> Iterator[Sequence[int]]:
-    """The batches that a shard deals to its rank, as places in an order of `total` indices. The shard's own code deals, but ranges instead of lists."""
+    """The batches that a shard deals to its rank, as positions in an order of `total` indices. The shard's own code deals them, as ranges instead of lists."""
     return iter(copied_shard(shard, _Places(total, batch_size, drop_last, shard.num_processes)))
 
 
 class _Places:
-    """A batch sampler of places in an order. The batches that a shard may add to others are lists: the first ones of all ranks, and a short one."""
+    """A batch sampler of positions in an order. The batches that a shard may append to others are lists: the first one of each rank, and a short one."""
 
     def __init__(self, total: int, batch_size: int, drop_last: bool, world: int) -> None:
         self.batch_size, self.drop_last = batch_size, drop_last
@@ -93,7 +92,7 @@ class _Places:
 
 
 class WholeBatch:
-    """Stands for a full batch of all ranks together. The shard cuts a slice out of it and gets the rank's own batch, which may be a short one."""
+    """Stands for the full batch of all ranks. A slice of it, which the shard takes, is the rank's own batch, which may be short."""
 
     def __init__(self, part: Any, size: int) -> None:
         self._part, self._size = part, size
@@ -111,7 +110,7 @@ def is_loader(value: Any) -> bool:
 
 
 def base_loader(loader: Any) -> Any:
-    """The torch DataLoader itself, which accelerate's loaders hold."""
+    """The torch DataLoader itself, or the one inside accelerate's loader."""
     return vars(loader).get("base_dataloader", loader)
 
 
@@ -121,31 +120,31 @@ def has_own_state(loader: Any) -> bool:
 
 
 def set_class(loader: Any, kind: type) -> None:
-    """Gives a loader another class. accelerate's loaders have a property named __class__, so that plain assignment does nothing there."""
+    """Gives a loader another class. accelerate's loaders have a property named __class__, for which plain assignment has no effect."""
     object.__dict__["__class__"].__set__(loader, kind)
 
 
 def set_batch_sampler(loader: Any, batch_sampler: Any) -> None:
-    """Replaces the batch sampler of a loader that was not iterated over yet. torch refuses plain assignment."""
+    """Replaces the batch sampler of a loader that was not yet iterated over. torch refuses plain assignment."""
     vars(base_loader(loader))["batch_sampler"] = batch_sampler
 
 
 def sampler_in_dataset(dataset: Any) -> Any:
-    """The sampler that Lightning's distributed sampler wraps in a dataset of its own; None for any other dataset."""
+    """The sampler inside the dataset that Lightning's distributed sampler makes; None for any other dataset."""
     return getattr(dataset, "_sampler", None)
 
 
 def wrapped_sampler(sampler: Any) -> Any:
-    """The sampler that another one wraps; None if there is none. Lightning's wrapper has it as _sampler."""
+    """The sampler that another one wraps; None: none. Lightning's wrapper has it as _sampler."""
     return next((s for s in (getattr(sampler, name, None) for name in ("batch_sampler", "sampler", "_sampler")) if s is not None), None)
 
 
 def inner_sampler(sampler: Any) -> Any:
-    """The sampler that another one iterates over; None if there is none. Lightning's wrappers hold it in a dataset of their own."""
+    """The sampler that another one iterates over; None: none. Lightning's wrappers hold it in a dataset."""
     inner = next((s for s in (getattr(sampler, name, None) for name in ("_batch_sampler", "batch_sampler", "sampler")) if s is not None), None)
     return sampler_in_dataset(getattr(sampler, "dataset", None)) if inner is None else inner
 
 
 def holds_sampler(dataset: Any) -> bool:
-    """Whether a dataset is Lightning's, which yields the indices of a sampler that it holds."""
+    """Whether a dataset is Lightning's, which yields the indices of a sampler."""
     return any(isinstance(value, Sampler) for value in vars(dataset).values())

@@ -1,8 +1,8 @@
-"""The states of a sampler's own generators when each epoch's first batch is drawn.
+"""The states of a sampler's own generators at each epoch's first batch.
 
 They are the states that torch's sampler would have if every earlier epoch had run to its end. If the program sets the generators between epochs,
-its states count instead. Before an epoch a DataLoader may have drawn its base seed from one of the generators: before the first epoch only, if
-its workers are persistent.
+its states are used instead. A DataLoader may draw its base seed from one of the generators before each epoch, or with persistent workers before the
+first epoch only.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from .sampler_copy import Generators, bounded, draw_base_seed, same_states
 
 
 class GeneratorStates:
-    """The states of one batch sampler. Every `generators` argument is Generators of that batch sampler or of a copy."""
+    """The states of one batch sampler. Each argument `generators` is the Generators of that batch sampler or of a copy."""
 
     def __init__(self, subject: Callable[[], Any], run: RunAhead) -> None:
         """subject returns the batch sampler."""
         self._subject, self._run = subject, run
-        self.persistent = False  # the loader draws one base seed in all, not one in each epoch
+        self.persistent = False  # the loader draws only one base seed, not one in each epoch
         self._gives_base_seed: list[bool] = []  # for each generator, whether the loader draws its base seed from it
         self._starts: dict[int, list[Any]] = {}  # by epoch, the states when its first batch is drawn
         self._left: list[Any] | None = None  # the states after the last epoch; before any epoch, the initial ones
-        self._iterators = 0  # made since the last epoch began
-        self._loaded = False  # the current epoch was restored in its middle, so that no state follows from an epoch's beginning
-        self.repeated = False  # an epoch began without the base seed that the loader draws before each
+        self._iterators = 0  # iterators made since the last epoch began
+        self._loaded = False  # the current epoch was restored in its middle, so later states do not follow from an epoch's beginning
+        self.repeated = False  # an epoch began without the base seed that the loader draws before each epoch
         self._current_start: list[Any] = []  # the states when the current epoch's first batch was drawn
 
     def bind(self, generator: Any) -> None:
@@ -47,15 +47,15 @@ class GeneratorStates:
             self._left = generators.states()
 
     def note_drawn(self, generators: Generators) -> None:
-        """Records the states after a batch was drawn. Any later change is not the batch sampler's."""
+        """Records the states after a batch was drawn. Later changes are not the batch sampler's."""
         self._left = generators.states()
 
     def note_loaded(self, generators: Generators) -> None:
-        """Records the states that were restored in the middle of an epoch. The next epoch begins with the states that this one leaves."""
+        """Records the states that were restored in the middle of an epoch. The next epoch begins with the final states of this one."""
         self._left, self._loaded = generators.states(), True
 
     def begin(self, generators: Generators, epoch: int) -> None:
-        """Sets the generators to the beginning of an epoch. They stay as they are if that is not known."""
+        """Sets the generators to the beginning of an epoch. If that is unknown, it leaves them as they are."""
         self._compare(generators, epoch)
         start = self.start(epoch)
         if start is not None:
@@ -66,7 +66,7 @@ class GeneratorStates:
         self._current_start, self._iterators = generators.states(), 0
 
     def note_predicted(self, epoch: int, generators: Generators) -> None:
-        """Records the states before an epoch, after a copy has run through the epoch before it."""
+        """Records the states before an epoch, after a copy has run through the previous epoch."""
         if not self.persistent:
             self._draw_base_seeds(generators)
         self.note_start(epoch, generators.states())
@@ -81,7 +81,7 @@ class GeneratorStates:
         return not self.persistent and bool(self._gives_base_seed) and self._gives_base_seed[0]
 
     def beginning(self, epoch: int, current: bool) -> list[Any]:
-        """The states at the beginning of an epoch. current: the epoch is the one that is being read. Error if they can't be known."""
+        """The states at the beginning of an epoch. current: that epoch is being read. Raises Error if they are unknown."""
         if current:
             return self._current_start
         if not self._starts:
@@ -90,11 +90,11 @@ class GeneratorStates:
             self._starts = {0: [self._after_base_seed(*each) for each in itertools.zip_longest(generators, left, self._gives_base_seed[: len(left)])]}
         start: list[Any] | None = self.start(epoch)
         if start is None:
-            raise Error(f"the states of the sampler's generators at the beginning of epoch {epoch} are not known")
+            raise Error(f"find the order of epoch {epoch}: the states of the sampler's generators at its beginning are unknown")
         return start
 
     def start(self, epoch: int) -> list[Any] | None:
-        """The states when an epoch's first batch is drawn. Runs a copy through earlier epochs if need be. None: that can't be done."""
+        """The states at an epoch's first batch. Runs a copy through earlier epochs if necessary. None: that is impossible."""
         at = max((e for e in self._starts if e <= epoch), default=min(self._starts))
         if at < epoch:
             try:
@@ -106,7 +106,7 @@ class GeneratorStates:
         return self._starts[epoch if epoch in self._starts else at]
 
     def _run_through(self, first: int, end: int) -> None:
-        """Records the states at the beginnings of epochs up to `end`, from those of epoch `first` on."""
+        """Records the states at the beginning of each epoch from `first` up to `end`."""
         known = known_sampler(self._subject())
         if known is not None:
             generators = Generators.of([torch.Generator()])
@@ -122,7 +122,7 @@ class GeneratorStates:
             self.note_start(e, found)
 
     def _starts_of(self, first: int, end: int, twin: Any) -> dict[int, list[Any]]:
-        """The states at the beginnings of epochs behind epoch `first`, up to `end`, by running a copy of the sampler."""
+        """The states at the beginning of each epoch after `first`, up to `end`, found by running a copy of the sampler."""
         generators, starts = Generators(twin), {}
         generators.restore(self._starts[first])
         for e in range(first, end):
@@ -138,7 +138,7 @@ class GeneratorStates:
                 draw_base_seed(generator)
 
     def _after_base_seed(self, generator: Any, state: Any, gives: bool | None) -> Any:
-        """The state of a generator after the loader has drawn a base seed, if it draws that from this generator."""
+        """The state of a generator after the loader has drawn a base seed, if the loader draws it from this generator."""
         twin = _twin(generator, state) if gives else None
         if twin is None:
             return state
@@ -146,9 +146,9 @@ class GeneratorStates:
         return twin.get_state()
 
     def _compare(self, generators: Generators, epoch: int) -> None:
-        """Compares the generators with the states that the last epoch left. Only draws of base seeds may lie between.
+        """Compares the generators with the final states of the last epoch. Only draws of base seeds may have changed them.
 
-        Otherwise the program has set the generators, and the predicted states give way to the present ones.
+        Otherwise the program has set the generators, and their present states replace the predicted ones.
         """
         now, draws = generators.states(), self._draws(generators)
         expected = [d for d, gives in zip(draws or (), self._gives_base_seed) if gives and self._starts]
@@ -157,7 +157,7 @@ class GeneratorStates:
         known = self._gives_base_seed
         found_new = len(known) != len(drawn) or any(d and not k for d, k in zip(drawn, known))
         self._gives_base_seed = [d or k for d, k in itertools.zip_longest(drawn, known[: len(drawn)], fillvalue=False)]
-        if draws is not None and max(draws) > 1:  # some iterators drew a base seed and no batch: they are not epochs
+        if draws is not None and max(draws) > 1:  # iterators that drew a base seed and no batch are not epochs
             assert self._left is not None
             generators.restore(self._left)
             self._draw_base_seeds(generators)
@@ -167,10 +167,10 @@ class GeneratorStates:
         elif not self._starts:
             self._starts = {0: now}
         elif (found_new if draws is not None else not same_states(now, self._starts.get(epoch))):
-            self._starts = {epoch: now}  # the program set the generators, or this is the first sign that the loader draws from them
+            self._starts = {epoch: now}  # the program set the generators, or the loader draws from them for the first time
 
     def _draws(self, generators: Generators) -> list[int] | None:
-        """How many base seeds were drawn from each generator since the last epoch left it. None if something else has changed them."""
+        """The number of base seeds drawn from each generator since the last epoch. None if other code has changed a generator."""
         assert self._left is not None
         found = []
         for generator, left, now in zip(generators, self._left, generators.states()):
@@ -188,7 +188,7 @@ class GeneratorStates:
 
 
 def _twin(generator: Any, state: Any) -> torch.Generator | None:
-    """A generator of its own in that state. None for one that no base seed is drawn from."""
+    """A new generator in that state. None for a kind that no base seed is drawn from."""
     if not isinstance(generator, torch.Generator):
         return None
     twin = torch.Generator(device=generator.device)

@@ -15,11 +15,11 @@ from .tagged_batch import FirstOfBatch
 
 
 class ImportanceSampler(torch.utils.data.Sampler[int]):
-    """One rank's order of each epoch, as the server draws it: job.importance comes first. For any DataLoader, over a dataset of the same job.
+    """One rank's order of each epoch, as the server draws it. Call job.importance first. It works in any DataLoader over a dataset of the same job.
 
-    rank and world_size are those of torch.distributed, else the job's. len is the length of the epoch that is read, until job.end_epoch or set_epoch
-    ends it; then that of the coming epoch, which the server draws for that. The sampler counts epochs unless set_epoch names them. Iterating asks for
-    the epoch's order, so call job.end_epoch and job.reevaluate before.
+    rank and world_size default to those of torch.distributed, else to the job's. len() is the length of the current epoch until job.end_epoch or set_epoch
+    ends it. After that it is the length of the next epoch, which the server then draws. The sampler counts epochs unless set_epoch sets them. An iteration
+    requests the epoch's order, so call job.end_epoch and job.reevaluate before it.
     """
 
     def __init__(self, job: Job, rank: int | None = None, world_size: int | None = None) -> None:
@@ -31,12 +31,12 @@ class ImportanceSampler(torch.utils.data.Sampler[int]):
         self.rank: int = job.rank if rank is None else rank
         self.num_replicas: int = told["world_size"]
         if world_size is not None and world_size != self.num_replicas:
-            raise ArgumentError(f"ImportanceSampler: world_size is {world_size}, and job.importance was told of {self.num_replicas}: tell both the same")
+            raise ArgumentError(f"ImportanceSampler with world_size={world_size}: job.importance has {self.num_replicas}; give both the same")
         if not 0 <= self.rank < self.num_replicas:
-            raise ArgumentError(f"ImportanceSampler: rank {self.rank} of a world of {self.num_replicas}")
-        self.epoch = 0  # that the next iteration reads
+            raise ArgumentError(f"ImportanceSampler with rank={self.rank}: the rank must be 0 to {self.num_replicas - 1}")
+        self.epoch = 0  # of the next iteration
         self._batch_size: int = told["batch_size"]
-        self._reading: int | None = None  # the epoch that was begun last, until set_epoch
+        self._reading: int | None = None  # the last epoch that was begun, until set_epoch
         self._lengths: dict[int, int] = {}  # by epoch
 
     def set_epoch(self, epoch: int) -> None:
@@ -53,7 +53,7 @@ class ImportanceSampler(torch.utils.data.Sampler[int]):
             except ArgumentError:
                 if reading is None:
                     raise
-                return self._lengths[reading]  # that was the last epoch
+                return self._lengths[reading]  # the last epoch has ended
         return self._lengths[self.epoch]
 
     def __iter__(self) -> Iterator[int]:
@@ -71,7 +71,7 @@ class ImportanceSampler(torch.utils.data.Sampler[int]):
         return order
 
     def global_order(self, epoch: int) -> array[int]:
-        """The order of all ranks, for an epoch that was begun."""
+        """The order of all ranks in an epoch that was begun."""
         parts = [self.job.order(epoch, rank) for rank in range(self.num_replicas)]
         whole = array("I", bytes(4 * sum(map(len, parts))))
         for rank, part in enumerate(parts):
@@ -79,16 +79,16 @@ class ImportanceSampler(torch.utils.data.Sampler[int]):
         return whole
 
     def require_dataset(self, leaves: Sequence[Any], passes_on: bool) -> None:
-        """ArgumentError for lcache datasets that this order is not of. passes_on: no dataset in between changes indices."""
+        """Raises ArgumentError for datasets of another job. passes_on: no dataset in between changes indices."""
         if leaves and not passes_on:
-            raise ArgumentError("an ImportanceSampler draws from all samples of its job: a dataset that leaves out some, or joins several, has other indices")
+            raise ArgumentError("an ImportanceSampler draws from all samples of its job: use the job's dataset itself, and neither a part nor a concatenation")
         if any((leaf.job.info.server, leaf.job.token) != (self.job.info.server, self.job.token) for leaf in leaves):
-            raise ArgumentError("the ImportanceSampler's job is not the dataset's: give the dataset job=, the job whose importance was asked for")
+            raise ArgumentError("the ImportanceSampler and the dataset have different jobs: give the dataset job=, the job on which importance() was called")
 
     def __deepcopy__(self, memo: Any) -> Any:
-        raise Error("an ImportanceSampler can't be copied: its order is the server's")
+        raise Error("copy an ImportanceSampler: its order is the server's, so it can't be copied; make another one")
 
 
 def served_sampler(batches: Any) -> ImportanceSampler | None:
-    """The sampler below a batch sampler whose order is the server's; None: it has another one."""
+    """The ImportanceSampler below a batch sampler; None: it has another sampler."""
     return next((s for s in ranks.chain(batches) if isinstance(s, ImportanceSampler)), None)

@@ -1,9 +1,9 @@
-"""torch's own samplers, computed: the order of an epoch as one array, drawn from a generator that the caller gives.
+"""Computes the orders of torch's own samplers: an epoch as one array, drawn from a given generator.
 
-A sampler's __iter__ makes a list of Python's integers, 14 M of which take a second and 600 MB. Here an epoch consists of steps. Each step is one call
-that the sampler makes of torch.randperm or the like, with the same arguments and at the same moment, so that its numbers and the state that it leaves are
-torch's. Only samplers of exactly torch's classes are known, and accelerate's seedable one. For each class, a small epoch of the installed release is
-compared once. Batches may be dealt to ranks by accelerate's shard, whose own code then deals places in the array.
+A sampler's __iter__ makes a list of Python integers. For 14 million samples this takes a second and 600 MB. Here an epoch consists of steps. Each step is one
+call of torch.randperm or a similar function, with the arguments that the sampler gives, at the moment when the sampler calls it. So its numbers and the
+final state of the generator are torch's. Only samplers of exactly torch's classes are known, and accelerate's seedable one. For each class, a small epoch of
+the installed release is compared once. If accelerate's shard deals batches to ranks, the shard's own code deals positions in the array.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MOST = 1 << 31  # indices that fit an int32
 
 
 class Step(NamedTuple):
-    """One draw: how many indices it yields, and the draw itself. Without numbers to draw it takes None for a generator."""
+    """One draw: its number of indices, and the function that draws them. A function that draws no random numbers takes None as the generator."""
 
     length: int
     draw: Callable[[Any], array[int]]
@@ -38,11 +38,11 @@ class KnownSampler(NamedTuple):
     sampler: Any
     batch_size: int
     drop_last: bool
-    shard: Any = None  # accelerate's, which deals the batches to ranks; None: all batches are this rank's
+    shard: Any = None  # accelerate's shard, which deals the batches to ranks; None: all batches are this rank's
 
     @property
     def lazy(self) -> bool:
-        """Whether the sampler draws while it is read. Then the sampler itself has to yield the batches."""
+        """Whether the sampler draws while it is read. Then the sampler itself must yield the batches."""
         return isinstance(self.sampler, RandomSampler) and bool(self.sampler.replacement)
 
     @property
@@ -71,7 +71,7 @@ class KnownSampler(NamedTuple):
         return frameworks.is_reseeded(self.sampler)
 
     def reseeded(self, epoch: int, generator: torch.Generator | None = None) -> torch.Generator:
-        """A generator, by default a new one, as the sampler seeds it for an epoch."""
+        """A generator, by default a new one, seeded as the sampler does for an epoch."""
         return (torch.Generator() if generator is None else generator).manual_seed(self.sampler.initial_seed + epoch)
 
     def signature(self, epoch: int) -> tuple[Any, ...]:
@@ -88,9 +88,9 @@ class KnownSampler(NamedTuple):
         return *own, len(s.dataset), s.total_size, s.num_samples, s.num_replicas, s.rank, s.drop_last, s.shuffle, s.seed, epoch if s.shuffle else 0
 
     def steps(self, epoch: int) -> list[Step]:
-        """The steps of an epoch, which may be run in any thread. Only a DistributedSampler's depend on the epoch's number."""
+        """The steps of an epoch, which may run in any thread. Only those of a DistributedSampler depend on the epoch's number."""
         steps = _STEPS[type(self.sampler)](self.sampler, epoch)
-        return [step for step in steps if step.length] if self.draws_seed else steps  # the final state of a seed's own generator is never used
+        return [step for step in steps if step.length] if self.draws_seed else steps  # the final state of a generator that was made from a seed is never used
 
     def global_steps(self, epoch: int) -> list[Step]:
         """The steps of an epoch of all ranks together, without padding."""
@@ -116,7 +116,7 @@ class KnownSampler(NamedTuple):
         return Order(array("I", map(len, batches)), flat)
 
     def batches(self, blocks: Iterator[array[int]], skip: int) -> Iterator[list[Any]]:
-        """The batches of an epoch's drawn numbers from number `skip` on. A block is asked for when the sampler would draw it."""
+        """The batches of an epoch's drawn numbers from number `skip` on. A block is requested when the sampler would draw it."""
         if self.shard is None:
             for batch in cut(blocks, self.batch_size, self.drop_last, skip):
                 yield self.values(batch)
@@ -126,10 +126,10 @@ class KnownSampler(NamedTuple):
             if number >= skip:
                 yield self.values(_at(drawn, places).tolist())
         for _ in blocks:
-            pass  # the numbers that torch draws behind the end
+            pass  # the numbers that torch draws after the end
 
     def values(self, drawn: list[int]) -> list[Any]:
-        """What the sampler itself yields for drawn numbers."""
+        """The values that the sampler itself yields for drawn numbers."""
         if not isinstance(self.sampler, SubsetRandomSampler):
             return drawn
         chosen = self.sampler.indices
@@ -168,7 +168,7 @@ def known_sampler(batches: Any) -> KnownSampler | None:
 
 
 def cut(blocks: Iterator[array[int]], batch_size: int, drop_last: bool, skip: int = 0) -> Iterator[list[int]]:
-    """Batches of consecutive numbers, as torch's BatchSampler cuts them, without the first `skip`. A block is asked for when its first number is needed."""
+    """Batches of consecutive numbers, as torch's BatchSampler cuts them, without the first `skip`. A block is requested when its first number is needed."""
     block, at = array("I"), 0
     for number in itertools.count():
         batch: list[int] = []
@@ -193,12 +193,12 @@ def cut(blocks: Iterator[array[int]], batch_size: int, drop_last: bool, skip: in
 
 
 def _at(numbers: array[int], places: Sequence[int]) -> array[int]:
-    """The numbers at those places, which are a range or a list."""
+    """The numbers at positions, which are a range or a list."""
     return numbers[places.start : places.stop] if isinstance(places, range) else array("I", [numbers[i] for i in places])
 
 
 def concatenated(blocks: Iterable[array[int]]) -> array[int]:
-    """Blocks one after the other. A single one is not copied."""
+    """All blocks in one array. A single block is not copied."""
     kept = [block for block in blocks if len(block)]
     return kept[0] if len(kept) == 1 else sum(kept, array("I"))
 
@@ -234,7 +234,7 @@ def _distributed(sampler: Any, epoch: int) -> list[Step]:
     n, total, world, rank = len(sampler.dataset), sampler.total_size, sampler.num_replicas, sampler.rank
     drop_last, count = sampler.drop_last, sampler.num_samples
     if n == 0 or (total > n if drop_last else total < n) or len(range(rank, total, world)) != count:
-        raise ValueError  # torch's sampler has its own errors for these
+        raise ValueError  # torch's sampler raises its own errors for these
     order = _all_ranks(sampler, epoch)[0].draw
 
     def draw(_: Any) -> array[int]:
@@ -262,7 +262,7 @@ _STEPS: dict[type, Callable[[Any, int], list[Step]]] = {
 }
 
 
-# Arrays. An array lends its memory to a tensor, so that neither numpy nor a copy is needed.
+# Arrays. A tensor uses the memory of an array, so neither numpy nor a copy is needed.
 
 
 def _tensor(column: array[int]) -> torch.Tensor:
@@ -299,17 +299,17 @@ def _array(numbers: torch.Tensor) -> array[int]:
 def _u32(values: Any) -> array[int]:
     if isinstance(values, range):
         if min(values[0], values[-1]) < 0 or max(values[0], values[-1]) >= _MOST:
-            raise OverflowError(f"{values} has indices that are no u32")
+            raise OverflowError(f"{values} has indices that are not u32")
         return _array(torch.arange(values.start, values.stop, values.step, dtype=torch.int64))
     return array("I", values.tolist() if hasattr(values, "tolist") else values)
 
 
 @functools.cache
 def _is_as_computed(kind: Any) -> bool:
-    """Whether the installed release of torch has the epochs that are computed here, and leaves its generator in the same state."""
+    """Whether the installed release of torch yields the epochs that are computed here, with the same final state of its generator."""
     try:
         return all(_same_epoch(sampler) for sampler in _EXAMPLES[kind]())
-    except Exception:  # noqa: BLE001  a release in which anything is different
+    except Exception:  # noqa: BLE001  another release may differ in any way
         return False
 
 

@@ -1,6 +1,6 @@
 """The epochs after the current one, computed and pushed in a thread while the training loop reads.
 
-The thread draws from private generators alone. No global random state is read or set in it. It refers neither to a loader nor to its order ahead.
+The thread draws only from private generators, and reads or sets no global random state. It has no reference to a loader or its OrderAhead.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from .computed_epoch import ComputedEpoch, at_state
 from .known_samplers import KnownSampler
 from .sampler_copy import draw_base_seed
 
-Push = Callable[[int, Order], bool]  # pushes an epoch's order, and tells whether more can be pushed
+Push = Callable[[int, Order], bool]  # pushes an epoch's order, and returns whether more can be pushed
 
 
 class Following(NamedTuple):
     """A later epoch."""
 
     number: int
-    sampler_epoch: int  # the epoch's number as the sampler knows it
-    generator: torch.Generator | None  # private, at the epoch's beginning; None: the generator goes on from the epoch before, if there is one
-    kept: ComputedEpoch | None  # the epoch as it was computed before, which may have had another beginning
+    sampler_epoch: int  # the sampler's number of the epoch
+    generator: torch.Generator | None  # private, at the epoch's beginning; None: the generator continues from the previous epoch, if the sampler has one
+    kept: ComputedEpoch | None  # an earlier computation of the epoch, which may have another beginning
 
 
 class LaterEpochs:
@@ -42,7 +42,7 @@ class LaterEpochs:
         self._thread.start()
 
     def stop(self) -> None:
-        """Has the thread end with the epoch that it is at."""
+        """Makes the thread end after its current epoch."""
         self._stopped = True
 
     def join(self) -> None:
@@ -52,14 +52,14 @@ class LaterEpochs:
     def _run(self) -> None:
         try:
             self._compute()
-        except Exception as e:  # noqa: BLE001  it is told to the training loop, which is in another thread
+        except Exception as e:  # noqa: BLE001  stored for the training loop, which is another thread
             self.failure = e.with_traceback(None)
 
     def _compute(self) -> None:
         before = self._current
         for number, sampler_epoch, generator, kept in self._following:
             if self._stopped or not threading.main_thread().is_alive():
-                return  # the next epoch begins already, or the program ends
+                return  # the next epoch has begun, or the program ends
             if generator is None and before.start is not None:
                 generator = self._gone_on(before)
                 self.starts[number] = generator.get_state()
@@ -69,7 +69,7 @@ class LaterEpochs:
                 return
 
     def _gone_on(self, before: ComputedEpoch) -> torch.Generator:
-        """A generator at the beginning of the epoch after that one."""
+        """A generator at the beginning of the epoch after `before`."""
         state = before.finish()
         assert state is not None
         generator = at_state(state)

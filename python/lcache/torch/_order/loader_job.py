@@ -1,8 +1,8 @@
-"""The job of one loader: a token that all its processes say to the server, so that two loaders over one dataset are two jobs.
+"""The job of one loader: a token that all its processes send to the server, so that two loaders over one dataset are two jobs.
 
-The token is the id of the run and the loader's ordinal in its process. The id of the run is that of the launcher, so that all ranks say the same;
-without a launcher it is that of the process that opened the dataset. Workers get the token with each batch. A job that the program named itself
-(job=…) is that of all loaders of its dataset. A server that does not tell jobs apart has one job for all.
+The token consists of the id of the run and the loader's ordinal in its process. The id of the run is that of the launcher, so that all ranks have the same
+token; without a launcher it is that of the process that opened the dataset. Workers get the token with each batch. If the program named a job (job=…), all
+loaders of its dataset are that job. A server of an older release has one job for all.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ...job import Job
 
 _log = logging.getLogger("lcache")
 
-_LONGEST = 100  # bytes of a run's id within a token, which has at most 128
+_LONGEST = 100  # bytes of a run's id in a token, which has at most 128
 
 _ordinals = itertools.count()  # of the loaders that have begun in this process
 _begun: weakref.WeakValueDictionary[str, LoaderJob] = weakref.WeakValueDictionary()  # by token, the loaders of this process
@@ -31,7 +31,7 @@ _made: set[str] = set()  # tokens that were made in this process
 
 
 class Leaf:
-    """An lcache dataset, as this package sees it: lcache.torch.Dataset derives from this class, so that no module here imports that one."""
+    """The interface of an lcache dataset. lcache.torch.Dataset derives from this class, so that no module here imports that one."""
 
     job: Job
     lcache_id: str  # the same in every copy, such as those in workers
@@ -39,19 +39,19 @@ class Leaf:
     opener: str  # the process that opened the dataset, the same in every copy
 
     def lcache_overrides_access(self) -> bool:
-        """Whether the class has a __getitem__ or __getitems__ of its own, which may ask for other samples than its indices say."""
+        """Whether the class has its own __getitem__ or __getitems__, which may request samples of other indices."""
         raise NotImplementedError
 
 
 class LoaderJob:
-    """Ends with its loader: its connections are closed then, and the server forgets the job a while later."""
+    """Ends with its loader: its connections are then closed, and the server drops the job a while later."""
 
     def __init__(self) -> None:
         self.token: str | None = None  # None: not yet begun, or the job is that of the dataset
         self._jobs: dict[str, Job] | None = None  # by the id of an lcache dataset; None: not yet begun
 
     def begin(self, leaves: Sequence[Leaf]) -> None:
-        """Names the job, once, when the loader first iterates. Connects, so that the server keeps the job for as long as the loader is there."""
+        """Names the job, once, at the loader's first iteration. Connects, so that the server keeps the job as long as the loader exists."""
         if self._jobs is not None:
             return
         token = f"{_run_of(leaves[0])}/{next(_ordinals)}"
@@ -60,7 +60,7 @@ class LoaderJob:
             for job in jobs.values():
                 job.attach()
         except ArgumentError as e:
-            _log.info("a loader's requests count for the server's own job: %s", e)
+            _log.info("a loader has no job of its own; its requests count for the server's job: %s", e)
             jobs = {}
         self._jobs = jobs
         if jobs:
@@ -79,13 +79,13 @@ class LoaderJob:
 
 
 class BorrowedJob:
-    """What a dataset keeps in a process that a loader sends batches to, such as a worker."""
+    """The job of a dataset's copy in a process that gets batches from a loader, such as a worker."""
 
     def __init__(self) -> None:
         self._job: Job | None = None  # of the last token
 
     def of(self, leaf: Leaf, token: str) -> Job | None:
-        """The job of a batch with that token; None if the batch is of a loader of this process that is gone."""
+        """The job of a batch with that token; None if its loader was in this process and is gone."""
         if leaf.job.token is not None or leaf.job.closed:
             return leaf.job
         loader = _begun.get(token)
@@ -100,7 +100,7 @@ class BorrowedJob:
 
 
 def _has_none(job: Job) -> bool:
-    """Whether a dataset's job has no name, so that its loaders name their own, and the server knows what to do with names."""
+    """Whether a dataset's job has no name, and the server takes names: then each loader names its own job."""
     return job.token is None and not job.closed and job.tells_jobs_apart
 
 
@@ -113,7 +113,7 @@ def _run_of(leaf: Leaf) -> str:
 
 
 def _after_fork() -> None:
-    """A child may be a worker: what comes with its parent's tokens is not its own loaders'."""
+    """A child may be a worker: batches with its parent's tokens do not belong to the child's loaders."""
     _begun.clear()
     _made.clear()
 

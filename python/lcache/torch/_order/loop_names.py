@@ -1,4 +1,4 @@
-"""What the loaders of a process are called in messages: the last parts of their source's path, as many as tell them apart."""
+"""The names of a process's loaders in messages: the last parts of their source's path, just enough to distinguish them."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _translations: weakref.WeakKeyDictionary[LoaderJob, Translation] = weakref.WeakK
 
 
 def note_loader(job: LoaderJob, translation: Translation) -> None:
-    """Notes the datasets of a loader, so that loaders of other datasets get other names."""
+    """Records the datasets of a loader, so that loaders of other datasets get different names."""
     _translations[job] = translation
 
 
 def loop_name(job: LoaderJob) -> str:
-    """The name of a loader's datasets; "" if they are not known. Several loaders over the same datasets have a number, too."""
+    """The name of a loader's datasets; "": unknown. Several loaders over the same datasets also have a number."""
     sources = {other: _sources(translation) for other, translation in list(_translations.items())}
     own = sources.get(job)
     if not own:
@@ -46,7 +46,7 @@ def short_name(source: str, every: set[str]) -> str:
 
 
 def _parts(source: str) -> list[str]:
-    """The names of a source's path. Of a pattern of shards, the last name is what stands before the first brace or star."""
+    """The names in a source's path. For a pattern of shards, the last one is the part before the first brace or star."""
     parts = [part for part in re.sub(r"^(tar:)?([a-z0-9]+:/)?", "", source).split("/") if part]
     if source.startswith("tar:") and parts:
         last = re.split(r"[*?[{]", parts[-1], maxsplit=1)

@@ -1,8 +1,8 @@
-"""The order ahead of a batch sampler: predicted by copies, pushed to the server, and compared with the batches that the sampler then yields.
+"""The future order of a batch sampler: predicted by copies, pushed to the server, and compared with the batches that the sampler then yields.
 
 An OrderAhead belongs to one batch sampler, its subject. Every batch comes from the subject itself; copies only predict. The order of an epoch is a
 function of the sampler, its seed and the epoch's number: before an epoch, the sampler's own generators are set to the states that they would have
-if every earlier epoch had run to its end (generator_states.py). If the program has set them meanwhile, its states count. A sampler without a
+if every earlier epoch had run to its end (generator_states.py). If the program has set them meanwhile, its states are used. A sampler without a
 generator keeps the seed that RandomSampler draws for the first epoch (drawn_seed.py).
 """
 
@@ -39,8 +39,8 @@ from .wrappers import Batches, Translation, dataset_of
 
 
 class OrderAhead:
-    # No part of an OrderAhead refers to it, and it refers weakly to a subject that holds it. So a dropped loader is gone at once, without the
-    # garbage collector, and with it its ownership of the order.
+    # No part of an OrderAhead refers to it, and if its subject holds it, its reference to the subject is weak. So a dropped loader is freed at once,
+    # without the garbage collector, and with it its ownership of the order.
 
     def __init__(self, subject: Any, held: bool = False) -> None:
         """held: the subject holds this object."""
@@ -49,10 +49,10 @@ class OrderAhead:
         self.once = LogOnce()
         self.translation: Translation | None = None
         self._numbers = EpochNumbers(self._subject)
-        self.skipped = 0  # batches of the current epoch that were done before a resume
-        self.before = 0  # samples of its global order that were done in another world before a resume
-        self._comparison: Comparison | None = None  # of the current epoch with the prediction
-        self.in_loop = False  # iterators made now are a training loop's, which calls go_on()
+        self.skipped = 0  # batches of the current epoch that were read before a resume
+        self.before = 0  # samples of its global order that were read with another world size before a resume
+        self._comparison: Comparison | None = None  # the current epoch's comparison with the prediction
+        self.in_loop = False  # iterators made now belong to a training loop, which calls go_on()
         self._bound: tuple[Any, Any] | None = None  # the arguments of bind()
         self._resume: Position | None = None
         run = RunAhead(self._subject, self.once)
@@ -61,8 +61,8 @@ class OrderAhead:
         self._foreseen = ForeseenOrders(self._subject, self._numbers, self._states, self._drawn, run, self.once)
         self._loader_job = LoaderJob()
         self._pusher: Pusher | None = None
-        self._workers = 0  # of the loader that iterates over the subject
-        self._unread = False  # the current epoch has begun, and no batch of it was asked for: another iterator begins it once more
+        self._workers = 0  # worker processes of the loader that iterates over the subject
+        self._unread = False  # no batch of the current epoch was requested yet: another iterator begins the epoch again
 
     def __deepcopy__(self, memo: dict[int, Any]) -> OrderAhead:
         twin = memo.get(id(self.subject))
@@ -85,12 +85,12 @@ class OrderAhead:
         self._states.bind(generator)
 
     def within(self, loader: Any) -> None:
-        """Sets the loader that iterates over the subject. With persistent workers it draws a base seed before the first epoch only."""
+        """Sets the loader that iterates over the subject. With persistent workers it draws a base seed only before the first epoch."""
         self._states.persistent = bool(loader.persistent_workers) and loader.num_workers > 0
         self._workers = loader.num_workers
 
     def dealt(self, subject: Any) -> OrderAhead:
-        """The order ahead of a sampler that deals this subject's batches to ranks, from the same beginning on."""
+        """The OrderAhead of a sampler that deals this subject's batches to ranks. It begins at the same epoch."""
         twin = OrderAhead(subject)
         twin._loader_job = self._loader_job
         if self._bound is not None:
@@ -118,18 +118,18 @@ class OrderAhead:
 
     @property
     def token(self) -> str | None:
-        """What names the job of the subject's loader. None: it is the dataset's, or the loader has not begun."""
+        """The token of the job of the subject's loader. None: the job is the dataset's, or the loader has not begun."""
         return self._loader_job.token
 
     @property
     def name(self) -> str:
-        """What the subject's loader is called in messages: its datasets, and of several ranks its own."""
+        """The name of the subject's loader in messages: its datasets, and its rank if there are several."""
         world, rank = self.world_rank
         return " · ".join(filter(None, (loop_name(self._loader_job), f"rank {rank}" if world > 1 else "")))
 
     @property
     def batches(self) -> int | None:
-        """How many batches the training loop gets in the current epoch. None: that is not known."""
+        """The number of batches that the training loop gets in the current epoch. None: unknown."""
         compared, subject = self._comparison, self.subject
         if compared is None or self._foreseen.is_awaited:
             return None
@@ -144,11 +144,11 @@ class OrderAhead:
 
     @property
     def draws_seed(self) -> bool:
-        """Whether the order follows from a seed that is drawn from torch's default generator."""
+        """Whether the order is determined by a seed that is drawn from torch's default generator."""
         return self._drawn.sampler(self.subject) is not None
 
     def seed(self) -> int | None:
-        """The seed that the order follows from. None: there is no such number, or it is not yet drawn."""
+        """The seed that determines the order. None: there is no seed, or it is not yet drawn."""
         if self.draws_seed:
             return self._drawn.seed
         for s in ranks.chain(self.subject):
@@ -158,11 +158,11 @@ class OrderAhead:
         return Generators(self.subject).seed()
 
     def take_seed(self, seed: int | None) -> None:
-        """Takes the seed of a saved state. Error if the loader has another one. A seed that torch draws is replaced; None: the next draw counts."""
+        """Takes the seed of a saved state. A seed that torch draws is replaced; None: the next drawn one is kept. Raises Error for another seed."""
         if self.draws_seed:
             self._drawn.take(seed)
         elif seed != self.seed():
-            raise Error(f"the loader's state has seed {seed}, this loader {self.seed()}: give it the same")
+            raise Error(f"load the loader's state: it has seed {seed}, and this loader has seed {self.seed()}; give the loader the same")
 
     @property
     def world_rank(self) -> tuple[int, int]:
@@ -170,7 +170,7 @@ class OrderAhead:
         return ranks.world_rank(self.subject) or (1, 0)
 
     def check_world(self) -> None:
-        """Warns if this is one of several processes of a world and its loader reads all samples."""
+        """Logs a warning if this is one of several ranks, and its loader reads all samples."""
         dist = torch.distributed
         if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1 and ranks.world_rank(self.subject) is None:
             self.once("world", f"this is one of {dist.get_world_size()} processes, and each of them reads all samples: give the loader a DistributedSampler")
@@ -182,7 +182,7 @@ class OrderAhead:
 
     @property
     def exact(self) -> bool | None:
-        """Whether all batches of the epoch were as predicted. None: nothing was predicted."""
+        """Whether all batches of the epoch were as predicted. None: there was no prediction."""
         return None if self._comparison is None else self._comparison.exact
 
     @property
@@ -191,16 +191,16 @@ class OrderAhead:
         return self._numbers.complete
 
     def set_epoch(self, epoch: int) -> None:
-        """Sets the epoch of the next iteration, here and in the sampler that keeps its number."""
+        """Sets the epoch of the next iteration, here and in the sampler that stores its number."""
         self._numbers.set(epoch)
 
     def resume(self, at: Position) -> None:
-        """The next iteration goes on at a position."""
+        """The next iteration continues at a position."""
         self._resume = at
         self.set_epoch(at.epoch)
 
     def position(self, received: int) -> Position:
-        """Where a training loop stands that has received that number of batches of the current epoch. 0: at the beginning of the next epoch."""
+        """The position of a training loop that has received that number of batches of the current epoch. 0: the beginning of the next epoch."""
         world, _ = self.world_rank
         size = getattr(self.subject, "batch_size", None)
         if received and self._numbers.named is None:
@@ -215,7 +215,7 @@ class OrderAhead:
         return self._foreseen.digest(epoch)
 
     def served_digest(self) -> str | None:
-        """The digest that the first server's status has for the current epoch. None if it is not known here, as where there are other ranks."""
+        """The digest that the first server's status has for the current epoch. None if it is unknown here, for example because there are other ranks."""
         if self._pusher is None or self.world_rank[0] > 1 or self.skipped or self.before:
             return None
         return self._pusher.digest(self.epoch)
@@ -223,8 +223,8 @@ class OrderAhead:
     # An epoch.
 
     def iterate(self) -> Iterator[Any]:
-        """An epoch of the subject's batches, tagged. Each batch is drawn when it is asked for, as in torch."""
-        subject = self.subject  # a strong reference as long as batches are asked for
+        """Yields an epoch of the subject's batches, tagged. Each batch is drawn when it is requested, as in torch."""
+        subject = self.subject  # a strong reference as long as batches are requested
         generators = Generators(subject)
         self._states.note_iterator(generators)
         if hasattr(subject, "batches") or not runs_when_made(subject):
@@ -234,13 +234,13 @@ class OrderAhead:
         return StatefulBatches(begin, begun) if is_stateful(begun.inner) else begun.batches
 
     def go_on(self) -> None:
-        """Notes that the training loop asks for its second batch of an epoch, and so does more than look at one."""
+        """Notes that the training loop requests its second batch of an epoch, so it does more than look at one batch."""
         if self._pusher is not None:
             self._pusher.go_on()
             self._look_further()
 
     def note_left(self, received: int) -> None:
-        """Notes that the training loop left an epoch after that number of batches, without asking for one more."""
+        """Notes that the training loop left an epoch after that number of batches, without requesting one more."""
         compared = self._comparison
         if compared is not None and compared.total == self.skipped + received and self._tracks(Generators(self.subject)):
             self._say_counted()
@@ -248,8 +248,8 @@ class OrderAhead:
     def _say_counted(self) -> None:
         self.once(
             "counted",
-            "this loop takes an epoch's last batch without asking for one more, or repeats its batch sampler. So torch's own later epochs would depend on the "
-            "number of workers. lcache's have the order that torch has after whole epochs",
+            "this loop stops at an epoch's last batch without requesting one more, or repeats its batch sampler. With torch the later epochs would then "
+            "depend on the number of workers. With lcache they have the order that torch has after whole epochs",
             logging.INFO,
         )
 
@@ -271,9 +271,9 @@ class OrderAhead:
     def _begin_at_once(
         self, subject: Any, generators: Generators, in_loop: bool, state: Any, added: dict[str, Any] | None
     ) -> Begun:
-        """Begins an epoch of a subject that may draw when its iterator is made. Nothing is drawn that the subject's own iterator does not draw now.
+        """Begins an epoch of a subject that may draw when its iterator is made. It draws only what the subject's own iterator draws now.
 
-        state: the epoch goes on from it; added is what lcache gave to the state.
+        state: the epoch continues from it. added: lcache's additions to the state.
         """
         self._foreseen.settle(stop=True)
         if self._unread and self._numbers.named is None:
@@ -304,13 +304,13 @@ class OrderAhead:
         return Begun(inner, self._follow((number, rank), orders.get(number), generators, in_loop, real, 0, skip), epoch.added)
 
     def _tracks(self, generators: Generators) -> bool:
-        """Whether the epochs' beginnings are states of the subject's own generators."""
+        """Whether the beginning of an epoch is given by the states of the subject's own generators."""
         return bool(len(generators)) and ranks.epoch_holder(self.subject) is None
 
     def _follow(
         self, at: tuple[int, int], predicted: Batches | None, generators: Generators, in_loop: bool, real: Iterable[Any], first: int, skip: int
     ) -> Iterator[Any]:
-        """Yields the batches of an epoch and rank from number `skip` on, as the loader gets them. The first one in real has number `first`."""
+        """Yields the batches of an epoch and rank from number `skip` on, as the loader gets them. The first batch in real has number `first`."""
         number, rank = at
         self._unread = False
         compared = self._comparison = Comparison(predicted, self._foreseen.is_awaited)
@@ -332,7 +332,7 @@ class OrderAhead:
                     yield tagged
         finally:
             for job in sent:
-                job.drop_early()  # the loop broke off
+                job.drop_early()  # the loop left the epoch
         if track:
             self._states.note_drawn(generators)
         if self._foreseen.is_awaited:
@@ -344,10 +344,10 @@ class OrderAhead:
         self._foreseen.settle()  # the server needs the next epoch's order now
 
     def _take_arrived(self, number: int, compared: Comparison, first: bool = False, last: bool = False) -> None:
-        """Takes the orders that a child predicted meanwhile. Waits a while at the epoch's first batch and behind its last."""
+        """Uses the orders that a child predicted meanwhile. Waits a while at the epoch's first batch and after its last."""
         orders = self._foreseen.arrived(first, last)
         if compared.predicted is not None:
-            orders.pop(number, None)  # after a resume in another world the epoch's rest is dealt otherwise
+            orders.pop(number, None)  # after a resume with another world size the rest of the epoch is dealt differently
         elif number in orders:
             self._note_difference(number, compared.predict(orders[number]))
         if compared.exact is False:
@@ -360,7 +360,7 @@ class OrderAhead:
                 self._pusher.await_no_more()
 
     def _real(self, subject: Any, known: KnownSampler | None, lent: Any, resumed: Any, skip: int) -> tuple[Iterable[Any], int]:
-        """What yields the epoch's batches, and the number of the first one. lent is the sampler with the generator that it has for this epoch."""
+        """(an iterable of the epoch's batches, the number of the first one). lent is the sampler with its generator for this epoch."""
         if resumed is not None:
             return resumed, 0
         computed = self._foreseen.batches(known, skip)
@@ -375,7 +375,7 @@ class OrderAhead:
         return tagged
 
     def _look_further(self) -> None:
-        """Has the next epochs computed and pushed, once this epoch's order is pushed and the training loop goes on."""
+        """Starts to compute and push the next epochs, once this epoch's order is pushed and the training loop has requested a second batch."""
         if self._pusher is not None and self._foreseen.can_go_on:
             push = self._pusher.later()
             if push is not None:
@@ -392,7 +392,7 @@ class OrderAhead:
         self.skipped, self.before = 0, 0
 
     def _predict(self, known: KnownSampler | None, state: Any = None) -> Orders:
-        """The batches of this epoch and the next ones, as far as they follow from the sampler's own state. state: that of an iterator, which goes on."""
+        """The batches of this epoch and the next ones, as far as the sampler's own state determines them. state: that of an iterator, which continues."""
         if self.translation is None:
             dataset = dataset_of(self.subject)
             if dataset is not None:
@@ -400,22 +400,22 @@ class OrderAhead:
         return self._foreseen.nothing() if self._pusher is None else self._foreseen.predict(known, self._pusher.has_epoch, state)
 
     def _after_resume(self, number: int) -> tuple[Batches | None, int]:
-        """(batches, skip) of an epoch that a resume begins. batches replace the sampler's own. None: the first `skip` of the sampler's own are done."""
+        """(batches, skip) of an epoch that a resume begins. batches replace the sampler's own. None: skip the first `skip` of the sampler's own."""
         at, self._resume = self._resume, None
         if at is None or at.epoch != number:
             return None, 0
         now = self.digest(number)
         if at.digest is not None and now != at.digest:
             raise Error(
-                f"resume in epoch {number}: its order is not the one that was saved (digest {now and now[:8]}, was {at.digest[:8]}): "
-                "another seed, sampler, dataset or persistent_workers, or another release of torch"
+                f"resume in epoch {number}: its order differs from the saved one (digest {now and now[:8]}, was {at.digest[:8]}): "
+                "use the same seed, sampler, dataset, persistent_workers and release of torch"
             )
         (world, rank), size = self.world_rank, getattr(self.subject, "batch_size", None)
         if at.before == 0 and (at.world, at.batch_size) == (world, size):
             self.skipped = at.consumed
             return None, at.consumed
         if size is None:
-            raise Error("resume with another batch size or world size needs a batch sampler that has a batch_size")
+            raise Error("resume with another batch size or world size: the batch sampler needs an attribute batch_size")
         order = self._foreseen.global_order(number)
         drops_round = any(getattr(s, "drop_last", False) for s in ranks.chain(self.subject) if hasattr(s, "num_replicas"))
         drops_batch = bool(getattr(self.subject, "drop_last", False))

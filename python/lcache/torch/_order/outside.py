@@ -1,7 +1,7 @@
-"""What of the outside a sampler reaches: sockets, pipes, files that are open for writing, and what several processes share.
+"""Finds objects of a sampler that reach outside its process: sockets, pipes, files that are open for writing, and objects that processes share.
 
-A forked child has none of these, and what its parent shares with others must not be touched in a child. So no child runs such a sampler. The sampler's
-attributes are walked, those of what they hold, the variables that its methods close over, and the globals that they name.
+A forked child has no such files, and must not touch what its parent shares with other processes. So such a sampler never runs in a child. The search follows
+the sampler's attributes, the attributes of their values, the variables that its methods close over, and the globals that they name.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ import torch
 import torch.distributed
 import torch.utils.data
 
-_MOST, _ITEMS = 5000, 64  # objects that are looked at, and items of each container
+_MOST, _ITEMS = 5000, 64  # the most objects that are searched, and items of each container
 _SHARED = ("multiprocessing", "torch.multiprocessing", "torch.distributed", "torch._C._distributed_c10d", "concurrent.futures.process", "asyncio")
 _CONTAINERS = (list, tuple, set, frozenset, collections.deque)
 _PLAIN = (str, bytes, bytearray, int, float, complex, bool, type(None), range, torch.Tensor, torch.Generator, logging.Logger, logging.Handler)
-# The code of these packages is not looked at, only the objects of their classes.
+# The code of these packages is not searched, only the objects of their classes.
 _PACKAGES = frozenset(getattr(sys, "stdlib_module_names", ())) | {"torch", "numpy", "lcache", "accelerate", "lightning", "timm", "torchdata", "transformers"}
 
 
 def reached_outside(sampler: Any) -> str | None:
-    """Names something of the outside that a sampler reaches; None: nothing was found."""
+    """Names the first such object that is found; None: none was found."""
     todo: collections.deque[Any] = collections.deque([sampler])
     seen: set[int] = set()
     kept = []  # so that no id is used twice
@@ -63,7 +63,7 @@ def _outside(value: Any) -> str | None:
 
 
 def _open_file(file: io.IOBase) -> str | None:
-    """Names an open file if it is a pipe, a socket, or open for writing. Standard output goes nowhere in a child."""
+    """Names an open file if it is a pipe, a socket, or open for writing. Standard output is ignored, because a child discards it."""
     try:
         if file.closed:
             return None
@@ -119,7 +119,7 @@ def _slot(slot: types.MemberDescriptorType, value: Any) -> Any:
 
 
 def _used_by(function: types.FunctionType) -> Iterator[Any]:
-    """What a function closes over, its defaults, and the globals that it names; of a module among them, the attributes that it names."""
+    """The variables that a function closes over, its defaults, and the globals that it names. For a global module: the attributes that it names."""
     for cell in function.__closure__ or ():
         try:
             yield cell.cell_contents
@@ -145,5 +145,5 @@ def _names(code: types.CodeType) -> Iterator[str]:
 
 
 def _is_programs(module: str | None) -> bool:
-    """Whether a module is the program's own, or of a package that is not known."""
+    """Whether a module is the program's own, or belongs to an unknown package."""
     return module == "__main__" or (module or "").split(".", 1)[0] not in _PACKAGES

@@ -1,14 +1,14 @@
-"""Which of a process's loaders owns a rank's order in a job. One loader at a time pushes it; the others are served by index.
+"""Decides which of a process's loaders owns a rank's order in a job. The owner pushes its order; the other loaders are served by index.
 
-Only loaders that share a job come in each other's way: those of a dataset whose job the program named, and those of a server that has one job for all.
+Only loaders that share a job compete: those of a dataset whose job the program named, and those of an older server that has one job for all.
 
-The first loader that asks becomes the owner. Another loader takes the order over in these cases:
+The first loader that requests the order becomes its owner. Another loader takes it over in these cases:
 - the owner was garbage-collected, its job was closed, or its server has ended and another one runs;
-- the owner was left: the other loader begins an epoch, and the owner has neither begun one nor yielded a batch since that loader began its last epoch;
+- the owner was abandoned: the other loader begins an epoch, and the owner has neither begun one nor yielded a batch since that loader began its last epoch;
 - the other loader reads more samples;
-- the owner's training loop has not yet asked for a second batch.
-So of two loaders used in turn, for training and for validation, the one that reads more keeps the order, whichever began. And a loader that was
-made again owns the order in its second epoch at the latest.
+- the owner's training loop has not yet requested a second batch.
+So if a program alternates between a training loader and a validation loader, the one that reads more samples keeps the order, whichever came first. A loader
+that replaces another one owns the order in its second epoch at the latest.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ from ...job import Job
 _Key = tuple[str, Optional[str], int]  # a rank of a job: socket, token, rank
 
 _owners: weakref.WeakValueDictionary[_Key, Ownership] = weakref.WeakValueDictionary()
-_clock = itertools.count(1)  # counts what loaders do, in this process
+_clock = itertools.count(1)  # counts the actions of loaders in this process
 
 
 class Ownership:
-    """One loader's part in it."""
+    """The ownership of one loader."""
 
     def __init__(self) -> None:
         self.held = False
-        self.ended = threading.Event()  # this loader is no longer the owner, or is gone: a push that it began is obsolete
+        self.ended = threading.Event()  # this loader has lost the order, or is gone: its pushes under way are obsolete
         when_gone(self, self.ended.set)
-        self.settled = False  # the training loop has asked for a second batch; until then any other loader takes over
+        self.settled = False  # the training loop has requested a second batch; until then any other loader takes over
         self._jobs: Sequence[Job] = ()
-        self._samples = 0  # of an epoch
+        self._samples = 0  # in an epoch
         # Times of _clock:
         self._begun = self._begun_before = 0  # the last epoch began, and the epoch before it
         self._active = 0  # an epoch began, or a batch was yielded
-        self._collected = False  # garbage was collected once, for loaders in reference cycles
+        self._collected = False  # gc.collect() was called once, for loaders in reference cycles
 
     def begin(self) -> None:
         """Notes that an epoch begins."""
@@ -59,7 +59,7 @@ class Ownership:
     def take(self, jobs: Sequence[Job], rank: int, samples: int) -> bool:
         """Makes this loader the owner of the rank's order in all these jobs, for epochs with that number of samples.
 
-        False, without any change, if another loader stays the owner at one of them.
+        If another loader stays the owner in one of them, it changes nothing and returns False.
         """
         self._samples = samples
         keys = {_key(job, rank): job for job in jobs}
@@ -69,14 +69,14 @@ class Ownership:
             if self._collected:
                 return False
             self._collected = True
-            gc.collect()  # the owner may be a loader in a reference cycle, which the program can't use
+            gc.collect()  # the owner may be a dropped loader in a reference cycle
             if not all(self._is_free(key, job) for key, job in keys.items()):
                 return False
         for key, job in keys.items():
             owner = _owners.get(key)
             if owner is not None and owner is not self:
                 owner._lose(key)
-            job.forget_orders(NOWHERE, rank)  # a server that starts again is not given another loader's orders
+            job.forget_orders(NOWHERE, rank)  # another loader's orders are not pushed to a restarted server
             _owners[key] = self
         if self.ended.is_set():
             self.ended = threading.Event()
@@ -97,7 +97,7 @@ class Ownership:
         return theirs.closed or (not self._begun_before and _has_newer_server(job, theirs))
 
     def _lose(self, key: _Key) -> None:
-        """Another loader owns the order in this job from now on. In the others no loader does."""
+        """From now on another loader owns the order in this job. In this loader's other jobs the order has no owner."""
         self.held = False
         self.ended.set()
         for job in self._jobs:
@@ -109,7 +109,7 @@ def _key(job: Job, rank: int) -> _Key:
 
 
 def _has_newer_server(mine: Job, theirs: Job) -> bool:
-    """Whether the server of theirs has ended, and mine has another one."""
+    """Whether the server of `theirs` has ended, and `mine` uses another run."""
     if mine.info.server == theirs.info.server:
         return False
     try:
@@ -119,4 +119,4 @@ def _has_newer_server(mine: Job, theirs: Job) -> bool:
     return mine.info.server != theirs.info.server
 
 
-os.register_at_fork(after_in_child=_owners.clear)  # a child's loaders are its own
+os.register_at_fork(after_in_child=_owners.clear)  # a forked child has its own loaders

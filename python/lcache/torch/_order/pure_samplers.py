@@ -1,8 +1,8 @@
-"""Samplers that are known to be pure: a copy yields what the sampler will yield, and running it has no effect on anything but the copy.
+"""Lists the samplers that are known to be pure: a copy yields the same as the sampler, and running it changes only the copy.
 
-They may be run ahead in this process. Any other sampler may count its epochs in a file, take from a queue or be fed by the training loop, so that it
-is run ahead in a forked child only (forked_child.py). The table has classes by name, and no subclasses. A program declares its own sampler pure by the
-attribute lcache_pure = True, which holds for all that the sampler iterates over.
+Their copies may run in advance in this process. Any other sampler may count its epochs in a file, take indices from a queue, or get them from the training
+loop. So its copy runs only in a forked child (forked_child.py). The table lists classes by name; their subclasses do not count. A program declares its own
+sampler pure by the attribute lcache_pure = True, which also covers whatever the sampler iterates over.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _TORCH = (
     torchs.WeightedRandomSampler,
     distributed.DistributedSampler,
 )
-_DEEPEST = 8  # samplers in samplers
+_DEEPEST = 8  # nested samplers
 _PLAIN = (list, tuple, range, array, torch.Tensor)  # of indices, or of batches
 
 # By module, the classes of other packages.
@@ -46,7 +46,7 @@ _SAME = {"lightning_fabric.": "lightning.fabric.", "pytorch_lightning.": "lightn
 
 
 def impure_part(batches: Any) -> Any:
-    """The outermost part of a batch sampler that is not known to be pure: itself, or a sampler that it iterates over. None: all of it is pure."""
+    """The outermost part of a batch sampler that is not known to be pure: itself, or a sampler that it iterates over. None: it is pure."""
     for _ in range(_DEEPEST):
         if getattr(batches, "lcache_pure", False) is True or type(batches) in _PLAIN:
             return None

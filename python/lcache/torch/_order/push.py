@@ -24,28 +24,28 @@ Orders = dict[int, Batches]  # by epoch
 class Pusher:
     """Pushes to the servers of a translation's leaves.
 
-    A server sorts its log into an order that is pushed. So a loader that has pushed nothing yet waits until its training loop asks for a second
-    batch: a look at a single batch starts no sort. Until then batches have no positions. A server with an empty cache is given the order at once: it
-    has nothing to sort, and the first epoch reads the source in that order. Through a wrapper that lcache does not know, the pusher also waits until the
-    dataset was asked for the samples of the first batch.
+    A server reorders its log for a pushed order. So a loader that has not pushed yet waits until its training loop requests a second batch: a look at a
+    single batch must not start the work. Until then batches have no positions. A server with an empty cache gets the order at once, because it has
+    nothing to reorder, and the first epoch reads the source in that order. With an unknown wrapper, the pusher also waits until the dataset was
+    asked for the samples of the first batch.
     """
 
     def __init__(self, translation: Translation, once: Callable[..., None], loader_job: LoaderJob | None = None) -> None:
         self.translation, self._once, self._loader_job = translation, once, loader_job or LoaderJob()
         self._trial = _Trial() if translation.guessed else None
         self._pushed: Orders = {}
-        self._waiting: tuple[Orders, int, int] | None = None  # (orders, epoch, rank) to be pushed when the conditions hold
-        self._is_awaited = False  # this epoch's order may yet be added
+        self._waiting: tuple[Orders, int, int] | None = None  # (orders, epoch, rank) to be pushed when the conditions are met
+        self._is_awaited = False  # add() may still add this epoch's order
         self._ownership = Ownership()
         self._push_one: Callable[[int, Batches], bool] | None = None  # pushes an epoch's order
         self._pushes = False  # the current epoch's order was pushed
-        self._in_loop = False  # a training loop calls go_on(); otherwise drawing a second batch does
+        self._in_loop = False  # the training loop calls go_on(); otherwise the draw of a second batch does
         self._going_on = self._at_once = False
-        self._drawn = 0  # batches of this epoch
-        self._first_unplaced = self._unplaced = 0  # number of the first batch of this epoch without a position, and how many had none
+        self._drawn = 0  # batches of this epoch that were drawn
+        self._first_unplaced = self._unplaced = 0  # the first batch of this epoch without a position, and the number of such batches
 
     def begin(self, orders: Orders, epoch: int, rank: int, in_loop: bool, awaited: bool = False) -> None:
-        """Begins an epoch. orders are the predicted ones, of this epoch and later ones; awaited: add() may come, until await_no_more() does.
+        """Begins an epoch. orders are the predicted ones, of this epoch and later ones; awaited: add() may be called, until await_no_more() is.
 
         in_loop: the training loop calls go_on().
         """
@@ -57,8 +57,9 @@ class Pusher:
         if self._trial is not None and (self._trial.failed or not self._trial.begin()):
             self._once(
                 "route",
-                "the dataset asks lcache for other samples than the sampler says: nothing is pushed, which costs speed. A subclass's __getitem__(index) gets "
-                "the bytes by super().__getitem__(index) or, with an ImageFolder, by self.loader(path); Subset and ConcatDataset may change indices",
+                "the dataset requests other samples from lcache than the sampler yields: orders are not pushed, which costs speed. A subclass's "
+                "__getitem__(index) should get the bytes by super().__getitem__(index) or, in an ImageFolder, by self.loader(path); Subset and ConcatDataset "
+                "may change indices",
             )
             return
         self._waiting = orders, epoch, rank
@@ -86,12 +87,12 @@ class Pusher:
         return [self._loader_job.of(leaf) for leaf in self.translation.leaves]
 
     def go_on(self) -> None:
-        """Notes that the training loop asks for more than the epoch's first batch, or that the epoch is over."""
+        """Notes that the training loop has requested a second batch, or that the epoch has ended."""
         self._going_on = self._ownership.settled = True
         self._push_waiting()
 
     def has_epoch(self, epoch: int) -> bool:
-        """Whether any server's job has an epoch of that number."""
+        """Whether the job at any server has an epoch with that number."""
         return any(_has_epoch(leaf.job, epoch) for leaf in self.translation.leaves)
 
     def tag(self, batch: Any, at: Position) -> Any:
@@ -115,7 +116,7 @@ class Pusher:
         return self._tagged(batch, None, self._trial.path if self._trial is not None and at[2] == 0 else None)
 
     def _push_waiting(self) -> None:
-        """Pushes the waiting orders if the conditions hold."""
+        """Pushes the waiting orders if the conditions are met."""
         if self._waiting is None or self._is_awaited or not (self._going_on or self._at_once):
             return
         if self._trial is not None and not self._trial.passed():
@@ -143,8 +144,8 @@ class Pusher:
         if not self._ownership.take(self.jobs, rank, samples):
             self._once(
                 "index",
-                f"another loader over this dataset pushes the order of rank {rank}: this one is served by index, which costs speed. If it replaces the "
-                "other one, it pushes its order from its next epoch on; if both are used, give each a dataset with a job= or a cache of its own",
+                f"another loader over this dataset pushes the order of rank {rank}, so this one is served by index, which costs speed. If it replaces the "
+                "other one, it pushes its order from its next epoch on. If both are used, give each loader's dataset its own job= or cache",
                 logging.INFO,
             )
             return
@@ -161,7 +162,7 @@ class Pusher:
         self._pushes = True
 
     def digest(self, epoch: int) -> str | None:
-        """The digest of the order that the first server was given for an epoch of this rank. None if it was given none."""
+        """The digest of the order that was pushed to the first server for an epoch of this rank. None: none was pushed."""
         batches = self._pushed.get(epoch)
         if not self._pushes or batches is None:
             return None
@@ -169,11 +170,11 @@ class Pusher:
         return ranks.digest(order.flat if isinstance(order, Order) else [index for batch in order for index in batch])
 
     def later(self) -> Callable[[int, Order], bool] | None:
-        """What pushes later epochs, from any thread; it does not refer to this object. None while the current epoch's order is not pushed."""
+        """A function that pushes later epochs, from any thread. It does not refer to this object. None while the current epoch's order is not pushed."""
         return self._push_one if self._pushes and self._going_on and self._ownership.held else None
 
     def _one_pusher(self, current: int, rank: int) -> Callable[[int, Batches], bool]:
-        """What pushes one epoch's order to every leaf's server, unless they have it. It returns False if nothing more can be pushed."""
+        """A function that pushes one epoch's order to each server that does not have it. It returns False if no more orders can be pushed."""
         translation, once, pushed, ended = self.translation, self._once, self._pushed, self._ownership.ended
         unplaced = self._first_unplaced, self._unplaced
         jobs = list(zip(translation.leaves, self.jobs))
@@ -196,10 +197,10 @@ class Pusher:
                     try:
                         job.push_order(epoch, rank, parts[leaf.lcache_id])
                     except ArgumentError as e:
-                        once("push", f"the server does not take the order of epoch {epoch} rank {rank}, which costs speed: {e}", logging.INFO)
+                        once("push", f"the server refuses the order of epoch {epoch} rank {rank}, which costs speed: {e}", logging.INFO)
                         if epoch == current:
                             return False
-                    if epoch == current:  # before the next push is answered, so that the server counts these batches before any other
+                    if epoch == current:  # before the next push, so that the server counts these batches before any others
                         job.report_unplaced(epoch, rank, *unplaced)
             pushed[epoch] = batches
             return True
@@ -217,7 +218,7 @@ def is_same(a: Batches | None, b: Batches) -> bool:
 
 
 def _is_empty(job: Job) -> bool:
-    """Whether a server's cache is empty. False if the server does not say."""
+    """Whether a server's cache is empty. False if that is unknown."""
     try:
         return bool(job.stats()["cache"]["used_bytes"] == 0)
     except (Error, KeyError, TypeError):
@@ -225,18 +226,18 @@ def _is_empty(job: Job) -> bool:
 
 
 def _has_epoch(job: Job, epoch: int) -> bool:
-    return job.epochs <= 0 or epoch < job.epochs  # 0: unknown how many
+    return job.epochs <= 0 or epoch < job.epochs  # 0: unknown
 
 
 class _Trial:
-    """Whether a dataset was asked for the samples of the first batch. Any process, such as a worker, passes the trial by removing a file."""
+    """Checks that a dataset was asked for the samples of the first batch. The process that was asked, such as a worker, removes a file to report it."""
 
     def __init__(self) -> None:
         self.path = ""  # of the file
         self.failed = False
 
     def begin(self) -> bool:
-        """Begins the trial in the first epoch. In a later epoch: whether the trial was passed, since there is no second one."""
+        """Begins the trial in the first epoch. There is no second trial: in a later epoch it returns whether the first was passed."""
         if self.path:
             self.failed = not self.passed()
             return not self.failed

@@ -1,4 +1,4 @@
-"""How a sampler deals a global order to ranks, and how the rest of a global order is dealt to other ranks after a resume."""
+"""Deals a global order to ranks as samplers do, and deals the rest of it to other ranks after a resume."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def chain(sampler: Any) -> Iterator[Any]:
 
 
 def world_rank(sampler: Any) -> tuple[int, int] | None:
-    """(world size, rank) of a DistributedSampler or accelerate's shard; None where every process reads the same order."""
+    """(world size, rank) of a DistributedSampler or accelerate's shard; None if every process reads the same order."""
     for s in chain(sampler):
         for size_name, rank_name in (("num_replicas", "rank"), SHARD_RANK):
             world, rank = getattr(s, size_name, None), getattr(s, rank_name, None)
@@ -35,7 +35,7 @@ def world_rank(sampler: Any) -> tuple[int, int] | None:
 
 
 def epoch_holder(sampler: Any) -> Any:
-    """The sampler in the chain that keeps the epoch's number: it has set_epoch and epoch, and is not lcache's. None if there is none."""
+    """The sampler in the chain that stores the epoch's number: it has set_epoch and epoch, and is not lcache's. None: none does."""
     for s in chain(sampler):
         if callable(getattr(s, "set_epoch", None)) and isinstance(getattr(s, "epoch", None), int) and not hasattr(s, "silent"):
             return s
@@ -48,7 +48,7 @@ def cuts_as_torch(batches: Any) -> bool:
 
 
 def yields_global_order(batches: Any) -> bool:
-    """Whether a batch sampler's batches, with a short one that it may leave out, are the global order."""
+    """Whether a batch sampler's batches, including a short one that it may drop, are the global order."""
     found = list(chain(batches))
     if world_rank(batches) is not None or len(found) > 2:
         return False
@@ -56,7 +56,7 @@ def yields_global_order(batches: Any) -> bool:
 
 
 def global_order(twin: Any) -> list[int]:
-    """The indices that a batch sampler deals to all ranks, without padding. Changes the batch sampler, which has to be a copy."""
+    """The indices that a batch sampler deals to all ranks, without padding. Changes the batch sampler, which must be a copy."""
     inner = twin
     for s in chain(twin):
         inner = s

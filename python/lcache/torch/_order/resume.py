@@ -1,4 +1,4 @@
-"""Where a training loop stands, as the JSON of state_dict, and the batches that remain of an epoch after a resume."""
+"""The position of a training loop, as the JSON of state_dict, and the remaining batches of an epoch after a resume."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _VERSION = 1
 
 
 class Position(NamedTuple):
-    """`before` samples of the epoch's global order are done, and then `consumed` batches of batch_size on each of `world` ranks."""
+    """First `before` samples of the epoch's global order were read, then `consumed` batches of batch_size on each of `world` ranks."""
 
     epoch: int
     consumed: int
@@ -22,9 +22,9 @@ class Position(NamedTuple):
     digest: str | None  # of the epoch's global order; None: unknown
 
     def remaining(self, order: Any, world: int, rank: int, batch_size: int, drop_last: tuple[bool, bool]) -> tuple[Order | list[list[int]], int]:
-        """The batches that one rank of another world reads of the epoch's global order, and how many samples of that order are done.
+        """(the remaining batches of one rank with another world size, the number of samples of the global order that were read).
 
-        drop_last tells whether samples that fill no whole round of ranks are dropped, and whether a short batch is.
+        drop_last: whether samples that do not fill a round of ranks are dropped, and whether a short batch is.
         """
         done = min(self.before + self.consumed * (self.batch_size or 0) * self.world, len(order))
         mine = ranks.deal(order[done:], world, rank, drop_last[0])
@@ -41,9 +41,10 @@ def to_state(at: Position, seed: int | None, fingerprint: str | None) -> dict[st
 
 
 def from_state(state: dict[str, Any], fingerprint: str | None) -> Position:
-    """The position in a state_dict. Error if it has another version, or is of a dataset with another fingerprint."""
+    """The position in a state_dict. Raises Error if the state has another version, or comes from a dataset with another fingerprint."""
     if state.get("v") != _VERSION:
-        raise Error(f"the loader's state has version {state.get('v')}, this lcache knows {_VERSION}")
+        raise Error(f"load the loader's state: it has version {state.get('v')}, and this lcache reads version {_VERSION}; use the lcache that saved it")
     if state["fingerprint"] != fingerprint:
-        raise Error(f"the loader's state is of another dataset: fingerprint {state['fingerprint']}, here {fingerprint}")
+        differs = f"fingerprint {state['fingerprint']}, here {fingerprint}"
+        raise Error(f"load the loader's state: it comes from another dataset ({differs}); give the same source and filters")
     return Position(state["epoch"], state["consumed"], state["world"], state["batch_size"] or 0, state.get("before", 0), state["order_digest"])

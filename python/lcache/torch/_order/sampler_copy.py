@@ -1,6 +1,6 @@
-"""Copies of samplers, which are run ahead without any effect on the sampler itself or on a random state.
+"""Copies of samplers, which run in advance without any effect on the sampler itself or on a random state.
 
-A copy shares the sampler's datasets and has generators of its own in the same states. It runs between a save and a restore of the global random states.
+A copy shares the sampler's datasets, and has its own generators in the same states. It runs between a save and a restore of the global random states.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from torch.utils.data import Sampler
 from ...errors import Error
 from .frameworks import holds_sampler
 
-MOST = 1 << 24  # indices of an epoch, of a sampler that may have no end
+MOST = 1 << 24  # the most indices in an epoch of a sampler that may have no end
 
 class Generators:
-    """A sampler's own random generators, in a fixed order, and their states. Generators are those of torch, Python and numpy."""
+    """A sampler's own random generators (of torch, Python or numpy), in a fixed order, and their states."""
 
     def __init__(self, sampler: Any) -> None:
         self._found: list[Any] = []
@@ -67,7 +67,7 @@ class Generators:
 
 
 class SpawnableGenerator(torch.Generator):
-    """torch's generator, pickled by value. torch pickles a generator's state in shared memory, which is gone before a spawned process starts."""
+    """torch's generator, pickled by value. torch pickles a generator's state in shared memory, which is freed before a spawned process starts."""
 
     def __reduce__(self) -> Any:
         return _with_state, (bytes(self.get_state().tolist()),)
@@ -85,7 +85,7 @@ def draw_base_seed(generator: torch.Generator) -> None:
 
 
 def copy_sampler(sampler: Any) -> Any:
-    """A copy to be run ahead. Raises any exception that copying raises: the sampler can't be predicted then."""
+    """A copy to run in advance. Raises any exception of the copying: the sampler then can't be predicted."""
     shared: dict[int, Any] = {}
     for value in _reachable(sampler):
         if isinstance(value, types.ModuleType) or (isinstance(value, torch.utils.data.Dataset) and not holds_sampler(value)):
@@ -98,7 +98,7 @@ def copy_sampler(sampler: Any) -> Any:
 
 
 def silence(twin: Any) -> Any:
-    """Has lcache's own batch samplers in a copy push nothing. Returns the copy."""
+    """Stops lcache's own batch samplers in a copy from pushing. Returns the copy."""
     for value in _reachable(twin):
         if hasattr(value, "silent"):
             value.silent = True
@@ -106,7 +106,7 @@ def silence(twin: Any) -> Any:
 
 
 def bounded(batches: Any, most: int | None = None) -> Iterator[Any]:
-    """The batches of a copy. EndlessError if there are many more than its length says, or more than `most` indices; without a length, more than MOST."""
+    """The batches of a copy. Raises EndlessError for many more batches than its length, or for more than `most` indices (without a length: MOST)."""
     try:
         limit = 2 * len(batches) + 16
     except (TypeError, NotImplementedError):
@@ -115,7 +115,7 @@ def bounded(batches: Any, most: int | None = None) -> Iterator[Any]:
     for count, batch in enumerate(batches):
         indices += len(batch) if hasattr(batch, "__len__") else 1
         if limit is not None and count > limit:
-            raise EndlessError(f"it goes on after {limit} batches, twice its length")
+            raise EndlessError(f"it does not end after {limit} batches, twice its length")
         if most is not None and max(count, indices) > most:
             raise EndlessError(f"an epoch has more than {most} indices")
         yield batch
@@ -127,7 +127,7 @@ class EndlessError(Error):
 
 @contextlib.contextmanager
 def preserved_random_states() -> Iterator[RandomStates]:
-    """Restores the global random states at the end. Until then the yielded object tells whether they changed."""
+    """Restores the global random states at the end. Until then the yielded object reports whether they have changed."""
     states = RandomStates()
     try:
         yield states
@@ -152,7 +152,7 @@ class RandomStates:
         return self._python != random.getstate() or self._numpy_changed()
 
     def restore(self) -> None:
-        """Sets the global random states back."""
+        """Restores the global random states."""
         if self._torch_changed():
             torch.set_rng_state(self._torch)
         if self._python != random.getstate():
@@ -178,7 +178,7 @@ def same_states(a: list[Any] | None, b: list[Any] | None) -> bool:
 
 
 class _Accessors(NamedTuple):
-    """How a kind of generator's state is read and written."""
+    """Functions to read and write the state of a kind of generator."""
 
     read: Callable[[Any], Any]
     write: Callable[[Any, Any], None]
@@ -200,7 +200,7 @@ def _accessors(value: Any) -> _Accessors | None:
 
 
 def _reachable(root: Any) -> Iterator[Any]:
-    """The objects that a sampler consists of: its attributes, and those of samplers among them."""
+    """The objects that a sampler consists of: its attributes, and the attributes of the samplers among them."""
     seen: set[int] = set()
     todo = [root]
     while todo:
@@ -216,7 +216,7 @@ def _reachable(root: Any) -> Iterator[Any]:
 
 
 def _is_part(value: Any) -> bool:
-    """Whether an attribute can decide a sampler's order: samplers, datasets, modules, generators, and other objects that can be iterated over."""
+    """Whether an attribute can affect a sampler's order: samplers, datasets, modules, generators, and other iterables."""
     if isinstance(value, (Sampler, torch.utils.data.Dataset, types.ModuleType)) or _accessors(value) is not None:
         return True
     return hasattr(value, "__dict__") and hasattr(value, "__iter__") and not isinstance(value, (torch.Tensor, type))

@@ -11,20 +11,20 @@ Position = tuple[int, int, int]  # (epoch, rank, batch)
 
 
 class Following(NamedTuple):
-    """The batch that the loop is expected to ask for next."""
+    """The batch that the loop is expected to request next."""
 
     position: Position
     indices: Callable[[], Sequence[int]]
-    sent: list[Any]  # the last job that it, or another one of its epoch, was requested from
+    sent: list[Any]  # the last job that a batch of this epoch was requested from
 
 
 class TaggedBatch(list[int]):
-    """A batch of dataset indices, as any batch sampler yields it, with its position.
+    """A batch of dataset indices, as a batch sampler yields it, with its position.
 
-    parts is for lcache datasets below other datasets: by the lcache dataset's id, the batch's indices in it. Iterating over a batch records it
-    for the thread, because Subset and ConcatDataset pass on plain lists and single indices. trial is the path of a file, which a dataset removes once
-    every dataset was asked for its part; at is None meanwhile. token names the loader's job; None: the job is the dataset's.
-    following is the batch behind it, which a dataset may request early. Another process does not get it.
+    parts: for lcache datasets below other datasets, the batch's indices in each of them, by the lcache dataset's id. Iterating over a batch records the
+    batch for the thread, because Subset and ConcatDataset pass on only plain lists and single indices. trial: the path of a file that a dataset removes
+    once every dataset was asked for its part; until then `at` is None. token: the loader's job; None: the dataset's job. following: the next batch,
+    which a dataset may request early. It is not sent to other processes.
     """
 
     __slots__ = ("asked", "at", "following", "parts", "size", "token", "trial")
@@ -35,7 +35,7 @@ class TaggedBatch(list[int]):
         super().__init__(indices)
         self.at, self.parts, self.size, self.trial, self.token = at, parts, len(self), trial, token
         self.following: Following | None = None
-        self.asked: dict[str, int] = {}  # by dataset, how many indices of its part were asked for during the trial, in their order
+        self.asked: dict[str, int] = {}  # by dataset, the number of indices of its part that were requested during the trial, in order
 
     def __iter__(self) -> Iterator[int]:
         _thread.batch = self
@@ -45,9 +45,9 @@ class TaggedBatch(list[int]):
         return TaggedBatch, (self[:], self.at, self.parts, self.trial, self.token)
 
     def record_asked(self, dataset_id: str, indices: list[int]) -> None:
-        """Records that a dataset was asked for samples during the trial, for a single one or for a batch. Ends the trial once all parts were asked for.
+        """Records that one sample or a batch was requested from a dataset during the trial. Ends the trial once all parts were requested.
 
-        A wrapper that asks one by one may ask for more: for one sample twice, or for a second one to mix in.
+        A wrapper that requests samples one by one may request more: one sample twice, or a second sample to mix in.
         """
         part = (self.parts or {}).get(dataset_id, [])
         at = self.asked.get(dataset_id, 0)
@@ -64,7 +64,7 @@ class TaggedBatch(list[int]):
 
 
 class FirstOfBatch(int):
-    """An index with which a batch of the server's own order begins: the batch's position, and how many samples it has."""
+    """The first index of a batch in the server's own order. It has the batch's position and number of samples."""
 
     at: Position
     size: int
@@ -86,7 +86,7 @@ _thread = _Thread()
 
 
 def position_of(indices: Any, plain: list[int], dataset_id: str) -> Position | None:
-    """The position of the batch that a dataset is asked for, as it came and as plain indices. None: unknown."""
+    """The position of a batch that is requested from a dataset, given as received and as plain indices. None: unknown."""
     first = indices[0] if plain else None
     if isinstance(first, FirstOfBatch):
         return first.at if first.size == len(plain) else None
@@ -94,13 +94,13 @@ def position_of(indices: Any, plain: list[int], dataset_id: str) -> Position | N
     if batch is None:
         return None
     if batch.parts is None:
-        # A batch that grew has lost its position: accelerate fills up short batches in place.
+        # A batch that grew has lost its position: accelerate extends short batches in place.
         return batch.at if batch is indices and len(batch) == batch.size else None
     return batch.at if batch.parts.get(dataset_id) == plain else None
 
 
 def forget_iterated() -> None:
-    """Notes that the batch which this thread last began to iterate over has been fetched."""
+    """Notes that the batch that this thread last began to iterate over was fetched."""
     _thread.batch = None
 
 

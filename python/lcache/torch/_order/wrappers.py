@@ -1,7 +1,7 @@
-"""Translation of a training dataset's indices to those of the lcache datasets below it, through torch's Subset and ConcatDataset.
+"""Translates a training dataset's indices to those of the lcache datasets below it, through torch's Subset and ConcatDataset.
 
-A wrapper of another kind may change indices in any way. If it is as long as the one dataset that it holds, the translation guesses that the wrapper
-passes indices on, and the caller has to check the guess. The same holds for an lcache dataset of a class with its own __getitem__ or __getitems__.
+Any other wrapper may change indices in any way. If it has the same length as the only dataset in it, the translation guesses that the wrapper passes
+indices on, and the caller must check the guess. The same holds for an lcache dataset of a class with its own __getitem__ or __getitems__.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from ..._client.orders import Order
 from . import frameworks
 from .loader_job import Leaf
 
-Batches = Union[Order, list[list[int]]]  # of an epoch; a list if a sampler yields more than u32
+Batches = Union[Order, list[list[int]]]  # of an epoch; a list if an index is not a u32
 
-_PIECE = 1 << 18  # indices that are translated at once
-_LOOKED_AT, _ITEMS = 1000, 64  # objects that holds_dataset looks at, and values of each of them
+_PIECE = 1 << 18  # indices translated at once
+_LOOKED_AT, _ITEMS = 1000, 64  # the most objects that holds_dataset searches, and values of each of them
 
 
 class _Found(NamedTuple):
-    """Indices in a leaf, and their positions in the column that was translated, ascending. None: all of the column."""
+    """Indices in a leaf, and their positions in the translated column, ascending. None: the whole column."""
 
     leaf: Leaf
     indices: torch.Tensor
@@ -36,7 +36,7 @@ class _Found(NamedTuple):
 
 
 class _Finder(NamedTuple):
-    """Finds a dataset's indices in the leaves: a single one, and a column of int64."""
+    """Functions that find a dataset's indices in the leaves: for a single index, and for a column of int64."""
 
     one: Callable[[int], tuple[Leaf, int]]
     column: Callable[[torch.Tensor], list[_Found]]
@@ -49,7 +49,7 @@ class Translation:
         self.leaves: list[Leaf] = []
         # Whether the training dataset's indices are the job's.
         self.direct = isinstance(dataset, Leaf) and dataset.lcache_kept is None and not dataset.lcache_overrides_access()
-        self.guessed = False  # an unknown wrapper, or a subclass's own way of access, is assumed to pass indices on
+        self.guessed = False  # an unknown wrapper, or a subclass's own access method, is assumed to pass indices on
         self._find = self._finder(dataset)
         if self._find is None:
             self.leaves = []
@@ -66,7 +66,7 @@ class Translation:
         return parts
 
     def part_orders(self, batches: Batches) -> dict[str, Batches]:
-        """An epoch's batches in each leaf, by the leaf's id. Raises an error for indices that a dataset does not have."""
+        """An epoch's batches in each leaf, by the leaf's id. Raises an error for an index that a dataset lacks."""
         if self.direct:
             return {self.leaves[0].lcache_id: batches}
         if isinstance(batches, Order):
@@ -75,7 +75,7 @@ class Translation:
         return {leaf.lcache_id: [part[leaf.lcache_id] for part in parts] for leaf in self.leaves}
 
     def _part_columns(self, order: Order) -> dict[str, Batches]:
-        """part_orders of columns, piece by piece: torch's index arithmetic takes many times the memory of a piece."""
+        """part_orders for columns. It works in pieces, because torch's index arithmetic takes many times the memory of its input."""
         assert self._find is not None
         flats, sizes = {leaf: array("I") for leaf in self.leaves}, {leaf: array("I") for leaf in self.leaves}
         first, at = 0, 0  # a batch, and its place in the order
@@ -92,7 +92,7 @@ class Translation:
         return {leaf.lcache_id: Order(sizes[leaf], flats[leaf]) for leaf in self.leaves}
 
     def _finder(self, dataset: Any) -> _Finder | None:
-        """Finds a dataset's indices in its leaves. None if that is unknown. Adds the leaves to self.leaves."""
+        """The finder of a dataset; None: unknown. Adds the dataset's leaves to self.leaves."""
         if isinstance(dataset, Leaf):
             if dataset.lcache_overrides_access():
                 if not _is_as_long(dataset, dataset.job.samples if dataset.lcache_kept is None else len(dataset.lcache_kept)):
@@ -153,7 +153,7 @@ def _in_subset(indices: Any, below: _Finder) -> _Finder:
 
 
 def _concatenated(finders: Sequence[_Finder], ends: Sequence[int]) -> _Finder:
-    """The finder of datasets one after the other. ends has the index behind each of them."""
+    """The finder of concatenated datasets. ends has the end index of each."""
     total = ends[-1]
 
     def one(i: int) -> tuple[Leaf, int]:
@@ -178,7 +178,7 @@ def _concatenated(finders: Sequence[_Finder], ends: Sequence[int]) -> _Finder:
 
 
 def _joined(found: list[_Found], whole: int) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """The indices in one leaf, and their positions, ascending. No positions: every index is in this leaf."""
+    """The indices in one leaf, and their positions, ascending. None as the positions: every index is in this leaf."""
     if len(found) == 1 and found[0].positions is None:
         return found[0].indices, None
     if not found:
@@ -199,7 +199,7 @@ def _u32(numbers: torch.Tensor) -> array[int]:
 
 
 def holds_dataset(dataset: Any) -> bool:
-    """Whether an lcache dataset is found in a dataset: in its attributes, those of what they hold, and the first items of lists, tuples and dicts."""
+    """Whether a dataset contains an lcache dataset: in its attributes, in their attributes, or in the first items of lists, tuples and dicts."""
     found, seen = [dataset], {id(dataset)}
     for holder in found:
         if isinstance(holder, Leaf):
@@ -219,7 +219,7 @@ def _held_by(holder: Any) -> Iterable[Any]:
 
 
 def dataset_of(sampler: Any) -> Any:
-    """The dataset that a sampler, or one that it wraps, was made for. None if no sampler knows it."""
+    """The dataset that a sampler, or one that it wraps, was made for. None: unknown."""
     for _ in range(8):
         for name in ("data_source", "dataset"):
             found = getattr(sampler, name, None)
