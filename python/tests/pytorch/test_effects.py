@@ -115,7 +115,7 @@ SHARED = {}
 
 
 class SharesACounter(Sized):
-    """Keeps the tensor where no search finds it."""
+    """Keeps the counter where no search finds it."""
 
     def __init__(self, tmp_path):
         SHARED["epochs"] = multiprocessing.Value("i", 0)
