@@ -13,7 +13,7 @@ class Described:
 
     _link: Link
     _rank: int
-    _rank_told: bool  # the rank was given; otherwise it counts as 0 until importance() reads the launcher's variables
+    _rank_given: bool  # the rank was given; otherwise it counts as 0 until importance() reads the launcher's variables
     _named: Options
     _replay: Replay | None
 
@@ -62,8 +62,8 @@ class Described:
         return self._rank
 
     @property
-    def _told_rank(self) -> int | None:
-        return self._rank if self._rank_told else None
+    def _given_rank(self) -> int | None:
+        return self._rank if self._rank_given else None
 
     @property
     def ranks(self) -> list[int]:

@@ -108,11 +108,11 @@ class Observed(Described):
             own["irreducible"] = irreducible.name
         options["local_world_size"] = self._learn_rank(world_size)
         body = asked(self._rank, method, options, params, own)
-        told = protocol.read_importance(self._link.call(protocol.IMPORTANCE, body, f"importance {method}", protocol.A_JSON))
+        accepted = protocol.read_importance(self._link.call(protocol.IMPORTANCE, body, f"importance {method}", protocol.A_JSON))
         if self._observer is None:
-            if told.get("ignored"):
-                _log.warning("importance: %s of %s has no effect", ", ".join(map(str, told["ignored"])), method)
-            observer = Observer(self._link, method, told)
+            if accepted.get("ignored"):
+                _log.warning("importance: %s of %s has no effect", ", ".join(map(str, accepted["ignored"])), method)
+            observer = Observer(self._link, method, accepted)
             observer.gathers = policy != "paper"
             observer.bank, observer.irreducible = None if bank is None else bank(), irreducible
             self._link.importance, self._link.first, self._observer = body, observer.flush, observer
@@ -125,8 +125,8 @@ class Observed(Described):
         launched = launched_world()
         if launched.size != (world_size or self.info.world):
             return None
-        if not self._rank_told and launched.size > 1:
-            self._rank, self._rank_told = launched.rank, True
+        if not self._rank_given and launched.size > 1:
+            self._rank, self._rank_given = launched.rank, True
         return None if launched.local_ranks is None else len(launched.local_ranks)
 
     def observe(self, indices: Any, losses: Any, embeddings: Any = None, *, epoch: int | None = None, rank: int | None = None) -> None:

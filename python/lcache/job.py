@@ -77,7 +77,7 @@ class Job(Observed):
         """
         self._link = Link(path, timeout, home)
         self._link.token = require_token(token)
-        self._rank, self._rank_told = rank or 0, rank is not None
+        self._rank, self._rank_given = rank or 0, rank is not None
         self._named = named or Options()
         self._replay = replay
         self._warned = False
@@ -91,7 +91,7 @@ class Job(Observed):
         self.close()
 
     def __reduce__(self) -> Any:
-        return Job, (self._link.path, self._link.timeout, self._link.home, self._told_rank, self._named, self._replay, self._link.token)
+        return Job, (self._link.path, self._link.timeout, self._link.home, self._given_rank, self._named, self._replay, self._link.token)
 
     def __repr__(self) -> str:
         return f"<lcache.Job at {self._link.path}>"
@@ -114,12 +114,12 @@ class Job(Observed):
 
     def named(self, token: str) -> Job:
         """The job with that token on the same server, with a connection of its own."""
-        job = Job(self._link.path, self._link.timeout, self._link.home, self._told_rank, self._named, self._replay, token)
+        job = Job(self._link.path, self._link.timeout, self._link.home, self._given_rank, self._named, self._replay, token)
         job._link.learn(self._link)
         return job
 
     @property
-    def tells_jobs_apart(self) -> bool:
+    def has_named_jobs(self) -> bool:
         """Whether the server keeps a job for each token."""
         return "jobs" in self.info.features
 
@@ -355,12 +355,12 @@ class Job(Observed):
             rank = self._rank if rank is None else rank
             require_numbers(epoch, rank)
             report.update(epoch=epoch, rank=rank, loop_wait_seconds=max(loop_wait, 0.0), loop_seconds=max(loop, 0.0), workers=min(workers, 0xFFFF))
-        self._link.tell(protocol.REPORT, protocol.report(report))
+        self._link.notify(protocol.REPORT, protocol.report(report))
 
     def report_unplaced(self, epoch: int, rank: int, first: int, count: int) -> None:
         """Reports that count batches of an epoch, from number first on, were requested without a position, because the order was not pushed yet."""
         if count and self._takes_reports():
-            self._link.tell(protocol.REPORT, protocol.report({"epoch": epoch, "rank": rank, "first": first, "had": count}))
+            self._link.notify(protocol.REPORT, protocol.report({"epoch": epoch, "rank": rank, "first": first, "had": count}))
 
     def _takes_reports(self) -> bool:
         return "report" in self.info.features

@@ -64,9 +64,9 @@ class Irreducible:
 class Observer:
     """The observations of one process for one job. Threads may share it."""
 
-    def __init__(self, link: Link, method: str, told: dict[str, Any]) -> None:
-        """told is the server's answer: world_size, batch_size and more."""
-        self.link, self.method, self.told = link, method, told
+    def __init__(self, link: Link, method: str, accepted: dict[str, Any]) -> None:
+        """accepted has the values that the server accepted: world_size, batch_size and more."""
+        self.link, self.method, self.accepted = link, method, accepted
         self.ended = -1  # the last epoch whose end the loop has reported
         self.epoch = 0  # the loop's current epoch
         self.bank: Bank | None = None  # for a method that observes neighbours
@@ -168,7 +168,7 @@ class Observer:
             self._sent = time.monotonic()
             while session is not None and session.usable and not self.link.closed:
                 frames = self._first()
-                if not frames or not session.tell_now(frames, deadline is not None):
+                if not frames or not session.send_now(frames, deadline is not None):
                     return
                 with self._lock:
                     for frame in frames:

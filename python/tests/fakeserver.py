@@ -47,7 +47,7 @@ class Server:
         self.leases: dict[int, int] = {}  # lease → slot
         self.first_lease = self.next_lease = int.from_bytes(os.urandom(4), "little") << 20 | 1
         self.pinned = 0  # KiB that every BATCH announces
-        self.strange: list[int] = []  # released leases that this server never granted
+        self.unknown_leases: list[int] = []  # released leases that this server never granted
         self.released = self.byes = self.accepted = 0
         self.requests: list[tuple[int, bytes]] = []
         self.hellos: list[dict] = []
@@ -84,7 +84,7 @@ class Server:
         self.threads[0].start()
 
     def stop(self) -> None:
-        self.deaf()
+        self.stop_accepting()
         self.drop_connections()
         for s in self.connections:
             s.close()
@@ -94,7 +94,7 @@ class Server:
         for fd in (self.writable, self.readable):
             os.close(fd)
 
-    def deaf(self) -> None:
+    def stop_accepting(self) -> None:
         """Accepts no more; connections stay."""
         try:
             self.listener.shutdown(socket.SHUT_RDWR)
@@ -175,7 +175,7 @@ class Server:
         with self.lock:
             for lease in leases:
                 if not self.first_lease <= lease < self.next_lease:
-                    self.strange.append(lease)
+                    self.unknown_leases.append(lease)
                 slot = self.leases.pop(lease, None)
                 mine.discard(lease)
                 if slot is not None:

@@ -265,7 +265,7 @@ def test_queue_is_bounded(serve, path):
     with lcache.connect(path, timeout=10) as job:
         job._observer = observer = observer_module.Observer(job._link, "shade", {})
         session = job._link.session
-        session.tell_now = lambda *_: False
+        session.send_now = lambda *_: False
         for number in range(observer_module.QUEUE + 9):
             job.observe([number], [1.0])
         assert (len(observer._queue), observer.dropped) == (observer_module.QUEUE, 9)
@@ -301,10 +301,10 @@ def test_dropped_is_told(server):
     with server.connect() as job:
         job.importance("shade", lag=0)
         session = job._link.session
-        tell_now, session.tell_now = session.tell_now, lambda *_: False
+        send_now, session.send_now = session.send_now, lambda *_: False
         for number in range(observer_module.QUEUE + 6):
             job.observe([number], [1.0])
-        session.tell_now = tell_now
+        session.send_now = send_now
         job.end_epoch()  # drops an observation to make room
         job.order(1)
         assert (status(job)["observations"], status(job)["observations_dropped"]) == (observer_module.QUEUE - 1, 7)
@@ -362,13 +362,13 @@ def test_observe_does_not_wait_for_a_flush(serve, path):
         job._observer = observer = observer_module.Observer(job._link, "shade", {})
         session, sent, begun, release = job._link.session, [], threading.Event(), threading.Event()
 
-        def tell_now(frames, must):
+        def send_now(frames, must):
             begun.set()
             assert not must or release.wait(20)
             sent.extend(frames)
             return True
 
-        session.tell_now = tell_now
+        session.send_now = send_now
         observer._queue.append((protocol.OBSERVE, b"first"))
         flush = threading.Thread(target=observer.flush, args=(time.monotonic() + 20,))
         flush.start()

@@ -45,7 +45,7 @@ def made(server):
 
 def status(job):
     """The job's importance in the status. It is complete up to the last next_epoch: observations are counted a while after they are sent."""
-    (s,) = [entry["importance"] for entry in job.stats()["jobs"] if entry["id"] == job.observer.told["name"]]
+    (s,) = [entry["importance"] for entry in job.stats()["jobs"] if entry["id"] == job.observer.accepted["name"]]
     return s
 
 
@@ -119,7 +119,7 @@ def test_shapes(made):
     job.observe([], [])
     job.observe([0] * 65_537, [1.0] * 65_537)
     job.observer.flush()
-    job.observer.link.session.tell_now([(protocol.OBSERVE, struct.pack("<BBHIII", 1, 0, 0, 0, 99, 65_537) + bytes(8 * 65_537))], None)
+    job.observer.link.session.send_now([(protocol.OBSERVE, struct.pack("<BBHIII", 1, 0, 0, 0, 99, 65_537) + bytes(8 * 65_537))], None)
     next_epoch(job)
     assert refused(job) == {"shape": 4}
     assert (job.info.server, status(job)["observations"]) == (before, SAMPLES)
@@ -128,11 +128,11 @@ def test_shapes(made):
 def test_a_length_that_lies_closes(server, made):
     """A protocol violation ends the connection, and the job continues."""
     job = made()
-    name = job.observer.told["name"]
+    name = job.observer.accepted["name"]
     observe_all(job)
     lied = job.observer.link.session._connection
     job.observer.flush()
-    job.observer.link.session.tell_now([(protocol.OBSERVE, struct.pack("<BBHIII", 1, 0, 0, 0, 99, 1000) + bytes(16))], None)
+    job.observer.link.session.send_now([(protocol.OBSERVE, struct.pack("<BBHIII", 1, 0, 0, 0, 99, 1000) + bytes(16))], None)
     with contextlib.suppress(lcache.ProtocolError):  # no error if the client notices the end first, and connects again
         job.order(0)
     assert lied.broken is not None or job.observer.link.session._connection is not lied

@@ -37,7 +37,7 @@ def test_next_read_works(job, act):
     no_lease_stays(job.server)
     act(job)
     assert job.server.accepted == 1, "an interrupt costs no connection"
-    assert not job.server.strange
+    assert not job.server.unknown_leases
 
 
 @pytest.mark.parametrize("act", ACTS.values(), ids=ACTS)
@@ -139,7 +139,7 @@ def test_lock_of_a_cache(tmp_path):
 
     def act():
         with Lock.take(path, 2.0) as lock:
-            lock.say("something")
+            lock.write_activity("something")
 
     assert interrupted_everywhere(act, act) > 10
 

@@ -298,7 +298,7 @@ def test_no_server(tmp_path, made, serve, path):
     if made == "file":
         where.write_text("x")
     if made == "dead socket":
-        serve().deaf()
+        serve().stop_accepting()
         where = path
     with pytest.raises(lcache.ConnectionError, match="sock") as e:
         lcache.connect(where, timeout=30)

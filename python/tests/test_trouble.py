@@ -67,7 +67,7 @@ def test_server_restarts(serve, path):
     for number, batch in enumerate(job.epoch(7)):
         check(batch, order(7, 0, number))
         if number == 1:
-            first.deaf()
+            first.stop_accepting()
             second = serve()
     assert number == BATCHES - 1
     assert first.accepted == 1
@@ -77,7 +77,7 @@ def test_server_restarts(serve, path):
     del held, batch
     job.get([1]).release()
     assert second.wait_for(lambda: not second.leases)
-    assert second.strange == [], "leases of the old server were released at the new one"
+    assert second.unknown_leases == [], "leases of the old server were released at the new one"
     job.close()
 
 
@@ -94,7 +94,7 @@ def test_server_restarts_before_a_batch_that_was_asked_for_early(serve, path):
     for number in range(3):
         check(next(batches), order(0, 0, number))
     assert first.wait_for(lambda: any(kind == protocol.CHUNK and body[8] == 3 for kind, body in first.requests))
-    first.deaf()
+    first.stop_accepting()
     serve()
     first.drop_connections()
     check(job.get([4]), [4])
@@ -108,7 +108,7 @@ def test_server_restarts_before_a_batch_that_was_asked_for_early(serve, path):
 def test_server_comes_back_late(serve, path):
     first = serve()
     job = lcache.connect(path, timeout=20)
-    first.deaf()
+    first.stop_accepting()
     first.drop_connections()
     started = threading.Timer(0.3, serve)
     started.start()
@@ -121,7 +121,7 @@ def test_server_never_comes_back(serve, path):
     server = serve()
     job = lcache.connect(path, timeout=0.3)
     held = job.get([1])
-    server.deaf()
+    server.stop_accepting()
     server.drop_connections()
     with pytest.raises(lcache.ConnectionError, match=r"waited 0.3 s for epoch 3 rank 1 batch 17.*s\.sock"):
         next(job.epoch(3, 1, 17))
@@ -149,7 +149,7 @@ def test_server_that_always_breaks_off(serve, path):
 def test_other_dataset(serve, path):
     first = serve()
     job = lcache.connect(path, timeout=10)
-    first.deaf()
+    first.stop_accepting()
     first.drop_connections()
     serve(fingerprint="beef")
     with pytest.raises(lcache.Error, match=r"fingerprint beef.*f00d"):

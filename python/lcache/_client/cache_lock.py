@@ -70,7 +70,7 @@ class Lock(io.FileIO):
             try:
                 lock._wait(path, timeout)
                 if lock._is_in_place(path):
-                    lock.say("opening")
+                    lock.write_activity("opening")
                     return lock
             except BaseException:
                 lock.close()
@@ -84,7 +84,7 @@ class Lock(io.FileIO):
         except FileNotFoundError:
             return False
 
-    def say(self, what: str) -> None:
+    def write_activity(self, what: str) -> None:
         """Writes this process's activity, for the waiting processes."""
         text = f"{os.getpid()}: {what}".encode()
         os.pwrite(self.fileno(), text, 0)

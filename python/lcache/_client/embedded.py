@@ -24,7 +24,7 @@ from ..errors import ConnectionError, Error, RefusedError, TimeoutError, of_errn
 from .cache_lock import POLL, Lock, NewFolder, print_line
 from .connection import Broken, Connection
 from .environment import offered_sockets
-from .first_open import require_source, tell
+from .first_open import log_report, require_source
 from .match import is_url
 from .program_errors import exception
 from .stopped_server import Revival
@@ -117,24 +117,24 @@ def _start_server(home: Home, relist: bool, revival: Revival | None) -> bool:
             try:
                 if relist or not _is_made(home.dirs):
                     report = _ingest(home, lock)
-                    tell(home.source, report, is_new or tuple(report["dirs"]) != home.dirs, home.ingest)
+                    log_report(home.source, report, is_new or tuple(report["dirs"]) != home.dirs, home.ingest)
                     is_new = False
                     if tuple(report["dirs"]) != home.dirs:
                         raise _Filtered(relist=False)
                 warn_of_folders(home.dirs)
-                lock.say("starting the server")
+                lock.write_activity("starting the server")
                 started = _serve(home)
                 if started.warning and (home.source, started.warning) not in _warned:
                     _warned.add((home.source, started.warning))
                     _log.warning(printable(f"{home.source}: {started.warning}"))
                 if revival is not None:
-                    revival.tell(home.source, home.dirs, started.pid)
+                    revival.log_start(home.source, home.dirs, started.pid)
                 return True
             except _Busy as busy:
                 # The cache's server is ending, or was started by hand on another socket. Only in the first case does the wait help.
                 if time.monotonic() > deadline:
                     raise ConnectionError(f"{busy.args[0]} (it does not listen at {home.socket}: connect to its own socket)") from None
-                lock.say(f"waiting for pid {busy.pid} to end")
+                lock.write_activity(f"waiting for pid {busy.pid} to end")
                 time.sleep(POLL)
     return False
 
@@ -224,7 +224,7 @@ def _ingest(home: Home, lock: Lock) -> Any:
                 errors.append(line)
                 continue
             reported = True
-            lock.say(progress)
+            lock.write_activity(progress)
             print_line(f"{home.source}: {progress}")
         report = process.stdout.read()
         process.wait()

@@ -43,19 +43,19 @@ def _meant(path: str) -> str:
     return f": did you mean {os.path.join(folder, near[0])}?" if near else ": check its path"
 
 
-def tell(source: str, report: Any, is_new: bool, flags: Sequence[str]) -> None:
+def log_report(source: str, report: Any, is_new: bool, flags: Sequence[str]) -> None:
     """Logs the notable facts in the report about a source's cache. flags are those that `lcache ingest` was given."""
     dirs = report["dirs"]
-    tell_left_out(source, report, is_new)
+    log_left_out(source, report, is_new)
     if is_new:
-        tell_place(source, dirs, report)
-        tell_records(source, report)
-        tell_others(source, dirs, report)
-    tell_listed(source, dirs, report)
-    tell_first_epoch(source, dirs, report, flags)
+        log_place(source, dirs, report)
+        log_records(source, report)
+        log_other_caches(source, dirs, report)
+    log_listing(source, dirs, report)
+    log_first_epoch(source, dirs, report, flags)
 
 
-def tell_first_epoch(source: str, dirs: Sequence[str], report: Any, flags: Sequence[str]) -> None:
+def log_first_epoch(source: str, dirs: Sequence[str], report: Any, flags: Sequence[str]) -> None:
     """Logs a warning if the first epoch sends many more requests than an ingest of the same samples."""
     if cost := report.get("first_epoch"):
         command = shlex.join(["lcache", "ingest", "--source", source, "--cache", ",".join(dirs), *flags])
@@ -64,7 +64,7 @@ def tell_first_epoch(source: str, dirs: Sequence[str], report: Any, flags: Seque
         _log.warning(printable(f"{source}: {line}"))
 
 
-def tell_others(source: str, dirs: Sequence[str], report: Any) -> None:
+def log_other_caches(source: str, dirs: Sequence[str], report: Any) -> None:
     """Logs other caches of the source, which were made with another filter."""
     for other in report.get("other_caches") or ():
         filter = f"ext={','.join(other['exts'])}" if other["exts"] else "no ext="
@@ -72,7 +72,7 @@ def tell_others(source: str, dirs: Sequence[str], report: Any) -> None:
         _log.warning(printable(line))
 
 
-def tell_place(source: str, dirs: Sequence[str], report: Any) -> None:
+def log_place(source: str, dirs: Sequence[str], report: Any) -> None:
     """Logs, once for a new cache, the place and size of the copy of the source, and how to choose another place."""
     try:
         size, whole = report["arena_bytes"] + report["metadata_bytes"], report["bytes"]
@@ -88,7 +88,7 @@ def tell_place(source: str, dirs: Sequence[str], report: Any) -> None:
         print_line(line)
 
 
-def tell_records(source: str, report: Any) -> None:
+def log_records(source: str, report: Any) -> None:
     """Logs a warning if each sample of a new cache is a whole tar file, or another file that probably has many samples."""
     if pattern := report.get("tar_pattern"):
         _log.warning(f"{printable(source)}: each sample is a whole tar file: give {pattern!r} as the source to read the samples inside")
@@ -96,7 +96,7 @@ def tell_records(source: str, report: Any) -> None:
         _log.warning(printable(f"{source}: {why}"))
 
 
-def tell_left_out(source: str, report: Any, is_new: bool) -> None:
+def log_left_out(source: str, report: Any, is_new: bool) -> None:
     """Logs how many files of the source belong to no sample: at WARNING for a new cache, else at INFO."""
     if count := report.get("left_out"):
         files = f"{count:,} file{'s are' if count > 1 else ' is'}"
@@ -106,7 +106,7 @@ def tell_left_out(source: str, report: Any, is_new: bool) -> None:
         _log.log(logging.WARNING if is_new else logging.INFO, f"{printable(source)}: {files} left out: {why}")
 
 
-def tell_listed(source: str, dirs: Sequence[str], report: Any) -> None:
+def log_listing(source: str, dirs: Sequence[str], report: Any) -> None:
     """Logs when a source over a network was listed, if it was not listed again because its cache has all of it."""
     if listed := report.get("listed_before"):
         _log.info(f"{printable(source)}: listed {listed}, and not again, because {printable(', '.join(dirs))} has all of it; `lcache ingest` lists it again")

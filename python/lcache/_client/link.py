@@ -93,11 +93,11 @@ class Link:
             except Broken:
                 request.session = None
 
-    def tell(self, kind: int, body: bytes) -> None:
+    def notify(self, kind: int, body: bytes) -> None:
         """Sends a frame without an answer, if it need not wait. A broken connection loses the frame."""
         session = self.session
         if session is not None and session.usable and not self.closed:
-            session.tell(kind, body)
+            session.notify(kind, body)
 
     def answer(self, request: Request, deadline: float | None = None) -> tuple[int, bytes]:
         """Waits for a request's answer, and returns (type, body).

@@ -260,13 +260,13 @@ class Session:
             self._ended.append(request.answer)
             self.settle()
 
-    def tell(self, kind: int, body: bytes) -> None:
+    def notify(self, kind: int, body: bytes) -> None:
         """Sends a frame without an answer. A broken connection loses the frame. Safe in finalizers."""
         if not self.inherited:
             self._unanswered.append((kind, body))
             self.settle()
 
-    def tell_now(self, frames: list[tuple[int, bytes]], must: bool) -> bool:
+    def send_now(self, frames: list[tuple[int, bytes]], must: bool) -> bool:
         """Sends frames without an answer if the socket takes them at once; must: they may wait for the socket. Returns whether they were sent."""
         me = threading.get_ident()
         if self.inherited or self._is_mine(me):

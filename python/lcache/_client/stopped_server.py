@@ -34,10 +34,10 @@ class Revival:
         """Waits while another server may replace one that was stopped. This process holds the lock, and other processes wait for it."""
         while (left := min(_seconds_left(dirs[0]), self._until - time.monotonic())) > 0 and not listens():
             self._was_stopped = True
-            lock.say(f"the server was stopped: waiting {math.ceil(left)} s for another one")
+            lock.write_activity(f"the server was stopped: waiting {math.ceil(left)} s for another one")
             time.sleep(POLL)
 
-    def tell(self, source: str, dirs: tuple[str, ...], pid: int) -> None:
+    def log_start(self, source: str, dirs: tuple[str, ...], pid: int) -> None:
         """Logs that this process started the server."""
         text = f"its server had ended: started it again (pid {pid})"
         if self._was_stopped:

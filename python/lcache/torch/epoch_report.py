@@ -52,15 +52,15 @@ class EpochReport:
     def _start(self) -> None:
         """Called at the first batch, when the server is certainly running."""
         self._jobs = self._order_ahead.jobs if self._order_ahead is not None else []
-        self._tell(0.0, 0.0)  # at once, so that the status names this process and not one of its workers
+        self._send(0.0, 0.0)  # at once, so that the status names this process and not one of its workers
 
     def _report(self, now: float) -> None:
         """Reports the times since the last report to the servers."""
         _, wait, busy = self._reported
         self._reported = now, self.loop_wait_seconds, self.busy_seconds
-        self._tell(self.loop_wait_seconds - wait, self.busy_seconds - busy)
+        self._send(self.loop_wait_seconds - wait, self.busy_seconds - busy)
 
-    def _tell(self, wait: float, busy: float) -> None:
+    def _send(self, wait: float, busy: float) -> None:
         for job in self._jobs or []:
             assert self._order_ahead is not None
             job.report(self._order_ahead.epoch, self._order_ahead.world_rank[1], loop_wait=wait, loop=wait + busy, workers=self._workers)

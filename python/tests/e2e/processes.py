@@ -59,7 +59,7 @@ class Reader:
             self._lines.put(json.loads(line))
         self._lines.put({"error": "the reader is gone"})
 
-    def tell(self, do, **arguments):
+    def send(self, do, **arguments):
         """Sends a request; answer() waits for its end."""
         self.process.stdin.write(json.dumps({"do": do, **arguments}) + "\n")
         self.process.stdin.flush()
@@ -81,7 +81,7 @@ class Reader:
                 return said["done"]
 
     def ask(self, do, **arguments):
-        return self.tell(do, **arguments).answer()
+        return self.send(do, **arguments).answer()
 
     def kill(self):
         self.process.kill()
@@ -105,9 +105,9 @@ def read_in_processes(readers, first, last):
     """Reads epochs first … last-1, one rank in each reader, in parallel. Returns the number of batches that were read and compared. No rank ends
     before all have begun, as in a training, where ranks wait for each other at every step."""
     for rank, reader in enumerate(readers):
-        reader.tell("begin", epoch=first, rank=rank)
+        reader.send("begin", epoch=first, rank=rank)
     for reader in readers:
         reader.answer()
     for rank, reader in enumerate(readers):
-        reader.tell("epochs", first=first, last=last, rank=rank)
+        reader.send("epochs", first=first, last=last, rank=rank)
     return sum([reader.answer() for reader in readers])

@@ -25,7 +25,7 @@ pytestmark = [
 ]
 
 
-def told(*command, **more):
+def output_of(*command, **more):
     ended = subprocess.run([str(word) for word in command], capture_output=True, text=True, **more)
     assert ended.returncode == 0, f"{command}: {ended.stderr}"
     return ended.stdout
@@ -44,19 +44,19 @@ def capped(request):
         image, volume = pathlib.Path(FOLDER, "lcache-capped.img"), pathlib.Path(FOLDER, "lcache-capped")
         undo.callback(image.unlink, missing_ok=True)
         with open(image, "wb") as file:
-            in_memory = told("stat", "-f", "-c", "%T", FOLDER).strip() == "tmpfs"
+            in_memory = output_of("stat", "-f", "-c", "%T", FOLDER).strip() == "tmpfs"
             if in_memory:
                 os.truncate(file.fileno(), 5 << 30)
             else:
                 os.posix_fallocate(file.fileno(), 0, 5 << 30)
-        device = told("losetup", "--find", "--show", "--direct-io=off" if in_memory else "--direct-io=on", image).strip()
+        device = output_of("losetup", "--find", "--show", "--direct-io=off" if in_memory else "--direct-io=on", image).strip()
         undo.callback(again, "losetup", "-d", device)
-        told("mkfs.ext4", "-q", "-E", "lazy_itable_init=0,lazy_journal_init=0", device)
+        output_of("mkfs.ext4", "-q", "-E", "lazy_itable_init=0,lazy_journal_init=0", device)
         volume.mkdir()
         undo.callback(volume.rmdir)
-        told("mount", "-o", "noatime,discard", device, volume)
+        output_of("mount", "-o", "noatime,discard", device, volume)
         undo.callback(again, "umount", volume)
-        number = told("lsblk", "-ndo", "MAJ:MIN", device).strip()
+        number = output_of("lsblk", "-ndo", "MAJ:MIN", device).strip()
         mounts = [line.split() for line in pathlib.Path("/proc/mounts").read_text().splitlines()]
         unified = next((m[1] for m in mounts if m[2] == "cgroup2" and "io" in pathlib.Path(m[1], "cgroup.controllers").read_text().split()), None)
         blkio = next((m[1] for m in mounts if m[2] == "cgroup" and "blkio" in m[3].split(",")), None)
@@ -109,7 +109,7 @@ def burst(capped):
     most = 0.0
     for _ in range(3):
         time.sleep(1)  # the rest after which the kernel allows a burst
-        most = max(most, total / rate - float(told(sys.executable, "-c", READS, file, total, preexec_fn=enter)))
+        most = max(most, total / rate - float(output_of(sys.executable, "-c", READS, file, total, preexec_fn=enter)))
     file.unlink()
     print(f"burst {most:.3f} s")
     assert 0 <= most < 0.2
@@ -133,14 +133,14 @@ def test_plan_holds(capped, burst, tmp_path, name, layout):
     job = ["--recipe", "torch.distributed_sampler", "--batch-size", "256", "--epochs", "9"]
     memory = "256MB"
     lcache = realserver.BINARY
-    told(lcache, "ingest", "--source", source, "--cache", cache, *job, "--layout", layout, "--memory", memory, "--quiet")
+    output_of(lcache, "ingest", "--source", source, "--cache", cache, *job, "--layout", layout, "--memory", memory, "--quiet")
     try:
-        measured = json.loads(told(lcache, "bench", "--cache", cache, "--memory", memory, "--layout", layout, "--json", "--quiet", "--python", "/none", preexec_fn=enter))
+        measured = json.loads(output_of(lcache, "bench", "--cache", cache, "--memory", memory, "--layout", layout, "--json", "--quiet", "--python", "/none", preexec_fn=enter))
         facts = ["--samples", samples, "--bytes", size * samples, "--batch-size", 256, "--epochs", 9, "--budget", "3GB", "--memory", memory, "--source-bw", "unlimited", "--consumer", "unlimited"]
         disk = ["--read-bw", f"{rate_limit}B/s", "--write-bw", f"{rate_limit}B/s", "--read-iops", operations, "--write-iops", operations, "--op-size", "1MiB", "--burst", f"{burst:.4f}"]
-        plan = json.loads(told(lcache, "plan", "--facts", "off", *facts, *disk, "--json"))
+        plan = json.loads(output_of(lcache, "plan", "--facts", "off", *facts, *disk, "--json"))
     finally:
-        told(lcache, "rm", cache)
+        output_of(lcache, "rm", cache)
     (row,) = [row for row in plan["policies"] if row["policy"] == layout]
     (epoch,) = [e for e in measured["epochs"] if e["into"] == "nothing" and e["reorder"] == (layout == "log")]
     assert epoch["misses"] == 0, "the volume is too small: some samples were read from the source"
@@ -158,8 +158,8 @@ def test_auto_measures_and_chooses(capped, tmp_path, size, samples, layout):
     for i in range(samples):
         (source / f"{i:06}").write_bytes(os.urandom(size))
     env = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "xdg"), "LCACHE_FACTS": ""}
-    report = json.loads(told(realserver.BINARY, "ingest", "--source", source, "--cache", cache, "--no-prefill", "--json", "--quiet", preexec_fn=enter, env=env))
-    told(realserver.BINARY, "rm", cache)
+    report = json.loads(output_of(realserver.BINARY, "ingest", "--source", source, "--cache", cache, "--no-prefill", "--json", "--quiet", preexec_fn=enter, env=env))
+    output_of(realserver.BINARY, "rm", cache)
     assert report["layout"] == layout and "by a disk that was measured on" in report["layout_reason"], report["layout_reason"]
     (kept,) = (tmp_path / "xdg" / "lcache" / "devices").iterdir()
     device = json.loads(kept.read_text())["device"]

@@ -136,7 +136,7 @@ def test_cuts_of_the_server(drive, reader, small, draw):
     seen = collections.Counter()
     for n in range(CUTS):
         for rank, r in enumerate(readers):
-            r.tell("epochs", first=2 * n, last=2 * n + 2, rank=rank, report=1)
+            r.send("epochs", first=2 * n, last=2 * n + 2, rank=rank, report=1)
         for _ in range(draw.randrange(1, 2 * size)):
             at = readers[n % 2].line()["at"]
         drive.cut(draw.choice((FLUSH_LOG, KEEP_LOG)))

@@ -30,7 +30,7 @@ def test_a_stop_in_the_middle(serve, reader, small, draw):
     for epoch in range(4):
         at = draw.randrange(1, size)
         for rank, r in enumerate(readers):
-            r.tell("epoch", epoch=epoch, rank=rank, report=1)
+            r.send("epoch", epoch=epoch, rank=rank, report=1)
         while readers[epoch % 2].line()["at"][1] < at:
             pass
         said = cache.stop()
@@ -47,7 +47,7 @@ def test_stops_in_five_seconds(serve, reader, small):
     reading, holding, silent = reader(cache), reader(cache), reader(cache)
     silent.ask("ready")
     holding.ask("keep", epoch=0, rank=1, count=5)
-    reading.tell("epochs", first=0, last=1000, rank=0, report=1)
+    reading.send("epochs", first=0, last=1000, rank=0, report=1)
     for _ in range(20):
         reading.line()
     process, cache.process = cache.process, None
@@ -139,7 +139,7 @@ def test_kills_of_the_server(prepare, reader, small, draw, part):
         victim = draw.randrange(2)
         last = epoch + 2
         for rank, r in enumerate(readers):
-            r.tell("epochs", first=epoch, last=last, rank=rank, report=1)
+            r.send("epochs", first=epoch, last=last, rank=rank, report=1)
         for _ in range(draw.randrange(1, 2 * size)):
             at = readers[victim].line()["at"]
         job = cache.job()

@@ -35,7 +35,7 @@ def test_a_rank_that_never_attaches(serve, reader, small):
     there = [reader(cache), reader(cache)]
     for epoch in range(4):
         for r, rank in zip(there, (1, 3)):
-            r.tell("epoch", epoch=epoch, rank=rank)
+            r.send("epoch", epoch=epoch, rank=rank)
         assert [r.answer() for r in there] == [len(cache.batches(epoch, rank)) for rank in (1, 3)]
     job = no_source(cache)
     assert job["divergences"] == 0
@@ -109,7 +109,7 @@ def test_epochs_out_of_turn(serve, reader, small):
     readers = [reader(cache), reader(cache)]
     for epoch in (0, 3, 3, 2, 900, 0, 901):
         for rank, r in enumerate(readers):
-            r.tell("epoch", epoch=epoch, rank=rank, stop=9)
+            r.send("epoch", epoch=epoch, rank=rank, stop=9)
         assert [r.answer() for r in readers] == [9, 9]
     read_in_processes(readers, 902, 905)
     for epoch in range(905, 925, 2):  # on a busy machine the layout of the next epoch may be too late for some epochs

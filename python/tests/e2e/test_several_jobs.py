@@ -10,14 +10,14 @@ def test_jobs_are_killed(prepare, reader, small, draw, layout):
     seeds = {"a": 1, "b": 1, "c": 2, "d": 3}
     jobs = {name: reader(cache) for name in seeds}
     for name, job in jobs.items():
-        job.tell("take_part", name=name, seed=seeds[name], epochs=4, report=1)
+        job.send("take_part", name=name, seed=seeds[name], epochs=4, report=1)
     killed = draw.sample(sorted(jobs), 2)
     for name in killed:
         for _ in range(draw.randrange(1, 100)):
             jobs[name].line(f"job {name}")
         jobs.pop(name).kill()
     again = killed[0]
-    jobs[again] = reader(cache).tell("take_part", name=again, seed=seeds[again], epochs=4)
+    jobs[again] = reader(cache).send("take_part", name=again, seed=seeds[again], epochs=4)
     tokens = {name: job.answer() for name, job in jobs.items()}
     assert sorted(tokens.values()) == sorted(tokens)
     status = cache.status()

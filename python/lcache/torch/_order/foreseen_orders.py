@@ -194,13 +194,13 @@ class ForeseenOrders:
         if order.number == self._numbers.current:
             self._noted_digest = None if order.digest is None else (order.number, order.digest)
             if order.is_global:
-                self._say_global()
+                self._log_global()
 
     def _note_global(self, digest: str) -> None:
         self._noted_digest = self._numbers.current, digest
-        self._say_global()
+        self._log_global()
 
-    def _say_global(self) -> None:
+    def _log_global(self) -> None:
         self._once(
             "global",
             "the order depends on a global random generator, so only the current epoch can be predicted, not the next: "

@@ -23,19 +23,19 @@ class ImportanceSampler(torch.utils.data.Sampler[int]):
     """
 
     def __init__(self, job: Job, rank: int | None = None, world_size: int | None = None) -> None:
-        told = job.observer.told
+        accepted = job.observer.accepted
         dist = torch.distributed
         if rank is None and dist.is_available() and dist.is_initialized():
             rank, world_size = dist.get_rank(), dist.get_world_size() if world_size is None else world_size
         self.job = job
         self.rank: int = job.rank if rank is None else rank
-        self.num_replicas: int = told["world_size"]
+        self.num_replicas: int = accepted["world_size"]
         if world_size is not None and world_size != self.num_replicas:
             raise ArgumentError(f"ImportanceSampler with world_size={world_size}: job.importance has {self.num_replicas}; give both the same")
         if not 0 <= self.rank < self.num_replicas:
             raise ArgumentError(f"ImportanceSampler with rank={self.rank}: the rank must be 0 to {self.num_replicas - 1}")
         self.epoch = 0  # of the next iteration
-        self._batch_size: int = told["batch_size"]
+        self._batch_size: int = accepted["batch_size"]
         self._reading: int | None = None  # the last epoch that was begun, until set_epoch
         self._lengths: dict[int, int] = {}  # by epoch
 

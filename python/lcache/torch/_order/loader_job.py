@@ -101,7 +101,7 @@ class BorrowedJob:
 
 def _has_none(job: Job) -> bool:
     """Whether a dataset's job has no name, and the server takes names: then each loader names its own job."""
-    return job.token is None and not job.closed and job.tells_jobs_apart
+    return job.token is None and not job.closed and job.has_named_jobs
 
 
 def _run_of(leaf: Leaf) -> str:

@@ -243,9 +243,9 @@ class OrderAhead:
         """Notes that the training loop left an epoch after that number of batches, without requesting one more."""
         compared = self._comparison
         if compared is not None and compared.total == self.skipped + received and self._tracks(Generators(self.subject)):
-            self._say_counted()
+            self._log_counted()
 
-    def _say_counted(self) -> None:
+    def _log_counted(self) -> None:
         self.once(
             "counted",
             "this loop stops at an epoch's last batch without requesting one more, or repeats its batch sampler. With torch the later epochs would then "
@@ -387,7 +387,7 @@ class OrderAhead:
         if ranks.epoch_holder(self.subject) is None and len(generators):
             self._states.begin(generators, number)
             if self._states.repeated:
-                self._say_counted()
+                self._log_counted()
         self._states.note_begun(generators)
         self.skipped, self.before = 0, 0
 

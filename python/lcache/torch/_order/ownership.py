@@ -105,7 +105,7 @@ class Ownership:
 
 
 def _key(job: Job, rank: int) -> _Key:
-    return job.socket, job.token if job.tells_jobs_apart else None, rank
+    return job.socket, job.token if job.has_named_jobs else None, rank
 
 
 def _has_newer_server(mine: Job, theirs: Job) -> bool:
