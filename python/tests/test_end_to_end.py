@@ -109,7 +109,7 @@ def test_demo(tmp_path):
 
 
 @pytest.mark.any_io
-def test_demo_reads_what_is_in_memory(serve, small, monkeypatch):
+def test_demo_reads_files_in_memory(serve, small, monkeypatch):
     """On a slow disk, demo stops its cold read early. Its read of files in memory stops at the same file, because the rest is not in memory."""
     server = serve(small, epochs=2)
     rank = demo_reader.Rank(argparse.Namespace(socket=server.socket, source=small.root, seed=0, rank=0, world=1, batch_size=server.batch_size))

@@ -92,7 +92,7 @@ def test_rooms():
 
 
 @pytest.mark.parametrize("name", [name for name in sorted(MODULES) if room_of(name) == "lcache._client"])
-def test_client_knows_no_torch(name):
+def test_client_does_not_import_torch(name):
     assert not [used for used in IMPORTS[name] if used.split(".")[0] == "torch" or used.startswith("lcache.torch")]
 
 

@@ -92,7 +92,7 @@ def test_epochs_are_drawn(server, method):
 
 
 @needs_binary
-def test_what_differs_is_refused(server):
+def test_different_options_are_refused(server):
     with server.connect() as job:
         with pytest.raises(lcache.Error, match=r"job\.importance first"):
             job.order(0)
@@ -296,7 +296,7 @@ def test_gathered(server):
 
 
 @needs_binary
-def test_dropped_is_told(server):
+def test_dropped_observations_are_reported(server):
     """The status counts the observations that the client dropped, once."""
     with server.connect() as job:
         job.importance("shade", lag=0)

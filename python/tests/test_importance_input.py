@@ -74,7 +74,7 @@ def order_of(make, values):
     return next_epoch(job)
 
 
-def test_losses_that_are_no_numbers(made):
+def test_invalid_losses(made):
     job = made()
     observe_all(job)
     job.observe([90, 91, 92], [NAN, 0.5, INF])
@@ -168,7 +168,7 @@ def test_indices_that_were_not_delivered(made):
     assert (s["observations"], s["undelivered"]) == (12, 12)  # none of the order was delivered
 
 
-def test_nobody_reports(made):
+def test_without_observations(made):
     """Epochs without observations have the recipe's order. After two of them the state is idle, until observations return."""
     job = made()
     assert sorted(job.order(0)) == list(range(SAMPLES))
@@ -246,7 +246,7 @@ def embed(job, width, indices=range(SIZE)):
     job.observe(indices, [0.0] * len(indices), numpy.random.default_rng(width).normal(size=(len(indices), width)))
 
 
-def test_embeddings_that_are_no_numbers(made):
+def test_embeddings_with_invalid_values(made):
     job = made("spider")
     rows = numpy.ones((4, 3))
     rows[1, 2], rows[3, 0] = NAN, -INF

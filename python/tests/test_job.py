@@ -219,7 +219,7 @@ def test_credits(serve, path, caplog):
         check(batch, order(number // BATCHES, 0, number % BATCHES))
 
 
-def test_credits_count_what_is_pinned(serve, path):
+def test_credits_count_pinned_bytes(serve, path):
     server = serve(credit_bytes=100 << 10)
     server.pinned = 30
     job = lcache.connect(path, timeout=10)

@@ -47,7 +47,7 @@ def status_of(server, token):
 
 
 @needs_binary
-def test_jobs_are_told_apart(server, folder):
+def test_jobs_are_separate(server, folder):
     """Each job has its own orders, counters and digests. The source is not read."""
     orders = {"train": order_of(1, len(folder)), "validation": order_of(2, len(folder), 100)}
     jobs = {token: lcache.connect(server.socket, job=token) for token in orders}
@@ -130,7 +130,7 @@ def test_answers_are_checked(answer):
     assert protocol.read_job(b'{"job": 65535}') == 65535
 
 
-def test_requests_of_no_job():
+def test_requests_without_a_job():
     """Requests that belong to a job have its number in their flags, and no others do."""
     flags = {kind: protocol.HEADER.unpack_from(protocol.frame(kind, 1, job=3))[3] for kind in range(1, 17)}
     assert {kind for kind, said in flags.items() if said} == {2, 3, 5, 10, 12} and set(flags.values()) == {0, 3}

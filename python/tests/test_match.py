@@ -112,7 +112,7 @@ def test_an_order_of_its_own(named, server, differs):
     assert (replay and replay.differs) == differs and (replay is None or replay.world == 1)
 
 
-def test_a_server_without_a_recipe_has_no_say_in_the_world():
+def test_a_server_without_a_recipe_accepts_any_world_size():
     """`lcache run` under srun knows one task of each machine, each of which may start several ranks."""
     replay = replay_for(Options(recipe="torch.randperm", seed=0), info(recipe="", seed="", world=4, ranks=[1]), 32, lambda: "lcache")
     assert replay is not None and replay.world == 32
@@ -129,7 +129,7 @@ def test_a_server_without_a_recipe_has_no_say_in_the_world():
         (Options(params={"split_batches": "true"}), {}, 1, "split_batches"),
     ],
 )
-def test_what_can_not_be_had(named, server, world, message):
+def test_refused_options(named, server, world, message):
     with pytest.raises(ArgumentError, match=message):
         replay_for(named, info(**server), world, lambda: "lcache")
 

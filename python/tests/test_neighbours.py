@@ -106,7 +106,7 @@ def test_radius_follows(make):
     assert bank.radius > before, "the radius of the next epoch, whose classes do not form clusters"
 
 
-def test_what_is_no_embedding(make):
+def test_invalid_embeddings(make):
     labels = [0] * 6
     bank = make(labels, Options(lam=1, alpha=0.5))
     nan, inf = float("nan"), float("inf")

@@ -147,7 +147,7 @@ def test_a_look_changes_the_next_order(server, monkeypatch):
         assert t.epoch(WARMUP + 1) == orders
 
 
-def test_nobody_looks(server, monkeypatch):
+def test_without_reevaluation(server, monkeypatch):
     """Without new losses the epoch still begins once all ranks request it, from the known losses, and is counted. Losses that follow are accepted."""
     with Training(server, monkeypatch) as t:
         for epoch in range(WARMUP + 2):

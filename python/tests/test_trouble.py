@@ -157,7 +157,7 @@ def test_other_dataset(serve, path):
     job.close()
 
 
-def test_deadline_names_what_it_waited_for(serve, path):
+def test_deadline_error_names_the_wait(serve, path):
     class Slow(Server):
         go = threading.Event()
 

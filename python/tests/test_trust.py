@@ -123,7 +123,7 @@ def test_files_of_the_client(tmp_path, name, monkeypatch):
             Lock.take(path, 5.0)
 
 
-def test_a_planted_record_makes_no_cache(tmp_path):
+def test_a_planted_record_does_not_make_a_cache(tmp_path):
     """Any user may put a job.json into a shared root, which does not make it a cache. This user's own job.json does, and the error says what to do."""
     root, named = str(tmp_path / "root"), Listing.of("/data/train")
     os.mkdir(root)

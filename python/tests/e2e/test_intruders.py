@@ -91,7 +91,7 @@ def test_wrong_later_words(cache):
         cache.read(job, 0, 0)
 
 
-def test_what_the_job_does_not_have(cache):
+def test_unknown_indices_and_epochs(cache):
     """An invalid request is answered like any other, and the connection stays."""
     with Wire(cache.socket).hello() as wire:
         for kind, *numbers in ((CHUNK, 0, 99, 0), (CHUNK, 99, 0, 0), (GET, 0, 0, 0, 1, 1 << 30)):

@@ -125,7 +125,7 @@ sys.stdin.read()
 """
 
 
-def test_a_killed_client_frees_what_it_held(serve, reader, small):
+def test_a_killed_client_frees_its_memory(serve, reader, small):
     """After kill -9 of a process that holds all memory, the clients that wait for memory continue."""
     cache = serve(small, world=2, epochs=2, memory="24MiB")
     hoarder = subprocess.Popen(

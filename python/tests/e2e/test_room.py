@@ -22,7 +22,7 @@ def answered(began, seconds=20):
     assert took < seconds, f"a request took {took:.1f} s"
 
 
-def test_readers_beside_a_job(serve, pictures):
+def test_readers_and_a_job(serve, pictures):
     """In the first epoch some samples of a request are in the prefetch window, some are being read, and some are missing. The request must not hold the first
     while it waits for the others: otherwise all requests could wait for each other."""
     cache = serve(pictures, batch_size=64, epochs=2, memory="40MiB", extra=["--no-prefill"])

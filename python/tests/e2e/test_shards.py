@@ -114,7 +114,7 @@ def test_formats_of_tarfile(tmp_path, started, tar_format):  # noqa: F811
     assert (done["good"], done["different"]) == (len(samples), 0)
 
 
-def test_beside_webdataset(tmp_path, started):  # noqa: F811
+def test_like_webdataset(tmp_path, started):  # noqa: F811
     """Shards that the webdataset package writes, read by it and by lcache."""
     wds = pytest.importorskip("webdataset", reason="the webdataset package is not installed")
     draw = random.Random(3)

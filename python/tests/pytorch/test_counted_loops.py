@@ -67,7 +67,7 @@ def test_orders_of_whole_epochs(folder, root, caplog, loop, workers):
 
 
 @pytest.mark.parametrize("broken_off", [1, None])
-def test_other_loops_are_told_nothing(folder, root, caplog, broken_off):
+def test_other_loops_log_nothing(folder, root, caplog, broken_off):
     caplog.set_level(logging.INFO, "lcache")
     loader = lt.DataLoader(lt.Dataset(folder.root, index, cache=root), SIZE, shuffle=True, seed=1)
     for _ in range(EPOCHS):

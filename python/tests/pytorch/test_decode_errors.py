@@ -99,7 +99,7 @@ def test_without_a_name(folder, root, monkeypatch):
     assert (raised.value.index, raised.value.sample) == (BAD, None)
 
 
-def test_errors_of_the_server_are_no_fault_of_decode(folder, root):
+def test_errors_of_the_server_are_not_decode_errors(folder, root):
     def ask(raw, sample):
         raise lcache.TimeoutError("the name of a sample")
 

@@ -45,7 +45,7 @@ def opened_on_a_terminal(*arguments):
             os.close(terminal)
 
 
-def test_place_is_told_once(folder, root, caplog):
+def test_place_is_printed_once(folder, root, caplog):
     caplog.set_level(logging.INFO, "lcache")
     for _ in range(2):
         lcache.open(folder.root, cache=root).close()
@@ -69,7 +69,7 @@ def said_by(process):
     return said
 
 
-def test_place_is_told_in_a_log_file(folder, root):
+def test_place_is_printed_to_a_log_file(folder, root):
     """Without a terminal, stderr still gets one line. If several processes open a new source at the same time, only one prints it."""
     said = [said_by(p) for p in [opened_in_a_process(folder, root) for _ in range(3)]]
     (line,) = [line for text in said for line in text.splitlines() if "copied to" in line]
@@ -78,16 +78,16 @@ def test_place_is_told_in_a_log_file(folder, root):
 
 
 @pytest.mark.parametrize("quiet, lines", [("1", 0), ("true", 0), ("0", 1), ("", 1)])
-def test_place_is_not_told_where_quiet(folder, root, quiet, lines):
+def test_place_is_not_printed_if_quiet(folder, root, quiet, lines):
     assert said_by(opened_in_a_process(folder, root, LCACHE_QUIET=quiet)).count("copied to") == lines
 
 
-def test_place_is_told_once_where_logging_says_it(folder, root):
+def test_place_is_printed_once_if_logged(folder, root):
     said = said_by(opened_in_a_process(folder, root, "import logging; logging.basicConfig(level=logging.INFO)"))
     assert said.count("copied to") == 1 and "INFO:lcache:" in said
 
 
-def test_place_is_told_on_a_terminal(folder, root):
+def test_place_is_printed_on_a_terminal(folder, root):
     first, second = opened_on_a_terminal(folder.root, root), opened_on_a_terminal(folder.root, root)
     assert first.count("copied to") == 1 and root in first
     assert "copied to" not in second
@@ -165,7 +165,7 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
         pass
 
 
-def test_the_listing_of_a_complete_cache_is_told(folder, root, tmp_path, caplog, monkeypatch):
+def test_the_listing_of_a_complete_cache_is_logged(folder, root, tmp_path, caplog, monkeypatch):
     """A list is not requested again if its cache has all of it. The log then says when it was listed."""
     monkeypatch.setenv("LCACHE_LINGER", "0")
     caplog.set_level(logging.INFO, "lcache")
@@ -212,7 +212,7 @@ class Ranges(Quiet):
         self.wfile.write(part)
 
 
-def test_what_a_first_epoch_over_a_network_costs(root, tmp_path, caplog, monkeypatch):
+def test_cost_of_a_first_epoch_over_a_network(root, tmp_path, caplog, monkeypatch):
     """Before the first sample is read, a warning shows the command that needs fewer requests. After that command there is no warning."""
     monkeypatch.setenv("LCACHE_LINGER", "0")
     with tarfile.open(tmp_path / "0.tar", "w") as shard:
@@ -266,7 +266,7 @@ def test_a_wrong_argument_leaves_nothing(folder, root, options):
     assert not os.path.exists(root)
 
 
-def test_what_others_have_there_stays(folder, root):
+def test_files_of_others_are_kept(folder, root):
     os.makedirs(root)
     with open(os.path.join(root, "notes"), "w"):
         pass

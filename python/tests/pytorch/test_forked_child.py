@@ -91,7 +91,7 @@ def reaching(what):
 
 
 @pytest.mark.parametrize("name", ["socket", "pipe", "file", "queue", "lock", "connection"])
-def test_no_child_for_what_reaches_outside(folder, root, tmp_path, caplog, monkeypatch, name):
+def test_no_child_for_samplers_that_reach_outside(folder, root, tmp_path, caplog, monkeypatch, name):
     what = {
         "socket": socket.socket,
         "pipe": lambda: os.fdopen(os.pipe()[0]),

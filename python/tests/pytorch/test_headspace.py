@@ -92,7 +92,7 @@ def test_short_loaders(clock, length):
     assert "nothing measured" in str(space.report())
 
 
-def test_refuses_no_batches(clock):
+def test_refuses_zero_batches(clock):
     with pytest.raises(ValueError, match="at least 1 batch"):
         headspace(Loader(clock, 5, 0.0), batches=0)
 

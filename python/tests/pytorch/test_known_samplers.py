@@ -208,7 +208,7 @@ def test_memory(sink, kind, seed):
     assert len(server.pushed[0, 0]) == -(-n // lcache._client.protocol.PUSH_PIECE)
 
 
-def test_later_epochs_are_computed_beside_the_loop(sink, monkeypatch):
+def test_later_epochs_are_computed_during_the_loop(sink, monkeypatch):
     """Later epochs are pushed from another thread. Only the loop's thread uses a global random state."""
     server, ours = sink()
     threads = {}
@@ -263,7 +263,7 @@ class Stuck(Sink):
         return None if kind == fakeserver.p.PUSH and (1, 0) in self.pushed else answer
 
 
-def test_a_server_that_takes_no_later_order(path, serve, caplog):
+def test_a_server_that_refuses_later_orders(path, serve, caplog):
     """The loop continues, and logs once that later epochs are not pushed."""
     caplog.set_level(logging.INFO, "lcache")
     serve(Stuck, features=["report"])
@@ -276,7 +276,7 @@ def test_a_server_that_takes_no_later_order(path, serve, caplog):
     assert caplog.text.count("could not be pushed in advance") == 1
 
 
-def test_a_loader_that_lost_its_order_pushes_no_more(sink):
+def test_a_loader_that_lost_the_order_stops_pushing(sink):
     """Orders that the thread has not pushed yet are dropped, because another loader now owns the order."""
     server, ours = sink()
     first = lt.DataLoader(ours, 10, shuffle=True, seed=1)

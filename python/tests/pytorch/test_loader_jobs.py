@@ -91,7 +91,7 @@ def test_loaders_at_the_same_time(folder, root):
     assert entry_of(train)["divergences"] == entry_of(check)["divergences"] == 0
 
 
-def test_what_the_program_asks_for_itself(folder, root):
+def test_requests_of_the_program_itself(folder, root):
     """A request of the program itself counts for the server's own job: before, during and after a loop, and after a loader's requests for single samples in this thread."""
     ours = lt.Dataset(folder.root, index, cache=root)
     loader = lt.DataLoader(data.ConcatDataset([ours]), SIZE, shuffle=True, seed=1)
@@ -143,7 +143,7 @@ def test_many_loaders_one_after_the_other(folder, root):
         assert digests(entry_of(loader)) == [want] and not entry_of(loader)["on_demand"]
 
 
-def test_a_server_that_takes_no_more_jobs(folder, root, monkeypatch, caplog):
+def test_a_server_that_refuses_more_jobs(folder, root, monkeypatch, caplog):
     caplog.set_level(logging.INFO, "lcache")
     ours = lt.Dataset(folder.root, index, cache=root)
     refused = lcache.ArgumentError("no server takes more")
@@ -203,7 +203,7 @@ def test_the_line_is_about_the_loops_own_job(folder, root, caplog):
 
 @needs_binary
 @pytest.mark.parametrize("kind", ["none", "fork"])
-def test_what_was_laid_out_is_used(folder, tmp_path, kind):
+def test_the_layout_of_ingest_is_used(folder, tmp_path, kind):
     """After `lcache ingest` with the loader's recipe, the loop reads only the log, in its order. Only batches requested before the second one have no position yet."""
     server = Server(folder, tmp_path / "cache", epochs=3, seed=5)
     server.ingest()

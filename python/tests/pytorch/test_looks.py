@@ -97,7 +97,7 @@ def test_over_an_empty_cache(folder, root, looks, kind, workers):
     assert in_order(ours)[-3:] == digests and status(ours)["divergences"] == 0
 
 
-def test_a_look_takes_no_claim(folder, root, caplog):
+def test_a_look_does_not_own_the_order(folder, root, caplog):
     """After looks at a validation loader, the training loader owns the order from its first epoch on."""
     caplog.set_level(logging.INFO, "lcache")
     ours = lt.Dataset(folder.root, index, cache=root)

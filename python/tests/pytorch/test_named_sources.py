@@ -211,7 +211,7 @@ def test_an_order_behind_a_program_without_one(folder, root):
             assert indices(again, epoch) == realserver.distributed_sampler(len(folder), 3, epoch, 1, 0)
 
 
-def test_what_can_not_be_had_within_the_linger(folder, root):
+def test_a_running_server_refuses_other_options(folder, root):
     with lcache.open(folder.root, root, seed=0, on_error="skip", **ORDER) as job:
         for more, message in (
             ({"on_error": "fail"}, "on_error='fail'.*has on_error='skip'"),

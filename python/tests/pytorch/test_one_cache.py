@@ -142,7 +142,7 @@ def test_a_file_that_the_filter_removes_comes_later(source, root, monkeypatch):
     assert of_image_folder(source, root) == list(IMAGES)
 
 
-def test_beside_a_server_of_the_other(source, root):
+def test_a_server_with_another_filter_is_not_used(source, root):
     """A server of all files is not used for the images only, and vice versa."""
     add(source, "b/4.txt")
     with lcache.open(source, root) as job:

@@ -95,7 +95,7 @@ def test_eight_at_once(folder, root):
     assert [line[1:] for line in lines] == [[str(r), "10"] for r in range(8)]
 
 
-def test_waiting_says_for_whom(folder, root):
+def test_waiting_names_the_holder(folder, root):
     from lcache._client.cachedirs import folders
 
     (cache,) = folders(folder.root, root)
@@ -161,7 +161,7 @@ def test_linger_zero_ends_with_the_last_client(folder, root, monkeypatch, linger
 
 
 @pytest.mark.parametrize("linger", ["abc", "-5", "1e3", "5 s", "2d", "inf"])
-def test_linger_that_is_no_time(folder, root, monkeypatch, linger):
+def test_invalid_linger(folder, root, monkeypatch, linger):
     monkeypatch.setenv("LCACHE_LINGER", linger)
     with pytest.raises(lcache.Error, match=f"LCACHE_LINGER='{linger}': give the time"):
         lcache.open(folder.root, root)

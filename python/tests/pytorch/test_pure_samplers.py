@@ -118,6 +118,6 @@ class Own(lt.BatchSampler):
         (data.DistributedSampler(range(N), 1, 0), None),
     ],
 )
-def test_what_is_pure(sampler, kind):
+def test_pure_samplers(sampler, kind):
     part = impure_part(sampler)
     assert part is None if kind is None else type(part) is kind

@@ -130,7 +130,7 @@ def test_line_comes_with_the_last_batch(folder, root, caplog, workers, resumed):
     assert lines_of(caplog) == [f"{name} · epoch 0", f"{name} · epoch 1"]
 
 
-def test_lines_name_what_is_read(folder, root, caplog, tmp_path):
+def test_lines_name_the_dataset(folder, root, caplog, tmp_path):
     """Log lines distinguish loaders of one process by the last parts of their paths, ranks by their numbers, and loaders over one dataset by a number."""
     caplog.set_level(logging.INFO, "lcache")
     for way in ("a/train", "b/train", "b/val"):

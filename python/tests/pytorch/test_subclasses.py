@@ -205,7 +205,7 @@ class Beside(lt.Dataset):
 
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("kind, made", [(Remapped, list(range(239, -1, -1))), (Repeated, 3 * list(range(240))), (Beside, list(range(240)))])
-def test_other_samples_than_the_index_says(folder, root, pushed, caplog, kind, made, workers):
+def test_other_samples_than_the_indices(folder, root, pushed, caplog, kind, made, workers):
     """The samples are right, and one warning explains the cost."""
     loader = lt.DataLoader(kind(folder.root, index, cache=root), SIZE, num_workers=workers, collate_fn=list)
     for _ in range(2):

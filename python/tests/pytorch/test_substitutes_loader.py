@@ -48,7 +48,7 @@ def train(loader, job, epoch):
 
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("kind", [of_torch, of_lcache])
-def test_what_is_served(server, kind, workers):
+def test_served_samples(server, kind, workers):
     """The loader yields the same as job.epoch: other samples than the sampler's, each with its own label, bytes and index."""
     folder = server.folder
     with server.connect() as job:

@@ -162,7 +162,7 @@ def test_take_over(train, root, workers, method):
 
 
 @pytest.mark.parametrize("patience", [0, 10], ids=["a client that does not wait", "a client that waits"])
-def test_take_over_beside_waiting_clients(train, root, patience):
+def test_take_over_with_waiting_clients(train, root, patience):
     """Clients that already look for a server find the new one. They never start one meanwhile, even if they do not wait for another server."""
     trainings = [train(program=patient(patience)) for _ in range(3)]
     for training in trainings:
@@ -202,7 +202,7 @@ def test_stop_and_serve(train, root, batches, workers, method):
     assert serve.end()[0] == 0
 
 
-def test_stop_names_what_trains(train, folder, root):
+def test_stop_names_training_processes(train, folder, root):
     """Also as JSON. A process that only reads the status, or has read all of its epochs, is not named."""
     with lcache.open(folder.root, root, recipe="torch.distributed_sampler", epochs=1, batch_size=16) as job:
         for _ in job.epoch(0):
