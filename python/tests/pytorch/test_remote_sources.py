@@ -125,7 +125,7 @@ def test_advice_is_in_python(url, root, monkeypatch):  # noqa: F811
     monkeypatch.setenv("LCACHE_LINGER", "0")
     monkeypatch.setattr(Handler, "region", "eu-test-8")
     s3 = {"endpoint_url": url, "region": "eu-test-7", "unsigned": True}
-    with pytest.raises(lcache.Error, match=r'is in the region eu-test-8, not eu-test-7: give s3=\{"region": "eu-test-8"\}$'):
+    with pytest.raises(lcache.Error, match=r'is in the region eu-test-8, not eu-test-7: give s3=\{"region": "eu-test-8"\} \[LC031\]$'):
         lcache.open("s3://bucket/", root, s3=s3, ext=".bin")
     monkeypatch.setattr(Handler, "region", None)
     with lcache.open("s3://bucket/", root, s3=s3, ext=".bin") as job:

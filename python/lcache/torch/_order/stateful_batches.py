@@ -76,7 +76,7 @@ class StatefulEpoch:
             return None
         seed, epoch = added.get("seed"), added.get("epoch")
         if not isinstance(epoch, int) or epoch < 0:
-            raise Error(f"load the loader's state: its epoch {epoch!r:.40} is not a number; the state is damaged")
+            raise Error(f"load the loader's state: its epoch {epoch!r:.40} is not an epoch's number; the state is damaged")
         self._drawn.take(seed)
         return epoch
 
