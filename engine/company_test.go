@@ -227,7 +227,7 @@ func TestCompanionWithProgressIsWaitedFor(t *testing.T) {
 	go func() { read <- owner.read(0, begins) }()
 	n := len(owner.orders[0])
 	for batch := begins; batch < n; batch++ {
-		time.Sleep(3 * time.Second / time.Duration(n)) // the model computes
+		time.Sleep(3 * time.Second / time.Duration(n)) // the model computes: the companion is slower than the owner for many times the patience
 		slow.batch(t, 0, batch)
 	}
 	if err := <-read; err != nil {

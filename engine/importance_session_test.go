@@ -155,7 +155,7 @@ func TestNamesChangeHands(t *testing.T) {
 					t.Error(err)
 				}
 				e.Leave(job.job)
-				time.Sleep(time.Duration(k) * time.Millisecond)
+				time.Sleep(time.Duration(k) * time.Millisecond) // the jobs live at different paces, so that each has the name at some time
 			}
 		})
 	}

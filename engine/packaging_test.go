@@ -190,7 +190,7 @@ func TestPackagesGoBack(t *testing.T) {
 							t.Fatal(err)
 						}
 					}
-					if _, err := d.readPaced(e, c, epoch, 0, 0, func(int) { time.Sleep(time.Duration(r.IntN(4)) * time.Millisecond) }); err != nil {
+					if _, err := d.readPaced(e, c, epoch, 0, 0, func(int) { time.Sleep(time.Duration(r.IntN(4)) * time.Millisecond) /* the model computes */ }); err != nil {
 						t.Fatal(err)
 					}
 					logs, packed, absent, _ := lies(e, func(sample.Index) bool { return false })

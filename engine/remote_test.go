@@ -76,8 +76,11 @@ func TestOutageInAnEpoch(t *testing.T) {
 			go func() {
 				defer close(back)
 				opened.Wait()
-				for e.Status().Totals.SourceRetries == 0 || time.Since(began) < least {
-					time.Sleep(time.Millisecond)
+				for end := began.Add(least + 20*time.Second); e.Status().Totals.SourceRetries == 0 || time.Since(began) < least; {
+					if time.Sleep(time.Millisecond); time.Now().After(end) { // the trouble has to last
+						t.Error("no read was tried again")
+						break
+					}
 				}
 				p.Enable(t, true)
 			}()

@@ -195,14 +195,19 @@ func TestPackagesConcurrently(t *testing.T) {
 	var mu sync.Mutex
 	live := make([][]entry, numbers)
 	var puts, others sync.WaitGroup
-	stop := make(chan struct{})
+	stop, freed := make(chan struct{}), make(chan struct{}, numbers)
 	for lane := range lanes {
 		puts.Go(func() {
 			for k := range each {
 				i := sample.Index(lane*each + k)
 				number, off, err := p.Put(t.Context(), lane, i, b.content(i))
-				for errors.Is(err, ErrFull) { // all numbers are taken, until one is freed
-					time.Sleep(time.Millisecond)
+				for errors.Is(err, ErrFull) { // all numbers are taken
+					select {
+					case <-freed:
+					case <-time.After(20 * time.Second):
+						t.Error("no number is freed")
+						return
+					}
 					number, off, err = p.Put(t.Context(), lane, i, b.content(i))
 				}
 				if err != nil {
@@ -230,6 +235,10 @@ func TestPackagesConcurrently(t *testing.T) {
 				mu.Unlock()
 				if err := p.Free(number); err != nil {
 					t.Error(err)
+				}
+				select {
+				case freed <- struct{}{}:
+				default:
 				}
 			}
 			if step%8 == 0 {

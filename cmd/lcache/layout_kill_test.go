@@ -119,10 +119,13 @@ func TestKilledWhileTheLayoutChanges(t *testing.T) {
 		for _, layout := range []string{cache.LayoutStatic, cache.LayoutLog} {
 			pace(map[string]float64{cache.LayoutStatic: 0.08, cache.LayoutLog: 0}[layout]) // what makes it the better one
 			becomes(layout)
-			time.Sleep(moment)
+			time.Sleep(moment) // the kill is to come at several moments of what the change begins
 			job, total := status()
-			for before := job; moment < 0 && layout == cache.LayoutLog && job.LogWriteBytes < before.LogWriteBytes+samples*size/4; job, total = status() {
-				time.Sleep(50 * time.Millisecond)
+			if before := job; moment < 0 && layout == cache.LayoutLog {
+				until(t, "a quarter of the samples is written", func() bool {
+					job, total = status()
+					return job.LogWriteBytes >= before.LogWriteBytes+samples*size/4
+				})
 			}
 			syscall.Kill(-server.Process.Pid, syscall.SIGKILL)
 			server.Wait()

@@ -66,13 +66,12 @@ func TestSourcesPage(t *testing.T) {
 		t.Errorf("%d commands ran", ran)
 	}
 	// The server that lcache.open started ends on its own, and writes into its cache until then.
-	for root := filepath.Join(filepath.Dir(s.root), "home/.cache/lcache"); ; time.Sleep(10 * time.Millisecond) {
+	root := filepath.Join(filepath.Dir(s.root), "home/.cache/lcache")
+	until(t, "the server of lcache.open has ended", func() bool {
 		caches, err := cachedir.List(root)
 		if err != nil || len(caches) == 0 {
 			t.Fatalf("no cache of lcache.open in %s: %v", root, err)
 		}
-		if !slices.ContainsFunc(caches, func(c cachedir.Cache) bool { return c.Pid != 0 }) {
-			return
-		}
-	}
+		return !slices.ContainsFunc(caches, func(c cachedir.Cache) bool { return c.Pid != 0 })
+	})
 }

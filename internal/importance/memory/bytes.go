@@ -117,8 +117,6 @@ func (h *Bytes) Copy(index sample.Index, dst []byte) bool {
 		return false
 	}
 	c.read(dst)
-	h.mu.Lock()
-	defer h.mu.Unlock()
 	h.unpin(c.first)
 	return true
 }
@@ -137,8 +135,14 @@ func (h *Bytes) pin(index sample.Index) (c chain, ok bool) {
 	return c, true
 }
 
-// unpin ends a copy. h.mu is held.
+// unpin ends a copy.
 func (h *Bytes) unpin(first uint32) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.unpinLocked(first)
+}
+
+func (h *Bytes) unpinLocked(first uint32) {
 	p := h.pins[first]
 	if p.copies--; p.copies > 0 {
 		h.pins[first] = p
@@ -213,7 +217,7 @@ func (h *Bytes) fill(w writing) {
 			h.release(w.first)
 		}
 	}
-	h.unpin(w.first)
+	h.unpinLocked(w.first)
 }
 
 // keep keeps a copy of a sample's bytes if their checksum matches.

@@ -3,6 +3,7 @@ package packing
 import (
 	"bytes"
 	"math/rand/v2"
+	"runtime"
 	"testing"
 	"time"
 
@@ -107,8 +108,10 @@ func TestRingDuringCopies(t *testing.T) {
 	fill = begin(6)
 	closed := make(chan struct{})
 	go func() { defer close(closed); h.close() }()
-	for h.put(7, nil) { // until close has begun
-		time.Sleep(time.Millisecond)
+	for end := time.Now().Add(20 * time.Second); h.put(7, nil); runtime.Gosched() { // until close has begun
+		if time.Now().After(end) {
+			t.Fatal("samples are taken while the memory is being closed")
+		}
 	}
 	select {
 	case <-closed:

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"reflect"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -301,8 +302,10 @@ func TestLogHangsWithLittleMemory(t *testing.T) {
 		defer close(done)
 		b.get(c, 7, 7, 7, 7, 7, 7, 7)
 	}()
-	for b.Fetcher.Stats.Timeouts.Load() < 7 {
-		time.Sleep(time.Millisecond)
+	for end := time.Now().Add(20 * time.Second); b.Fetcher.Stats.Timeouts.Load() < 7; runtime.Gosched() {
+		if time.Now().After(end) {
+			t.Fatalf("%d reads of the log are late, want 7", b.Fetcher.Stats.Timeouts.Load())
+		}
 	}
 	close(hang)
 	<-done
