@@ -1,8 +1,11 @@
 package ingest_test
 
 import (
+	"errors"
 	"fmt"
+	"net"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -53,9 +56,18 @@ func TestGatewayKilledInAnIngest(t *testing.T) {
 				}
 				once.Do(func() { // other readers wait here too, or are at requests
 					g.Kill()
+					dead, err := net.Listen("tcp", strings.TrimPrefix(g.URL, "http://")) // notices the first request that finds no gateway
+					if err != nil {
+						t.Error(err)
+						return
+					}
 					back.Go(func() {
-						time.Sleep(300 * time.Millisecond)
-						if err := g.Restart(); err != nil {
+						dead.(*net.TCPListener).SetDeadline(time.Now().Add(20 * time.Second))
+						c, err := dead.Accept()
+						if err == nil {
+							c.Close()
+						}
+						if err := errors.Join(err, dead.Close(), g.Restart()); err != nil {
 							t.Error(err)
 						}
 					})
