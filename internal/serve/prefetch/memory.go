@@ -214,7 +214,7 @@ func (r *Prefetcher) makeRoom() {
 func (r *Prefetcher) unlist(c *rankCursor) {
 	last := len(c.chunks) - 1
 	if at := c.chunks[last].at; at.Before(c.next) {
-		c.next = at
+		c.next, c.blocked = at, false
 	}
 	r.pass(c, last)
 }

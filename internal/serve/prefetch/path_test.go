@@ -2,9 +2,13 @@ package prefetch_test
 
 import (
 	"fmt"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
+	"lcache/chunker"
 	"lcache/internal/serve/fetch"
 	"lcache/internal/serve/prefetch"
 	"lcache/sample"
@@ -59,5 +63,39 @@ func TestAnyNumberOfPaths(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestEvictedLastChunkComes: the last chunk of a rank's order, which gave way to another rank, is read again when its turn comes.
+func TestEvictedLastChunkComes(t *testing.T) {
+	const n, ring = 26, 256 << 10 // all samples of rank 0 fit the ring, and not half of it
+	order := shuffled(n-2, 2, 1)
+	b := newReaderBed(t, n, n, ring, fetch.Options{}, map[int][][]sample.Index{0: order, 1: {{n - 2, n - 1}}})
+	b.r.Stop()
+	end := make(chan struct{})
+	ends := sync.OnceFunc(func() { close(end) })
+	b.r = prefetch.New(b.Fetcher, prefetch.Options{Chunk: func(at chunker.Position) (prefetch.Upcoming, bool) {
+		c, ok := b.chunk(at)
+		if !ok && at.Rank == 0 {
+			ends()
+		}
+		return c, ok
+	}})
+	t.Cleanup(b.r.Stop)
+	b.r.Asked(b.rank(0).At(0, 0))
+	select {
+	case <-end: // the last chunk is listed, and there is none after it
+	case <-time.After(20 * time.Second):
+		t.Fatal("the order is not listed to its end")
+	}
+	b.waitFor("all samples of the rank are there", func() bool {
+		return !slices.ContainsFunc(slices.Concat(order...), func(index sample.Index) bool { return !b.Staging.Present(index) })
+	})
+	b.ask(1, 0)
+	if last := order[len(order)-1]; b.Staging.Present(last[0]) {
+		t.Fatal("the last chunk did not give way, so nothing is shown")
+	}
+	for batch := range order {
+		b.ask(0, batch)
 	}
 }
