@@ -226,17 +226,23 @@ func TestCompanionWithProgressIsWaitedFor(t *testing.T) {
 	read := make(chan error, 1)
 	go func() { read <- owner.read(0, begins) }()
 	n := len(owner.orders[0])
+	last, pause := time.Now(), time.Duration(0) // the longest time in which the companion received nothing
 	for batch := begins; batch < n; batch++ {
 		time.Sleep(3 * time.Second / time.Duration(n)) // the model computes: the companion is slower than the owner for many times the patience
 		slow.batch(t, 0, batch)
+		pause, last = max(pause, time.Since(last)), time.Now()
 	}
 	if err := <-read; err != nil {
 		t.Fatal(err)
 	}
-	if read := e.cache.Store.Stats().ReadBytes - before; read > uint64(d.total)*11/10 {
-		t.Errorf("%d bytes are read for two jobs in one order, which have %d", read, d.total)
-	}
 	noSource(t, e)
+	switch read := e.cache.Store.Stats().ReadBytes - before; {
+	case read <= uint64(d.total)*11/10:
+	case pause >= o.Patience:
+		t.Skipf("the machine is busy: the companion received nothing for %v, and is left after %v without progress", pause, o.Patience)
+	default:
+		t.Errorf("%d bytes are read for two jobs in one order, which have %d; the companion received nothing for %v at most", read, d.total, pause)
+	}
 }
 
 // TestGrace: requests that wait at the same time count once. All waits together take at most 1/8 of the time in which the owner receives samples, in this epoch or the previous one.
