@@ -47,6 +47,8 @@ var mayImport = map[string][]string{
 	"internal/plan":                  nil,
 	"internal/importance/losses":     nil,
 	"internal/memquota":              nil,
+	"internal/cluster":               {"internal/cluster/homes"},
+	"internal/cluster/homes":         nil,
 	"internal/errcode":               nil,
 	"cmd/lcache/internal/simulate":   nil,
 	"cmd/lcache/internal/scenario":   {"cmd/lcache/internal/simulate"},

@@ -77,8 +77,11 @@ type Row struct {
 // pythonError is the first code of the exceptions of the Python package. The numbers before it are left for commands.
 const pythonError Code = "LC050"
 
+// ClusterKey is the first code of commands after those of Python.
+const ClusterKey Code = "LC062"
+
 // IsPython reports whether the code is that of a class of the Python package. A test there compares the classes with docs/errors.md.
-func (r *Row) IsPython() bool { return r.Code >= pythonError }
+func (r *Row) IsPython() bool { return r.Code >= pythonError && r.Code < ClusterKey }
 
 // IsFrame reports whether an ERROR frame may carry the code.
 func (r *Row) IsFrame() bool { return r.Code <= Closing }
@@ -148,6 +151,8 @@ var Table = []Row{
 	{"LC059", "SampleError", "a sample can't be used: it lacks the requested part, or has another size than its array", "correct or remove the file that the message names, or give another `part=`, `dtype=` or `shape=`"},
 	{"LC060", "DecodeError", "`decode`, `decode_batch`, `loader` or a transform failed on a sample that was read", "read the original error in the message; correct the function, or the file that the message names"},
 	{"LC061", "TimeoutError", "the server did not answer before the deadline, or another process kept a cache locked", "look at `lcache status` and the server's log; a slow source or disk may need a larger `timeout=`"},
+
+	{ClusterKey, "cluster-key", "the key of a cluster can't be used: others may read its file, or it is not a key", "make one with `lcache cluster key > FILE` and run `chmod 600 FILE`; copy it to all machines"},
 }
 
 // Of returns the code of the innermost error with a code in a chain: the cause, not the operation that failed.

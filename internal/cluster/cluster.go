@@ -1,0 +1,226 @@
+// Package cluster knows which lcache processes of several machines belong together, and which of them share a dataset.
+//
+// A process is one [Member], for all datasets that it serves. Members find each other by gossip (memberlist: SWIM with Lifeguard), without a
+// coordinator. Each says which caches it has; from that every member makes, for each dataset, the same [Roster] of peers, whose bins package homes
+// assigns. A member that dies keeps its bins for a while, because a restart costs time only. Members that can't reach each other make different
+// rosters: that costs speed, and never a wrong byte.
+//
+// One secret, the [Key], encrypts the gossip and signs the certificates by which members trust each other ([Identity]). Without a key a member
+// opens ports on the loopback interface only.
+//
+// The package knows no samples and sends none. A process that is not in a cluster starts nothing of it.
+package cluster
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"log/slog"
+	"net"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"lcache/internal/usage"
+)
+
+// Options of a Member.
+type Options struct {
+	Where     Where
+	Key       *Key          // nil: the loopback interface only
+	Listen    string        // HOST, CIDR, or one of them with :PORT; "": every address of the machine, and the first free of Ports. Port 0: any
+	Advertise string        // the address that others use; "": the one of Listen, or a private address of the machine
+	Expect    int           // peers to wait for before the first roster; 0: unknown
+	Grace     time.Duration // how long a lost peer keeps its bins; 0: DefaultGrace
+	Host      string        // name of this machine, for people
+	Program   string        // version of lcache
+	Logger    *slog.Logger
+}
+
+// DefaultGrace is how long a lost peer keeps its bins.
+const DefaultGrace = 60 * time.Second
+
+// Times of a Member.
+const (
+	joinSoon  = 2 * time.Second  // between attempts to reach a first member
+	joinLater = 10 * time.Second // between attempts afterwards: gossip alone does not heal a long partition
+	leaveTime = 2 * time.Second  // for the others to learn that this member leaves
+)
+
+// A Member is this process in a cluster. All methods may be called concurrently.
+type Member struct {
+	o       Options
+	id      string // its gossip name
+	started time.Time
+	gossip  *gossip
+	stop    context.CancelFunc
+	running sync.WaitGroup
+	closing sync.Once
+	changed chan struct{} // holds a token if gossip or the offers changed
+	offered chan struct{} // holds a token if the others don't know the offers yet
+
+	mu     sync.Mutex
+	offers []Offer
+
+	view atomic.Pointer[View]
+}
+
+// Start opens the ports of a member and begins to look for the others. It returns before it has found any. Close must be called.
+func Start(ctx context.Context, o Options) (*Member, error) {
+	o.Grace = cmp.Or(o.Grace, DefaultGrace)
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	bind, err := parseListen(o.Listen, o.Key != nil)
+	if err != nil {
+		return nil, err
+	}
+	if err := o.Where.Check(ctx, net.DefaultResolver); err != nil {
+		return nil, err
+	}
+	random := make([]byte, 8)
+	rand.Read(random)
+	m := &Member{o: o, id: hex.EncodeToString(random), started: time.Now(), changed: make(chan struct{}, 1), offered: make(chan struct{}, 1)}
+	m.view.Store(&View{Datasets: map[DatasetKey]DatasetView{}})
+	if m.gossip, err = listen(m, bind); err != nil {
+		return nil, err
+	}
+	m.view.Store(&View{Listen: m.gossip.address(), Datasets: map[DatasetKey]DatasetView{}})
+	ctx, m.stop = context.WithCancel(context.WithoutCancel(ctx))
+	m.running.Go(func() { m.track(ctx) })
+	m.running.Go(func() { m.reach(ctx) })
+	return m, nil
+}
+
+// Close tells the others that this member leaves, and ends it. It takes a few seconds at most.
+func (m *Member) Close() (err error) {
+	m.closing.Do(func() {
+		m.stop()
+		m.running.Wait()
+		err = m.gossip.close()
+	})
+	return err
+}
+
+// Offer enters the part of this process in a dataset, or changes it. There is room for 10 datasets.
+func (m *Member) Offer(o Offer) error {
+	m.mu.Lock()
+	i := slices.IndexFunc(m.offers, func(other Offer) bool { return other.Dataset == o.Dataset })
+	full := i < 0 && len(m.offers) == mostDatasets
+	switch {
+	case full:
+	case i < 0:
+		m.offers = append(m.offers, o)
+	default:
+		m.offers[i] = o
+	}
+	m.mu.Unlock()
+	if full {
+		return usage.Errorf("one process serves at most %d datasets to a cluster: serve the others with a process of their own", mostDatasets)
+	}
+	m.offersChanged()
+	return nil
+}
+
+// Withdraw ends the part of this process in a dataset.
+func (m *Member) Withdraw(d DatasetKey) {
+	m.mu.Lock()
+	m.offers = slices.DeleteFunc(m.offers, func(o Offer) bool { return o.Dataset == d })
+	m.mu.Unlock()
+	m.offersChanged()
+}
+
+func (m *Member) offersChanged() {
+	signal(m.changed)
+	signal(m.offered)
+}
+
+// signal puts a token into a channel that has room for one.
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// announce returns what this member says about itself.
+func (m *Member) announce() *announcement {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return &announcement{protocol: Protocol, started: m.started, host: m.o.Host, program: m.o.Program, offers: slices.Clone(m.offers)}
+}
+
+// track makes rosters until ctx ends. It owns the trackers.
+func (m *Member) track(ctx context.Context) {
+	began := time.Now()
+	trackers := map[DatasetKey]*tracker{}
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-m.changed:
+		case <-timer.C:
+		}
+		now := time.Now()
+		members := m.gossip.members()
+		view := &View{Listen: m.gossip.address(), Members: len(members), Refused: m.gossip.refusals(), Datasets: map[DatasetKey]DatasetView{}}
+		next := now.Add(time.Minute)
+		for _, o := range m.announce().offers {
+			t := trackers[o.Dataset]
+			if t == nil {
+				t = &tracker{expect: m.o.Expect, grace: m.o.Grace, began: began, peers: map[CacheID]*standing{}}
+				trackers[o.Dataset] = t
+			}
+			before := t.roster
+			roster, wake := t.update(now, sightings(members, o.Dataset))
+			if !wake.IsZero() && wake.Before(next) {
+				next = wake
+			}
+			if roster != before {
+				m.o.Logger.Info("the cluster has a new roster", "peers", len(roster.Peers), "roster", fmt.Sprintf("%016x", roster.Hash()))
+			}
+			view.Datasets[o.Dataset] = t.view(m.o.Expect, m.id)
+		}
+		m.view.Store(view)
+		timer.Reset(time.Until(next))
+	}
+}
+
+// sightings returns the members that have a dataset.
+func sightings(members []seenMember, d DatasetKey) (seen []sighting) {
+	for _, member := range members {
+		for _, o := range member.offers {
+			if o.Dataset == d {
+				seen = append(seen, sighting{o, member.name, member.address, member.announcement})
+			}
+		}
+	}
+	return seen
+}
+
+// reach connects to members that gossip does not have, again and again until ctx ends. It also tells the others what changed here.
+func (m *Member) reach(ctx context.Context) {
+	wait := time.NewTimer(0)
+	defer wait.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-m.offered:
+			m.gossip.update()
+			continue
+		case <-wait.C:
+		}
+		m.gossip.join(ctx, m.o.Where.addresses(ctx, net.DefaultResolver))
+		if len(m.gossip.members()) > 1 {
+			wait.Reset(joinLater)
+		} else {
+			wait.Reset(joinSoon)
+		}
+	}
+}

@@ -1,0 +1,313 @@
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"log/slog"
+	"maps"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+	"golang.org/x/sync/errgroup"
+
+	"lcache/internal/errcode"
+	"lcache/internal/usage"
+)
+
+// gossip is the memberlist of a Member. It tells the member when something changed, and keeps a copy of what is known of each live one, because a
+// memberlist changes its own.
+type gossip struct {
+	member *Member
+	list   *memberlist.Memberlist
+	log    *slog.Logger
+
+	mu      sync.Mutex
+	seen    map[string]seenMember // by gossip name; live ones
+	lost    map[string]time.Time  // addresses of members that were seen once, and when they were lost
+	refused map[string]int        // by reason
+	warned  map[string]time.Time  // when a refusal was last logged, by reason
+}
+
+// seenMember is a live member. It is not changed.
+type seenMember struct {
+	name    string
+	address string // of its gossip, host:port
+	*announcement
+}
+
+// rememberTime is how long the address of a lost member is tried.
+const rememberTime = 24 * time.Hour
+
+// A bind is where a member listens.
+type bind struct {
+	ip   string
+	port int // for samples; 0: any; -1: the first free of Ports
+}
+
+// parseListen reads --listen. Without a key it allows the loopback interface only.
+func parseListen(text string, hasKey bool) (b bind, err error) {
+	bad := func(why string) (bind, error) {
+		return b, usage.Errorf("--listen %q: %s; give an address of this machine, or a network like 10.0.0.0/8, and :PORT if needed", text, why)
+	}
+	host := text
+	b.port = -1
+	if i := strings.LastIndexByte(text, ':'); i >= 0 && !strings.HasSuffix(text, "]") {
+		if strings.Count(text, ":") > 1 && !strings.HasPrefix(text, "[") {
+			return bad("an IPv6 address needs brackets")
+		}
+		n, err := strconv.Atoi(text[i+1:])
+		if err != nil || n < 0 || n > 65534 {
+			return bad("the port must be a number from 0 to 65534")
+		}
+		host, b.port = text[:i], n
+	}
+	host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
+	switch {
+	case host == "" && hasKey:
+		b.ip = "0.0.0.0"
+	case host == "":
+		b.ip = "127.0.0.1"
+	case strings.Contains(host, "/"):
+		if b.ip, err = addressIn(host); err != nil {
+			return bad(err.Error())
+		}
+	default:
+		ip := net.ParseIP(host)
+		if ip == nil {
+			return bad("it is not an address")
+		}
+		b.ip = ip.String()
+	}
+	if !hasKey && !net.ParseIP(b.ip).IsLoopback() {
+		return b, usage.Errorf("--listen %s needs --cluster-key: without a key lcache listens on the loopback interface (127.0.0.0/8) only; make one with lcache cluster key > FILE", text)
+	}
+	return b, nil
+}
+
+// addressIn returns this machine's first address in a network.
+func addressIn(cidr string) (string, error) {
+	_, network, err := net.ParseCIDR(cidr)
+	if err != nil {
+		return "", errors.New("it is not a network")
+	}
+	all, err := net.InterfaceAddrs()
+	if err != nil {
+		return "", err
+	}
+	for _, a := range all {
+		if n, ok := a.(*net.IPNet); ok && network.Contains(n.IP) {
+			return n.IP.String(), nil
+		}
+	}
+	return "", errors.New("this machine has no address in that network")
+}
+
+// listen opens the ports of a member.
+func listen(m *Member, b bind) (*gossip, error) {
+	g := &gossip{member: m, log: m.o.Logger, seen: map[string]seenMember{}, lost: map[string]time.Time{}, refused: map[string]int{}, warned: map[string]time.Time{}}
+	ports := Ports
+	switch {
+	case b.port == 0:
+		ports = []int{-1}
+	case b.port > 0:
+		ports = []int{b.port}
+	}
+	var err error
+	for _, p := range ports {
+		if g.list, err = memberlist.Create(g.config(b.ip, p+1)); err == nil {
+			return g, nil
+		}
+		// memberlist has the system's error as text only.
+		if !strings.Contains(err.Error(), syscall.EADDRINUSE.Error()) {
+			return nil, fmt.Errorf("join the cluster: listen on %s: %w", net.JoinHostPort(b.ip, strconv.Itoa(p+1)), err)
+		}
+	}
+	return nil, fmt.Errorf("join the cluster: %w", errcode.New(errcode.PortInUse,
+		fmt.Sprintf("ports %d to %d of %s are taken: stop one of the programs that have them, or give --listen HOST:PORT", ports[0], ports[len(ports)-1]+1, b.ip)))
+}
+
+func (g *gossip) config(ip string, port int) *memberlist.Config {
+	c := memberlist.DefaultLANConfig()
+	c.Name = g.member.id
+	c.BindAddr, c.BindPort = ip, port
+	c.AdvertiseAddr, c.AdvertisePort = g.member.o.Advertise, port
+	c.Delegate, c.Events, c.Alive = g, g, g
+	c.Logger = log.New(memberlistLog{g}, "", 0)
+	c.TCPTimeout = 2 * time.Second
+	// A death is seen in 3 s: two probes and the time of suspicion.
+	c.ProbeInterval, c.ProbeTimeout, c.SuspicionMult, c.SuspicionMaxTimeoutMult = 500*time.Millisecond, 300*time.Millisecond, 3, 3
+	c.PushPullInterval = 15 * time.Second
+	c.EnableCompression = false
+	if k := g.member.o.Key; k != nil {
+		c.SecretKey, c.Label = k.gossip, k.label
+	}
+	return c
+}
+
+// address returns what others use to reach this member.
+func (g *gossip) address() string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.seen[g.member.id].address // it is there since the member listens
+}
+
+// members returns the live members, this one included.
+func (g *gossip) members() (all []seenMember) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for s := range maps.Values(g.seen) {
+		if s.name == g.member.id {
+			s.announcement = g.member.announce() // the newest
+		}
+		all = append(all, s)
+	}
+	return all
+}
+
+func (g *gossip) refusals() map[string]int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return maps.Clone(g.refused)
+}
+
+// join connects to addresses and to those of lost members, without those of live ones.
+func (g *gossip) join(ctx context.Context, addresses []string) {
+	live := map[string]bool{}
+	g.mu.Lock()
+	for _, s := range g.seen {
+		live[s.address] = true
+	}
+	for a, since := range g.lost {
+		if live[a] || time.Since(since) > rememberTime {
+			delete(g.lost, a)
+			continue
+		}
+		addresses = append(addresses, a)
+	}
+	g.mu.Unlock()
+	var group errgroup.Group
+	group.SetLimit(8)
+	for _, a := range addresses {
+		if live[a] || ctx.Err() != nil {
+			continue
+		}
+		live[a] = true
+		group.Go(func() error {
+			if _, err := g.list.Join([]string{a}); err != nil {
+				g.judge(a, err)
+			}
+			return nil
+		})
+	}
+	_ = group.Wait() // no error is returned
+}
+
+// judge notes a join that failed after the other side had answered.
+func (g *gossip) judge(address string, err error) {
+	text := err.Error()
+	if strings.Contains(text, "EOF") || strings.Contains(text, "reset by peer") || strings.Contains(text, "ecrypt") {
+		g.refuse("key", fmt.Sprintf("%s refused to talk: it has another key, or is not lcache", address))
+	}
+}
+
+// update tells the others what this member offers.
+func (g *gossip) update() {
+	if err := g.list.UpdateNode(time.Second); err != nil {
+		g.log.Debug("tell the cluster what this server has", "err", err)
+	}
+}
+
+// close leaves the cluster.
+func (g *gossip) close() error {
+	if err := g.list.Leave(leaveTime); err != nil {
+		g.log.Debug("leave the cluster", "err", err)
+	}
+	return g.list.Shutdown()
+}
+
+// refuse counts something that was refused, and logs each reason once a minute at most.
+func (g *gossip) refuse(reason, text string) {
+	g.mu.Lock()
+	g.refused[reason]++
+	now := time.Now()
+	isDue := now.Sub(g.warned[reason]) >= time.Minute
+	if isDue {
+		g.warned[reason] = now
+	}
+	g.mu.Unlock()
+	if isDue {
+		g.log.Warn("the cluster refused a machine", "reason", text)
+	}
+	signal(g.member.changed)
+}
+
+// NotifyAlive decides whether a node belongs to the cluster.
+func (g *gossip) NotifyAlive(n *memberlist.Node) error {
+	a, err := decodeAnnouncement(n.Meta)
+	if err == nil && a.protocol != Protocol {
+		err = fmt.Errorf("it speaks version %d of the protocol between machines, and this program %d: run one version of lcache on all machines", a.protocol, Protocol)
+	}
+	if err != nil {
+		g.refuse("version", fmt.Sprintf("%s: %v", n.Address(), err))
+	}
+	return err
+}
+
+// NotifyJoin enters a live member.
+func (g *gossip) NotifyJoin(n *memberlist.Node) {
+	a, err := decodeAnnouncement(bytes.Clone(n.Meta))
+	if err != nil {
+		return
+	}
+	g.mu.Lock()
+	g.seen[n.Name] = seenMember{n.Name, n.Address(), a}
+	g.mu.Unlock()
+	signal(g.member.changed)
+}
+
+// NotifyUpdate enters what a member says now.
+func (g *gossip) NotifyUpdate(n *memberlist.Node) { g.NotifyJoin(n) }
+
+// NotifyLeave removes a member.
+func (g *gossip) NotifyLeave(n *memberlist.Node) {
+	g.mu.Lock()
+	delete(g.seen, n.Name)
+	if n.Name != g.member.id {
+		g.lost[n.Address()] = time.Now()
+	}
+	g.mu.Unlock()
+	signal(g.member.changed)
+}
+
+// NodeMeta returns what this member says about itself.
+func (g *gossip) NodeMeta(int) []byte { return g.member.announce().encode() }
+
+// Members send nothing else by gossip.
+func (*gossip) NotifyMsg([]byte)                {}
+func (*gossip) GetBroadcasts(int, int) [][]byte { return nil }
+func (*gossip) LocalState(bool) []byte          { return nil }
+func (*gossip) MergeRemoteState([]byte, bool)   {}
+
+// memberlistLog writes what memberlist logs at the level Debug, because most of it is about its own protocol. It counts what shows another key.
+type memberlistLog struct{ *gossip }
+
+var _ io.Writer = memberlistLog{}
+
+func (l memberlistLog) Write(line []byte) (int, error) {
+	text := strings.TrimSpace(string(line))
+	l.log.Debug(text)
+	if strings.Contains(text, "unacceptable label") || strings.Contains(text, "No installed keys could decrypt") || strings.Contains(text, "Remote state is encrypted and encryption is not configured") ||
+		strings.Contains(text, "Encryption is configured but remote state is not encrypted") {
+		l.refuse("key", "a machine with another key, or none: "+text)
+	}
+	return len(line), nil
+}

@@ -1,0 +1,63 @@
+package cluster
+
+import (
+	"slices"
+	"strings"
+	"time"
+)
+
+// A View is what a member knows at one time. It is not changed after it was made.
+type View struct {
+	Listen   string // the address that others use for gossip
+	Members  int    // processes that gossip has, this one included
+	Refused  map[string]int
+	Datasets map[DatasetKey]DatasetView
+}
+
+// A DatasetView is the part of a View about one dataset.
+type DatasetView struct {
+	State    State
+	Expected int // 0: unknown
+	Roster   *Roster
+	Peers    []PeerView // this member first, then by host
+}
+
+// A PeerView is a peer as a member sees it.
+type PeerView struct {
+	Offer
+	Self    bool
+	Host    string
+	Address string // of its gossip
+	Program string
+	State   PeerState
+	Since   time.Time // of State
+	InUse   bool      // it is in the roster
+}
+
+// View returns what is known now. It does not block.
+func (m *Member) View() *View { return m.view.Load() }
+
+// view describes the tracker. self is the gossip name of this member.
+func (t *tracker) view(expected int, self string) DatasetView {
+	v := DatasetView{State: t.state(), Expected: expected, Roster: t.roster}
+	add := func(p *standing) {
+		v.Peers = append(v.Peers, PeerView{Offer: p.Offer, Self: p.member == self, Host: p.host, Address: p.address, Program: p.program, State: p.state, Since: p.since,
+			InUse: t.roster != nil && p.state != PeerRefused && slices.ContainsFunc(t.roster.Peers, func(r RosterPeer) bool { return r.ID == p.Cache })})
+	}
+	for _, p := range t.peers {
+		add(p)
+	}
+	for i := range t.copies {
+		add(&t.copies[i])
+	}
+	slices.SortFunc(v.Peers, func(a, b PeerView) int {
+		if a.Self != b.Self {
+			if a.Self {
+				return -1
+			}
+			return 1
+		}
+		return strings.Compare(a.Host+" "+a.Address, b.Host+" "+b.Address)
+	})
+	return v
+}
