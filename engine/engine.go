@@ -61,6 +61,8 @@ type Options struct {
 	Remote  source.Remote // options of a network source; they override those that the cache recorded
 	JobsMax int           // how many jobs with tokens are read ahead for, at most; 0: 8
 
+	Cluster func(sample.Fingerprint) status.Cluster // what is known of other machines with this dataset; nil: nothing
+
 	sortAtOnce bool // a full log in another order is sorted into the epoch that is read, even if that does not pay
 
 	FollowLinks *bool // serve files that were listed through links that leave the source; nil: yes, except if Shared

@@ -51,11 +51,15 @@ func (e *Engine) Status() status.Document {
 	state := cacheState(devices, trouble)
 	e.mu.Unlock()
 	memory := e.memory()
+	cluster := status.Cluster{State: status.ClusterOff}
+	if e.opts.Cluster != nil {
+		cluster = e.opts.Cluster(e.cache.Manifest.Fingerprint())
+	}
 	return status.Document{Schema: 1, Version: e.opts.Version, Pid: os.Getpid(), UptimeSeconds: e.now().Sub(e.started).Seconds(), IOEngine: e.cache.IO.Name(), Direct: e.cache.IO.Direct(),
 		PageBytes: e.staging.PageBytes(), MemoryBytes: memory.Planned(), MemoryLimitBytes: max(int64(e.cache.Sizing.Memory), memory.Planned()), Memory: memory,
 		Cache: status.Cache{Dirs: e.cache.Dirs, BudgetBytes: int64(e.cache.Sizing.Budget), UsedBytes: int64(e.cache.Store.Used()) * int64(e.cache.Format.Block), State: state,
 			SlackBytes: int64(e.cache.Sizing.Slack), ArenaBytes: int64(e.cache.Sizing.Arena), BlockBytes: int64(e.cache.Format.Block), Compress: e.cache.Record.CompressName(), Devices: devices, Wear: wear},
-		Jobs: jobs, Totals: totals}
+		Cluster: cluster, Jobs: jobs, Totals: totals}
 }
 
 // ready returns how many batches are loaded for the slowest rank. e.mu is held.

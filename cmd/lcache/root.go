@@ -117,7 +117,7 @@ func newRootCommand(g *globals) *cobra.Command {
 	root.SetHelpCommandGroupID(groupRest)
 	root.PersistentFlags().Var(&choice{&g.progress, []string{"auto", "plain", "json", "none"}}, "progress", "how to show progress on stderr")
 	root.PersistentFlags().BoolVar(&g.quiet, "quiet", false, "print errors only, no progress and no remarks")
-	addGroup(root, groupTrain, "Train:", newRunCommand(g), newIngestCommand(g), newServeCommand(g), newStatusCommand(g))
+	addGroup(root, groupTrain, "Train:", newRunCommand(g), newIngestCommand(g), newServeCommand(g), newStatusCommand(g), newClusterCommand(g))
 	addGroup(root, groupCaches, "Look after caches:", newListCommand(g), newVerifyCommand(g), newRemoveCommand(g), newStopCommand(g))
 	addGroup(root, groupMeasure, "Measure this machine:", newDoctorCommand(g), newBenchCommand(g))
 	addGroup(root, groupPlan, "Plan before you buy:", newPlanCommand(g), newSimulateCommand(g))

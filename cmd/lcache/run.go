@@ -29,6 +29,7 @@ type runOptions struct {
 	launch        launch.Options
 	serve         serveOptions
 	disk          diskFlags
+	machines      clusterFlags
 	withoutRecipe string   // a remark on flags without an effect; "": there are none
 	ingestFlags   []string // the given flags that ingest has, too, for one source
 	serverGiven   []string // given flags that have no effect on a server which runs already
@@ -97,6 +98,7 @@ func addRunFlags(f *pflag.FlagSet, o *runOptions) {
 	addIOFlags(f, &l.Ingest.IO)
 	f.BoolVar(&l.Headspace, "headspace", false, "measure the training loop with data from memory; spoils the model")
 	addDiskFlags(f, &o.disk)
+	addClusterFlags(f, &o.machines)
 }
 
 // failed gives an error of lcache the exit code exitRunFailed, unless it has one: COMMAND was not found, or the command line is wrong.
@@ -213,7 +215,11 @@ func runCommand(cmd *cobra.Command, g *globals, o runOptions) (err error) {
 		return err
 	}
 	l.Stdin, l.Stdout, l.Stderr, l.Environ = cmd.InOrStdin(), cmd.OutOrStdout(), logs, os.Environ()
+	l.Environ = append(l.Environ, o.machines.environ(cmd.Flags())...)
 	l.Version, l.Registry, l.Logger, l.Progress = versionText(), attach.Dir(), logger, bar.update
+	if l.Cluster, err = o.machines.options(cmd.Flags(), l.Version, logger); err != nil {
+		return err
+	}
 	l.Began = func(metricsURL string) {
 		remark(func(w io.Writer) {
 			if !given {

@@ -32,6 +32,7 @@ type serveOptions struct {
 func newServeCommand(g *globals) *cobra.Command {
 	var o serveOptions
 	var facts diskFlags
+	var machines clusterFlags
 	cmd := &cobra.Command{
 		Use:         "serve --cache DIR[,DIR…]",
 		Short:       "Serve a cache to the training processes on this machine",
@@ -44,6 +45,7 @@ func newServeCommand(g *globals) *cobra.Command {
 		Example: "  lcache serve --cache /nvme/train\n  LCACHE_MEMORY=2GB lcache serve --cache /nvme0/c,/nvme1/c --socket /run/user/1000/train.sock",
 	}
 	addServeFlags(cmd.Flags(), &o)
+	addClusterFlags(cmd.Flags(), &machines)
 	addDiskFlags(cmd.Flags(), &facts)
 	cmd.Flags().BoolVar(&g.json, "json", false, "the first line as JSON")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -57,6 +59,9 @@ func newServeCommand(g *globals) *cobra.Command {
 		o.engine.Disk = disk(cmd.Context(), false, o.engine.Dirs)
 		out, logs := cmd.OutOrStdout(), cmd.ErrOrStderr()
 		serve := launch.ServeOptions{Engine: o.engine, Server: o.server, Metrics: o.metrics, Registry: attach.Dir(), Version: cmd.Version, Logger: newLogger(g, logs, slog.LevelInfo), Embedded: o.isEmbedded(), TakeOver: o.over}
+		if serve.Cluster, err = machines.options(cmd.Flags(), cmd.Version, serve.Logger); err != nil {
+			return err
+		}
 		return launch.Serve(cmd.Context(), serve, func(s launch.Served) error {
 			if !g.quiet {
 				writeDefaults(logs, s.Defaults)

@@ -58,6 +58,9 @@ func serverLines(v view, detail, width int) (lines []string) {
 		lines = append(lines, factLine(width, "  wear   ", facts...))
 	}
 	lines = append(lines, factLine(width, "  memory ", memoryFacts(v.now)...))
+	if line := clusterLine(v.now.Cluster); line != "" {
+		lines = append(lines, factLine(width, "  cluster ", line))
+	}
 	if detail >= withRanks {
 		lines = append(lines, rankLines(live, width)...)
 	}

@@ -41,12 +41,22 @@ type Offer struct {
 	Dataset   DatasetKey
 	Cache     CacheID
 	Threshold homes.Threshold // 0: the member keeps nothing yet
-	Weight    uint16          // room for samples, in 1/1,024 of the dataset; at most weightAll
+	Weight    uint16          // room for samples, in 1/1,024 of the dataset; at most WeightAll
 	Flags     uint8
 }
 
-// weightAll is the weight of a cache with room for the whole dataset.
-const weightAll = 1024
+// WeightAll is the weight of a cache with room for the whole dataset.
+const WeightAll = 1024
+
+// WeightOf returns the weight of a cache with room for so many bytes of a dataset. It moves in steps, so that a restart with slightly more or less
+// room changes nothing. A cache that keeps anything has a weight.
+func WeightOf(room, dataset uint64) uint16 {
+	if room == 0 || dataset == 0 {
+		return 0
+	}
+	share := float64(min(room, dataset)) / float64(dataset)
+	return uint16(max(1, share*WeightAll))
+}
 
 // An announcement is what a member tells the others about itself.
 type announcement struct {
@@ -107,7 +117,7 @@ func decodeAnnouncement(b []byte) (*announcement, error) {
 	n := int(b[0])
 	for b = b[1:]; len(a.offers) < n; b = b[datasetBytes:] {
 		o := Offer{DatasetKey(b[:8]), CacheID(b[8:24]), homes.Threshold(le.Uint64(b[24:])), le.Uint16(b[32:]), b[34]}
-		if o.Weight > weightAll || o.Threshold > homes.MaxPeers*homes.One {
+		if o.Weight > WeightAll || o.Threshold > homes.MaxPeers*homes.One {
 			return nil, errAnnouncement
 		}
 		a.offers = append(a.offers, o)

@@ -13,7 +13,7 @@ import (
 func full() *announcement {
 	a := &announcement{protocol: 3, dataPort: 7746, started: time.UnixMilli(1790000000123), host: strings.Repeat("h", mostHost), program: strings.Repeat("v", mostProgram)}
 	for i := range mostDatasets {
-		a.offers = append(a.offers, Offer{Dataset: DatasetKey{byte(i), 1}, Cache: CacheID{byte(i), 2}, Threshold: homes.One*2 + 5, Weight: weightAll, Flags: FlagLog})
+		a.offers = append(a.offers, Offer{Dataset: DatasetKey{byte(i), 1}, Cache: CacheID{byte(i), 2}, Threshold: homes.One*2 + 5, Weight: WeightAll, Flags: FlagLog})
 	}
 	return a
 }
@@ -38,6 +38,18 @@ func TestAnnouncementsFit(t *testing.T) {
 	}
 }
 
+func TestWeightMovesInSteps(t *testing.T) {
+	const gb = 1 << 30
+	for _, c := range []struct {
+		room, dataset uint64
+		want          uint16
+	}{{0, gb, 0}, {gb, gb, WeightAll}, {5 * gb, gb, WeightAll}, {gb/2 + 12345, gb, WeightAll / 2}, {gb / 2000, gb, 1}, {100, 100, WeightAll}, {7, 0, 0}} {
+		if got := WeightOf(c.room, c.dataset); got != c.want {
+			t.Errorf("room for %d of %d bytes has weight %d, want %d", c.room, c.dataset, got, c.want)
+		}
+	}
+}
+
 func TestBadAnnouncements(t *testing.T) {
 	good := full().encode()
 	for n := range len(good) {
@@ -50,7 +62,7 @@ func TestBadAnnouncements(t *testing.T) {
 		b[at] = to
 		return b
 	}
-	heavy := &announcement{offers: []Offer{{Weight: weightAll + 1}}}
+	heavy := &announcement{offers: []Offer{{Weight: WeightAll + 1}}}
 	greedy := &announcement{offers: []Offer{{Threshold: math.MaxUint64}}}
 	for name, b := range map[string][]byte{"magic": change(0, 'x'), "version": change(2, 9), "host": change(14, 255), "weight": heavy.encode(), "threshold": greedy.encode()} {
 		if a, err := decodeAnnouncement(b); err == nil {

@@ -78,7 +78,7 @@ func Start(ctx context.Context, o Options) (*Member, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := o.Where.Check(ctx, net.DefaultResolver); err != nil {
+	if err := o.Where.check(ctx, net.DefaultResolver, o.Key != nil); err != nil {
 		return nil, err
 	}
 	random := make([]byte, 8)
@@ -168,7 +168,8 @@ func (m *Member) track(ctx context.Context) {
 		}
 		now := time.Now()
 		members := m.gossip.members()
-		view := &View{Listen: m.gossip.address(), Members: len(members), Refused: m.gossip.refusals(), Datasets: map[DatasetKey]DatasetView{}}
+		view := &View{Listen: m.gossip.address(), Members: len(members), Datasets: map[DatasetKey]DatasetView{}}
+		view.Refused, view.LastRefusal = m.gossip.refusals()
 		next := now.Add(time.Minute)
 		for _, o := range m.announce().offers {
 			t := trackers[o.Dataset]

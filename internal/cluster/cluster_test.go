@@ -164,9 +164,9 @@ func TestOtherKeysAreRefused(t *testing.T) {
 	b := start(t, 'b', Options{Key: testKey(t)}, seed(a))
 	c := start(t, 'c', Options{}, seed(a))
 	for _, m := range []*Member{b, c} {
-		await(t, m, "refusal", func(v *View, d DatasetView) bool { return v.Refused["key"] > 0 && d.State == Alone })
+		await(t, m, "refusal", func(v *View, d DatasetView) bool { return v.Refused > 0 && d.State == Alone })
 	}
-	await(t, a, "refusals", func(v *View, d DatasetView) bool { return v.Refused["key"] >= 2 && d.State == Alone && peers(d) == "a" })
+	await(t, a, "refusals", func(v *View, d DatasetView) bool { return v.Refused >= 2 && d.State == Alone && peers(d) == "a" })
 	if n := strings.Count(logs.String(), "refused"); n != 1 {
 		t.Errorf("the log has %d lines about refusals within a minute:\n%s", n, logs)
 	}

@@ -33,8 +33,9 @@ type gossip struct {
 	mu      sync.Mutex
 	seen    map[string]seenMember // by gossip name; live ones
 	lost    map[string]time.Time  // addresses of members that were seen once, and when they were lost
-	refused map[string]int        // by reason
-	warned  map[string]time.Time  // when a refusal was last logged, by reason
+	refused int                   // messages
+	reason  string                // of the last one
+	warned  map[string]time.Time  // when a refusal was last logged, by kind
 }
 
 // seenMember is a live member. It is not changed.
@@ -113,7 +114,7 @@ func addressIn(cidr string) (string, error) {
 
 // listen opens the ports of a member.
 func listen(m *Member, b bind) (*gossip, error) {
-	g := &gossip{member: m, log: m.o.Logger, seen: map[string]seenMember{}, lost: map[string]time.Time{}, refused: map[string]int{}, warned: map[string]time.Time{}}
+	g := &gossip{member: m, log: m.o.Logger, seen: map[string]seenMember{}, lost: map[string]time.Time{}, warned: map[string]time.Time{}}
 	ports := Ports
 	switch {
 	case b.port == 0:
@@ -173,10 +174,11 @@ func (g *gossip) members() (all []seenMember) {
 	return all
 }
 
-func (g *gossip) refusals() map[string]int {
+// refusals returns how many messages were refused, and why the last one was.
+func (g *gossip) refusals() (n int, reason string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return maps.Clone(g.refused)
+	return g.refused, g.reason
 }
 
 // join connects to addresses and to those of lost members, without those of live ones.
@@ -234,14 +236,15 @@ func (g *gossip) close() error {
 	return g.list.Shutdown()
 }
 
-// refuse counts something that was refused, and logs each reason once a minute at most.
-func (g *gossip) refuse(reason, text string) {
+// refuse counts a message that was refused, and logs each kind of them once a minute at most.
+func (g *gossip) refuse(kind, text string) {
 	g.mu.Lock()
-	g.refused[reason]++
+	g.refused++
+	g.reason = text
 	now := time.Now()
-	isDue := now.Sub(g.warned[reason]) >= time.Minute
+	isDue := now.Sub(g.warned[kind]) >= time.Minute
 	if isDue {
-		g.warned[reason] = now
+		g.warned[kind] = now
 	}
 	g.mu.Unlock()
 	if isDue {

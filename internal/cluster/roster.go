@@ -76,6 +76,7 @@ type tracker struct {
 	peers   map[CacheID]*standing
 	copies  []standing // refused
 	roster  *Roster    // nil: not yet
+	changes int64      // rosters made
 	target  []RosterPeer
 	changed time.Time // when target changed
 	pending time.Time // since when target differs from the roster; zero: it does not
@@ -123,6 +124,7 @@ func (t *tracker) update(now time.Time, seen []sighting) (roster *Roster, wake t
 		earliest(due)
 	} else if len(target) > 0 || t.roster != nil {
 		t.roster, t.pending = &Roster{target}, time.Time{}
+		t.changes++
 	}
 	return t.roster, wake
 }

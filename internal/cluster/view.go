@@ -8,16 +8,18 @@ import (
 
 // A View is what a member knows at one time. It is not changed after it was made.
 type View struct {
-	Listen   string // the address that others use for gossip
-	Members  int    // processes that gossip has, this one included
-	Refused  map[string]int
-	Datasets map[DatasetKey]DatasetView
+	Listen      string // the address that others use for gossip
+	Members     int    // processes that gossip has, this one included
+	Refused     int    // messages of machines with another key or version
+	LastRefusal string // in words; "": none
+	Datasets    map[DatasetKey]DatasetView
 }
 
 // A DatasetView is the part of a View about one dataset.
 type DatasetView struct {
 	State    State
-	Expected int // 0: unknown
+	Expected int   // 0: unknown
+	Changes  int64 // rosters made
 	Roster   *Roster
 	Peers    []PeerView // this member first, then by host
 }
@@ -39,7 +41,7 @@ func (m *Member) View() *View { return m.view.Load() }
 
 // view describes the tracker. self is the gossip name of this member.
 func (t *tracker) view(expected int, self string) DatasetView {
-	v := DatasetView{State: t.state(), Expected: expected, Roster: t.roster}
+	v := DatasetView{State: t.state(), Expected: expected, Changes: t.changes, Roster: t.roster}
 	add := func(p *standing) {
 		v.Peers = append(v.Peers, PeerView{Offer: p.Offer, Self: p.member == self, Host: p.host, Address: p.address, Program: p.program, State: p.state, Since: p.since,
 			InUse: t.roster != nil && p.state != PeerRefused && slices.ContainsFunc(t.roster.Peers, func(r RosterPeer) bool { return r.ID == p.Cache })})

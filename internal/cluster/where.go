@@ -98,11 +98,23 @@ type resolver interface {
 	LookupHost(ctx context.Context, host string) (addresses []string, err error)
 }
 
-// Check looks up all hosts once. The name of --cluster dns: may have no address yet.
-func (w Where) Check(ctx context.Context, r resolver) error {
+// check looks up all hosts once. A DNS name may have no address yet. Without a key it allows this machine only.
+func (w Where) check(ctx context.Context, r resolver, hasKey bool) error {
+	needKey := func() error {
+		return usage.Errorf("--cluster %s needs --cluster-key: make a key with lcache cluster key > FILE, and copy it to all machines", w)
+	}
+	if w.Name != "" && !hasKey {
+		return needKey()
+	}
 	for _, s := range w.Seeds {
-		if _, err := r.LookupHost(ctx, s.Host); err != nil {
+		found, err := r.LookupHost(ctx, s.Host)
+		if err != nil {
 			return usage.Errorf("--cluster %s: this machine can't find the address of that host (%v); %s", s.Host, err, whereForm)
+		}
+		for _, a := range found {
+			if !hasKey && !net.ParseIP(a).IsLoopback() {
+				return needKey()
+			}
 		}
 	}
 	return nil

@@ -21,7 +21,7 @@ func (h hosts) LookupHost(_ context.Context, host string) ([]string, error) {
 }
 
 func TestWhere(t *testing.T) {
-	names := hosts{"node1": {"10.0.0.1"}, "node2": {"10.0.0.2"}, "lcache.ml.svc": {"10.1.0.1", "10.1.0.2"}, "fe80::1": {"fe80::1"}, "10.0.0.9": {"10.0.0.9"}}
+	names := hosts{"node1": {"10.0.0.1"}, "node2": {"10.0.0.2"}, "lcache.ml.svc": {"10.1.0.1", "10.1.0.2"}, "fe80::1": {"fe80::1"}, "10.0.0.9": {"10.0.0.9"}, "localhost": {"127.0.0.1", "::1"}}
 	for _, c := range []struct {
 		where string
 		text  string // "": as given
@@ -50,8 +50,15 @@ func TestWhere(t *testing.T) {
 		}
 	}
 	w, _ := ParseWhere("node1,gone")
-	if err := w.Check(context.Background(), names); err == nil || !strings.Contains(err.Error(), "gone") {
+	if err := w.check(context.Background(), names, true); err == nil || !strings.Contains(err.Error(), "gone") {
 		t.Errorf("a host without an address: %v", err)
+	}
+	for where, hasKey := range map[string]bool{"node1": false, "dns:lcache.ml.svc": false, "dns:not.yet": true, "node1,node2:1": true, "localhost": false, "listen": false} {
+		w, _ := ParseWhere(where)
+		err := w.check(context.Background(), names, hasKey)
+		if isRefused := err != nil; isRefused != (!hasKey && where != "localhost" && where != "listen") || isRefused && !strings.Contains(err.Error(), "lcache cluster key") {
+			t.Errorf("%s with a key: %v: %v", where, hasKey, err)
+		}
 	}
 }
 

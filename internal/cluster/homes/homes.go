@@ -31,7 +31,7 @@ const pieceBytes = 4 << 20
 // A Peer is a member of the cluster that keeps samples of the dataset.
 type Peer struct {
 	ID     [16]byte // of its cache: the same after a restart
-	Weight uint64   // see Weight; above 0
+	Weight uint64   // its share of the homes is its share of the weights; above 0
 }
 
 // BinOf returns the bin of a sample with a file of its own. name is the xxh3-64 of its name.
@@ -42,13 +42,6 @@ func BinOfShard(shard string, position uint64) uint16 {
 	b := append(make([]byte, 0, len(shard)+9), shard...)
 	b = append(b, 0)
 	return uint16(xxh3.Hash(binary.LittleEndian.AppendUint64(b, position/pieceBytes)))
-}
-
-// Weight returns the weight of a peer with room for so many bytes of a dataset: a multiple of 1/1,024 of the dataset, so that a restart with
-// slightly more or less room moves nothing.
-func Weight(room, dataset uint64) uint64 {
-	step := max(dataset/1024, 1)
-	return min(room, dataset) / step * step
 }
 
 // Homes are the homes of all bins for one set of peers. They never change. All methods may be called concurrently.

@@ -176,17 +176,6 @@ func TestMinusLog2(t *testing.T) {
 	}
 }
 
-func TestWeightMovesInSteps(t *testing.T) {
-	const gb = 1 << 30
-	for _, c := range []struct{ room, dataset, want uint64 }{
-		{0, gb, 0}, {gb, gb, gb}, {5 * gb, gb, gb}, {gb/2 + 12345, gb, gb / 2}, {gb / 2000, gb, 0}, {100, 100, 100}, {7, 0, 0},
-	} {
-		if got := Weight(c.room, c.dataset); got != c.want {
-			t.Errorf("Weight(%d, %d) = %d, want %d", c.room, c.dataset, got, c.want)
-		}
-	}
-}
-
 func TestNeighboursInAShardShareABin(t *testing.T) {
 	if BinOfShard("a.tar", 0) != BinOfShard("a.tar", 4<<20-1) {
 		t.Error("samples of one piece have two bins")

@@ -16,9 +16,10 @@ type Document struct {
 	MemoryBytes      int64   `json:"memory_bytes"`
 	MemoryLimitBytes int64   `json:"memory_limit_bytes"`
 	Memory
-	Cache  Cache  `json:"cache"`
-	Jobs   []Job  `json:"jobs"` // the owner first, then the others in order of arrival, then the most recently ended ones
-	Totals Totals `json:"totals"`
+	Cache   Cache   `json:"cache"`
+	Cluster Cluster `json:"cluster"`
+	Jobs    []Job   `json:"jobs"` // the owner first, then the others in order of arrival, then the most recently ended ones
+	Totals  Totals  `json:"totals"`
 }
 
 // Cache is the part about the directories.

@@ -18,6 +18,7 @@ import (
 
 	"lcache/cmd/lcache/internal/prometheus"
 	"lcache/engine"
+	"lcache/internal/cluster"
 	"lcache/internal/serve/status"
 	"lcache/internal/store/cache"
 	"lcache/internal/store/ingest"
@@ -50,10 +51,11 @@ type Options struct {
 	RanksGiven   bool // Ingest.Job has the ranks that read on this machine, nil for all; false: Environ may have them, by a launcher
 	ListingGiven bool // the files that Ingest lists were asked for: a cache that lists other files is refused
 
-	Disk      ingest.Disk // known facts of the devices; nil: none
-	Metrics   string      // host:port to listen on for scrapes of all servers; "": none
-	DiskLimit float64     // bytes a second that the disk was measured to give; 0: not known
-	Headspace bool        // loaders of the command feed the second half of each epoch from memory, and measure both
+	Disk      ingest.Disk      // known facts of the devices; nil: none
+	Metrics   string           // host:port to listen on for scrapes of all servers; "": none
+	DiskLimit float64          // bytes a second that the disk was measured to give; 0: not known
+	Cluster   *cluster.Options // nil: this machine alone
+	Headspace bool             // loaders of the command feed the second half of each epoch from memory, and measure both
 
 	Stdin          io.Reader // of the command
 	Stdout, Stderr io.Writer // of the command
@@ -158,13 +160,17 @@ type run struct {
 	Options
 	metrics *prometheus.Server
 	serving []*serving
-	folder  string // in each root; "": by the source
-	notes   string // file for the measurements of loaders; "": they measure nothing
+	member  *cluster.Member // nil: none
+	folder  string          // in each root; "": by the source
+	notes   string          // file for the measurements of loaders; "": they measure nothing
 }
 
 // prepare lists every source and serves it.
 func (r *run) prepare(ctx context.Context) (err error) {
 	if r.metrics, err = listenMetrics(r.Metrics, r.Logger); err != nil {
+		return err
+	}
+	if r.member, err = join(ctx, r.Cluster); err != nil {
 		return err
 	}
 	if r.Began != nil {

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 
 	"lcache/engine"
+	"lcache/internal/cluster"
 	"lcache/internal/serve/status"
 	"lcache/internal/store/cache"
 	"lcache/server"
@@ -21,8 +22,12 @@ type ServeOptions struct {
 	Version  string         // of this program
 	Logger   *slog.Logger
 
+	Cluster *cluster.Options // nil: this machine alone
+
 	Embedded bool // a training started this server for itself: it serves without metrics if they can't be had
 	TakeOver bool // if an embedded server has the cache, it is stopped
+
+	member *cluster.Member // that the server belongs to; nil: none
 }
 
 // Served is a server that clients can connect to.
@@ -36,11 +41,17 @@ type Served struct {
 
 // Serve opens a cache and serves it until ctx ends, or no client is left. Then it stops cleanly, without an error. It calls ready when clients
 // can connect; an error of ready ends the server.
-func Serve(ctx context.Context, o ServeOptions, ready func(Served) error) error {
+func Serve(ctx context.Context, o ServeOptions, ready func(Served) error) (err error) {
 	if o.Logger == nil {
 		o.Logger = discard
 	}
 	o.Server.Stoppable, o.Server.Embedded = true, o.Embedded
+	member, err := join(ctx, o.Cluster)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, leave(member)) }()
+	o.member = member
 	l, m, warning, err := o.open(ctx)
 	if err != nil {
 		return err

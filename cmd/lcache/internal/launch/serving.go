@@ -9,6 +9,7 @@ import (
 	"lcache/cmd/lcache/internal/attach"
 	"lcache/cmd/lcache/internal/prometheus"
 	"lcache/engine"
+	"lcache/internal/cluster"
 	"lcache/internal/serve/status"
 	"lcache/internal/store/cache"
 	"lcache/internal/store/cachedir"
@@ -103,7 +104,7 @@ func (r *run) stop() (err error) {
 	for _, s := range r.serving {
 		err = errors.Join(err, s.stop(ctx))
 	}
-	return err
+	return errors.Join(err, leave(r.member))
 }
 
 // local is a server of this process.
@@ -114,11 +115,13 @@ type local struct {
 	defaults []cache.Default // settings that the engine chose where the options leave the choice
 	chosen   []cache.Default // the socket, if start chose it
 	served   chan error      // of Serve, once
+	member   *cluster.Member // nil: none
+	dataset  cluster.DatasetKey
 }
 
 // start opens a cache and listens. Without a path the socket lies in the cache.
 func start(ctx context.Context, o ServeOptions) (*local, error) {
-	o.Engine.Logger, o.Engine.Version = o.Logger, o.Version
+	o.Engine.Logger, o.Engine.Version, o.Engine.Cluster = o.Logger, o.Version, clusterStatus(o.member)
 	o.Server.Logger, o.Server.Version = o.Logger, o.Version
 	var chosen []cache.Default
 	if o.Server.Path == "" {
@@ -140,6 +143,10 @@ func start(ctx context.Context, o ServeOptions) (*local, error) {
 		defer cancel()
 		return nil, errors.Join(err, e.Close(stop))
 	}
+	l.member = o.member
+	if err = l.offer(); err != nil {
+		o.Logger.Warn("this server does not take part in the cluster", "err", err)
+	}
 	if l.entry, err = attach.Register(o.Registry, l.server.Path(), o.Engine.Dirs); err != nil {
 		o.Logger.Warn("lcache status will need --socket for this server", "reason", err)
 	}
@@ -155,6 +162,9 @@ func start(ctx context.Context, o ServeOptions) (*local, error) {
 
 // end ends the server and joins it. The engine stays open.
 func (l *local) end(ctx context.Context) error {
+	if l.member != nil {
+		l.member.Withdraw(l.dataset)
+	}
 	err := l.server.Shutdown(ctx)
 	<-l.served
 	l.entry.Remove()

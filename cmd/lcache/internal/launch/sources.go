@@ -88,7 +88,7 @@ func (r *run) serve(ctx context.Context, n int, s Source, h home, opened *Opened
 	if err != nil {
 		return nil, err
 	}
-	serve := ServeOptions{Engine: r.Engine, Server: r.Server, Registry: r.Registry, Version: r.Version, Logger: r.Logger}
+	serve := ServeOptions{member: r.member, Engine: r.Engine, Server: r.Server, Registry: r.Registry, Version: r.Version, Logger: r.Logger}
 	serve.Engine.Dirs = report.Dirs
 	if r.Disk != nil {
 		serve.Engine.Disk = r.Disk(ctx, false, report.Dirs)

@@ -24,7 +24,7 @@ const (
 )
 
 // unshown are the fields without a series: those that a label has, and texts for people, of which each change would make a new series.
-var unshown = map[string]bool{"name": true, "id": true, "ended": true, "rank_rank": true, "device_dir": true, "layout_reason": true, "epoch_done_order_digest": true, "epoch_done_requested_digest": true, "importance_name": true, "device_last_error": true}
+var unshown = map[string]bool{"name": true, "id": true, "ended": true, "rank_rank": true, "device_dir": true, "layout_reason": true, "epoch_done_order_digest": true, "epoch_done_requested_digest": true, "importance_name": true, "device_last_error": true, "cluster_refused_reason": true}
 
 // ofDataset are the fields of a job's entry that are the same in each. Their series have no label of a job.
 var ofDataset = map[string]bool{"source": true, "samples": true, "dataset_bytes": true, "kept_bytes": true, "layout": true}
@@ -132,6 +132,17 @@ func (w writer) list(name string, v reflect.Value) {
 	case []status.Device:
 		for _, d := range of {
 			w.with(labelDir, d.Dir).object("device_", reflect.ValueOf(d))
+		}
+	case []status.ClusterPeer:
+		if len(of) == 0 { // in no cluster
+			return
+		}
+		by := map[string]int{"ok": 0, "lost": 0, "refused": 0}
+		for _, p := range of {
+			by[p.State]++
+		}
+		for state, n := range by {
+			w.with("state", state).number(name, float64(n))
 		}
 	case []status.Epoch:
 		w.number(name, float64(len(of)))

@@ -107,6 +107,7 @@ func full() status.Document {
 	var s status.Document
 	next := 0
 	fill(reflect.ValueOf(&s).Elem(), 2, &next)
+	s.Cluster.Peers[0].State, s.Cluster.Peers[1].State = "ok", "lost"
 	s.Jobs = s.Jobs[:1]
 	s.Jobs[0].Name, s.Jobs[0].ID, s.Jobs[0].Ended = "train", "", false // a job with an ID has it as a label: TestJobs
 	return s
@@ -173,6 +174,13 @@ func expected(t *testing.T, s status.Document) map[string]float64 {
 					for _, d := range v {
 						device := d.(map[string]any)
 						walk(prefix[:len("lcache_")]+"device_", fmt.Sprintf("{dir=%q,name=\"train\"}", device["dir"]), device)
+					}
+				case "peers":
+					for _, state := range []string{"ok", "lost", "refused"} {
+						want[fmt.Sprintf("%speers{name=\"train\",state=%q}", prefix, state)] = 0
+					}
+					for _, p := range v {
+						want[fmt.Sprintf("%speers{name=\"train\",state=%q}", prefix, p.(map[string]any)["state"])]++
 					}
 				case "dirs": // texts
 				case "epochs_done":

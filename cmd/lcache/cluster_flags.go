@@ -1,0 +1,101 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"lcache/internal/cluster"
+)
+
+// clusterFlags are the flags of serve and run by which several machines find each other.
+type clusterFlags struct {
+	where     string
+	key       string
+	listen    string
+	advertise string
+	expect    int
+	grace     time.Duration
+}
+
+func addClusterFlags(f *pflag.FlagSet, o *clusterFlags) {
+	f.Var(word{&o.where, "WHERE"}, "cluster", "other machines: auto, listen, dns:NAME or HOST[:PORT],…")
+	f.Var(word{&o.key, "FILE"}, "cluster-key", "secret of the cluster; lcache cluster key makes one")
+	f.IntVar(&o.expect, "expect", 0, "machines to wait for at first (default: unknown)")
+	f.Var(word{&o.listen, "ADDR"}, "listen", "address for other machines: HOST or NETWORK, and :PORT")
+	f.Var(word{&o.advertise, "HOST"}, "advertise", "address that other machines use, if not --listen's")
+	f.DurationVar(&o.grace, "peer-grace", cluster.DefaultGrace, "how long a lost machine keeps its samples")
+}
+
+// word is a flag with any text, whose help names its kind.
+type word struct {
+	to   *string
+	kind string
+}
+
+func (w word) String() string        { return "" }
+func (w word) Type() string          { return w.kind }
+func (w word) Set(text string) error { *w.to = text; return nil }
+
+// options returns the options of a member; nil: the server is in no cluster.
+func (o *clusterFlags) options(f *pflag.FlagSet, version string, logger *slog.Logger) (*cluster.Options, error) {
+	if o.where == "" {
+		// Variables may be set for all commands of a machine, so that only a typed flag is an error.
+		return nil, nil
+	}
+	switch {
+	case f.Changed("expect") && (o.expect < 1 || o.expect > maxMachines):
+		return nil, usagef("--expect %d: give the number of machines, from 1 to %d, or leave it out", o.expect, maxMachines)
+	case o.grace < 0:
+		return nil, usagef("--peer-grace %v: give a time like 60s", o.grace)
+	}
+	c := &cluster.Options{Listen: o.listen, Advertise: o.advertise, Expect: o.expect, Grace: o.grace, Program: version, Logger: logger}
+	var err error
+	if o.where == cluster.Auto {
+		env := cluster.FromEnvironment(os.Getenv)
+		if env.From == "" {
+			logger.Warn("--cluster auto: no other machine is named, so this one goes on alone", "looked_at", cluster.Looked)
+			return nil, nil
+		}
+		if c.Where = env.Where; c.Expect == 0 {
+			c.Expect = env.Expect
+		}
+	} else if c.Where, err = cluster.ParseWhere(o.where); err != nil {
+		return nil, fmt.Errorf("--cluster: %w", err)
+	}
+	if o.key != "" {
+		if c.Key, err = cluster.ReadKey(o.key); err != nil {
+			return nil, err
+		}
+	}
+	if c.Host, err = os.Hostname(); err != nil {
+		return nil, fmt.Errorf("name of this machine: %w", err)
+	}
+	return c, nil
+}
+
+// environ returns the given flags as variables, so that servers which COMMAND starts for other datasets join the same cluster.
+func (o *clusterFlags) environ(f *pflag.FlagSet) (variables []string) {
+	for name, value := range map[string]string{"cluster": o.where, "cluster-key": fromHere(o.key), "listen": o.listen, "advertise": o.advertise, "expect": strconv.Itoa(o.expect), "peer-grace": o.grace.String()} {
+		if f.Changed(name) {
+			variables = append(variables, envName(name)+"="+value)
+		}
+	}
+	return variables
+}
+
+// fromHere returns a path that is good in every folder.
+func fromHere(path string) string {
+	if all, err := filepath.Abs(path); err == nil && path != "" {
+		return all
+	}
+	return path
+}
+
+// maxMachines bounds --expect.
+const maxMachines = 1024

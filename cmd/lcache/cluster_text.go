@@ -1,0 +1,100 @@
+package main
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"lcache/internal/serve/status"
+	"lcache/internal/units"
+	"lcache/internal/usage"
+)
+
+// nameOf names a server's dataset.
+func nameOf(d status.Document) string {
+	if len(d.Jobs) > 0 && d.Jobs[0].Name != "" {
+		return d.Jobs[0].Name
+	}
+	return filepath.Base(strings.Join(d.Cache.Dirs, ","))
+}
+
+// datasetBytes returns the size of a server's dataset.
+func datasetBytes(d status.Document) int64 {
+	if len(d.Jobs) > 0 {
+		return d.Jobs[0].DatasetBytes
+	}
+	return 0
+}
+
+// clusterLine sums up the cluster of a server; "": it is in none.
+func clusterLine(c status.Cluster) string {
+	present, known := 0, 0
+	for _, p := range c.Peers {
+		if p.State == "ok" {
+			present++
+		}
+		if p.State != "refused" {
+			known++
+		}
+	}
+	switch {
+	case c.State == status.ClusterOff || c.State == "":
+		return ""
+	case c.State == "forming" && c.Expected > 0:
+		return fmt.Sprintf("waiting for %d of %d machines", max(c.Expected-present, 0), c.Expected)
+	case c.State == "forming":
+		return "looking for other machines"
+	case c.State == "alone":
+		return "no other machine"
+	}
+	return fmt.Sprintf("%d of %d machines", present, max(known, c.Expected))
+}
+
+// clusterText shows the machines that a server knows.
+func clusterText(d status.Document) string {
+	c := d.Cluster
+	var b strings.Builder
+	fmt.Fprintf(&b, "cluster  %s\n", joined(clusterLine(c), usage.Name(nameOf(d)), units.Bytes(datasetBytes(d)), "listens on "+c.Listen))
+	rows := [][]string{{"machine", "state", "room", "layout", "address"}}
+	for i, p := range c.Peers {
+		host := usage.Name(p.Host)
+		if i == 0 {
+			host += " *"
+		}
+		state := p.State
+		if state == "lost" {
+			state += " " + since(p.StateSeconds)
+		}
+		rows = append(rows, []string{host, state, units.Percent(p.RoomShare, 1), p.Layout, p.Address})
+	}
+	for _, line := range columnLines("  ", rows, 0) {
+		b.WriteString(line + "\n")
+	}
+	for _, w := range clusterWarnings(c) {
+		b.WriteString("! " + w + "\n")
+	}
+	return b.String()
+}
+
+// since writes how long something has been so.
+func since(seconds float64) string {
+	return time.Duration(seconds * float64(time.Second)).Round(time.Second).String()
+}
+
+// clusterWarnings say what somebody should look at.
+func clusterWarnings(c status.Cluster) (lines []string) {
+	for _, p := range c.Peers {
+		host := usage.Name(p.Host)
+		switch {
+		case p.State == "lost" && p.InRoster:
+			lines = append(lines, fmt.Sprintf("%s has not answered for %s: after --peer-grace the roster is made without it", host, since(p.StateSeconds)))
+		case p.State == "refused":
+			lines = append(lines, fmt.Sprintf("%s (%s) has a copy of another machine's cache: run lcache rm there, and ingest again", host, p.Address))
+		}
+	}
+	if c.Refused > 0 {
+		lines = append(lines, fmt.Sprintf("%s refused: %s", units.Plural(c.Refused, "message was", "messages were"), usage.Name(c.Reason)))
+	}
+	return lines
+}

@@ -1,0 +1,124 @@
+package launch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"lcache/cmd/lcache/internal/attach"
+	"lcache/engine"
+	"lcache/internal/cluster"
+	"lcache/internal/serve/status"
+)
+
+// cacheOf makes a cache of the source of a run, and returns the options of its server.
+func cacheOf(t *testing.T, o Options) ServeOptions {
+	t.Helper()
+	o.Roots = []string{t.TempDir()}
+	if _, err := Run(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	dirs, err := filepath.Glob(filepath.Join(o.Roots[0], "data-*"))
+	if err != nil || len(dirs) != 1 {
+		t.Fatal(dirs, err)
+	}
+	return ServeOptions{Engine: engine.Options{Dirs: dirs, IO: o.Engine.IO}, Registry: o.Registry, Version: "test"}
+}
+
+// clusterGoroutines counts the goroutines of a cluster.
+func clusterGoroutines() int {
+	b := make([]byte, 4<<20)
+	stacks := string(b[:runtime.Stack(b, true)])
+	return strings.Count(stacks, "lcache/internal/cluster.") + strings.Count(stacks, "hashicorp/memberlist.")
+}
+
+// TestOneMachinePaysNothing: a server that is in no cluster starts nothing of one. With a cluster the same count is above 0, which shows that it counts.
+func TestOneMachinePaysNothing(t *testing.T) {
+	o, _ := options(t, "true")
+	serve := cacheOf(t, o)
+	for _, options := range []*cluster.Options{nil, {Listen: "127.0.0.1:0"}} {
+		serve.Cluster = options
+		ctx, cancel := context.WithCancel(t.Context())
+		err := Serve(ctx, serve, func(s Served) error {
+			defer cancel()
+			if n := clusterGoroutines(); (n > 0) != (options != nil) {
+				t.Errorf("options of a cluster %+v: %d goroutines of it", options, n)
+			}
+			if isOff := s.Status.Cluster.State == status.ClusterOff; isOff != (options == nil) {
+				t.Errorf("options of a cluster %+v: state %q", options, s.Status.Cluster.State)
+			}
+			return nil
+		})
+		cancel()
+		if err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// awaitCluster asks a server until it sees its cluster as it should be.
+func awaitCluster(socket, state string, peers int) (c status.Cluster, err error) {
+	client, err := attach.Dial(socket, "test")
+	if err != nil {
+		return c, err
+	}
+	defer client.Close()
+	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		_, d, err := client.Status()
+		if c = d.Cluster; err != nil || c.State == state && len(c.Peers) == peers {
+			return c, err
+		}
+		if time.Now().After(end) {
+			return c, fmt.Errorf("after a minute the cluster is not %s with %d peers: %+v", state, peers, c)
+		}
+	}
+}
+
+// TestServersOfTwoMachines: two servers with caches of one source make one roster, and one that ends is missed.
+func TestServersOfTwoMachines(t *testing.T) {
+	o, _ := options(t, "true")
+	a, b := cacheOf(t, o), cacheOf(t, o)
+	a.Cluster = &cluster.Options{Listen: "127.0.0.1:0", Expect: 2, Host: "gpu-01"}
+	err := Serve(t.Context(), a, func(s Served) error {
+		host, port, _ := net.SplitHostPort(s.Status.Cluster.Listen)
+		var n int
+		fmt.Sscan(port, &n)
+		where, err := cluster.ParseWhere(fmt.Sprintf("%s:%d", host, n-1))
+		if err != nil {
+			return err
+		}
+		b.Cluster = &cluster.Options{Where: where, Listen: "127.0.0.1:0", Expect: 2, Host: "gpu-02"}
+		ctx, end := context.WithCancel(t.Context())
+		if err := Serve(ctx, b, func(other Served) error {
+			defer end()
+			ours, err := awaitCluster(s.Socket, "ok", 2)
+			if err != nil {
+				return err
+			}
+			theirs, err := awaitCluster(other.Socket, "ok", 2)
+			if err == nil && (ours.Roster != theirs.Roster || ours.Roster == "" || ours.Peers[0].ID != theirs.Peers[1].ID || theirs.Peers[0].Host != "gpu-02" || ours.Peers[1].RoomShare != 1) {
+				t.Errorf("one sees %+v, the other %+v", ours, theirs)
+			}
+			return err
+		}); err != nil {
+			return err
+		}
+		c, err := awaitCluster(s.Socket, "degraded", 2)
+		if err == nil && (c.Peers[0].State != "ok" || c.Peers[1].State != "lost" || !c.Peers[1].InRoster) {
+			t.Errorf("after its end: %+v", c.Peers)
+		}
+		return errEnough
+	})
+	if !errors.Is(err, errEnough) {
+		t.Fatal(err)
+	}
+}
+
+// errEnough ends a server of a test.
+var errEnough = errors.New("the test is over")

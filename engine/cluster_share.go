@@ -1,0 +1,26 @@
+package engine
+
+import (
+	"lcache/chunker"
+	"lcache/sample"
+)
+
+// A Share is what a cache can keep of a dataset that several machines serve.
+type Share struct {
+	Dataset sample.Fingerprint
+	Cache   [16]byte // its identity, the same after a restart
+	Bytes   uint64   // of the dataset on this cache's disks
+	Room    uint64   // bytes for samples, at most Bytes
+	IsLog   bool     // it has the log layout
+}
+
+// Share returns the cache's share. It looks at the size of each sample.
+func (e *Engine) Share() Share {
+	c := e.cache
+	s := Share{Dataset: c.Manifest.Fingerprint(), Cache: c.Format.UUID, IsLog: e.Layout() == "log"}
+	for _, size := range c.Manifest.Sizes() {
+		s.Bytes += chunker.Padded(size, c.Format.Align)
+	}
+	s.Room = min(c.Sizing.Room, s.Bytes)
+	return s
+}

@@ -1,0 +1,30 @@
+package status
+
+// Cluster is the part about the other machines that serve the same dataset.
+type Cluster struct {
+	State    string        `json:"state"`            // off, forming, alone, ok or degraded
+	Listen   string        `json:"listen,omitempty"` // the address by which others find this server
+	Expected int           `json:"expected"`         // machines that the first roster waits for; 0: not known
+	Members  int           `json:"members"`          // lcache processes that this one knows, itself included
+	Rosters  int64         `json:"roster_changes"`
+	Roster   string        `json:"roster,omitempty"` // its hash, which is equal on all machines; "": none yet
+	Refused  int64         `json:"refused"`          // messages of machines with another key or version
+	Reason   string        `json:"refused_reason,omitempty"`
+	Peers    []ClusterPeer `json:"peers,omitempty"` // this machine first
+}
+
+// ClusterOff is the State of a server that is in no cluster.
+const ClusterOff = "off"
+
+// ClusterPeer is one machine that serves the dataset.
+type ClusterPeer struct {
+	ID           string  `json:"id"` // of its cache
+	Host         string  `json:"host"`
+	Address      string  `json:"addr"`
+	Version      string  `json:"version"`
+	State        string  `json:"state"`         // ok, lost or refused
+	StateSeconds float64 `json:"state_seconds"` // how long it has been so
+	Layout       string  `json:"layout"`
+	InRoster     bool    `json:"in_roster"`
+	RoomShare    float64 `json:"room_share"` // part of the dataset for which its cache has room
+}
