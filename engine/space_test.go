@@ -37,7 +37,7 @@ func TestBudgetKeepsTheReserve(t *testing.T) {
 	}
 	_, err := build(1<<30, 16<<20)
 	named := regexp.MustCompile(`give --budget (\d+)MiB or less`).FindStringSubmatch(fmt.Sprint(err))
-	if named == nil || !strings.Contains(err.Error(), "1.0 GB are to stay free") {
+	if named == nil || !strings.Contains(err.Error(), "1.0 GB must stay free") {
 		t.Fatalf("a budget beyond the floor: %v", err)
 	}
 	most, _ := strconv.ParseInt(named[1], 10, 64)

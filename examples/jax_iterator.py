@@ -18,7 +18,7 @@ def batches(job, epoch):
     for batch in job.epoch(epoch):
         inputs = numpy.zeros((len(batch), WIDTH), numpy.float32)
         for row, view in zip(inputs, batch.samples):
-            head = numpy.frombuffer(view, numpy.uint8)[:WIDTH]  # no copy: the view is of the server's memory
+            head = numpy.frombuffer(view, numpy.uint8)[:WIDTH]  # no copy: view is server memory
             row[: len(head)] = head / 255
         yield inputs, numpy.asarray(batch.labels), numpy.asarray(batch.indices)
 

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// capped is a volume on a loop device, and a control group whose processes get so many operations and bytes a second of it, each way.
+// capped is a volume on a loop device, and a control group that limits the operations and bytes a second of its processes, for reads and for writes.
 type capped struct {
 	enter string // a line of shell that puts the shell into the group
 }

@@ -118,14 +118,14 @@ func clusterDocuments(server string) (documents []status.Document, err error) {
 	case found && server != "":
 		return nil, errcode.New(errcode.NoServer, "that server is in no cluster: start it with --cluster")
 	case server != "":
-		return nil, errcode.New(errcode.NoServer, fmt.Sprintf("no server of this user has the cache or the process %s: lcache ls lists those that run", server))
+		return nil, errcode.New(errcode.NoServer, fmt.Sprintf("no server of this user has the cache or the process %s: lcache ls lists running servers", server))
 	case found:
 		return nil, errcode.New(errcode.NoServer, "none of your servers is in a cluster: start one with lcache serve --cluster WHERE")
 	}
 	return nil, errcode.New(errcode.NoServer, "no server of this user runs: start one with lcache serve --cache DIR --cluster WHERE")
 }
 
-// isServer reports whether a document is of the server of a directory or a process.
+// isServer reports whether a document comes from the server of a cache directory or of a process.
 func isServer(d status.Document, server string) bool {
 	if pid, err := strconv.Atoi(server); err == nil {
 		return d.Pid == pid

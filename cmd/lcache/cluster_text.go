@@ -82,7 +82,7 @@ func since(seconds float64) string {
 	return time.Duration(seconds * float64(time.Second)).Round(time.Second).String()
 }
 
-// clusterWarnings say what somebody should look at.
+// clusterWarnings lists the problems that an operator should look at.
 func clusterWarnings(c status.Cluster) (lines []string) {
 	for _, p := range c.Peers {
 		host := usage.Name(p.Host)

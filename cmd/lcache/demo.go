@@ -24,7 +24,7 @@ func newDemoCommand(g *globals) *cobra.Command {
 		Long: "demo ingests a folder of real files (the source of the Go toolchain), serves it, and reads it for several fully\n" +
 			"shuffled epochs from Python, with several ranks. It compares every sample with its file, and the order with torch's\n" +
 			"DistributedSampler. Then it repeats this with half of the disk space. Last, it drops the files from the page cache,\n" +
-			"reads the same samples in the same order as plain files, and says where lcache is no faster.\n\n" +
+			"reads the same samples in the same order as plain files, and says where lcache is not faster.\n\n" +
 			"demo prints the verdict first and the measurements after it. It exits with 1 if a check failed; no check is about\n" +
 			"speed. The cache is in a new folder below --dir, and demo removes it at the end.",
 		Example: "  lcache demo\n  lcache demo --source /data/train --dir /nvme --epochs 2",

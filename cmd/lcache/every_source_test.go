@@ -140,7 +140,7 @@ func TestEverySourceIsListed(t *testing.T) {
 	}
 }
 
-// TestEverySourceIsVerified: every kind of source is held against its cache, byte for byte; what has changed there is found; and lcache plan counts it.
+// TestEverySourceIsVerified: verify compares every kind of source with its cache byte for byte and finds changed samples. lcache plan counts the samples of each.
 func TestEverySourceIsVerified(t *testing.T) {
 	testenv.AnyIO(t)
 	s := newEverySource(t)

@@ -134,8 +134,7 @@ var (
 // othersFlags are flags of other programs that texts name.
 var othersFlags = map[string]string{"nproc-per-node": "torchrun", "ulimit": "docker", "security-opt": "docker", "aug-repeats": "timm", "world": "demo_reader.py"}
 
-// checkHint finds what is wrong with the commands that a text names: a command that is not there, a flag that it does not have, a flag without its value,
-// a value that it does not take.
+// checkHint lists the errors in the commands that a text names: unknown commands and flags, flags without a value, and invalid values.
 func checkHint(text string) (found int, wrong []string) {
 	for _, at := range commandHint.FindAllStringSubmatchIndex(text, -1) {
 		name := text[at[2]:at[3]]

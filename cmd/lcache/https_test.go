@@ -15,7 +15,7 @@ import (
 	"lcache/internal/testenv"
 )
 
-// TestListOverHTTPS reads a list by HTTP/2 from a server whose certificate is trusted. It tells no version of anything: the bytes that were read first decide what has changed. A redirect to http is not followed.
+// TestListOverHTTPS reads a list by HTTP/2 from a server whose certificate is trusted. The server sends no versions, so the bytes that were read first decide whether a file has changed. A redirect to http is not followed.
 func TestListOverHTTPS(t *testing.T) {
 	testenv.AnyIO(t)
 	plain := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("a redirect from https to http is followed") }))

@@ -220,7 +220,7 @@ func TestVerifyText(t *testing.T) {
 	}
 }
 
-// TestIngestTextWithoutClasses: labels without names are of no class, and 0 classes would say that there are no labels.
+// TestIngestTextWithoutClasses: labels without names have no classes. The text leaves the number out, because "0 classes" would mean that there are no labels.
 func TestIngestTextWithoutClasses(t *testing.T) {
 	var out strings.Builder
 	writeIngest(&out, &ingest.Report{Source: "tar:/data/*.tar", Dirs: []string{"/nvme"}, Samples: 3000, Bytes: 27e6, Fingerprint: "8c1f02aa"})

@@ -34,14 +34,14 @@ with lcache.connect("capped/cache/lcache.sock") as job:
         assert seen == bytearray(b"\1") * job.samples, epoch
 `
 
-// TestKilledWhileTheLayoutChanges: a training over a volume that gives few operations is slow, and then samples stay in place; it is fast, and they are put in order.
-// At each change the server is killed, a moment later than at the change before, and another one comes. The training goes on through all of it, with each byte of
-// the source, and the source is asked for no more than what lay in buffers.
+// TestKilledWhileTheLayoutChanges: while a training over a volume with few operations is slow, samples stay in place. When it is fast, they are sorted.
+// At each change the server is killed, a moment later than at the change before, and another one starts. The training continues throughout, with the right bytes.
+// The source is read again only for bytes that were in buffers.
 func TestKilledWhileTheLayoutChanges(t *testing.T) {
 	const samples, size, operations, bandwidth = 5000, 16 << 10, 750, 60 << 20
 	switch {
 	case os.Getenv("LCACHE_LAYOUT_KILLS") == "":
-		t.Skip("takes two minutes, and what a volume gives must decide: LCACHE_LAYOUT_KILLS=1")
+		t.Skip("takes two minutes, and needs a volume whose speed decides the layout: set LCACHE_LAYOUT_KILLS=1")
 	case os.Getenv("LCACHE_DIRECT") == "0":
 		t.Skip("buffered reads come from the page cache, not from a volume that gives few operations")
 	}
@@ -58,7 +58,7 @@ func TestKilledWhileTheLayoutChanges(t *testing.T) {
 		}
 		writeFile(t, path, string(b))
 	}
-	disk := &doctor.Device{When: time.Now(), Read: bandwidth, Write: bandwidth, BothRead: bandwidth, BothWrite: bandwidth, IOPS: operations, WriteIOPS: operations, OpBytes: 1 << 20, How: "made up"}
+	disk := &doctor.Device{When: time.Now(), Read: bandwidth, Write: bandwidth, BothRead: bandwidth, BothWrite: bandwidth, IOPS: operations, WriteIOPS: operations, OpBytes: 1 << 20, How: "synthetic"}
 	facts, err := json.Marshal(doctor.Report{Schema: 1, Facts: &doctor.Facts{Places: []doctor.Place{{Device: disk}}}})
 	if err != nil {
 		t.Fatal(err)
@@ -115,11 +115,11 @@ func TestKilledWhileTheLayoutChanges(t *testing.T) {
 			}
 		}
 	}
-	for _, moment := range []time.Duration{0, 400 * time.Millisecond, -1} { // -1: when a part of what is to be put in order is written
+	for _, moment := range []time.Duration{0, 400 * time.Millisecond, -1} { // -1: when a part of the sorted samples is written
 		for _, layout := range []string{cache.LayoutStatic, cache.LayoutLog} {
 			pace(map[string]float64{cache.LayoutStatic: 0.08, cache.LayoutLog: 0}[layout]) // what makes it the better one
 			becomes(layout)
-			time.Sleep(moment) // the kill is to come at several moments of what the change begins
+			time.Sleep(moment) // kill at several moments of the work that the change begins
 			job, total := status()
 			if before := job; moment < 0 && layout == cache.LayoutLog {
 				until(t, "a quarter of the samples is written", func() bool {

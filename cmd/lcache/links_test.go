@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// TestLinkFlags: two flags, two variables, one rule; what is typed goes before what is in the environment, and a contradiction is an error.
+// TestLinkFlags: the two flags and the two variables follow one rule. A flag overrides the environment, and a contradiction is an error.
 func TestLinkFlags(t *testing.T) {
 	const contradict = "contradict each other"
 	for _, c := range []struct {

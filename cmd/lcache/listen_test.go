@@ -132,7 +132,7 @@ func TestRunMetrics(t *testing.T) {
 			url = after
 		}
 	}
-	go io.Copy(io.Discard, logs) // so that the run is never held up by what it says
+	go io.Copy(io.Discard, logs) // so that a full pipe never blocks the run
 	if line, err := bufio.NewReader(out).ReadString('\n'); line != "ready\n" {
 		t.Errorf("%v: the command would listen where the run does: %s", err, line)
 	}
@@ -170,8 +170,8 @@ func TestMetricsAddressInUse(t *testing.T) {
 	}
 }
 
-// TestOtherUsers: members of --socket-group are served, others are not, whatever the mode of the socket. A process of another user
-// that asks for the status is what a training process of that user is to the server.
+// TestOtherUsers: members of --socket-group are served, others are not, whatever the mode of the socket. To the server, a process of
+// another user that requests the status is like a training process of that user.
 func TestOtherUsers(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("not root: can't start a process of another user")

@@ -21,7 +21,7 @@ import (
 	"lcache/internal/store/ingest"
 )
 
-// formula is a bucket that answers listings from a formula: so many keys of 30 bytes in 1,000 folders behind the prefix.
+// formula is a bucket that computes its listings. Its value is the number of keys, of 30 bytes each, in 1,000 folders after the prefix.
 type formula int
 
 const formulaFolders = 1000
@@ -59,7 +59,7 @@ func (n formula) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	io.WriteString(w, b.String())
 }
 
-// listingMemory is the most memory that an ingest of so many keys takes that reads none of them, in bytes.
+// listingMemory returns the maximum memory of an ingest that lists a number of keys and reads none of them, in bytes.
 func listingMemory(t *testing.T, keys int) int64 {
 	t.Helper()
 	srv := httptest.NewServer(formula(keys))

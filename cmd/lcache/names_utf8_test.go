@@ -10,7 +10,7 @@ import (
 	"lcache/internal/store/ingest"
 )
 
-// TestNamesThatAreNotUTF8: source, class folders, extensions and cache may have any names: JSON has their bytes, and what is for people shows each byte.
+// TestNamesThatAreNotUTF8: source, class folders, extensions and cache may have any names. JSON keeps their bytes, and texts for people show each byte.
 func TestNamesThatAreNotUTF8(t *testing.T) {
 	s := newStage(t)
 	shell := func(command string) (out, errs string) {

@@ -71,7 +71,7 @@ func TestRunNamesThePatternOfShards(t *testing.T) {
 	}
 }
 
-// TestHintsComeBeforeReading: ingest says that files are no samples before it reads any of them: here it ends for lack of room when it has listed them. So do its dry run, and run.
+// TestHintsComeBeforeReading: ingest warns that files are not samples before it reads any of them. Here it ends after the listing, for lack of space. Its dry run and run do the same.
 func TestHintsComeBeforeReading(t *testing.T) {
 	s := newStage(t)
 	if _, errs, err := s.shell("mkdir -p tables shards && echo 1 > a.cls && tar -cf shards/0.tar a.cls && cp shards/0.tar shards/1.tar && echo 1 > tables/0.parquet && echo 2 > tables/1.parquet && truncate -s 1G large.npy"); err != nil {

@@ -126,7 +126,7 @@ func TestPages(t *testing.T) {
 				}
 			case "text":
 			default:
-				t.Errorf("%s:%d: a block of %q: say what it is, sh, python, json or text", page, b.line, b.info)
+				t.Errorf("%s:%d: a block of %q: mark it as sh, python, json or text", page, b.line, b.info)
 			}
 		}
 	}
@@ -135,7 +135,7 @@ func TestPages(t *testing.T) {
 	}
 	for key := range elsewhere {
 		if !slices.Contains(used, key) {
-			t.Errorf("%s: there is no such block", key)
+			t.Errorf("block %s does not exist", key)
 		}
 	}
 }

@@ -45,14 +45,14 @@ func newPlanCommand(g *globals) *cobra.Command {
 	o := planOptions{given: map[string]*string{}}
 	cmd := &cobra.Command{
 		Use:   "plan [--source SRC] [--cache DIR[,DIR…]] [--facts FILE|off] [FACTS]",
-		Short: "Predict what a cache would do for a job",
+		Short: "Predict the effect of a cache on a job",
 		Long: "plan predicts, for each caching policy, the epoch time, the bottleneck, the write volume, the memory, and the smallest\n" +
 			"useful cache. It recommends a layout, and ends with the command to run.\n\n" +
 			"plan takes facts, in this order, from flags, from --facts, from a running server of --cache, and from measurements:\n" +
 			"the files of --source for --time, the disk of --cache for up to 20 s. The report shows the origin of each fact.\n" +
 			"--facts off never measures. Write \"unlimited\" for something without a limit.\n\n" +
-			"Sizes and rates are for one node; those of the source are for all nodes together. docs/planning.md explains the\n" +
-			"numbers.",
+			"Sizes and rates are for one node. The size and the rates of the source are for all nodes together.\n" +
+			"docs/planning.md explains the numbers.",
 		Example: "  lcache plan --source /data/train --time 2s --budget 1TB --read-bw 3GB/s --write-bw 2GB/s --read-iops 500000 \\\n" +
 			"    --batch-size 256 --epochs 90 --consumer 5000/s\n" +
 			"  lcache plan --facts off --samples 1281167 --bytes 138GB --batch-size 256 --epochs 90 --budget 150GB \\\n" +
@@ -102,10 +102,10 @@ func missingFacts(w io.Writer, missing []planner.MissingFact) error {
 		rows[i] = []string{"missing", m.Name, m.Ways}
 	}
 	table(w, "", rows)
-	return usage.Errorf("%s missing: add the flags that are listed above; what has no limit is \"unlimited\"", units.Plural(int64(len(missing)), "fact is", "facts are"))
+	return usage.Errorf("%s missing: add the flags that are listed above, with \"unlimited\" for something without a limit", units.Plural(int64(len(missing)), "fact is", "facts are"))
 }
 
-// command is the command that does what the plan advises; "" if no cache is needed, or none fits. SRC and DIR stand for unknown paths.
+// command returns the command that follows the plan's advice, or "" if no cache is needed or none fits. SRC and DIR stand for unknown paths.
 func (o *planOptions) command(r *planner.Report) string {
 	src, dir := "SRC", "DIR"
 	if o.gather.Source != "" {

@@ -11,7 +11,7 @@ import (
 	"lcache/internal/testenv"
 )
 
-// TestPlanningExamples: each plan of docs/planning.md prints what the page shows below it.
+// TestPlanningExamples: each plan of docs/planning.md prints the text that the page shows below it.
 func TestPlanningExamples(t *testing.T) {
 	blocks, _ := blocksOf(t, "docs/planning.md")
 	seen := 0
@@ -79,7 +79,7 @@ func TestPlanningPicture(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !bytes.Equal(got, want) {
-			t.Error("docs/img/simulation.svg is not what the command of docs/planning.md draws: run it in docs/img, and look at the picture")
+			t.Error("docs/img/simulation.svg differs from the picture that the command of docs/planning.md draws: run it in docs/img, and look at the picture")
 		}
 		return
 	}
@@ -104,7 +104,7 @@ func TestPlanMissing(t *testing.T) {
 	}
 }
 
-// TestPlanCommand: a plan ends with the command that does what it advises, unless no cache is needed.
+// TestPlanCommand: a plan ends with the command that follows its advice, unless no cache is needed.
 func TestPlanCommand(t *testing.T) {
 	facts := "plan --facts off --samples 1281167 --bytes 138GB --batch-size 256 --epochs 90 --budget 150GB --combined-bw 500MB/s --combined-iops 3000 --source-bw 150MB/s --consumer "
 	for consumer, want := range map[string]string{

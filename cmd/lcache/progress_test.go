@@ -84,10 +84,10 @@ func TestProgressBar(t *testing.T) {
 // TestProgressWithoutTotal: progress without a total shows no share, on a terminal or elsewhere.
 func TestProgressWithoutTotal(t *testing.T) {
 	clock := time.Unix(100, 0)
-	for mode, want := range map[string][]string{"bar": {"kernel and memory", "reading of /nvme", "listing  5 samples"}, "plain": {"reading of /nvme\n", "listing  1,234 samples\n"}} {
+	for mode, want := range map[string][]string{"bar": {"reading kernel and memory settings", "measuring the device of /nvme: reading", "listing  5 samples"}, "plain": {"measuring the device of /nvme: reading\n", "listing  1,234 samples\n"}} {
 		var out bytes.Buffer
 		p := &progress{mode: mode, out: &out, now: func() time.Time { return clock }, every: 3 * time.Second}
-		for _, u := range []cache.Progress{{Stage: "kernel and memory"}, {Stage: "device of /nvme"}, {Stage: "reading of /nvme"},
+		for _, u := range []cache.Progress{{Stage: "reading kernel and memory settings"}, {Stage: "measuring the device of /nvme"}, {Stage: "measuring the device of /nvme: reading"},
 			{Stage: "listing", Done: 5, Unit: "samples"}, {Stage: "listing", Done: 1234, Unit: "samples"}} {
 			p.update(u)
 			clock = clock.Add(2 * time.Second)

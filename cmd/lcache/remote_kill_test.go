@@ -64,7 +64,7 @@ func newTurnstile(t *testing.T, server string) *turnstile {
 	return s
 }
 
-// set forgets what was counted, opens the turnstile for those that wait, and lets n more through.
+// set resets the counters, lets the waiting requests through, and then n more.
 func (s *turnstile) set(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -93,7 +93,7 @@ func until(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// recorded is what the journals of a cache say: how many samples begin in blocks that are on disk, how large a block is, and how many segments there are. docs/format.md has the fields.
+// recorded reads the journals of a cache: the number of samples that begin in blocks on disk, the size of a block, and the number of segments. docs/format.md has the fields.
 func (s *stage) recorded() (begun, block, segments int) {
 	for _, name := range []string{"journal-0", "journal-1"} {
 		b, err := os.ReadFile(filepath.Join(filepath.Dir(s.root), "work/cache", name))
@@ -109,7 +109,7 @@ func (s *stage) recorded() (begun, block, segments int) {
 	return begun, block, segments
 }
 
-// killBehind kills a program that reads through a turnstile, when it waits for what is not let through and its log has samples. Then the turnstile is opened.
+// killBehind kills a program that reads through a turnstile, when the turnstile holds its requests and its log has samples. Then it opens the turnstile.
 func (s *stage) killBehind(t *testing.T, cmd *exec.Cmd, way *turnstile, through int) {
 	t.Helper()
 	s.endBehind(t, cmd, way, through, syscall.SIGKILL, func(begun, _, _ int) bool { return begun > 0 })
@@ -163,8 +163,8 @@ func TestKilledIngestOfABucket(t *testing.T) {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		// All that was read comes to the disk by itself but for each segment's last block, which is not full, and what is just being stored. A sample that begins in a block before it
-		// may end in it. Ctrl-C writes those blocks, too.
+		// All samples that were read reach the disk, except for each segment's last block, which is not full, and samples that are just being stored. A sample may begin in
+		// an earlier block and end in that one. Ctrl-C writes the last blocks, too.
 		least := through
 		s.endBehind(t, cmd, way, through, by, func(begun, block, segments int) bool {
 			if least = begun - segments; by == syscall.SIGINT {
@@ -172,7 +172,7 @@ func TestKilledIngestOfABucket(t *testing.T) {
 			}
 			return begun > 0 && begun >= through-jobs-segments*(block/size+1)
 		})
-		if said := errs.String(); by == syscall.SIGINT && (cmd.ProcessState.ExitCode() != exitError || said != "lcache ingest: interrupted: what is stored stays; run the same command again to go on [LC020]\n") {
+		if said := errs.String(); by == syscall.SIGINT && (cmd.ProcessState.ExitCode() != exitError || said != "lcache ingest: interrupted: stored samples stay in the cache; run the same command again to continue [LC020]\n") {
 			t.Errorf("%v: %s", cmd.ProcessState, said)
 		}
 		var r ingest.Report
@@ -188,7 +188,7 @@ func TestKilledIngestOfABucket(t *testing.T) {
 	}
 }
 
-// A server that is killed in the middle of an epoch comes again: the reader goes on, with the bytes of the bucket, and what the log has is not asked for again.
+// TestKilledServerOfABucket: a server is killed in the middle of an epoch and starts again. The reader continues with the bytes of the bucket, and the server does not request the log's samples again.
 func TestKilledServerOfABucket(t *testing.T) {
 	testenv.AnyIO(t)
 	g := s3test.Start(t)
@@ -235,7 +235,7 @@ with lcache.connect("cache/lcache.sock") as job:
 	}
 }
 
-// findSecretsOfServer looks for the gateway's credentials in what a server of the cache says and answers.
+// findSecretsOfServer looks for the gateway's credentials in the output and the answers of a server of the cache.
 func (s *stage) findSecretsOfServer(t *testing.T) {
 	t.Helper()
 	cmd, logs := s.command("exec lcache serve --cache cache --metrics 127.0.0.1:0")

@@ -17,8 +17,8 @@ func newRemoveCommand(g *globals) *cobra.Command {
 		Use:        "rm DIR[,DIR…]",
 		Short:      "Remove a cache that is not in use",
 		SuggestFor: []string{"remove", "delete", "clean", "purge"},
-		Long: "rm removes the files that lcache created in a directory, and then the directory. It also removes what a killed ingest\n" +
-			"left. It refuses a cache that a process uses, and a directory that is not a cache. Other files in the directory stay,\n" +
+		Long: "rm removes the files that lcache created in a directory, and then the directory. It also removes the files of a killed\n" +
+			"ingest. It refuses a cache that a process uses, and a directory that is not a cache. Other files in the directory stay,\n" +
 			"and then the directory stays too. rm never touches the source.",
 		Example: "  lcache rm /nvme/lcache/train-8c1f02aa\n  lcache rm /nvme0/train,/nvme1/train",
 		Args: func(cmd *cobra.Command, args []string) error {

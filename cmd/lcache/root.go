@@ -57,7 +57,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 		err = &usageError{err}
 	}
 	if errors.Is(err, context.Canceled) && ctx.Err() != nil {
-		err = errcode.New(errcode.Interrupted, "interrupted: what is stored stays; run the same command again to go on")
+		err = errcode.New(errcode.Interrupted, "interrupted: stored samples stay in the cache; run the same command again to continue")
 	}
 	if ended := new(endedWith); errors.As(err, &ended) && ended.err == nil {
 		return ended.code

@@ -36,8 +36,8 @@ func beCommand() int {
 
 var forwarded = []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2}
 
-// beside is a running lcache run with a test's command.
-type beside struct {
+// runProcess is a running lcache run with a test's command.
+type runProcess struct {
 	*exec.Cmd
 	in     io.WriteCloser
 	lines  *bufio.Reader
@@ -45,12 +45,12 @@ type beside struct {
 }
 
 // startRun starts lcache run with these words, in a session of its own, so that no terminal has a say.
-func startRun(t *testing.T, dir string, words ...string) *beside {
+func startRun(t *testing.T, dir string, words ...string) *runProcess {
 	t.Helper()
 	if err := patterned(filepath.Join(dir, "data", "a", "1"), "3000"); err != nil {
 		t.Fatal(err)
 	}
-	b := &beside{Cmd: exec.Command(words[0], words[1:]...)}
+	b := &runProcess{Cmd: exec.Command(words[0], words[1:]...)}
 	b.Dir = dir
 	b.Env = append(launch.ChildEnvironment(os.Environ()), "LCACHE_TEST_AS_LCACHE=1", "XDG_RUNTIME_DIR="+dir, "XDG_CACHE_HOME="+dir)
 	b.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
@@ -75,7 +75,7 @@ func startRun(t *testing.T, dir string, words ...string) *beside {
 	return b
 }
 
-func (b *beside) line(t *testing.T) string {
+func (b *runProcess) line(t *testing.T) string {
 	t.Helper()
 	line, err := b.lines.ReadString('\n')
 	if err != nil {
@@ -85,7 +85,7 @@ func (b *beside) line(t *testing.T) string {
 }
 
 // end waits and returns the remaining output and the exit code.
-func (b *beside) end(t *testing.T) (string, int) {
+func (b *runProcess) end(t *testing.T) (string, int) {
 	t.Helper()
 	rest, err := io.ReadAll(b.lines)
 	if err != nil {
@@ -97,7 +97,7 @@ func (b *beside) end(t *testing.T) (string, int) {
 
 var thisCommand = []string{"--", "env", "LCACHE_TEST_AS_COMMAND=1", os.Args[0]}
 
-// TestSignalsPassed: each reaches the command, which decides what it means; lcache serves on and ends when the command does.
+// TestSignalsPassed: each signal reaches the command, which decides how to react. lcache continues to serve and ends when the command does.
 func TestSignalsPassed(t *testing.T) {
 	b := startRun(t, diskDir(t), append([]string{os.Args[0], "run", "--source", "data"}, thisCommand...)...)
 	if got := b.line(t); got != "ready" {
@@ -105,7 +105,7 @@ func TestSignalsPassed(t *testing.T) {
 	}
 	for range 2 { // the second one of a kind has no other effect than the first
 		for _, s := range forwarded {
-			if signal.Ignored(s) { // by whoever started the tests, with nohup: run leaves it ignored
+			if signal.Ignored(s) { // the tests run under nohup, for example: run leaves the signal ignored
 				continue
 			}
 			if err := b.Process.Signal(s); err != nil {
@@ -228,7 +228,7 @@ with lcache.connect() as job, lcache.connect(os.environ["LCACHE_SOCKET_HELD_OUT"
         assert [i for batch in held_out.epoch(epoch) for i in batch.indices] == list(range(64))
 `)
 	t.Setenv("PYTHONPATH", client)
-	// Epochs of a few milliseconds: what was in the log in time differs from run to run.
+	// Epochs take a few milliseconds, so the number of samples that reach the log in time differs from run to run.
 	const table = `epoch time MB/s hits source read written requests waited order
 0 {…} {…} {…} % {…} {…} {…} {…} % {…}…
 1 {…} {…} {…} % {…} {…} {…} {…} % {…}…
@@ -244,8 +244,8 @@ change {…}`
 	}
 }
 
-// TestRunSeveralJobs: a training with a loop for validation beside it names two jobs. Each has an epoch, an order and a verdict in the summary; the server's own
-// job, which nobody used, is not in it. Beyond --jobs-max a job is served all the same.
+// TestRunSeveralJobs: a training with a validation loop names two jobs. Each has an epoch, an order and a verdict in the summary. The server's own job was not used
+// and is not in the summary. A job beyond --jobs-max is served, too.
 func TestRunSeveralJobs(t *testing.T) {
 	python, err := exec.LookPath("python3")
 	if err != nil {

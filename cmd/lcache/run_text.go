@@ -124,7 +124,7 @@ func writeJobs(w io.Writer, s launch.SourceResult) {
 	server := s.Part.Jobs[0] // its entry has the figures of the server
 	for k, j := range s.Part.Jobs {
 		fmt.Fprintf(w, "\njob %s\n", jobName(j))
-		numbers(w, "", dropColumns(epochRows(j), 5, 6)) // bytes read and written are those of all jobs
+		numbers(w, "", dropColumns(epochRows(j), 5, 6)) // bytes read and written count for all jobs together
 		writeVerdict(w, exactJob(j, server.CorruptSamples), s.Verdicts[k])
 	}
 	fmt.Fprintf(w, "\ndisk        %s read and %s written, for all jobs together\n", amount(server.LogReadBytes), amount(server.LogWriteBytes))
@@ -172,7 +172,7 @@ func (o *runOptions) writeOpened(w io.Writer, n int, opened *launch.Opened) {
 	writeDefaults(w, opened.Defaults)
 }
 
-// firstEpochText says what a first epoch will cost, and how to make it cost less.
+// firstEpochText describes the cost of a first epoch, and how to reduce it.
 func firstEpochText(f *ingest.FirstEpoch, line string) string {
 	return fmt.Sprintf("the first epoch requests each sample from the source: %s for %s; an ingest before it needs only %s: %s",
 		units.Plural(f.Gets, "GET", "GETs"), units.Bytes(f.Bytes), units.Plural(f.Ingest, "GET", "GETs"), line)

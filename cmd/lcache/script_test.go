@@ -20,7 +20,7 @@ import (
 	"lcache/internal/testenv"
 )
 
-// Scripts are conversations with real processes, in testdata/script. A paragraph is one command and everything that it says:
+// Scripts in testdata/script run real processes. A paragraph is one command and its whole output:
 //
 //	$ lcache ingest --source data --cache cache       run; & instead of $: start a server and wait for its first line
 //	[1]                                               its exit code, if not 0
@@ -29,7 +29,7 @@ import (
 //
 // Other lines prepare: file PATH TEXT, size PATH BYTES, dir PATH, mode PATH OCTAL, link PATH TARGET, remove PATH, damage PATH, set NAME=VALUE,
 // disk PATH SIZE (a small file system, which needs root: without, the rest of the script is skipped), memory PATH (a folder in memory), stop (SIGTERM to the server,
-// which must end with 0), kill (SIGKILL), ended (the server has ended by itself, with 0). Commands run in a folder of their own, $WORK.
+// which must end with 0), kill (SIGKILL), ended (wait until the server has ended without a signal, with 0). Commands run in a folder of their own, $WORK.
 
 // TestMain lets the test's own binary be lcache: a script's processes have real exit codes, signals and locks.
 func TestMain(m *testing.M) {

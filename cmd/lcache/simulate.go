@@ -37,7 +37,7 @@ func newSimulateCommand(g *globals) *cobra.Command {
 		Use:   "simulate [--scenario NAME|FILE]… [--policy NAME,…|all]",
 		Short: "Compare caching policies in a simulated training",
 		Long: "simulate runs the model of the NoPFS paper (SC '21): workers compute, prefetch, and wait for each other. A policy decides\n" +
-			"where samples are kept and in which order they are read. simulate compares the policies of that paper with those of lcache.\n\n" +
+			"where samples are kept and in which order they are read. simulate compares the policies of that paper with lcache's.\n\n" +
 			"Built-in scenarios: " + strings.Join(scenario.Names(), ", ") + ".\n" +
 			"docs/planning.md shows a scenario file. Without --scenario, simulate runs the six of the paper's Fig. 8.\n\n" +
 			"Three methods compute the same numbers:\n" +
@@ -162,7 +162,7 @@ func writeSimulation(w io.Writer, r *scenario.Report) {
 		numbers(w, "  ", rows)
 	}
 	if r.Scale != 1 {
-		fmt.Fprintf(w, "\nSimulated with samples and storage divided by %g; times and bytes are those of the whole job.\n", r.Scale)
+		fmt.Fprintf(w, "\nSimulated with samples and storage divided by %g; times and bytes are for the whole job.\n", r.Scale)
 	}
 }
 

@@ -77,6 +77,6 @@ func TestImportancePicture(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(got, want) {
-		t.Error("docs/img/importance.svg is not what lcache simulate --importance ar1 draws: run it in docs/img, and look at the picture and the numbers of docs/importance.md")
+		t.Error("docs/img/importance.svg differs from the picture of lcache simulate --importance ar1 --plot: run it in docs/img, and look at the picture and the numbers of docs/importance.md")
 	}
 }

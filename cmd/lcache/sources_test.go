@@ -17,7 +17,7 @@ import (
 	"lcache/source/s3test"
 )
 
-// TestSourcesPage runs what docs/sources.md shows, with a gateway and a web server in the place of those that it names.
+// TestSourcesPage runs the commands of docs/sources.md, with a local gateway and web server in place of the named ones.
 func TestSourcesPage(t *testing.T) {
 	testenv.AnyIO(t)
 	g := s3test.Start(t)

@@ -23,9 +23,9 @@ import (
 	"lcache/source"
 )
 
-// stage is a machine as examples suppose one: a shell with lcache, python and torchrun on its PATH, in a folder with a train.py, and
-// absolute paths that lie below a folder of the test's own. Before a command line is run, the datasets, caches and servers that it names
-// are made if they are not there.
+// stage is a machine as examples expect it: a shell with lcache, python and torchrun on its PATH, in a folder with a train.py. Absolute
+// paths are moved below a folder of the test. Before a command line runs, stage makes the missing datasets, caches and servers that the
+// line names.
 type stage struct {
 	t    *testing.T
 	root string // what / of an example stands for
@@ -92,7 +92,7 @@ func newStage(t *testing.T) *stage {
 		"go":       "#!/bin/sh\necho " + usage.ShellWord(toolchain) + "\n", // lcache demo asks where its source is
 	}
 	if _, err := exec.LookPath("jq"); err != nil {
-		scripts["jq"] = "#!/bin/sh\nexec python -m json.tool\n" // what comes is JSON, at least
+		scripts["jq"] = "#!/bin/sh\nexec python -m json.tool\n" // checks that its input is JSON, at least
 	}
 	for name, text := range scripts {
 		if err := os.WriteFile(filepath.Join(bin, name), []byte(text), 0o755); err != nil {
@@ -109,7 +109,7 @@ func newStage(t *testing.T) *stage {
 	writeFile(t, filepath.Join(work, "train.py"), trainer)
 	s.env = append(launch.ChildEnvironment(os.Environ()), "NO_COLOR=1", "HOME="+home, "XDG_RUNTIME_DIR="+dir, "XDG_CACHE_HOME="+filepath.Join(home, ".cache"), "PYTHONPATH="+client,
 		"PATH="+bin+":"+program+":"+os.Getenv("PATH"), "PWD="+work,
-		"LCACHE_NO_DEVICE=true", "LCACHE_TIME=1s") // doctor takes a minute to measure a device, and the figures are no matter here
+		"LCACHE_NO_DEVICE=true", "LCACHE_TIME=1s") // doctor takes a minute to measure a device, and no test here needs the figures
 	return s
 }
 
@@ -205,7 +205,7 @@ func (p parsedLine) values(flag string) (values []string) {
 	return values
 }
 
-// prepare makes what a command line needs: the sources that it names, and the cache or the server that the command does not make itself.
+// prepare makes the sources that a command line names, and the cache or the server that it needs and does not make.
 func (s *stage) prepare(p parsedLine) {
 	s.t.Helper()
 	sources := append(p.values("--source"), p.values("--against")...)
@@ -294,7 +294,7 @@ func (s *stage) server(socket []string, source string) {
 }
 
 func (s *stage) command(script string) (cmd *exec.Cmd, errs *bytes.Buffer) {
-	// bash, for source <(…); its own trap lets a TERM to the group end what it runs, and not itself.
+	// bash, for source <(…). With the trap, a TERM to the group ends the commands and not the shell.
 	cmd = exec.Command("bash", "-e", "-o", "pipefail", "-c", "trap : TERM; fpath=(- ~/zsh)\n"+script)
 	cmd.Dir, cmd.Env = filepath.Join(filepath.Dir(s.root), "work"), s.env
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -387,7 +387,7 @@ func (s *stage) run(line string) {
 	}
 }
 
-// commandLines are the lines of a shell text, those that go on put together.
+// commandLines returns the lines of a shell text; a line that ends with a backslash is joined with the next one.
 func commandLines(text string) []string {
 	lines := strings.Split(strings.ReplaceAll(text, "\\\n", " "), "\n")
 	for i := range lines {

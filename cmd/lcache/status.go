@@ -197,7 +197,7 @@ func (w *watched) look() (json.RawMessage, error) {
 	return raw, nil
 }
 
-// writeDocuments writes the document of one server as it is, and those of several as a list. Without a server that answers it writes nothing.
+// writeDocuments writes the document of one server unchanged, and the documents of several servers as a list. If no server answers, it writes nothing.
 func writeDocuments(w *bytes.Buffer, documents []json.RawMessage, compact bool) error {
 	if len(documents) == 0 {
 		return nil

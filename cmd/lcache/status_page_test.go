@@ -31,7 +31,7 @@ func crowded(jobs int) view {
 	return v
 }
 
-// TestStatusPageFits: a page of any number of jobs and servers is no wider than the screen, and no higher once it is cropped. The reading job is on top.
+// TestStatusPageFits: a page of any number of jobs and servers fits the width of the screen, and also its height after cropping. The reading job is on top.
 func TestStatusPageFits(t *testing.T) {
 	troubled := crowded(27)
 	troubled.now.Cache.State = "degraded"
@@ -59,7 +59,7 @@ func TestStatusPageFits(t *testing.T) {
 }
 
 // TestStatusPage reads testdata/status.txt: pages of a number of jobs on one server, or of as many servers with one job each. go test ./cmd/lcache -rewrite
-// writes what has changed.
+// writes the changed pages.
 func TestStatusPage(t *testing.T) {
 	datadriven.RunTest(t, "testdata/status.txt", func(t *testing.T, d *datadriven.TestData) string {
 		var on screen

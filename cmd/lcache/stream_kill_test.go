@@ -71,7 +71,7 @@ func TestKilledIngestWithoutRanges(t *testing.T) {
 	s.answer(t, "lcache ingest --json"+flags, &r)
 	total, most := way.asked()
 	t.Logf("%d samples were kept of %d shards that were read", r.Already, through)
-	// The kill has lost the tails of the segments, five at most. What is kept of shards that lack a sample lies at both ends of a tail.
+	// The kill has lost the tails of at most five segments. At both ends of a tail, a shard may be only partly kept.
 	whole := max(0, int(r.Already)-5*2*(each-1)) / each
 	if r.Already == 0 || r.StoredSamples != shards*each || total > 1+shards-whole || most > 1 {
 		t.Errorf("%d samples were there, %d GETs went on, one shard's up to %d times; %d are stored", r.Already, total, most, r.StoredSamples)

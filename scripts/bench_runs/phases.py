@@ -43,7 +43,7 @@ class Process:
         assert self.popen.stdout
         for line in self.popen.stdout:
             said = json.loads(line)
-            if said["kind"] in ("epoch", "ready"):  # what the machine had done by then
+            if said["kind"] in ("epoch", "ready"):  # the machine's counters at that moment
                 said |= {"cpu": self.stage.cpu(), "moved": self.stage.moved()}
             self.lines.append(said)
             if said["kind"] != "progress":
@@ -254,10 +254,10 @@ class Bench:
         return out
 
     def validation(self, name: str, cache: Path) -> list[dict[str, Any]]:
-        """A run over a log in its order, and beside its third epoch a pass over a tenth of the set. The others of its epochs say how long one takes alone."""
+        """A run over a log in its order. During its third epoch, a validation pass reads a tenth of the set. The other epochs give the time of an epoch alone."""
         o, epochs = self.o, 5
         part = o.samples // 10
-        self.note(f"{name}: a validation pass beside the third of {epochs} epochs")
+        self.note(f"{name}: a validation pass during the third of {epochs} epochs")
         self.stage.remount()
         self.stage.limit(2 * PYTORCH)
         until = time.monotonic() + o.phase_timeout * epochs / o.epochs
@@ -316,7 +316,7 @@ class Bench:
                 out[phase] = self.one_run(name, cache, 2, what)
         same = [[f["digest"] for f in out[p]] for p in ("first", "second", "again") if p in out]
         if ("second" in out and same[0] == same[1]) or ("again" in out and "second" in out and same[1] != same[2]):
-            raise Failed(f"{name}: the orders are not those of the seeds: {same}")
+            raise Failed(f"{name}: the orders do not follow from the seeds: {same}")
         if "jobs" in o.phases:
             out["jobs"] = self.jobs(name, cache)
         if "same" in o.phases:

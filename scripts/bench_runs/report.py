@@ -17,7 +17,7 @@ def _median(values: list[float]) -> float | None:
 
 
 def ratios(one: Round, name: str, baseline: str) -> dict[str, float]:
-    """The ratios of one round for one binary: those that the targets name, and all speeds against the first binary's."""
+    """Returns the ratios of one round for one binary: the ratios that the targets name, and all speeds divided by the first binary's."""
     mine, out = one[name], {}
     first = _speeds(mine.get("first", []))
     steady = statistics.median(first[1:]) if len(first) > 1 else None

@@ -158,7 +158,7 @@ def plain(o: dict[str, Any]) -> None:
 
 
 def _plain_share(root: Path, size: int, numbers: list[int], threads: int, out: int) -> None:
-    """Reads files in one process; writes the numbers of those that were right to a pipe, and ends the process."""
+    """Reads files in one process, writes the numbers of the correct files to a pipe, and ends the process."""
     done, lock, failed = array.array("I"), threading.Lock(), []
     left = iter(numbers)
 

@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 
 ENDS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-OPERATIONS, BYTES = 3000, 524288000  # per second, each way: what the capped volume gives
+OPERATIONS, BYTES = 3000, 524288000  # limits of the capped volume per second, for reads and for writes
 
 
 class Unable(Exception):
@@ -27,7 +27,7 @@ class Unable(Exception):
 
 
 def run(*command: str | Path, timeout: float = 120) -> str:
-    """Runs a tool to its end and returns what it printed. Raises RuntimeError with its complaint."""
+    """Runs a tool to its end and returns its output. Raises RuntimeError with the tool's error text."""
     done = subprocess.run([str(c) for c in command], capture_output=True, text=True, timeout=timeout, check=False)
     if done.returncode:
         raise RuntimeError(f"{' '.join(map(str, command))}: {done.stderr.strip() or done.returncode}")
@@ -49,7 +49,7 @@ class Stage:
         atexit.register(self.undo.close)
         self.before = {number: signal.getsignal(number) for number in ENDS}
         for number in ENDS:
-            if number == signal.SIGINT:  # a shell lets what it starts beside itself ignore it
+            if number == signal.SIGINT:  # background processes of a shell ignore it
                 signal.signal(number, signal.default_int_handler)
             elif self.before[number] != signal.SIG_IGN:  # nohup ignores SIGHUP on purpose
                 signal.signal(number, lambda number, _: sys.exit(128 + number))
@@ -132,7 +132,7 @@ class Stage:
                 time.sleep(0.5)
 
     def remount(self) -> None:
-        """Mounts the volume anew: nothing of it is in the page cache then. Other programs' pages stay."""
+        """Mounts the volume again, which removes its pages from the page cache. Other programs' pages stay."""
         self._unmount()
         self._mount()
 
@@ -162,7 +162,7 @@ class Stage:
                 self._write(blkio / f"blkio.throttle.{way}_bps_device", f"{self.number} {BYTES}")
 
     def limit(self, aside: int) -> None:
-        """Sets the memory of the processes that start next: what a set may be kept in, and aside, which their programs take."""
+        """Sets the memory of the processes that start next: room for cached samples, plus aside for the programs themselves."""
         self._write(self._limit, self.memory + aside)
 
     def kills(self) -> int:

@@ -109,10 +109,10 @@ func (in *run) fit(f *chunker.Facts) (z chunker.Sizing, err error) {
 	least := *f
 	least.Budget = most
 	fits, tooSmall := chunker.Size(least)
-	space := fmt.Sprintf("%s has %s free, of which %s are to stay free", tightest.dir, humanize.Bytes(tightest.free+tightest.reserved), humanize.Bytes(cachedir.Reserve(tightest.size)))
+	space := fmt.Sprintf("%s has %s free, and %s must stay free", tightest.dir, humanize.Bytes(tightest.free+tightest.reserved), humanize.Bytes(cachedir.Reserve(tightest.size)))
 	switch {
 	case most == 0 || tooSmall != nil:
-		return z, errcode.Errorf(errcode.NoSpace, "%s: too little is left for a cache; make room, or give another --cache", space)
+		return z, errcode.Errorf(errcode.NoSpace, "no room for a cache: %s; make room, or give another --cache", space)
 	case f.Budget > 0:
 		return z, errcode.Errorf(errcode.NoSpace, "with a budget of %s the cache takes %s, and %s: give --budget %dMiB or less, or make room", humanize.Bytes(f.Budget), humanize.Bytes(takes), space, most>>20)
 	}

@@ -118,7 +118,7 @@ func SocketOf(cache []string) string { return filepath.Join(cache[0], "lcache.so
 // Path is where the server listens.
 func (c *Client) Path() string { return c.path }
 
-// Info is what the server says of itself.
+// Info returns the server's description of itself.
 func (c *Client) Info() status.Hello { return c.info }
 
 // Close ends the connection.

@@ -37,8 +37,8 @@ func ownServer(path string, uid int) error {
 	return errcode.Errorf(errcode.Untrusted, "the server at %s is user %d's, and was not named by you: give its socket, as --socket or LCACHE_SOCKET, if you mean it", path, uid)
 }
 
-// otherServer refuses the server of another user, unless that user made the socket too, in a folder where nobody else could put another one in its place. A link may stand for the socket;
-// then the folder that it leads to counts, too.
+// otherServer refuses the server of another user. Except: that user also made the socket, and no third user could replace it in its folder. If the socket is
+// reached through a link, the folder that the link leads to is checked, too.
 func otherServer(path string, uid int) error {
 	real, err := filepath.EvalSymlinks(path)
 	if err != nil {

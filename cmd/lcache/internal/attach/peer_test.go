@@ -20,7 +20,7 @@ const (
 	thirdUser  = 61002
 )
 
-// TestServersOfOthers: a server that lcache found must be this user's or root's. One that the user named may be another's, if that user made the socket, where nobody else could replace it.
+// TestServersOfOthers: a server that lcache found must be this user's or root's. One that the user named may be another's, if that user made the socket and no third user could replace it.
 func TestServersOfOthers(t *testing.T) {
 	const variable = "ATTACH_TEST_SOCKET"
 	if path := os.Getenv(variable); path != "" {

@@ -58,7 +58,7 @@ type Report struct {
 	Layout   string   `json:"layout"`
 	Unit     int      `json:"device_read_bytes"`   // of one read when the device was measured
 	NoLimit  string   `json:"no_limit,omitempty"`  // why the device was not measured
-	NoPython string   `json:"no_python,omitempty"` // why there is no epoch into Python
+	NoPython string   `json:"no_python,omitempty"` // why no epoch was read into Python
 	From     int      `json:"from_epoch"`          // of the log
 	To       int      `json:"to_epoch"`            // afterwards
 	Epochs   []Epoch  `json:"epochs"`
@@ -138,7 +138,7 @@ func (b *bench) settle(ctx context.Context, r *Report) error {
 		}
 		r.Samples, r.Bytes, r.From, r.To = e.Samples, e.Bytes, e.Epoch, e.Epoch
 		if e.Settling {
-			b.o.Stage("putting the log in order")
+			b.o.Stage("sorting the log")
 			if _, _, err = e.Read(ctx); err == nil {
 				err = e.MovedOn(ctx)
 			}
@@ -161,7 +161,7 @@ func (b *bench) epoch(ctx context.Context, r *Report, reorder, python bool) (e *
 	if python {
 		e.Into = "Python"
 	}
-	b.o.Stage("device")
+	b.o.Stage("measuring the device")
 	before, err := b.limit(ctx, r, reorder)
 	if err != nil {
 		return nil, err
@@ -169,7 +169,7 @@ func (b *bench) epoch(ctx context.Context, r *Report, reorder, python bool) (e *
 	if err := b.read(ctx, r, e, reorder, python); err != nil {
 		return nil, err
 	}
-	b.o.Stage("device")
+	b.o.Stage("measuring the device")
 	after, err := b.limit(ctx, r, reorder)
 	if err != nil {
 		return nil, err
@@ -187,7 +187,7 @@ func (b *bench) read(ctx context.Context, r *Report, e *Epoch, reorder, python b
 	}
 	defer func() { err = errors.Join(err, stopBench(ctx, eng)) }()
 	e.Epoch = eng.Epoch
-	b.o.Stage(fmt.Sprintf("epoch %d into %s", e.Epoch, e.Into))
+	b.o.Stage(fmt.Sprintf("reading epoch %d into %s", e.Epoch, e.Into))
 	cpu, client, began := cpuSeconds(unix.RUSAGE_SELF), cpuSeconds(unix.RUSAGE_CHILDREN), time.Now()
 	if python {
 		err = b.intoPython(ctx, eng, e)

@@ -18,7 +18,7 @@ func TestBoundBy(t *testing.T) {
 		{"few misses", Epoch{Seconds: 10, Samples: 100, Misses: 2, Bytes: 95e8, Limit: 1e9}, "disk"},
 		{"Python is busy", Epoch{Into: "Python", Seconds: 10, Samples: 100, Bytes: 5e9, Limit: 1e9, Client: 8.5}, "Python"},
 		{"all CPUs are busy", Epoch{Into: "nothing", Seconds: 10, Samples: 100, Bytes: 5e9, Limit: 1e9, CPU: 33}, "CPU"},
-		{"nobody is busy", Epoch{Into: "nothing", Seconds: 10, Samples: 100, Bytes: 5e9, Limit: 1e9, CPU: 5}, "unknown"},
+		{"nothing is busy", Epoch{Into: "nothing", Seconds: 10, Samples: 100, Bytes: 5e9, Limit: 1e9, CPU: 5}, "unknown"},
 		{"device not measured", Epoch{Into: "nothing", Seconds: 10, Samples: 100, Bytes: 5e9, CPU: 5}, "unknown"},
 	} {
 		if got := verdict.Judge(c.e.facts(4)).Cause; got != c.want {

@@ -21,7 +21,7 @@ func (b *bench) openDisks(ctx context.Context) string {
 			continue
 		}
 		seen[st.Dev] = true
-		b.o.Stage("device of " + dir)
+		b.o.Stage("measuring the device of " + dir)
 		d, err := doctor.OpenDisk(ctx, doctor.DiskOptions{Dir: dir, Engine: b.o.Engine.IO.Engine, Logger: b.o.Engine.Logger})
 		if err != nil {
 			return err.Error()

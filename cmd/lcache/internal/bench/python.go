@@ -47,7 +47,7 @@ func (b *bench) intoPython(ctx context.Context, eng *engine.Bench, e *Epoch) (er
 		return fmt.Errorf("the reader in Python, whose own message is above: %w", err)
 	}
 	if err := jsonbytes.Unmarshal(out, e); err != nil {
-		return fmt.Errorf("what the reader in Python says: %w", err)
+		return fmt.Errorf("read the result of the Python reader: %w", err)
 	}
 	return nil
 }

@@ -31,10 +31,19 @@ var lines = []struct {
 	{"lru", "LRU", color.RGBA{0x00, 0x72, 0xb2, 255}},
 }
 
-// plainName names LRU under permutations of all samples: what a training without importance has.
+// plainName names LRU under permutations of all samples: a training without importance.
 const plainName = "LRU, permutations"
 
 var plainColor = color.RGBA{0x99, 0x99, 0x99, 255}
+
+// hitsCaption explains the picture of hit ratios, line by line. A line fits under one panel and the legend.
+var hitsCaption = []string{
+	"Height: requests served from memory, without a read of the disk; higher is better.",
+	"Colours: the policy that chooses the samples in memory.",
+	"Substitutes and samples of loaded packages count as served. In panels",
+	"with \"hits alone dashed\", a dashed line counts neither.",
+	"MIN knows all epochs: no policy has more hits. Grey: training without importance.",
+}
 
 const hitsLegend = 5 * vg.Centimeter
 
@@ -52,7 +61,7 @@ func DrawHits(r *hitratio.Report, format string, w io.Writer) error {
 	for _, p := range []struct {
 		title, method string
 		rep           float64
-	}{{"ImPACT, as its Fig. 20", "impact", 1}, {"SHADE, as its Fig. 12", "shade", 1}, {"SHADE, what is cached three times as often", "shade", 3}, {"SpiderCache, as its Fig. 14", "spider", 1}} {
+	}{{"ImPACT, as its Fig. 20", "impact", 1}, {"SHADE, as its Fig. 12", "shade", 1}, {"SHADE, cached samples three times as often", "shade", 3}, {"SpiderCache, as its Fig. 14", "spider", 1}} {
 		if !slices.ContainsFunc(r.Curves, func(c hitratio.Curve) bool { return c.Method == p.method && c.Rep == p.rep }) {
 			continue
 		}
@@ -78,10 +87,10 @@ func DrawHits(r *hitratio.Report, format string, w io.Writer) error {
 		}
 		panels = append(panels, panel)
 	}
-	return write(panels, hitsLegend, hitsLegendOf, nil, format, w)
+	return write(panels, hitsLegend, hitsLegendOf, hitsCaption, format, w)
 }
 
-// hits is one method: the share of requests that memory serves, by its size.
+// hits draws one method: the share of requests that memory serves, by the size of memory.
 func hits(r *hitratio.Report, title, method string, rep float64) (*plot.Plot, error) {
 	p := share(title, "memory, of all samples")
 	for _, c := range r.Curves {
@@ -93,7 +102,7 @@ func hits(r *hitratio.Report, title, method string, rep float64) (*plot.Plot, er
 	}
 	for _, line := range slices.Backward(lines) {
 		for _, c := range r.Curves {
-			if c.Method != method || c.Rep != rep || c.Policy != line.policy || line.policy == "packages" { // that has a panel of its own
+			if c.Method != method || c.Rep != rep || c.Policy != line.policy || line.policy == "packages" { // packages has a panel of its own
 				continue
 			}
 			if err := add(p, c, line.color, dashes(line.policy)); err != nil {
@@ -111,7 +120,7 @@ func dashes(policy string) []vg.Length {
 	return nil
 }
 
-// add draws a curve. Substitutes are served from memory, and samples of loaded packages, too.
+// add draws a curve. Substitutes and samples of loaded packages count, because memory serves them, too.
 func add(p *plot.Plot, c hitratio.Curve, of color.RGBA, dashes []vg.Length) error {
 	var at plotter.XYs
 	for _, point := range c.Points {
@@ -146,7 +155,7 @@ func grid() *plotter.Grid {
 	return g
 }
 
-// added is ImPACT's Fig. 14: what its parts add to LRU and MinIO, its H-cache alone and with packages of the other samples. Of that hits of the H-cache alone are dashed.
+// added draws ImPACT's Fig. 14: LRU and MinIO compared with its H-cache, alone and with packages of the other samples. With packages, a dashed line has the hits of the H-cache.
 func added(r *hitratio.Report) (*plot.Plot, error) {
 	p := share("ImPACT, as its Fig. 14", "memory, hits alone dashed")
 	for _, line := range lines {
@@ -175,7 +184,7 @@ func added(r *hitratio.Report) (*plot.Plot, error) {
 	return p, nil
 }
 
-// unstable is ImPACT's Fig. 21: the hit ratio by the share of memory for unstable samples.
+// unstable draws ImPACT's Fig. 21: the hit ratio by the share of memory for unstable samples.
 func unstable(r *hitratio.Report) (*plot.Plot, error) {
 	p := share("ImPACT at 20 %, as its Fig. 21", "memory for unstable samples")
 	var at plotter.XYs
@@ -190,7 +199,7 @@ func unstable(r *hitratio.Report) (*plot.Plot, error) {
 	return p, nil
 }
 
-// ratios is SpiderCache's Fig. 16: what memory serves by its share for important samples. Hits alone are dashed.
+// ratios draws SpiderCache's Fig. 16: the requests that memory serves, by the share of memory for important samples. Hits alone are dashed.
 func ratios(r *hitratio.Report) (*plot.Plot, error) {
 	p := share("SpiderCache at 20 %, as its Fig. 16", "memory for important samples, hits alone dashed")
 	for _, line := range lines {

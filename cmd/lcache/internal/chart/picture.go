@@ -50,7 +50,7 @@ var caption = []string{
 	"Dashed: the lower bound, computing alone.",
 }
 
-// parts are the sections of a bar, from bottom to top. The colours are those of Okabe and Ito, for readers with colour blindness.
+// parts are the sections of a bar, from bottom to top. Readers with colour blindness can distinguish their colours, which Okabe and Ito chose.
 var parts = []struct {
 	name  string
 	color color.RGBA
@@ -125,12 +125,12 @@ func Draw(r *scenario.Report, format string, w io.Writer) error {
 	return write(panels, legendWidth, legend, caption, format, w)
 }
 
-// write writes panels side by side, with a legend of some width right of them and a caption below.
-func write(panels []*plot.Plot, beside vg.Length, legend func(draw.Canvas), caption []string, format string, w io.Writer) error {
+// write writes panels next to each other, with a legend of a given width to their right and a caption below.
+func write(panels []*plot.Plot, right vg.Length, legend func(draw.Canvas), caption []string, format string, w io.Writer) error {
 	columns := min(len(panels), 1+int(math.Sqrt(float64(len(panels)))))
 	rows := (len(panels) + columns - 1) / columns
 	below := captionLine * vg.Length(len(caption))
-	width, height := panelWidth*vg.Length(columns)+beside, panelHeight*vg.Length(rows)+below
+	width, height := panelWidth*vg.Length(columns)+right, panelHeight*vg.Length(rows)+below
 	var canvas interface {
 		vg.CanvasSizer
 		io.WriterTo
@@ -142,12 +142,12 @@ func write(panels []*plot.Plot, beside vg.Length, legend func(draw.Canvas), capt
 	}
 	dc := draw.New(canvas)
 	dc.FillPolygon(color.White, rectangle(dc.Rectangle)) // for pages with a dark ground
-	ground := draw.Crop(dc, 0, -beside, below, 0)
+	ground := draw.Crop(dc, 0, -right, below, 0)
 	tiles := draw.Tiles{Cols: columns, Rows: rows, PadTop: margin, PadBottom: margin, PadLeft: margin, PadRight: margin, PadX: margin, PadY: margin}
 	for i, p := range panels {
 		p.Draw(tiles.At(ground, i%columns, i/columns))
 	}
-	legend(draw.Crop(dc, width-beside, 0, 0, -2*margin))
+	legend(draw.Crop(dc, width-right, 0, 0, -2*margin))
 	for i, line := range caption {
 		dc.FillText(smallText(), vg.Point{X: 2 * margin, Y: below - captionLine*vg.Length(i)}, line)
 	}

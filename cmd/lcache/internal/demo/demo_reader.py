@@ -105,7 +105,7 @@ class Rank:
             raise SystemExit(f"the server has {self.job.samples} samples, the folder {len(self.files)} files")
 
     def epoch(self, epoch):
-        """Reads one epoch and returns what was seen; `wrong` holds the first few differences, in words."""
+        """Reads one epoch and returns its results; `wrong` describes the first few differences."""
         a = self.a
         order = distributed_sampler(len(self.files), a.seed, epoch, a.world, a.rank)
         wrong, at, size = [], 0, 0

@@ -126,7 +126,7 @@ func fromServer(before, after status.Document) int64 {
 	return a.LogReadBytes - b.LogReadBytes + a.SourceBytes - b.SourceBytes
 }
 
-// compare holds the bytes of each reading of files against those of lcache, batch by batch, as far as both readings went.
+// compare compares the bytes of each reading of files with the bytes from lcache, batch by batch, as far as both readings went.
 func (p *PlainFiles) compare() {
 	last := p.Readings[len(p.Readings)-1]
 	for _, r := range p.Readings[:len(p.Readings)-1] {

@@ -18,7 +18,7 @@ func examplePlain() *PlainFiles {
 	return p
 }
 
-// TestPlain: the finding says where lcache is no faster, and whether the files were cold.
+// TestPlain: the finding says where lcache is not faster, and whether the files were cold.
 func TestPlain(t *testing.T) {
 	const faster, cold = "the same bytes, and lcache is 4.0 times as fast as cold files, 16 threads a rank", "no benefit on this disk: the same bytes, and lcache is 0.5 times as fast as cold files, 1 thread a rank"
 	for _, tt := range []struct {
@@ -55,7 +55,7 @@ func TestReading(t *testing.T) {
 	}
 }
 
-// TestFromServer: a server's bytes are those of its log and its source. Without O_DIRECT the page cache may have had them.
+// TestFromServer: a server gets its bytes from its log and its source. Without O_DIRECT they may come from the page cache.
 func TestFromServer(t *testing.T) {
 	doc := func(direct bool, log, source int64) status.Document {
 		return status.Document{Direct: direct, Jobs: []status.Job{{}}, Totals: status.Totals{SourceBytes: source, ServerFigures: status.ServerFigures{LogReadBytes: log}}}

@@ -23,7 +23,7 @@ func example() *Result {
 	}
 }
 
-// TestHolds: what a demo saw that went well fails no check.
+// TestHolds: the results of a demo that went well pass every check.
 func TestHolds(t *testing.T) {
 	if failed := example().Failed(); len(failed) != 0 {
 		t.Errorf("failed: %v", failed)

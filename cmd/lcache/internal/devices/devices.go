@@ -41,7 +41,7 @@ type facts struct {
 	Device   doctor.Device   `json:"device"`
 }
 
-// Disk returns what is known of the devices below a cache's directories. Where measure is true, those of which nothing is known are measured, until ctx ends.
+// Disk returns the known facts of the devices below a cache's directories. If measure is true, it measures the unknown devices, until ctx ends.
 func (s Store) Disk(ctx context.Context, measure bool, dirs []string) cache.Disk {
 	var known []doctor.Device
 	seen := map[string]bool{}
@@ -76,8 +76,8 @@ const mostFacts = 1 << 20
 
 func (s Store) path(id doctor.Identity) string { return filepath.Join(s.Dir, id.FileSystem+".json") }
 
-// read returns the facts of a device. fs.ErrNotExist: there are none, or those of another device that had its number, or of the page cache, which an earlier lcache
-// measured under LCACHE_DIRECT=0.
+// read returns the facts of a device. It returns fs.ErrNotExist if there are none, if they describe another device that had the same number, or if an earlier
+// lcache measured the page cache, under LCACHE_DIRECT=0.
 func (s Store) read(id doctor.Identity) (*doctor.Device, error) {
 	err := trust.Dir(s.Dir)
 	var text []byte
@@ -164,7 +164,7 @@ func sum(known []doctor.Device) cache.Disk {
 	return cache.Disk{Line: l, From: "measured on " + oldest.Format("2 Jan 2006")}
 }
 
-// FromFile returns what a document of lcache doctor --save says. Directories on one device have its figures to the last digit, and count once.
+// FromFile returns the facts in a document of lcache doctor --save. Directories on one device have exactly the same figures and count once.
 func FromFile(path string) (cache.Disk, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {

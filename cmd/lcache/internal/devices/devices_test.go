@@ -73,7 +73,7 @@ func TestKept(t *testing.T) {
 	}
 }
 
-// TestMeasured: a device of which nothing is known is measured once, and only for a new cache.
+// TestMeasured: an unknown device is measured once, and only for a new cache.
 func TestMeasured(t *testing.T) {
 	s, dir := Store{Dir: filepath.Join(t.TempDir(), "devices"), Registry: t.TempDir()}, t.TempDir()
 	if d := s.Disk(t.Context(), false, []string{dir}); d.From != "" || !strings.Contains(d.Why, "when a cache is made") {
@@ -106,7 +106,7 @@ func TestNotMeasured(t *testing.T) {
 	}
 	defer server.Remove()
 	if d := s.Disk(t.Context(), true, []string{dir}); d.From != "" || !strings.Contains(d.Why, "the server of process") {
-		t.Errorf("beside a server: %+v", d)
+		t.Errorf("with a server on the device: got %+v, want no measurement", d)
 	}
 	if kept, _ := os.ReadDir(s.Dir); len(kept) > 0 {
 		t.Errorf("kept %v", kept)

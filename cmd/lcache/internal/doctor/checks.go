@@ -109,7 +109,7 @@ func (f *Facts) checkMemory() Check {
 	usable := f.Memory.Usable()
 	c.Found = size(f.Memory.Total)
 	if f.Memory.Limit > 0 && f.Memory.Limit < f.Memory.Total {
-		c.Found += fmt.Sprintf(", of which %s allows %s (%s in use)", f.Memory.Group, size(f.Memory.Limit), size(f.Memory.Used))
+		c.Found += fmt.Sprintf("; %s allows %s (%s in use)", f.Memory.Group, size(f.Memory.Limit), size(f.Memory.Used))
 	} else {
 		c.Found += ", no control group limits it"
 		if f.Memory.Version == 0 {

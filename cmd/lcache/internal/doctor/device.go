@@ -113,7 +113,7 @@ func (dev *Device) derive(ops map[int]float64) {
 	dev.CombinedOps = together(dev.IOPS, dev.WriteIOPS, dev.BothIOPS)
 }
 
-// together returns the limit that reads and writes share: what both give together, where that is within a tenth of the larger one alone; else 0.
+// together returns the limit that reads and writes share: their sum when measured together, if that is within a tenth of the larger one alone. Otherwise it returns 0.
 func together(read, write, both float64) float64 {
 	if alone := max(read, write); math.Abs(both-alone) <= alone/10 {
 		return both

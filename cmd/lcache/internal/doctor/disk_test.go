@@ -18,7 +18,7 @@ func TestMain(m *testing.M) {
 	os.Exit(testenv.Run(m, testenv.Count{What: "bytes outside the heap", Now: offheap.Mapped}, testenv.Count{What: "registered bytes", Now: blockio.Registered}))
 }
 
-// direct is the mode that tests run in: by the environment, else what the temporary folder can.
+// direct returns the I/O mode of the tests: the environment's, or else the mode that the temporary folder supports.
 func direct(t *testing.T, dir string) string {
 	p := lookAtPlace(os.DirFS("/"), dir)
 	if os.Getenv("LCACHE_DIRECT") == "0" || !p.Direct {

@@ -1,4 +1,4 @@
-// Package doctor measures what a machine can give to a cache, and says how to get more of it.
+// Package doctor measures the disks, memory and kernel settings that a machine offers to a cache, and advises how to improve them.
 //
 // Look collects Facts: about the kernel, memory, each cache directory, and the device below it, which is measured with the same direct I/O
 // as the log uses. Read measures how fast a user's own files can be read without lcache. Facts.Checks and Facts.Advise are pure functions
@@ -55,7 +55,7 @@ func Look(ctx context.Context, o Options) (*Facts, error) {
 	}
 	root := os.DirFS("/")
 	f := &Facts{When: time.Now().Round(time.Second), Kernel: kernel(), CPUs: host.Cores}
-	o.Progress("kernel and memory")
+	o.Progress("reading kernel and memory settings")
 	f.Ring = lookAtRing(root, o)
 	f.Locked = lookAtLocked(root)
 	f.Memory = lookAtMemory(root)
@@ -87,13 +87,13 @@ func Look(ctx context.Context, o Options) (*Facts, error) {
 
 // measure measures the device below a place.
 func (p *Place) measure(ctx context.Context, o Options) (dev *Device, err error) {
-	o.Progress("device of " + p.Dir)
+	o.Progress("measuring the device of " + p.Dir)
 	d, err := OpenDisk(ctx, DiskOptions{Dir: p.Seen, Engine: o.Engine, Logger: o.Logger})
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, d.Close()) }()
-	return d.Device(ctx, func(stage string) { o.Progress(stage + " of " + p.Dir) })
+	return d.Device(ctx, func(stage string) { o.Progress("measuring the device of " + p.Dir + ": " + stage) })
 }
 
 // LogRate returns the rates of all devices together, in bytes a second: reorder is read and at the same time written, read is read alone.
@@ -123,7 +123,7 @@ func kernel() string {
 	return unix.ByteSliceToString(u.Release[:])
 }
 
-// readText returns a small file of /proc or /sys without its line end; "" if there is no such file.
+// readText returns a small file of /proc or /sys without its line end, or "" if the file does not exist.
 func readText(root fs.FS, path string) string {
 	b, err := fs.ReadFile(root, path)
 	if err != nil {

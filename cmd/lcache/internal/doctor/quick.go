@@ -16,7 +16,7 @@ const (
 	quickFile = 256 << 20                      // bytes of the file, and of one stream of one step
 	quickSize = 512 << 10                      // of a transfer in order
 	quickFill = 400 * time.Millisecond         // for the file
-	quickStep = 300 * time.Millisecond * 8 / 7 // of which 7/8 count: whole slices of the kernel's throttling, which lets the work of 100 ms through at once
+	quickStep = 300 * time.Millisecond * 8 / 7 // 7/8 of it count: whole slices of the kernel's throttling, which lets the work of 100 ms through at once
 )
 
 var errBusy = errors.New("the device, or this machine, was too busy to be measured in a short time")
@@ -28,8 +28,8 @@ type QuickOptions struct {
 	Logger *slog.Logger
 }
 
-// Quick measures what a choice of a layout needs of the device below a directory: in under 3 s, with O_DIRECT, on a file of at most 256 MiB, of which each of six
-// steps moves as much again, and no more. It does not measure the size of an operation, and assumes 256 KiB. Places that a cache can't be at are refused.
+// Quick measures the facts of a device that choose a layout: in under 3 s, with O_DIRECT, on a file of at most 256 MiB. Each of its six steps moves at most the
+// size of the file. Quick does not measure the size of an operation, and assumes 256 KiB. It refuses places where a cache cannot be.
 func Quick(ctx context.Context, o QuickOptions) (dev *Device, err error) {
 	p := lookAtPlace(os.DirFS("/"), o.Dir)
 	if wrong := p.wrong(); wrong != "" {
@@ -70,8 +70,8 @@ func (d *Disk) quick(ctx context.Context, length time.Duration) (*Device, error)
 	return dev, nil
 }
 
-// atLeastBoth raises what was measured alone to what there was of it beside the other kind: something disturbed the step alone, such as the writing of what was copied
-// to the device just before.
+// atLeastBoth raises the rate of reads or writes alone to their rate in the mixed step, if that is higher. Something disturbed the step alone then, such as the
+// write-back of files that were copied to the device just before.
 func (dev *Device) atLeastBoth() {
 	dev.Read, dev.Write = max(dev.Read, dev.BothRead), max(dev.Write, dev.BothWrite)
 }

@@ -39,7 +39,7 @@ func TestBytesAreBounded(t *testing.T) {
 	}
 	took := time.Since(began).Seconds()
 	if most := max(rates[0].Bytes, rates[1].Bytes); most < d.most || most > d.most+4<<20 {
-		t.Errorf("%d bytes were counted, want %d, and what was in flight", most, d.most)
+		t.Errorf("got %d counted bytes, want %d and up to 4 MiB in flight", most, d.most)
 	}
 	if got := rates[0].Seconds; !(got > 0 && got <= took) {
 		t.Errorf("%v s were counted of %v", got, took)
@@ -56,7 +56,7 @@ func TestTogether(t *testing.T) {
 	}
 }
 
-// A device gives no less alone than beside something else.
+// TestAtLeastBoth: the rates of reads alone and of writes alone become at least their rates in the mixed step.
 func TestAtLeastBoth(t *testing.T) {
 	dev := Device{Read: 454e6, Write: 258e6, BothRead: 664e6, BothWrite: 678e6}
 	dev.atLeastBoth()

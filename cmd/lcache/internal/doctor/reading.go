@@ -44,7 +44,7 @@ type Reading struct {
 	Readers []Reader        `json:"readers"` // with 1 reader, and with manyReaders at once
 }
 
-// Reader has the result of some readers at once, each of which read whole files in random order.
+// Reader has the result of a number of concurrent readers. Each read whole files in random order.
 type Reader struct {
 	Readers int     `json:"readers"`
 	Files   int64   `json:"files"`
@@ -131,7 +131,7 @@ func (r *Reading) look(src source.Source) readOne {
 	r.Kind, r.Nature, _ = cachedir.FileSystem(folder)
 	sharded, _ := src.(source.Sharded)
 	return func(ctx context.Context, e sample.Entry, buf *[]byte) (int64, error) {
-		if sharded != nil && e.Shard != nil && sharded.Streamed(*e.Shard) { // it can't be read cold, and is no faster for that
+		if sharded != nil && e.Shard != nil && sharded.Streamed(*e.Shard) { // a streamed shard can't be read cold, and the page cache does not make it faster
 			*buf = slices.Grow((*buf)[:0], int(e.Size))
 			return int64(e.Size), src.Read(ctx, e, (*buf)[:e.Size])
 		}

@@ -41,7 +41,7 @@ func TestSave(t *testing.T) {
 		t.Fatal(err)
 	}
 	if second, err := os.ReadFile(again); err != nil || !bytes.Equal(second, body) {
-		t.Errorf("%v: what was saved reads back as\n%s\nwas\n%s", err, second, body)
+		t.Errorf("%v: the saved report, read and saved again: got\n%s\nwant\n%s", err, second, body)
 	}
 	if left, _ := os.ReadDir(dir); len(left) != 1 {
 		t.Errorf("left behind: %v", left)
@@ -62,7 +62,7 @@ func TestReportErr(t *testing.T) {
 	}
 }
 
-// TestDiskLimit reads what the doctor writes.
+// TestDiskLimit reads limits from a file that the doctor wrote.
 func TestDiskLimit(t *testing.T) {
 	dir := t.TempDir()
 	measured := Place{Dir: "/a", Device: &Device{Read: 500e6, BothRead: 300e6}}

@@ -34,7 +34,7 @@ func (s setup) begin(o Options, seed uint64, players []*player) (t *training, er
 	}()
 	name := s.method
 	if name == Plain {
-		name = "impact" // whose values nobody asks for
+		name = "impact" // its values are not used
 	}
 	m, err := importance.Lookup(name)
 	if err != nil {
@@ -116,7 +116,7 @@ func (t *training) epoch(e int) (order []sample.Index, err error) {
 				p.served[k+i] = p.ask(id, k+i, e >= t.from)
 			}
 		}
-		if len(t.players) == 1 && t.players[0].substitutesSome() { // it is alone: what was served is trained
+		if len(t.players) == 1 && t.players[0].substitutesSome() { // a player of its own trains the served samples
 			batch = t.players[0].served[k : k+len(batch)]
 		}
 		t.observe(e, k/t.batch, batch)

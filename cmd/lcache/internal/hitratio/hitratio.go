@@ -1,5 +1,5 @@
 // Package hitratio counts how many requests of a training memory serves: orders are drawn by importance from the losses of a [Trace], and each of several policies,
-// at each of several sizes, sees the same requests. Run does so for every method of package importance, and beside it for plain permutations.
+// at each of several sizes, sees the same requests. Run covers every method of package importance, and plain permutations.
 //
 // Samples have the same size, and nothing is read or written. So the numbers are about orders and policies, not about a machine; `lcache simulate --importance`
 // prints and draws them. Run may be called concurrently.
@@ -14,9 +14,12 @@ import (
 	"lcache/internal/usage"
 )
 
-// Policies are those that Run knows, beside those of package importance. MIN knows all epochs. SpiderCache's own one may serve other samples: with substitutes as in the paper,
-// by what memory holds at the moment and without a law; with planned as a server does it, by a plan that is made between two epochs; with planned-next-use by such a plan, with
-// next-use in place of the paper's policy. With packages ImPACT's own one has a tenth of its memory for packages of unimportant samples, which serve for each other as a server plans it.
+// Policies lists the policies that Run knows in addition to those of package importance:
+//   - min knows all epochs.
+//   - substitutes is SpiderCache's own policy with substitutes as in the paper: from the samples in memory at the moment, without the rules of a server.
+//   - planned is SpiderCache's policy with substitutes as a server serves them, by a plan that is made between two epochs.
+//   - planned-next-use is such a plan with next-use in place of the paper's policy.
+//   - packages is ImPACT's policy with a tenth of its memory for packages of unimportant samples, which serve for each other as a server plans it.
 var Policies = []string{"lru", "minio", "paper", packages, "substitutes", "planned", "planned-next-use", "next-use", "min"}
 
 // Options say what to count.
@@ -41,7 +44,7 @@ type Report struct {
 	Ratios   []Ratio `json:"ratios,omitempty"` // of SpiderCache with memory for a fifth of the samples
 }
 
-// Ratio is what memory serves with a share of it for important samples, and the rest for those that may stand in for others.
+// Ratio is the share of requests that memory serves, by the part of memory for important samples. The other part has possible substitutes.
 type Ratio struct {
 	Ratio       float64 `json:"ratio"`
 	Policy      string  `json:"policy"`
@@ -169,7 +172,7 @@ func (o *Options) complete() error {
 	return nil
 }
 
-// seeds is how many trainings each number is the mean of: losses that were made up once could be made up otherwise.
+// seeds returns the number of trainings whose mean is reported: synthetic losses depend on a seed, recorded losses do not.
 func (o Options) seeds() int {
 	if o.Trace.Name == AR1 {
 		return 3

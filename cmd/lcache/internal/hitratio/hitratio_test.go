@@ -104,8 +104,9 @@ func TestHitRatios(t *testing.T) {
 	}
 }
 
-// TestSubstitutes: SpiderCache that serves other samples, as in the paper, has what a reference in another language has, within 7 points each. What a server plans
-// between two epochs, under the law, has as many hits and fewer substitutes, and by next use more of both together; few substitutes have left memory when their turn comes.
+// TestSubstitutes: SpiderCache with substitutes as in the paper has the hits and substitutes of a reference in another language, within 7 points each. A server's plan,
+// made between two epochs under its rules, has as many hits and fewer substitutes. A plan by next use has more of both together. Few substitutes have left memory when
+// their turn comes.
 func TestSubstitutes(t *testing.T) {
 	testenv.WithoutRace(t)
 	o := Options{Trace: trace(t, AR1, 1500)}
@@ -127,15 +128,15 @@ func TestSubstitutes(t *testing.T) {
 		}
 		planned, instead, late := count("planned", cache)
 		if planned < hits || instead < 0.02 || instead > substituted || late > 0.02 {
-			t.Errorf("memory for %v of the samples: by a plan %.3f hits and %.3f substitutes, %.3f of which had gone; without %.3f and %.3f", cache, planned, instead, late, hits, substituted)
+			t.Errorf("memory for %v of the samples: got %.3f hits, %.3f substitutes and %.3f evicted substitutes with a plan; %.3f hits and %.3f substitutes without", cache, planned, instead, late, hits, substituted)
 		}
 		if next, others, late := count("planned-next-use", cache); next < planned || others < 0.02 || next+others < planned+instead || late > 0.02 {
-			t.Errorf("memory for %v of the samples: by a plan and next use %.3f hits and %.3f substitutes, %.3f of which had gone", cache, next, others, late)
+			t.Errorf("memory for %v of the samples: got %.3f hits, %.3f substitutes and %.3f evicted substitutes with a plan by next use", cache, next, others, late)
 		}
 	}
 }
 
-// TestRatios: of each policy that serves other samples the report has hits and substitutes by the ratio; with all memory for importance there are no substitutes.
+// TestRatios: for each policy with substitutes, the report has hits and substitutes by the ratio. With all memory for important samples, there are no substitutes.
 func TestRatios(t *testing.T) {
 	testenv.WithoutRace(t)
 	r, err := Run(context.Background(), Options{Trace: trace(t, AR1, 300), Seed: 1, Policies: []string{"paper", "planned"}, Caches: []float64{0.2}})
@@ -171,7 +172,8 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// TestPackages: beside packages, which have a tenth of the memory, ImPACT's H-cache has nearly as many hits as alone; nearly all other requests are served by what is loaded. No more is loaded at once than has room.
+// TestPackages: with a tenth of the memory for packages, ImPACT's H-cache has nearly as many hits as alone. Loaded packages serve nearly all other requests. At no time are more
+// packages loaded than have room.
 func TestPackages(t *testing.T) {
 	testenv.WithoutRace(t)
 	o := Options{Trace: trace(t, AR1, 4000)}
@@ -179,18 +181,18 @@ func TestPackages(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, cache := range []float64{0.2, 0.6} {
-		alone, beside := &player{policy: "paper", cache: cache}, &player{policy: packages, cache: cache}
-		for _, p := range []*player{alone, beside} {
+		alone, with := &player{policy: "paper", cache: cache}, &player{policy: packages, cache: cache}
+		for _, p := range []*player{alone, with} {
 			if err := setups(o)[1].play(t.Context(), o, 1, []*player{p}); err != nil {
 				t.Fatal(err)
 			}
 		}
-		rest := 1 - beside.hits() - beside.loads() - beside.substitutes()
-		if lost := alone.hits() - beside.hits(); lost < 0.02 || lost > 0.12 || rest < 0 || rest > 0.12 || beside.substitutes() < 0.1 || beside.loads() <= 0 {
-			t.Errorf("memory for %v of the samples: %.3f hits alone; %.3f hits, %.3f loaded and %.3f replaced beside packages", cache, alone.hits(), beside.hits(), beside.loads(), beside.substitutes())
+		rest := 1 - with.hits() - with.loads() - with.substitutes()
+		if lost := alone.hits() - with.hits(); lost < 0.02 || lost > 0.12 || rest < 0 || rest > 0.12 || with.substitutes() < 0.1 || with.loads() <= 0 {
+			t.Errorf("memory for %v of the samples: got %.3f hits alone; with packages %.3f hits, %.3f loaded and %.3f replaced", cache, alone.hits(), with.hits(), with.loads(), with.substitutes())
 		}
-		if room := cache * 4000; float64(beside.most) > max(room/10, packageSamples) {
-			t.Errorf("%d samples were loaded at once, in memory for %v", beside.most, room)
+		if room := cache * 4000; float64(with.most) > max(room/10, packageSamples) {
+			t.Errorf("%d samples were loaded at once, in memory for %v", with.most, room)
 		}
 	}
 }

@@ -58,7 +58,7 @@ func (g *clusters) point(around []float64, spread float64) []float64 {
 	return x
 }
 
-// embeddings are those of a batch in an epoch.
+// embeddings returns the embeddings of a batch's samples in an epoch.
 func (g *clusters) embeddings(batch []sample.Index, epoch int) (rows [][]float64) {
 	spread := clusterNoise * (0.4 + 0.8*math.Exp(-float64(epoch)/4))
 	for _, i := range batch {

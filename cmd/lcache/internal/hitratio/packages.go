@@ -8,7 +8,7 @@ import (
 	"lcache/sample"
 )
 
-// packages is the name of ImPACT's policy with its L-cache: samples of small loss lie in packages on the disk, which are read whole, and serve for each other.
+// packages is the name of ImPACT's policy with its L-cache: samples of small loss are in packages on the disk. A package is read whole, and its samples serve for each other.
 const packages = "packages"
 
 // packageSamples is how many samples a package has, as a server's has at least.
@@ -27,7 +27,8 @@ func pack(samples int, seed uint64) [][]sample.Index {
 	return slices.Collect(slices.Chunk(all, packageSamples))
 }
 
-// load plans a drawn epoch as a server does: what of an order is served by loaded packages, and by which of their samples. The H-list is what the H-cache has room for; other samples are worth nothing to it.
+// load plans a drawn epoch as a server does: which requests loaded packages serve, and with which samples. The H-list has the most important samples that fit into the H-cache; other samples
+// have no value there.
 func (t *training) load(p *player, e int, values []float64, order []sample.Index) ([]sample.Index, error) {
 	capacity := t.room(p.cache)
 	high, err := policy.Top(values, highRoom(capacity), unit)

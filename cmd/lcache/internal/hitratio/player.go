@@ -18,7 +18,7 @@ type player struct {
 
 	p                       policy.Policy
 	s                       *sample.Set      // pinned
-	served                  []sample.Index   // of the epoch; what was drawn, where it is not planned
+	served                  []sample.Index   // of the epoch; the drawn samples, unless a plan replaces them
 	kinds                   substitute.Kinds // with packages: how each place is served by the plan of the epoch
 	most                    int64            // with packages: samples that were loaded at once
 	asked, hit, substituted int
@@ -34,7 +34,7 @@ func (p *player) loads() float64       { return float64(p.loaded) / float64(max(
 // withNodes are the policies that serve other samples, and the policy that keeps important samples next to their nodes.
 var withNodes = map[string]string{"substitutes": "paper", "planned": "paper", "planned-next-use": "next-use"}
 
-// substitutesSome reports whether other samples than those asked for are served. What is trained then, and so what is drawn, follows from the player.
+// substitutesSome reports whether the policy serves other samples than the requested ones. The player then determines the trained samples, and so later draws.
 func (p *player) substitutesSome() bool { return withNodes[p.policy] != "" || p.policy == packages }
 
 // make makes the policy.
@@ -84,14 +84,14 @@ func (p *player) serves(e int, values, expected []float64, order []sample.Index,
 	return slices.Clone(plan.Indices), nil
 }
 
-// ask sends one request to a player's policy, and returns what is served. p.served has what the plan says of its place in the epoch.
+// ask sends one request to a player's policy and returns the served sample. p.served has the planned sample for its place in the epoch.
 func (p *player) ask(id sample.Index, place int, counts bool) (served sample.Index) {
 	planned := p.served[place]
 	served, kind := planned, policy.Hit
 	if p.s == nil || !p.s.Has(id) {
 		var may policy.May
 		if p.policy == "substitutes" {
-			may = policy.Always // the paper has no law
+			may = policy.Always // the paper has no rules for substitutes
 		}
 		if served, kind = p.p.Get(planned, may); kind == policy.Miss {
 			p.p.Offer(planned, 1)

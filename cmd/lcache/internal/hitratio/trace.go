@@ -19,7 +19,7 @@ import (
 // fifth of the samples wanders far.
 const AR1 = "ar1"
 
-// A Trace has the loss of every sample in every epoch of a training: those of a file, or made up.
+// A Trace has the loss of every sample in every epoch of a training, from a file or synthetic.
 type Trace struct {
 	Name    string // a file, or AR1
 	Samples int
@@ -28,8 +28,8 @@ type Trace struct {
 	wide    bool  // the file has float64
 }
 
-// Open opens a trace: AR1 of so many samples (0: 4,000), a .npy file with a row of float32 or float64 for each epoch, or any other file, of little-endian
-// float32, whose rows have so many samples.
+// Open opens a trace: AR1 with a number of samples (0: 4,000), or a .npy file with a row of float32 or float64 for each epoch. Any other file has little-endian
+// float32 in rows of that number of samples.
 func Open(name string, samples int) (Trace, error) {
 	t := Trace{Name: name, Samples: samples}
 	switch {

@@ -66,7 +66,7 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// TestRun: a file is counted over all of its epochs; one with a loss that is no number is refused by its place.
+// TestRun: all epochs of a file count. If a loss is not a number, the error has its position.
 func TestRun(t *testing.T) {
 	losses := make([]float32, 8*50)
 	for i := range losses {
@@ -88,7 +88,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestBadFiles: what is no trace is refused.
+// TestBadFiles: files that are not traces are refused.
 func TestBadFiles(t *testing.T) {
 	good := npy(1, "{'descr': '<f4', 'fortran_order': False, 'shape': (3, 2), }", make([]float32, 6))
 	for name, c := range map[string]struct {

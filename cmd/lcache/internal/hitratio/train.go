@@ -63,8 +63,8 @@ func (s setup) plays(name string) bool {
 	return true
 }
 
-// play lets each player see the requests of a training. MIN sees those of next-use. A player has a training of its own where memory is repeated, and where it serves other
-// samples: these are then trained.
+// play sends the requests of a training to each player. MIN sees the requests of next-use. A player has a training of its own if samples in memory are repeated, or if it
+// serves other samples, which are then trained.
 func (s setup) play(ctx context.Context, o Options, seed uint64, players []*player) error {
 	var those, alone, mins []*player
 	for _, p := range players {

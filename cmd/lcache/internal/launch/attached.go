@@ -115,8 +115,8 @@ func (a *attached) leave() (status.Document, error) {
 	return last, nil
 }
 
-// since returns a server's last status with the jobs of this run alone: those that have delivered something since the status began, and of their figures what was
-// done since. A job that is new counts from 0. Without any job of the run it has the first one. The totals stay those since the server's start.
+// since returns a server's last status with the jobs of this run alone. These are the jobs that have delivered samples since the status began; their figures count
+// from then, or from 0 for a new job. If the run had no job, the first job is returned. The totals still count from the server's start.
 func since(last, began status.Document) status.Document {
 	if len(last.Jobs) == 0 {
 		return last

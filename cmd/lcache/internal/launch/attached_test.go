@@ -46,8 +46,8 @@ func TestAttachedSummary(t *testing.T) {
 	}
 }
 
-// TestAttachedAmongOthers: while a run used a server of somebody else's, jobs came, went on, slept and ended there. The summary is about those that did something, each since
-// the run began, and the figures of the log stand once, whichever job owned it.
+// TestAttachedAmongOthers: while a run used a server that another process started, jobs began, continued, slept and ended there. The summary has the jobs that did something,
+// each from the beginning of the run. It has the figures of the log once, whichever job owned it.
 func TestAttachedAmongOthers(t *testing.T) {
 	job := func(id string, owner, ended bool, chunks int64, epochs ...int) status.Job {
 		j := status.Job{ID: id, Owner: owner, Ended: ended, ChunksDelivered: chunks, SamplesDelivered: 10 * chunks, Hits: 10 * chunks, SourceBytes: 100 * chunks, KeptBytes: 1, DatasetBytes: 1}
@@ -74,7 +74,7 @@ func TestAttachedAmongOthers(t *testing.T) {
 		}
 		delete(want, name)
 		if first := k == 0; first != (name == "train") || (j.LogReadBytes == 3000) != first || (j.CorruptSamples == 3) != first {
-			t.Errorf("entry %d is %s with %d bytes read and %d corrupt; want those of the log since the run began with the first, which owns it", k, name, j.LogReadBytes, j.CorruptSamples)
+			t.Errorf("entry %d: got %s with %d bytes read and %d corrupt; want the log's figures since the run began in the first entry alone, which owns the log", k, name, j.LogReadBytes, j.CorruptSamples)
 		}
 		if wantDone := map[string]int{"train": 2, "notebook": 1}[name]; len(j.EpochsDone) != wantDone {
 			t.Errorf("%s has %d epochs, want %d", name, len(j.EpochsDone), wantDone)
@@ -92,7 +92,7 @@ func TestAttachedAmongOthers(t *testing.T) {
 func TestOwnUnused(t *testing.T) {
 	s := &serving{last: status.Document{Jobs: []status.Job{{Owner: true, LogReadBytes: 70}, {ID: "train", Ended: true, SamplesDelivered: 5}}}}
 	if r := s.result(0); len(r.Part.Jobs) != 1 || r.Part.Jobs[0].ID != "train" || r.Part.Jobs[0].LogReadBytes != 70 {
-		t.Errorf("%+v, want the job that was used, with what the log did", r.Part.Jobs)
+		t.Errorf("got %+v, want the used job with the bytes read from the log", r.Part.Jobs)
 	}
 }
 

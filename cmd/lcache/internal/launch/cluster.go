@@ -27,7 +27,7 @@ func leave(m *cluster.Member) error {
 	return m.Close()
 }
 
-// offer tells the other members what the server's cache can keep.
+// offer sends the capacity of the server's cache to the other members.
 func (l *local) offer() error {
 	if l.member == nil {
 		return nil

@@ -137,8 +137,8 @@ func (r *run) environment() []string {
 	return append(env, SocketVariable("")+"="+r.serving[0].socket())
 }
 
-// ChildEnvironment returns env without the variables of lcache's flags, except for those that choose the I/O: a child of lcache gets its
-// settings by its command line.
+// ChildEnvironment returns env without the variables of lcache's flags, except for the variables that choose the I/O. A child of lcache gets
+// its settings on its command line.
 func ChildEnvironment(env []string) []string {
 	var kept []string
 	for _, v := range env {

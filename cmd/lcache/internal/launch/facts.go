@@ -61,8 +61,8 @@ func addEpochs(f *verdict.Facts, judged []status.Epoch) {
 	}
 }
 
-// limitOf returns the rate at which a disk gives what was read from the log in some epochs, in requests of the same size, while it takes what was written. 0: nothing
-// was read.
+// limitOf returns the disk's limit for the log's reads in some epochs: the rate with requests of the same size and the same share of writes. It returns 0 if
+// nothing was read.
 func limitOf(disk cache.Disk, epochs []status.Epoch) float64 {
 	var read, requests, written float64
 	for _, e := range epochs {

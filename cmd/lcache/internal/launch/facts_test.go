@@ -27,7 +27,7 @@ func TestFactsOf(t *testing.T) {
 	if f != want {
 		t.Errorf("the epoch that fills counts:\n got %+v\nwant %+v", f, want)
 	}
-	// Filled before: all epochs count. Reported by the loop: that is what it waited, of the time that the server saw.
+	// The cache was filled before, so all epochs count. The loop reported its waits, so they count as a share of the time that the server saw.
 	f = factsOf(0, doc(epoch(0, 0, 10, 1, seconds(5)), epoch(1, 0, 10, 1, seconds(6))), 0, 0, cache.Disk{})
 	if f.Since != 0 || f.Samples != 2000 || f.LoopWait != 11 || f.Stall != 2 || f.LoopSeconds != 20 {
 		t.Errorf("got %+v", f)
@@ -50,7 +50,7 @@ func TestFactsOf(t *testing.T) {
 	}
 }
 
-// TestLimitOfTheKeptFacts: what was measured of a disk before is its limit, for requests of the size that the epoch had, beside what it wrote.
+// TestLimitOfTheKeptFacts: the limit comes from the saved measurement of a disk, for the request size and the writes of the epoch.
 func TestLimitOfTheKeptFacts(t *testing.T) {
 	disk := cache.Disk{From: "measured on 25 Nov 2026", Line: plan.DiskLine{ReadBPS: 500e6, WriteBPS: 500e6, CombinedBPS: 600e6, ReadIOPS: 5000}}
 	for _, c := range []struct {
@@ -58,7 +58,7 @@ func TestLimitOfTheKeptFacts(t *testing.T) {
 		want               float64
 	}{
 		{100e6, 100, 0, 500e6},     // large reads alone
-		{100e6, 100, 100e6, 300e6}, // beside writes
+		{100e6, 100, 100e6, 300e6}, // reads mixed with writes
 		{100e6, 10_000, 0, 50e6},   // small reads
 		{0, 0, 100e6, 0},           // nothing was read
 	} {

@@ -80,8 +80,8 @@ func TestRunFindsAFilteredCache(t *testing.T) {
 	}
 }
 
-// TestRunBesideAServer: a server of the source's cache is used with a filter that removes nothing, and another filter gets a cache of its own beside it.
-func TestRunBesideAServer(t *testing.T) {
+// TestRunWithAServer: run uses the server of the source's cache if the filter removes nothing. With another filter it makes a second cache.
+func TestRunWithAServer(t *testing.T) {
 	o, _ := options(t, "true")
 	images(t, o, "a/1.jpg", "a/2.png")
 	filtered(t, o)

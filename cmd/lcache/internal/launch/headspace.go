@@ -14,7 +14,7 @@ import (
 // headspaceVariable names the file in which the loaders of the command note their halves of epochs. The Python client knows it.
 const headspaceVariable = "LCACHE_HEADSPACE_NOTES"
 
-// Headspace is what a run measured about one loader of its command, in batches a second of the slowest rank; 0: not measured.
+// Headspace has the rates that a run measured for one loader of its command, in batches a second of the slowest rank. 0 means not measured.
 type Headspace struct {
 	Job   string  `json:"job"`                     // of the loader; "": it has none
 	Best  float64 `json:"best_batches_per_second"` // with batches from memory

@@ -34,7 +34,7 @@ type ServeOptions struct {
 type Served struct {
 	Socket   string // as it was given, else absolute
 	Metrics  string // URL; "": none
-	Warning  string // why there are no metrics; "": none were requested, or they are served
+	Warning  string // why metrics are not served; "" if they are, or were not requested
 	Status   status.Document
 	Defaults []cache.Default // settings that were chosen where ServeOptions leave the choice
 }

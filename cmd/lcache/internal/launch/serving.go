@@ -23,7 +23,7 @@ type serving struct {
 	local *local    // nil: by another process
 	other *attached // nil: by this one
 
-	disk  cache.Disk       // what is known of the devices below the cache
+	disk  cache.Disk       // known facts of the devices below the cache
 	last  status.Document  // after the last client has left; of an attached server, after the command has ended
 	ready map[string]*mean // by job: batches that were ready while the command ran
 }
@@ -119,7 +119,7 @@ type local struct {
 	dataset  cluster.DatasetKey
 }
 
-// start opens a cache and listens. Without a path the socket lies in the cache.
+// start opens a cache and listens. Without a path, the socket is in the cache's directory.
 func start(ctx context.Context, o ServeOptions) (*local, error) {
 	o.Engine.Logger, o.Engine.Version, o.Engine.Cluster = o.Logger, o.Version, clusterStatus(o.member)
 	o.Server.Logger, o.Server.Version = o.Logger, o.Version

@@ -16,8 +16,8 @@ type signals struct {
 	first syscall.Signal // the signal that ended the listing; 0: none
 }
 
-// catch catches all signals that are passed on, except for those that this process ignores, for example after nohup: the command ignores
-// them, too.
+// catch catches all signals that lcache forwards to the command. Except: signals that this process ignores, for example after nohup, because
+// the command ignores them, too.
 func catch() *signals {
 	s := &signals{all: make(chan os.Signal, 16)}
 	for _, sig := range []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2} {
@@ -57,7 +57,7 @@ func (s *signals) cancelling(parent context.Context) (ctx context.Context, relea
 // interrupted turns an error of the listing into an *ExitError, if a signal caused it.
 func (s *signals) interrupted(err error) error {
 	if n := s.first; n != 0 && errors.Is(err, context.Canceled) {
-		return &ExitError{exitSignal + int(n), errors.New("interrupted: what is stored stays; run the same command again to go on")}
+		return &ExitError{exitSignal + int(n), errors.New("interrupted: stored samples stay in the cache; run the same command again to continue")}
 	}
 	return err
 }

@@ -151,7 +151,7 @@ func (r *run) home(source string) home {
 		return home{dirs: r.Roots}
 	}
 	if untrusted := new(trust.Error); errors.As(err, &untrusted) {
-		// Another user may have put a job.json into a shared root, which is no cache then. If the job.json is this user's, opening the root reports what is wrong.
+		// Another user may have put a job.json into a shared root; the root is not a cache then. If the job.json is this user's, opening the root reports the problem.
 		if _, err := cache.ReadRecord(r.Roots[0]); err == nil {
 			return home{dirs: r.Roots}
 		}

@@ -139,7 +139,7 @@ func (o StopOptions) find() (pid int, dirs []string, err error) {
 	entries = slices.DeleteFunc(entries, func(e attach.Entry) bool { return len(e.Cache) == 0 || o.Pid != 0 && e.PID != o.Pid || !holdsLock(e) })
 	switch {
 	case len(entries) == 0 && o.Pid != 0:
-		return 0, nil, errcode.Errorf(errcode.NoServer, "process %d is not an lcache server of this user: lcache status shows those that run", o.Pid)
+		return 0, nil, errcode.Errorf(errcode.NoServer, "process %d is not an lcache server of this user: lcache ls lists running servers", o.Pid)
 	case len(entries) == 0:
 		return 0, nil, errcode.New(errcode.NoServer, "no server of this user runs: there is nothing to stop")
 	case len(entries) > 1 && o.Pid == 0:

@@ -57,8 +57,8 @@ func TestStopRefuses(t *testing.T) {
 		want    string
 	}{
 		{"no server", func() {}, StopOptions{}, "no server of this user runs: there is nothing to stop"},
-		{"another process has the number", func() { enter(t, registry, parent, cache) }, StopOptions{Pid: parent}, fmt.Sprintf("process %d is not an lcache server of this user: lcache status shows those that run", parent)},
-		{"nobody has the cache", func() {}, StopOptions{Dir: free}, fmt.Sprintf("no process has %s open: there is nothing to stop", free)},
+		{"another process has the number", func() { enter(t, registry, parent, cache) }, StopOptions{Pid: parent}, fmt.Sprintf("process %d is not an lcache server of this user: lcache ls lists running servers", parent)},
+		{"no process has the cache", func() {}, StopOptions{Dir: free}, fmt.Sprintf("no process has %s open: there is nothing to stop", free)},
 		{"it answers on no socket", func() { enter(t, registry, self, cache) }, StopOptions{Pid: self}, fmt.Sprintf("process %d has %s open and answers on no socket: it may be an ingest, or just ending; wait, or end that program", self, cache)},
 		{"by its cache", func() {}, StopOptions{Dir: cache}, "answers on no socket"},
 		{"several", func() { enter(t, registry, self, other) }, StopOptions{}, fmt.Sprintf("several servers run: say which one to stop, %d (", self)},

@@ -104,7 +104,7 @@ func (o ServeOptions) stopEmbedded(ctx context.Context, taken error) (lock *cach
 	for {
 		c, err := cachedir.Look(dir)
 		if err != nil {
-			return nil, taken // opening the cache says what is wrong with it
+			return nil, taken // opening the cache reports the problem
 		}
 		if lock, err = cachedir.TakeClientLock(dir, "taking over the cache"); err != nil {
 			return nil, err

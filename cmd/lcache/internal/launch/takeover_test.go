@@ -43,7 +43,7 @@ func TestTakeOverBesideAClient(t *testing.T) {
 	}
 }
 
-// TestTakeOverRefuses: what has the cache is no server that a training started, and stays.
+// TestTakeOverRefuses: --take-over does not replace a process that is not a training's server; the process continues.
 func TestTakeOverRefuses(t *testing.T) {
 	o := servable(t)
 	pid, dir := os.Getpid(), o.Engine.Dirs[0]

@@ -28,7 +28,7 @@ type Facts struct {
 	perDay    float64            // rated drive writes per day
 }
 
-// Field is one fact: the name of its flag, and what it is.
+// Field is one fact: the name of its flag, and its description.
 type Field struct {
 	Name  string
 	Kind  Kind

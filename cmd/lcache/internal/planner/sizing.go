@@ -7,7 +7,7 @@ import (
 	"lcache/internal/plan"
 )
 
-// tableBytes is what a server's tables and orders take a sample, and indexBytes what checksums and journals take of the budget.
+// tableBytes is the memory per sample for a server's tables and orders. indexBytes is the part of the budget per sample for checksums and journals.
 const (
 	tableBytes = 72
 	indexBytes = 22

@@ -23,14 +23,14 @@ const (
 	labelJob  = "job" // of jobs with a token
 )
 
-// unshown are the fields without a series: those that a label has, and texts for people, of which each change would make a new series.
+// unshown lists the fields without a series. Some are labels. Others are texts for people, and each change of a text would make a new series.
 var unshown = map[string]bool{"name": true, "id": true, "ended": true, "rank_rank": true, "device_dir": true, "layout_reason": true, "epoch_done_order_digest": true, "epoch_done_requested_digest": true, "importance_name": true, "device_last_error": true, "cluster_refused_reason": true}
 
 // ofDataset are the fields of a job's entry that are the same in each. Their series have no label of a job.
 var ofDataset = map[string]bool{"source": true, "samples": true, "dataset_bytes": true, "kept_bytes": true, "layout": true}
 
-// ofServer are the fields of the totals that stand in the first job's entry, too: what no job has by itself. Their series have no label of a job either, so that a
-// sum over jobs counts nothing twice.
+// ofServer lists the server's own fields in the totals; the first job's entry has them, too. Their series have no job label, so that a sum over jobs counts
+// nothing twice.
 var ofServer = tags(reflect.TypeFor[status.ServerFigures]())
 
 func tags(t reflect.Type) map[string]bool {

@@ -51,7 +51,7 @@ func explain(err error) error {
 // holder returns the process that listens where addr can't; 0: unknown. The kernel lists the inodes of all listening sockets, and a process's own user may see
 // its descriptors.
 func holder(addr netip.AddrPort) int {
-	wanted := map[string]bool{} // what the descriptor's link says
+	wanted := map[string]bool{} // targets of the descriptors' links
 	for _, table := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
 		f, err := os.Open(table)
 		if err != nil {

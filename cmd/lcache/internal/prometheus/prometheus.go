@@ -2,9 +2,9 @@
 //
 // Listen makes a Server, Add gives it the status of one more cache, and Shutdown ends it and joins its goroutines. The metrics have the names
 // of the status document, prefixed lcache_; names.go has their kinds and help texts. Every series has the job's name as its label "name",
-// because Prometheus itself sets the label "job"; series of ranks have the label "rank" too. Of a job with a token the series have that as
-// the label "job"; what is the server's and not one job's has no such label, so sums over jobs are right. A label must be UTF-8, and a name of a file may be any bytes: labels are written by usage.Name. Fields that are null give no series. Nothing
-// is kept between two scrapes. All methods may be called concurrently.
+// because Prometheus itself sets the label "job"; series of ranks have the label "rank" too. If a job has a token, it is the label "job" of the
+// job's series. Series of the whole server have no such label, so that sums over jobs are right. A label must be UTF-8, but a file name may have
+// any bytes: usage.Name writes the labels. Fields that are null give no series. Nothing is kept between two scrapes. All methods may be called concurrently.
 package prometheus
 
 import (

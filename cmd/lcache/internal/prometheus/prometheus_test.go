@@ -117,7 +117,7 @@ func full() status.Document {
 var summed = map[string]bool{"chunks_delivered": true, "samples_delivered": true, "bytes_delivered": true, "hits": true, "misses": true, "prefetched_samples": true,
 	"skipped_samples": true, "source_bytes": true, "source_reads": true, "stall_seconds": true}
 
-// expected walks the document as its readers get it, knowing nothing of Go's structs: what each number must be in a scrape.
+// expected returns the value that each number of a document must have in a scrape. It walks the JSON, as readers do, and does not use Go's structs.
 func expected(t *testing.T, s status.Document) map[string]float64 {
 	t.Helper()
 	text, err := json.Marshal(s)
@@ -360,8 +360,8 @@ func TestShutdownWaits(t *testing.T) {
 	http.DefaultClient.CloseIdleConnections()
 }
 
-// TestJobs: series of a job with a token have it as a label, and those of the server's own job have none. What is the server's is there once, whichever job comes first,
-// so that sums over jobs are right. A job that is over has no series: another one may have its token by now.
+// TestJobs: series of a job with a token have it as a label; series of the server's own job have none. Each figure of the server has one series, whichever job comes first,
+// so that sums over jobs are right. A job that has ended has no series, because another job may have its token by now.
 func TestJobs(t *testing.T) {
 	var log strings.Builder
 	s := listen(t, &log)

@@ -31,7 +31,7 @@ type Report struct {
 	Scale     float64   `json:"scale"`
 }
 
-// Results are those of one scenario.
+// Results has the results of one scenario.
 type Results struct {
 	Scenario
 	LowerBoundS float64  `json:"lower_bound_s"`

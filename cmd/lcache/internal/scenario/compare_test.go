@@ -91,7 +91,7 @@ func TestParsePolicies(t *testing.T) {
 		t.Errorf("a slip: %v", err)
 	}
 	if _, err := Run(t.Context(), Options{Scenarios: load(t, "mnist"), Scale: math.NaN()}); err == nil {
-		t.Error("a scale that is no number is taken")
+		t.Error("Run accepts NaN as the scale")
 	}
 	if _, err := Run(t.Context(), Options{Scenarios: load(t, "mnist"), Scale: 1e9}); err == nil || !strings.Contains(err.Error(), "mnist") {
 		t.Errorf("a scale that leaves no sample: %v", err)

@@ -89,7 +89,7 @@ func begin(head string, all []Scenario) (s Scenario, err error) {
 			return other, nil
 		}
 	}
-	return s, fmt.Errorf("[%s : %s]: there is no scenario %s to begin with; built in are %s", name, base, base, strings.Join(Names(), ", "))
+	return s, fmt.Errorf("[%s : %s]: scenario %s does not exist; name one of this file or a built-in one: %s", name, base, base, strings.Join(Names(), ", "))
 }
 
 func setLine(all []Scenario, seen map[string]int, text string, n int) error {

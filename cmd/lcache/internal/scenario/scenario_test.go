@@ -55,7 +55,7 @@ func TestErrorsNameLineAndKey(t *testing.T) {
 		{"[a", "f:1: [a: the closing bracket is missing"},
 		{"[]", "f:1: []: the name is missing"},
 		{"[a : mnist]\n[a]", "f:2: [a] is there twice"},
-		{"[a : nowhere]", "f:1: [a : nowhere]: there is no scenario nowhere"},
+		{"[a : nowhere]", "f:1: [a : nowhere]: scenario nowhere does not exist"},
 		{"[a : mnist]\nepochs = 3\n[b]\nworkers = 1\n", "f:3: [b] lacks compute"},
 		{"[a : mnist]\nx" + strings.Repeat("x", 70_000), "f: bufio.Scanner: token too long"},
 	} {

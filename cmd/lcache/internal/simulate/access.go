@@ -5,8 +5,8 @@ import (
 	"math"
 )
 
-// mostEpochs and mostConvolved bound what the access model computes: its sums are as long as there are epochs, its powers
-// of polynomials take the square of that.
+// mostEpochs and mostConvolved bound the computations of the access model. Its sums have a term for each epoch, and its powers
+// of polynomials take time with the square of the epochs.
 const (
 	mostEpochs    = 10_000_000
 	mostConvolved = 4_000

@@ -84,8 +84,8 @@ func (a *closed) epoch(p shares, number int) closedEpoch {
 	return closedEpoch{a.steps * seconds, a.steps * stall}
 }
 
-// load is how long a worker prefetches a mini-batch on average, and what the slowest worker adds where the staging buffer
-// is too small to even it out.
+// load returns the mean time in which a worker prefetches a mini-batch, plus the delay of the slowest worker if the staging
+// buffer is too small to absorb it.
 func (a *closed) load(p shares, pfs float64) float64 {
 	var b batch
 	for at, q := range p {
@@ -97,8 +97,8 @@ func (a *closed) load(p shares, pfs float64) float64 {
 	return mean * (1 + a.barrier*cv/math.Sqrt(float64(a.c.window)*max(1, a.steps/4)))
 }
 
-// meanPFS is what a MB from the source costs a worker on average: it shares the source with those of the others that read
-// from it for the same mini-batch.
+// meanPFS returns the mean time that a worker needs for a MB from the source. It shares the source with the other workers that
+// read from it for the same mini-batch.
 func (a *closed) meanPFS(p shares) float64 {
 	q := p.sources()
 	if q <= 0 {
@@ -132,8 +132,8 @@ func (a *closed) count(o *Outcome, p shares, epochs float64) {
 	o.FetchS.PFS += mb * p.sources() * a.meanPFS(p)
 }
 
-// localityShares are those of LocalityAware: a worker holds a binomial number of a global batch, and keeps at most b of
-// them.
+// localityShares returns the shares of LocalityAware: a worker holds a binomial number of samples of a global batch, and keeps
+// at most b of them.
 func (s *Simulation) localityShares(r rates) (p shares) {
 	n, b := float64(s.Machine.Workers), s.Workload.Batch
 	share := min(1, n*s.Machine.Capacity[2]/s.totalMB())

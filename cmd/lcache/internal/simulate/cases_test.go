@@ -8,7 +8,7 @@ import (
 	"lcache/internal/plan/plantest"
 )
 
-// TestCases compares with golden cases: those of testdata/cases.json, or of the file that PLAN_CASES names.
+// TestCases compares with golden cases in testdata/cases.json, or in the file that PLAN_CASES names.
 func TestCases(t *testing.T) {
 	plantest.Run(t, map[string]func(*testing.T, json.RawMessage) any{
 		"frequency": frequencyCase,

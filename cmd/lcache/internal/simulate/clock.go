@@ -136,7 +136,7 @@ func room(steps, workers, most int) []batch {
 }
 
 // runEpoch runs a clock over the steps of an epoch, as many at once as there is room for. deal sums up the mini-batches of
-// so many steps from one on: worker i's of the j-th of them is work[j·workers+i].
+// the steps that begin at from. work[j·workers+i] is the mini-batch of worker i in the j-th of these steps.
 func runEpoch(c *clock, steps, workers int, room []batch, deal func(from int, work []batch)) {
 	atOnce := len(room) / workers
 	for from := 0; from < steps; from += atOnce {

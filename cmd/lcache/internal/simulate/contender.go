@@ -18,7 +18,7 @@ const (
 	LocalityAware       Contender = "locality_aware"       // SSDs; global batches are dealt so that workers read their own samples
 	NoPFS               Contender = "nopfs"                // a worker's most-read samples in memory, then on the SSD (cold)
 	StaticAlone         Contender = "static"               // lcache without peers: one fixed share on each SSD (cold)
-	LogAlone            Contender = "log"                  // the same, reordered: the SSD writes what it reads (cold)
+	LogAlone            Contender = "log"                  // the same, reordered: the SSD writes as many bytes as it reads (cold)
 	StaticPeers         Contender = "peer_static"          // lcache: each sample has one home, on an SSD (cold)
 	LogPeers            Contender = "peer_log"             // the same, reordered (cold)
 )

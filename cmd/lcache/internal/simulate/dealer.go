@@ -48,8 +48,8 @@ func (x *exact) turn(positions []uint32) {
 	}
 }
 
-// dealBySample goes through the samples as they are numbered, and adds each to the mini-batch of its position: what is
-// known of samples is read in order, and the sums of mini-batches are few enough to stay near the processor.
+// dealBySample walks the samples by number, and adds each to the mini-batch of its position. So it reads the tables of samples
+// in order, and the sums of mini-batches are few enough to stay in the processor's caches.
 func (d *dealer) dealBySample(from int, work []batch) {
 	x := d.x
 	first := uint32(from * x.workers * x.batch)
@@ -99,8 +99,8 @@ func (d *dealer) take(work []batch, worker int, k uint32) {
 	work[worker][d.held.of(worker, k)] += float64(d.x.sizes[k]) / 1e6
 }
 
-// dealByLocality lets every worker first take what it holds, in the order of the global batch, and then deals the rest from
-// its end.
+// dealByLocality first gives every worker the samples that it holds, in the order of the global batch. Then it deals the other
+// samples, from the end of the batch.
 func (d *dealer) dealByLocality(h int, work []batch) {
 	n, b := d.x.workers, d.x.batch
 	clear(work)
@@ -125,9 +125,9 @@ func (d *dealer) dealByLocality(h int, work []batch) {
 	}
 }
 
-// draw ignores the order: a worker draws from what is held, with replacement. DeepIO draws from its own part with
-// probability 1/N, else from everything that is held. Staged SSDs are drawn from alone: the own part, and as much of the
-// others as there was room for.
+// draw ignores the order: a worker draws from the held samples, with replacement. DeepIO draws from its own part with
+// probability 1/N, else from all held samples. With staged SSDs, a worker draws from its SSD alone: its own part, and as much
+// of the others as there was room for.
 func (d *dealer) draw(h int, work []batch) {
 	x := d.x
 	clear(work)

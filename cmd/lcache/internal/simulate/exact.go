@@ -149,7 +149,7 @@ func (r rates) stageIn(class int, own, others float64) float64 {
 // run replays the epochs.
 func (x *exact) run(ctx context.Context, held *holding, init float64) (Outcome, error) {
 	c := x.s.start(init)
-	nobody := newHolding(x.rates, x.s.Policy) // in the first epoch of a cold policy no worker holds a sample
+	empty := newHolding(x.rates, x.s.Policy) // in the first epoch of a cold policy no worker holds a sample
 	seen := 1.0
 	if x.s.Policy == DeepIOOpportunistic || x.s.Policy == ParallelStaging {
 		if part := held.seen(); part > 0 { // where no sample is held the draws are from all
@@ -166,7 +166,7 @@ func (x *exact) run(ctx context.Context, held *holding, init float64) (Outcome, 
 		x.s.beginEpoch(c, epoch)
 		d := &dealer{x: x, held: held, epoch: epoch}
 		if epoch == 0 && x.s.Policy.cold() {
-			d.held, d.cold = nobody, true
+			d.held, d.cold = empty, true
 		}
 		if err := d.run(ctx, c, work); err != nil {
 			return Outcome{}, err

@@ -9,8 +9,8 @@ import (
 	"lcache/internal/testenv"
 )
 
-// TestExactStaysWithinItsMemory: all that a replay ever asks the runtime for, whether it is still used or not, is no more
-// than it says before it begins; and with a byte less allowed, it says so.
+// TestExactStaysWithinItsMemory: all memory that a replay allocates, including freed memory, is at most the amount that it
+// announced. With one byte less allowed, it returns an error.
 func TestExactStaysWithinItsMemory(t *testing.T) {
 	testenv.WithoutRace(t)
 	for _, p := range Contenders() {

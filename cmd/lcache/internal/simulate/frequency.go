@@ -5,10 +5,10 @@ import (
 	"slices"
 )
 
-// ranking places samples as NoPFS does: a worker holds what it reads at least once, most often first, equals by first use;
-// class 1 is filled, then class 2. So a class ends, for each worker, at a count, at an epoch of first use among the samples
-// of that count, and at a position among those of that epoch. Three passes over all samples find the ends, one after the
-// other, and a fourth says where each read is served from.
+// ranking places samples as NoPFS does. A worker holds the samples that it reads at least once, sorted by number of reads, then
+// by first use. It fills class 1, then class 2. So for each worker a class ends at a count of reads, at an epoch of first use
+// among the samples with that count, and at a position among the samples of that epoch. Three passes over all samples find the
+// three ends in turn. A fourth pass finds the place that serves each read.
 type ranking struct {
 	x     *exact
 	table *readers
@@ -16,8 +16,8 @@ type ranking struct {
 	parts []*rankingPart
 }
 
-// classEnd is where a class ends in the order of a worker's samples: it has those that are read more than count times; of
-// those read count times, those first used before epoch; and of these in that epoch, those at a position before.
+// classEnd is the end of a class in the order of a worker's samples. The class has the samples that are read more than count
+// times. Of the samples read count times, it has the ones first used before epoch, and those first used in epoch before position.
 type classEnd struct {
 	count  uint32
 	epoch  uint32
@@ -99,7 +99,7 @@ func (r *ranking) eachSample(p *rankingPart, do func(p *rankingPart, k int, row 
 			row := p.rows[(k-from)*epochs : (k-from+1)*epochs]
 			p.who = p.who[:0]
 			for e, worker := range row {
-				if worker == nobody {
+				if worker == noReader {
 					continue
 				}
 				if p.count[worker] == 0 {
@@ -289,7 +289,7 @@ func (r *ranking) serve(p *rankingPart, k int, row []uint32) {
 	}
 	pick := &r.x.pick
 	for e, worker := range row {
-		if worker != nobody {
+		if worker != noReader {
 			r.table.replace(e, k, pick[p.first[worker]][best])
 		}
 	}

@@ -89,8 +89,8 @@ func shard(k, samples, workers int) int {
 	return min(k/max(1, samples/workers), workers-1)
 }
 
-// holdShards gives worker i the i-th part of the dataset. Where that is more than capacity bytes, the rest is held by
-// nobody.
+// holdShards gives worker i the i-th part of the dataset. If that is more than capacity bytes, no worker holds
+// the rest.
 func (h *holding) holdShards(sizes []uint32, workers, class int, capacity uint64) {
 	h.begin(len(sizes))
 	h.spans = make([]span, workers)
@@ -116,8 +116,8 @@ func (h *holding) holdInTurn(sizes []uint32, workers, class int, capacity uint64
 	}
 }
 
-// holdFirstTouch gives each sample to the worker that reads it in the first epoch. The tail that no mini-batch takes stays
-// with nobody.
+// holdFirstTouch gives each sample to the worker that reads it in the first epoch. No worker holds the tail
+// that is in no mini-batch.
 func (h *holding) holdFirstTouch(positions []uint32, used, batch, workers, class int) {
 	h.begin(len(positions))
 	for k, at := range positions {

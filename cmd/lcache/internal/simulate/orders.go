@@ -67,8 +67,8 @@ func (o *orders) use(ctx context.Context, epoch int, do func(positions []uint32)
 	}
 }
 
-// forget gives back what was made for an epoch that is not used next, and waits for it: at the end, or before an epoch out
-// of turn.
+// forget waits for the order that was computed ahead, and frees it. It is called at the end, and before an epoch that is not
+// the next one.
 func (o *orders) forget() {
 	for e, ready := range o.ahead {
 		if m := <-ready; m.positions != nil {

@@ -22,7 +22,8 @@ func Placement(epochs, workers, share float64) (localHit, covered float64, err e
 	return localHit, 1 - r.uncovered(k, theta), nil
 }
 
-// threshold is k* and θ: all samples that are read more than k* times are held, and θ of those that are read k* times.
+// threshold returns k* and θ. All samples that are read more than k* times are held, and the share θ of the samples that are
+// read k* times.
 func (r reads) threshold(share float64) (k, theta float64) {
 	held := 0.0
 	for k = r.epochs; k >= 1; k-- {

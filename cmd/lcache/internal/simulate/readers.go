@@ -15,8 +15,8 @@ type readers struct {
 	dropped [][]uint32 // by epoch: the samples that no worker reads, ascending
 }
 
-// nobody is the reader of a sample that an epoch leaves out.
-const nobody = ^uint32(0)
+// noReader is the reader of a sample that an epoch leaves out.
+const noReader = ^uint32(0)
 
 // widthOf is the number of bytes of a worker's number.
 func widthOf(workers int) int {
@@ -87,12 +87,12 @@ func (t *readers) load(rows []uint32, from, to int) {
 			if int(k) >= to {
 				break
 			}
-			rows[(int(k)-from)*epochs+e] = nobody
+			rows[(int(k)-from)*epochs+e] = noReader
 		}
 	}
 }
 
-// replace overwrites what is known of a sample's reader in an epoch by the place that it gets the sample from.
+// replace overwrites a sample's reader in an epoch with the place that serves the reader.
 func (t *readers) replace(epoch, k int, from place) { t.planes[epoch*t.width][k] = uint8(from) }
 
 // place is what replace left.

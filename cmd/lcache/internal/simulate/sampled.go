@@ -10,8 +10,8 @@ import (
 // mostSampled bounds the mini-batches that are drawn.
 const mostSampled = 1e9
 
-// sampled draws each mini-batch from the shares of the access model: the number of samples by place, and the bytes that go
-// with so many. Epochs in the middle are alike: one of them stands for all.
+// sampled draws each mini-batch from the shares of the access model: the number of samples by place, and the bytes of
+// that number of samples. Epochs in the middle are alike, so one of them represents all.
 type sampled struct {
 	s             *Simulation
 	first, steady shares
@@ -135,8 +135,8 @@ func binomial(r *rand.Rand, n int, p float64) int {
 	}
 }
 
-// bytes is how much so many samples by place weigh: by the central limit, which holds for a few samples, too, if none is
-// far below 0.
+// bytes draws the bytes of the given numbers of samples by place, from the normal distribution of the central limit. That is
+// close enough for a few samples, too, if no result is far below 0.
 func (d *sampled) bytes(r *rand.Rand, counts [places]int) (b batch) {
 	for at, n := range counts {
 		if n == 0 {
@@ -151,7 +151,7 @@ func (d *sampled) bytes(r *rand.Rand, counts [places]int) (b batch) {
 	return b
 }
 
-// drawLocality draws a global batch of LocalityAware: each worker takes what it holds of it, and the rest is dealt.
+// drawLocality draws a global batch of LocalityAware: each worker takes the samples that it holds, and the others are dealt.
 func (d *sampled) drawLocality(r *rand.Rand, b int, work []batch) {
 	n := len(work)
 	share := min(1, float64(n)*d.s.Machine.Capacity[2]/d.s.totalMB())

@@ -1,5 +1,5 @@
-// Package simulate runs a training of several workers with published policies and those of lcache,
-// mini-batch by mini-batch. It is pure: a Machine and a Workload go in, an Outcome comes out; it measures nothing, opens nothing, and
+// Package simulate runs a training of several workers, mini-batch by mini-batch, with published policies and with lcache's own.
+// It is pure: a Machine and a Workload go in, an Outcome comes out; it measures nothing, opens nothing, and
 // knows no clock.
 //
 // Simulate replays the orders of all epochs, draws mini-batches, or computes closed forms, as the Method says. The access

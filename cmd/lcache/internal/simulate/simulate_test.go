@@ -106,7 +106,7 @@ func compareOutcomes(t *testing.T, got, want Outcome) {
 	}
 }
 
-// TestPerfectIsLeast: nobody is faster than a training that never waits, and its time is the lower bound.
+// TestPerfectIsLeast: no policy is faster than a training that never waits. Its time is the lower bound.
 func TestPerfectIsLeast(t *testing.T) {
 	s := Simulation{Machine: tight(smallMachine()), Workload: smallWorkload(), Policy: Perfect, Method: Exact, Seed: 3}
 	perfect := mustSimulate(t, s)

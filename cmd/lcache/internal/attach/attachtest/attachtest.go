@@ -1,5 +1,5 @@
-// Package attachtest stands in for a server in tests of its clients. It answers the frames of one connection with given bytes, right ones or
-// wrong ones, and knows nothing of what they mean.
+// Package attachtest stands in for a server in tests of its clients. It answers the frames of one connection with given bytes, right or wrong,
+// and does not interpret them.
 package attachtest
 
 import (
