@@ -147,8 +147,8 @@ func runBlock(t *testing.T, b block) {
 		s.run("lcache run --quiet --source /data/train --recipe torch.distributed_sampler --batch-size 32 --epochs 2 -- python block.py")
 		return
 	}
-	// A port that is free, and a group that this machine has.
-	names := strings.NewReplacer("--metrics :9400", "--metrics 127.0.0.1:0", "--socket-group ml", "--socket-group "+otherGroup(t))
+	// A free port, a group of this machine, and an address that needs no lookup.
+	names := strings.NewReplacer("--metrics :9400", "--metrics 127.0.0.1:0", "--socket-group ml", "--socket-group "+otherGroup(t), "--cluster node1", "--cluster 127.0.0.1")
 	for _, line := range commandLines(b.text) {
 		s.run(names.Replace(line))
 	}

@@ -230,6 +230,9 @@ func (s *stage) prepare(p parsedLine) {
 	case "stop":
 		caches = nil
 		s.server(nil, first)
+	case "cluster":
+		caches = nil
+		s.server(nil, first, "--cluster listen")
 	case "status":
 		caches = nil
 		if s.server(p.values("--socket"), first); len(p.values("--socket")) > 0 {
@@ -276,15 +279,16 @@ func (s *stage) cache(source, dirs string) {
 	}
 }
 
-// server starts one that serves until the test ends, at a socket or where it likes.
-func (s *stage) server(socket []string, source string) {
+// server starts a server with these flags. It serves until the test ends, at the given socket or at its default one.
+func (s *stage) server(socket []string, source string, flags ...string) {
 	s.t.Helper()
-	cache, flag := filepath.Join(s.root, "nvme/train"), ""
+	cache := filepath.Join(s.root, "nvme/train")
 	if len(socket) > 0 {
-		cache, flag = filepath.Dir(socket[0]), " --socket "+socket[0]
+		cache = filepath.Dir(socket[0])
+		flags = append(flags, "--socket "+socket[0])
 	}
 	s.cache(source, cache)
-	cmd, _ := s.command("exec lcache serve --quiet --cache " + cache + flag)
+	cmd, _ := s.command("exec lcache serve --quiet --cache " + cache + " " + strings.Join(flags, " "))
 	stop := s.untilLine(cmd)
 	s.t.Cleanup(func() {
 		if err := stop(); err != nil {
