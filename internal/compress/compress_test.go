@@ -96,7 +96,7 @@ func TestPackUnpack(t *testing.T) {
 		}
 		for k, b := range room {
 			if (k < 100 || k >= 100+len(plain)) && b != 0xA5 {
-				t.Fatalf("unpacking %d bytes wrote beside them, at %d", len(plain), k-100)
+				t.Fatalf("unpacking %d bytes wrote outside of them, at offset %d", len(plain), k-100)
 			}
 		}
 	}
@@ -188,7 +188,7 @@ func TestHuge(t *testing.T) {
 		t.Errorf("the largest packed sample has %d bytes: one of 5000 was packed before", f.LargestPacked())
 	}
 	if got := pack(f, 0); !bytes.Equal(got, old) || len(old) >= 5000 || f.IsHuge(0) {
-		t.Errorf("what was packed to %d bytes has %d now", len(old), len(got))
+		t.Errorf("packed again: got %d bytes, want the same %d bytes", len(got), len(old))
 	}
 	for i, want := range map[sample.Index]struct{ whole, huge bool }{1: {true, true}, 2: {false, false}, 3: {true, true}} {
 		got := pack(f, i)
@@ -206,7 +206,7 @@ func TestHuge(t *testing.T) {
 	used := f.Used()
 	again := New(sizes, l, align, 1<<40, 1<<20)
 	if got := pack(again, 1); !bytes.Equal(got, data[1]) || again.Packed(1) || again.IsHuge(1) || again.Used() != used {
-		t.Errorf("what was stored as it is has %d bytes now", len(got))
+		t.Errorf("a sample stored uncompressed: got %d bytes, want its plain bytes", len(got))
 	}
 	if full := New(sizes, l, align, used, 4000); !errors.Is(full.Pack(context.Background(), 4, data[4], func([]byte) error { return nil }), ErrRoom) || full.Refused() != 1 {
 		t.Error("a huge sample is stored beyond the room")
@@ -259,7 +259,7 @@ func TestTrial(t *testing.T) {
 	one.Align = align
 	one.Add(make([]byte, 10_000))
 	if none.Saves() != 0 || none.Stored(5000, 10) != 5000 || one.Stored(5000, 10) != 5000 {
-		t.Error("nothing is known from no sample, or from one of ten")
+		t.Error("want no estimate from no sample, or from one of ten")
 	}
 	if all := one.Stored(padded(10_000, align), 1); all > 200 {
 		t.Errorf("the only sample takes %d bytes: it was seen", all)
@@ -291,7 +291,7 @@ func FuzzUnpack(f *testing.F) {
 		err := unpack(data, room[64:64+n])
 		for k, b := range room {
 			if (k < 64 || k >= 64+n) && b != 0x5A {
-				t.Fatalf("wrote beside the destination, at %d", k-64)
+				t.Fatalf("wrote outside of the destination, at offset %d", k-64)
 			}
 		}
 		if err != nil && !errors.Is(err, errCorrupt) {
@@ -300,7 +300,7 @@ func FuzzUnpack(f *testing.F) {
 		if err == nil { // any bytes give the same result each time, whatever was in the destination
 			again := noise(rand.New(rand.NewPCG(1, 1)), n)
 			if e := unpack(data, again); e != nil || !bytes.Equal(again, room[64:64+n]) {
-				t.Errorf("unpacked again it is something else: %v", e)
+				t.Errorf("packed and unpacked again: other bytes, %v", e)
 			}
 		}
 		var p packer

@@ -34,7 +34,7 @@ func TestRacesAreSeen(t *testing.T) {
 	if race, ok := races[os.Getenv(racesEnv)]; ok {
 		var both sync.WaitGroup
 		both.Go(func() {
-			time.Sleep(10 * time.Millisecond) // lz4 comes second: if it is compiled with the detector, it does so much that the detector forgets the first access
+			time.Sleep(10 * time.Millisecond) // lz4 runs second: if it is compiled with the detector, its many accesses make the detector forget the first one
 			race[0]()
 		})
 		both.Go(race[1])

@@ -12,7 +12,7 @@ import (
 	"lcache/internal/errcode"
 )
 
-// TestTable: numbers have no gap except before those of Python, because no row is ever removed, and each name is used once.
+// TestTable: each name is used once, and numbers have no gap except before the numbers of Python, because rows are never removed.
 func TestTable(t *testing.T) {
 	names := map[string]bool{}
 	number := 0

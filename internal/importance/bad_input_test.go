@@ -194,11 +194,11 @@ func TestBadParameters(t *testing.T) {
 		}
 	}
 	if _, err := importance.Lookup("shad"); err == nil || err.Error() != `importance: no method "shad": there are impact, shade, spider; did you mean shade?` {
-		t.Errorf("a method that there is not: %v", err)
+		t.Errorf("an unknown method: %v", err)
 	}
 	m := testenv.OK[importance.Method](t)(importance.Lookup("shade"))
 	if _, err := m.NewPolicy("nextuse", 3, 1, m.Defaults); err == nil {
-		t.Error("a policy that there is not was made")
+		t.Error("an unknown policy was made")
 	}
 	for _, n := range []int{0, -1} {
 		if _, err := m.Scorer(n, m.Defaults, nil); err == nil {
@@ -224,11 +224,11 @@ func TestRepeatedBoundary(t *testing.T) {
 			t.Errorf("%s: the order of an epoch is not a function of the values and the epoch", name)
 		}
 		if plain := drawn(0); len(plain) != 500 || unseen(t, plain) {
-			t.Errorf("%s: epoch 0 is no permutation", name)
+			t.Errorf("%s: epoch 0 is not a permutation", name)
 		}
 		b.Lag = 1
 		if plain := drawn(1); unseen(t, plain) {
-			t.Errorf("%s: with lag 1, epoch 1 is no permutation", name)
+			t.Errorf("%s: with lag 1, epoch 1 is not a permutation", name)
 		}
 	}
 }

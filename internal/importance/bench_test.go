@@ -103,7 +103,7 @@ func BenchmarkObserve(b *testing.B) {
 }
 
 // TestBoundaryMemory: 14.2 million samples that several ranks observe take at most half a gigabyte at the boundary's peak, in the warm-up and after it, with a fifth of them in memory. The peak is
-// computed from what is mapped when each part is at its largest; how much is really there at rest is looked at, too.
+// computed from the mapped memory when each part is at its largest. The test also measures the resident memory at rest.
 func TestBoundaryMemory(t *testing.T) {
 	testenv.Long(t)
 	const part = 40
@@ -162,7 +162,7 @@ func TestBoundaryMemory(t *testing.T) {
 	t.Logf("mapped at the end %.1f bytes a sample, resident %.1f", float64(offheap.Mapped()-before)/n, float64(resident(t)-rest)/n)
 }
 
-// watchMapped looks at what is mapped outside the heap while something runs. The function that it returns ends that, and compares the peak with a limit.
+// watchMapped samples the memory that is mapped outside the heap. The returned function ends that, and compares the peak with a limit.
 func watchMapped(t *testing.T, limit int64) func(what string) {
 	stop, peak := make(chan struct{}), make(chan int64)
 	go func() {

@@ -13,7 +13,7 @@ import (
 	"lcache/sample"
 )
 
-// access does what the case of every cache does: Get, then Offer on a miss. Samples have size 1.
+// access performs one access of a cache case: Get, then Offer on a miss. Samples have size 1.
 func access(p policy.Policy, id sample.Index) map[string]any {
 	_, k := p.Get(id, nil)
 	keep, drop := false, []sample.Index(nil)

@@ -23,7 +23,7 @@ func TestClone(t *testing.T) {
 		}
 	}
 	for _, name := range importance.Policies {
-		policies["nodes beside "+name] = func() policy.Policy {
+		policies["nodes with "+name] = func() policy.Policy {
 			p := importancetest.Paired(t, name, make([]int32, n), capacity, 0.7, 3)
 			for k := range sample.Index(8) {
 				p.Put(20*k, []sample.Index{20*k + 1, 20*k + 2, 20*k + 3, 20*k + 19}, size(20*k))

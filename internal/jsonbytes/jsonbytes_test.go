@@ -78,7 +78,7 @@ func FuzzRoundTrip(f *testing.F) {
 	})
 }
 
-// FuzzUnmarshal: what is valid JSON for encoding/json is valid here, and nothing else is. Only lone surrogates from
+// FuzzUnmarshal: this package accepts exactly the JSON that encoding/json accepts. Only lone surrogates from
 // \udc80 to \udcff are read differently.
 func FuzzUnmarshal(f *testing.F) {
 	for _, s := range []string{`"\udc80"`, `"\uDCFF\ud800\udc80\ud800x\udc7f\udd00\\udc80"`, `"\ud83d\ude00\udce9"`, `{"\udce9":"\udbff\udfff","x":"` + mark + `e9"}`, `"\udce`, `\udc80`, `["\udc8g"]`, "\"\xe9\\udce9\"", `1`} {
@@ -125,7 +125,7 @@ func TestUnmarshal(t *testing.T) {
 		t.Errorf("through a pointer: %q, %v", held.Deep, err)
 	}
 	if err := Unmarshal([]byte(`"\udce9"`), "no pointer"); err == nil {
-		t.Error("read into what can't be set")
+		t.Error("unmarshalled into a value that can't be set")
 	}
 }
 

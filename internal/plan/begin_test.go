@@ -27,20 +27,20 @@ func TestBeginningDecides(t *testing.T) {
 		want   Choice
 		why    string
 	}{
-		{"16 KB samples: reading by place takes five times as long", nil, 16e3, Sort, "with a sort"},
+		{"16 KB samples: random reads take five times as long", nil, 16e3, Sort, "with a sort"},
 		{"100 KB samples: both take as long", nil, 100e3, Wait, "not enough"},
-		{"nobody waits, so nothing is written", func(b *Beginning) { b.Waited = 299 * time.Millisecond }, 16e3, Wait, "waited only"},
+		{"ranks do not wait, so nothing is written", func(b *Beginning) { b.Waited = 299 * time.Millisecond }, 16e3, Wait, "waited only"},
 		{"0.3 s of waiting is enough", func(b *Beginning) { b.Waited = 300 * time.Millisecond }, 16e3, Sort, ""},
 		{"just before a quarter is delivered", func(b *Beginning) { b.Delivered = 0.2499 }, 16e3, Sort, ""},
 		{"a quarter is delivered", func(b *Beginning) { b.Delivered = 0.25 }, 16e3, InPlace, "quarter"},
 		{"the share is not a number", func(b *Beginning) { b.Delivered = math.NaN() }, 16e3, InPlace, "quarter"},
-		{"the last epoch, 16 KB: one write beats reading by place", func(b *Beginning) { b.Last = true }, 16e3, Sort, ""},
+		{"the last epoch, 16 KB: one write beats random reads", func(b *Beginning) { b.Last = true }, 16e3, Sort, ""},
 		{"the last epoch, 400 KB: it does not", func(b *Beginning) { b.Last = true }, 400e3, Wait, "not enough"},
 		{"the last epoch has little left: sorting everything does not pay", func(b *Beginning) { b.Last, b.Left = true, 5e8 }, 16e3, Wait, "not enough"},
 		{"the source binds both", func(b *Beginning) { b.MissBytes, b.Source = 10e9, 30e6 }, 16e3, Wait, "not enough"},
 		{"the source is fast enough to leave it to the disk", func(b *Beginning) { b.MissBytes, b.Source = 10e9, 300e6 }, 16e3, Sort, ""},
 		{"the source's rate is not known", func(b *Beginning) { b.MissBytes = 1 }, 16e3, Wait, "source's rate"},
-		{"reads by place are not measured yet", func(b *Beginning) { b.Place = 0 }, 16e3, Wait, "random reads is not known"},
+		{"random reads are not measured yet", func(b *Beginning) { b.Place = 0 }, 16e3, Wait, "random reads is not known"},
 		{"the sort is not measured yet", func(b *Beginning) { b.Sort = math.NaN() }, 16e3, Wait, "sort is not known"},
 		{"the pass is not measured yet", func(b *Beginning) { b.Read = -1 }, 16e3, Wait, "sequential reads is not known"},
 		{"a rate is infinite", func(b *Beginning) { b.Place = math.Inf(1) }, 16e3, Wait, ""},
@@ -71,7 +71,7 @@ func TestBeginningSeconds(t *testing.T) {
 		b.Last, b.Place = true, 3000*tc.sample/(1+tc.sample/tc.block)
 		_, place, sort, _ := b.Decide()
 		if got := 10e9 / place / 524288000; math.Abs(got-tc.want) > 0.005 {
-			t.Errorf("samples of %.0f bytes in blocks of %.0f: by place %.3f of the bandwidth, want %.2f", tc.sample, tc.block, got, tc.want)
+			t.Errorf("samples of %.0f bytes in blocks of %.0f: random reads have %.3f of the bandwidth, want %.2f", tc.sample, tc.block, got, tc.want)
 		}
 		if got := 10e9 / sort / 524288000; math.Abs(got-0.5) > 1e-9 {
 			t.Errorf("a sort and the epoch: %.3f of the bandwidth, want 0.5", got)
@@ -80,7 +80,7 @@ func TestBeginningSeconds(t *testing.T) {
 	// With a next epoch, the scan reads and writes while the prefetcher reads: 20 GB are read, 10 GB written.
 	b := secondRun(400e3)
 	if _, place, _, _ := b.Decide(); math.Abs(place-20e9/524288000) > 1e-9 {
-		t.Errorf("by place with a pass beside it: %.2f s, want %.2f s", place, 20e9/524288000)
+		t.Errorf("random reads during a scan: %.2f s, want %.2f s", place, 20e9/524288000)
 	}
 }
 

@@ -8,7 +8,7 @@ import (
 	"lcache/internal/plan/plantest"
 )
 
-// TestCases compares with golden cases: those of testdata/cases.json, or of the file in PLAN_CASES.
+// TestCases compares with the golden cases of testdata/cases.json, or of the file in PLAN_CASES.
 func TestCases(t *testing.T) {
 	plantest.Run(t, map[string]func(*testing.T, json.RawMessage) any{
 		"next_use":    nextUseCase,

@@ -156,8 +156,8 @@ func TestRunAddsUp(t *testing.T) {
 	}
 }
 
-// TestAutoMindsWear: if a log would write more than the drives are rated for, less is held. If that is no faster than
-// static, static is chosen.
+// TestAutoMindsWear: if a log would write more than the drives are rated for, less is held. If static is then as fast,
+// static is chosen.
 func TestAutoMindsWear(t *testing.T) {
 	f := imageNet()
 	f.Samples, f.Source, f.ConsumerBPS = 8631687, Source{BPS: 150e6}, 2e9

@@ -37,7 +37,7 @@ func TestReconsider(t *testing.T) {
 				}
 				*to[name] = x
 			default:
-				d.Fatalf(t, "%s is no field", field)
+				d.Fatalf(t, "unknown field %s", field)
 			}
 		}
 		f.Samples, f.Device.WriteIOPS = f.DatasetBytes/sample, f.Device.ReadIOPS

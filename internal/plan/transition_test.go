@@ -42,7 +42,7 @@ func TestModelBeginning(t *testing.T) {
 		f.Samples = samples
 		choice, place, sort, why := mustModel(t, f).Beginning().Decide()
 		if choice != want || !(place > 0 && sort > 0) {
-			t.Errorf("%.0f samples: %v, by place %.0f s, with a sort %.0f s: %s", samples, choice, place, sort, why)
+			t.Errorf("%.0f samples: %v, with random reads %.0f s, with a sort %.0f s: %s", samples, choice, place, sort, why)
 		}
 	}
 	f.Device = DiskLine{}

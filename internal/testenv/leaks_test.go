@@ -57,7 +57,7 @@ func TestRun(t *testing.T) {
 		{"file", func() int { file, _ = os.Create(path); return 0 }, func() { file.Close() }, 1, path},
 		{"file that is allowed", func() int { Allow(filepath.Dir(allowedPath)); file, _ = os.Create(allowedPath); return 0 }, func() { file.Close() }, 0, ""},
 		{"count", func() int { bytes.Store(7); return 0 }, func() { bytes.Store(0) }, 1, "7 bytes of something"},
-		{"ends by itself", func() int { bytes.Store(7); time.AfterFunc(time.Millisecond, func() { bytes.Store(0) }); return 0 }, func() {}, 0, ""},
+		{"ends in time", func() int { bytes.Store(7); time.AfterFunc(time.Millisecond, func() { bytes.Store(0) }); return 0 }, func() {}, 0, ""},
 		{"failed", func() int { bytes.Store(7); return 3 }, func() { bytes.Store(0) }, 3, ""},
 	} {
 		var code int

@@ -49,8 +49,8 @@ func isUntrusted(t *testing.T, err error, path string, advice ...string) {
 	}
 }
 
-// TestModes: a file that only its owner can write is trusted, whoever can read it. A file that the group or others
-// can write is not.
+// TestModes: a file that only its owner can write is trusted, even if all users can read it. A file that the group or
+// others can write is not.
 func TestModes(t *testing.T) {
 	dir := t.TempDir()
 	path := write(t, filepath.Join(dir, "f"), 0o600)
@@ -100,16 +100,16 @@ func TestOwners(t *testing.T) {
 	isUntrusted(t, Dir(dir), dir, "chown -R 0 ", "61001")
 }
 
-// TestRootIsTrusted: a user trusts files of root, but not those of a third user. The test runs itself as another
+// TestRootIsTrusted: a user trusts the files of root, but not the files of a third user. The test runs itself as another
 // user.
 func TestRootIsTrusted(t *testing.T) {
 	const variable = "TRUST_TEST_FOLDER"
 	if dir := os.Getenv(variable); dir != "" {
 		if _, err := ReadFile(filepath.Join(dir, "roots"), 8); err != nil || Dir(dir) != nil {
-			t.Errorf("what is root's: %v, %v", err, Dir(dir))
+			t.Errorf("root's file and directory: got %v and %v, want both trusted", err, Dir(dir))
 		}
 		if _, err := ReadFile(filepath.Join(dir, "own"), 8); err != nil {
-			t.Errorf("what is the user's own: %v", err)
+			t.Errorf("the user's own file: got %v, want it trusted", err)
 		}
 		path := filepath.Join(dir, "thirds")
 		_, err := ReadFile(path, 8)
@@ -177,7 +177,7 @@ func TestOnlyRegularFiles(t *testing.T) {
 		t.Error("a link as a directory")
 	}
 	if _, err := ReadFile(path("file"), 7); err == nil || !strings.Contains(err.Error(), "8 bytes") {
-		t.Errorf("a file of 8 bytes, of which 7 are allowed: %v", err)
+		t.Errorf("a file of 8 bytes, with a limit of 7: %v", err)
 	}
 }
 

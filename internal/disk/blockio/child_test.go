@@ -19,8 +19,8 @@ import (
 	"lcache/iouring"
 )
 
-// These tests run this test binary again, under a limit that a process can't remove once it is set. The child does
-// what the value of childEnv says, prints the result and exits.
+// These tests run this test binary again, under a limit that a process can't remove once it is set. The child
+// runs the action that the value of childEnv names, prints the result and exits.
 const childEnv = "LCACHE_BLOCKIO_CHILD"
 
 func runChild(t *testing.T, what string, wrap ...string) string {
@@ -181,6 +181,6 @@ func TestSmallMemlock(t *testing.T) {
 	}
 	out := runChild(t, "memlock", wrap...)
 	if !strings.HasPrefix(out, "io_uring, then io_uring (unregistered); ") || !strings.Contains(out, "ulimit -l") {
-		t.Errorf("got %q, want a ring that goes on unregistered and says why", out)
+		t.Errorf("got %q, want a ring that works unregistered and logs the reason", out)
 	}
 }

@@ -105,10 +105,10 @@ func TestAllocateWithoutRoom(t *testing.T) {
 	}
 	err = f.Allocate(int64(fs.Blocks)*fs.Bsize + 1<<30)
 	if !errors.Is(err, unix.ENOSPC) || !strings.Contains(err.Error(), "are free") {
-		t.Errorf("got %v, want ENOSPC with what is free", err)
+		t.Errorf("got %v, want ENOSPC with the free space", err)
 	}
 	if err := f.Allocate(4096); err != nil {
-		t.Errorf("less than there is: %v", err)
+		t.Errorf("less than the free space: %v", err)
 	}
 	if n, err := f.Size(); n != 8192 || err != nil {
 		t.Errorf("size %d, %v; want 8192", n, err)

@@ -83,7 +83,7 @@ func TestCrashReplace(t *testing.T) {
 			t.Errorf("%s: a crash leaves neither version", what)
 		}
 		if !slices.Contains(found, "old") || !slices.Contains(found, "new") || slices.Contains(found[len(found)-60:], "old") {
-			t.Errorf("%s: want the old version at first, and the new one for certain at the end", what)
+			t.Errorf("%s: want the old version at first, and only the new one at the end", what)
 		}
 	}
 }

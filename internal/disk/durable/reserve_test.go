@@ -13,7 +13,7 @@ import (
 func TestReserve(t *testing.T) {
 	const size = 1<<20 + 77
 	for name, reserve := range map[string]func(f *os.File, old, size int64) error{"fallocate": Reserve, "zeros": writeZeros} {
-		for _, old := range []string{"", "what was there"} {
+		for _, old := range []string{"", "old bytes"} {
 			path := filepath.Join(t.TempDir(), "f")
 			if err := os.WriteFile(path, []byte(old), 0o600); err != nil {
 				t.Fatal(err)

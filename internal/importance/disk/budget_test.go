@@ -15,7 +15,7 @@ func TestRoom(t *testing.T) {
 	r := room{total: 1000, taken: map[string]int64{}}
 	files := []file{{name: "a", bytes: 100}, {name: "a.new", bytes: 100}, {name: "old", bytes: 300}}
 	if n := r.lack("a", 800, files); n != 200 { // a.new does not belong to the job yet
-		t.Errorf("a lacks %d bytes beside old and a.new, want 200", n)
+		t.Errorf("with old and a.new, a lacks %d bytes, want 200", n)
 	}
 	if r.take("a", 700) {
 		t.Error("a took more than the room leaves")
@@ -30,11 +30,11 @@ func TestRoom(t *testing.T) {
 		t.Errorf("b lacks %d bytes, want 100", n)
 	}
 	if r.take("a", 701) || !r.take("a", 700) {
-		t.Error("a can't grow to what the room leaves")
+		t.Error("a can't grow into the free room")
 	}
 	r.giveBack("a", 100)
 	if n := r.lack("b", 500, files); r.isUsed() || n != 0 {
-		t.Errorf("b lacks %d bytes beside three files, want none", n)
+		t.Errorf("with three files, b lacks %d bytes, want none", n)
 	}
 	if !r.take("b", 500) || r.take("c", 1) {
 		t.Error("the three files and b don't take the whole room")

@@ -99,7 +99,7 @@ func TestDrawOfNothing(t *testing.T) {
 		}
 	}
 	if order, err := Order([]float64{1, 2}, 1, 1, "dice"); err == nil {
-		t.Errorf("a draw that there is not gave %v", order)
+		t.Errorf("an unknown draw gave %v", order)
 	}
 	if _, err := Order([]float64{1e300, 1e300}, 1, 1, Systematic); err == nil {
 		t.Error("an epoch of 1e300 samples was drawn")

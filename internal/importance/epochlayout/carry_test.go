@@ -37,7 +37,7 @@ func TestCarry(t *testing.T) {
 	})
 }
 
-// TestRandomReads: a segment has samples of 16,000 bytes, of which a quarter is wanted. A wanted sample is read with
+// TestRandomReads: a segment has samples of 16,000 bytes, and a quarter of them is wanted. A wanted sample is read with
 // the next one if at most two samples are between them.
 func TestRandomReads(t *testing.T) {
 	s := unusedSegment{bytes: 400 * 16_000, wanted: 100}

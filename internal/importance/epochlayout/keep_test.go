@@ -53,7 +53,7 @@ func TestKeeps(t *testing.T) {
 		change func(*Log, *Epoch)
 		want   []sample.Index // nil: the samples that the budget admits
 	}{
-		{"what the log holds is kept", func(*Log, *Epoch) {}, []sample.Index{0, 2, 4, 6}},
+		{"the log's samples are kept", func(*Log, *Epoch) {}, []sample.Index{0, 2, 4, 6}},
 		{"delivered samples that the epoch before reads from the source take the place of unused ones", func(_ *Log, e *Epoch) {
 			e.Earlier = func() []sample.Index { return []sample.Index{5, 7, 5, open} }
 		}, []sample.Index{0, 2, 5, 7}},

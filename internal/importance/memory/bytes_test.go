@@ -33,7 +33,7 @@ func TestCopyWhileMemoryIsLocked(t *testing.T) {
 	returns(t, "a copy", func() {
 		got := make([]byte, size)
 		if !a.held.Has(1) || !a.held.Copy(1, got) || !bytes.Equal(got, d.bytes[1]) || a.held.Has(2) || a.held.Copy(2, got) {
-			t.Error("a memory does not have what it keeps")
+			t.Error("the memory lacks a kept sample, or has another one")
 		}
 	})
 }

@@ -114,7 +114,7 @@ func TestRequestsAtABoundary(t *testing.T) {
 	}
 }
 
-// TestManyDeliveriesAtABoundary: all deliveries are counted, even those that are not queued for the policy.
+// TestManyDeliveriesAtABoundary: all deliveries are counted, even if they are not queued for the policy.
 func TestManyDeliveriesAtABoundary(t *testing.T) {
 	d := newSamples(t)
 	h, m := d.high(t, "lru", "")

@@ -27,7 +27,7 @@ func TestOpportunisticMemory(t *testing.T) {
 	a.Begin(3, []sample.Index{0, 1, 2, 3, 4, 5}, []sample.Index{6, 7})
 	for i := range sample.Index(4) {
 		if !takes(i) {
-			t.Errorf("there is no room for sample %d", i)
+			t.Errorf("no room for sample %d", i)
 		}
 	}
 	data := make([]byte, len(d.bytes[1]))
@@ -84,7 +84,7 @@ func TestStaysForTheNextEpoch(t *testing.T) {
 	read := func(index sample.Index) {
 		t.Helper()
 		if !a.Take(index) {
-			t.Errorf("there is no room for sample %d", index)
+			t.Errorf("no room for sample %d", index)
 		}
 		a.Keep(index, d.bytes[index])
 	}
@@ -94,7 +94,7 @@ func TestStaysForTheNextEpoch(t *testing.T) {
 	a.Begin(1, []sample.Index{0, 1, 2, 3, 4, 5}, []sample.Index{2, 3, 4, 8})
 	again(0)
 	again(8)
-	here("of two that were read by place the next epoch wants one", 8)
+	here("the next epoch wants one of the two samples of random reads", 8)
 	again(8)
 	here("once more", 8)
 	read(1)
@@ -103,12 +103,12 @@ func TestStaysForTheNextEpoch(t *testing.T) {
 	a.Delivered(1, []sample.Index{1, 2, 3})
 	here("half of the memory stays, in the order of deliveries", 2, 8)
 	again(4)
-	here("there is no room for a third one", 2, 8)
+	here("no room for a third sample", 2, 8)
 	read(5)
 	if a.Of(2) != a {
 		t.Error("a chunk of the next epoch does not begin it")
 	}
-	here("the next epoch begins, and does not want what was not delivered", 2, 8)
+	here("the next epoch begins, and does not want the undelivered samples", 2, 8)
 	a.Begin(2, []sample.Index{2, 3, 4, 8}, []sample.Index{2, 9})
 	a.Delivered(2, []sample.Index{2, 8})
 	here("one is wanted a third time", 2)

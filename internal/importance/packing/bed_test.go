@@ -224,7 +224,7 @@ func (b *bed) deliver(p *Packer) {
 	}
 }
 
-// packed counts the samples in packages, and those that the log does not have.
+// packed counts the samples in packages, and the samples that the log lacks.
 func (b *bed) packed() (low, high, absent int) {
 	for _, i := range b.all {
 		num, _, _, ok := b.cache.Locations.Split(b.cache.Locations.Get(i))
@@ -248,7 +248,7 @@ func (b *bed) until(p *Packer, what string, holds func() bool) {
 		b.idles()
 		if time.Now().After(end) {
 			low, high, absent := b.packed()
-			b.t.Fatalf("%s: it does not; %d L-samples and %d H-samples lie in packages, %d nowhere, %d places are free", what, low, high, absent, b.cache.Store.Free())
+			b.t.Fatalf("not within a minute: %s; %d L-samples and %d H-samples are in packages, %d samples are missing, %d blocks are free", what, low, high, absent, b.cache.Store.Free())
 		}
 	}
 }

@@ -51,7 +51,7 @@ func TestDecide(t *testing.T) {
 			}
 			return moved(s.fate(), s.number("left")).String() + "\n"
 		}
-		d.Fatalf(t, "%s is no command", d.Cmd)
+		d.Fatalf(t, "unknown command %s", d.Cmd)
 		return ""
 	})
 }
@@ -69,7 +69,7 @@ type story struct {
 func (s *story) refuseUnknown() {
 	for name := range s.has {
 		if !s.asked[name] {
-			s.d.Fatalf(s.t, "%s is no field of a story here", name)
+			s.d.Fatalf(s.t, "unknown field %s", name)
 		}
 	}
 }
@@ -126,6 +126,6 @@ func (s *story) fate() fate {
 			return f
 		}
 	}
-	s.d.Fatalf(s.t, "%q is no fate", s.has["moved"])
+	s.d.Fatalf(s.t, "unknown fate %q", s.has["moved"])
 	return 0
 }

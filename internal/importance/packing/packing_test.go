@@ -18,22 +18,22 @@ func TestPacker(t *testing.T) {
 			b := newBed(t, 400, compress)
 			p := b.packer()
 			p.Begin(b.high())
-			b.until(p, "all L-samples come to lie in packages", func() bool { low, _, _ := b.packed(); return low == 360 })
+			b.until(p, "all L-samples get into packages", func() bool { low, _, _ := b.packed(); return low == 360 })
 			b.changing(p, "pieces are emptied", func() bool {
 				_, _, absent := b.packed()
 				if absent > 0 {
-					t.Fatalf("%d samples lie nowhere", absent)
+					t.Fatalf("the log lacks %d samples", absent)
 				}
 				_, cleaned := p.Counts()
 				return cleaned > 0
 			})
 			p.Begin(b.high())
-			b.until(p, "all L-samples come to lie in packages again", func() bool { low, _, _ := b.packed(); return low == 360 })
+			b.until(p, "all L-samples get into packages again", func() bool { low, _, _ := b.packed(); return low == 360 })
 			if p.Memory() <= p.Buffers() || p.Buffers() < 1<<20 {
 				t.Errorf("%d bytes of memory, %d of buffers", p.Memory(), p.Buffers())
 			}
 			if _, _, absent := b.packed(); absent > 0 {
-				t.Errorf("%d samples lie nowhere", absent)
+				t.Errorf("the log lacks %d samples", absent)
 			}
 		})
 	}
@@ -48,9 +48,9 @@ func TestPackerWithFewPlaces(t *testing.T) {
 			b.spread(free)
 			p := b.packer()
 			p.Begin(b.high())
-			b.until(p, "all L-samples come to lie in packages", func() bool { low, _, _ := b.packed(); return low == 1170 })
+			b.until(p, "all L-samples get into packages", func() bool { low, _, _ := b.packed(); return low == 1170 })
 			if _, _, absent := b.packed(); absent > 0 {
-				t.Errorf("%d samples lie nowhere", absent)
+				t.Errorf("the log lacks %d samples", absent)
 			}
 		})
 	}
@@ -76,7 +76,7 @@ func TestPackerWithALargeSample(t *testing.T) {
 			}
 			p := b.packer()
 			p.Begin(b.high())
-			b.until(p, "all L-samples of other segments come to lie in packages", func() bool { low, _, _ := b.packed(); return low >= n*9/10-beside })
+			b.until(p, "all L-samples of other segments get into packages", func() bool { low, _, _ := b.packed(); return low >= n*9/10-beside })
 		})
 	}
 }
@@ -89,7 +89,7 @@ func TestPackerMakesRoomForALargeSample(t *testing.T) {
 			b.spread(free)
 			p := b.packer()
 			p.Begin(b.high())
-			b.until(p, "all L-samples come to lie in packages", func() bool { low, _, _ := b.packed(); return low == 1170 })
+			b.until(p, "all L-samples get into packages", func() bool { low, _, _ := b.packed(); return low == 1170 })
 		})
 	}
 }
@@ -108,7 +108,7 @@ func TestPackerFreesEmptySegments(t *testing.T) {
 	})
 	p := b.packer()
 	p.Begin(b.high())
-	b.until(p, "all L-samples come to lie in packages", func() bool { n, _, _ := b.packed(); return n == low })
+	b.until(p, "all L-samples get into packages", func() bool { n, _, _ := b.packed(); return n == low })
 }
 
 // TestPackerWaitsForItsTurn: nothing is written without the turn, and waiting copies are dropped.
@@ -190,7 +190,7 @@ func TestPackerStoresMisses(t *testing.T) {
 			t.Errorf("sample %d is not taken", i)
 		}
 	}
-	b.until(p, "what was read from the source is packed", func() bool {
+	b.until(p, "samples read from the source are packed", func() bool {
 		return !slices.ContainsFunc(lost, func(i sample.Index) bool { return !b.cache.Locations.In(i, logfile.PackagesNum) })
 	})
 }
@@ -234,7 +234,7 @@ func TestNilPacker(t *testing.T) {
 	b.deliver(p)
 	written, cleaned := p.Counts()
 	if _, known := p.IsHigh(0); known || p.Missed(1, b.bytes[1]) || p.Memory()+p.Buffers()+written+cleaned != 0 {
-		t.Error("a nil Packer does something")
+		t.Error("a nil Packer has an effect")
 	}
 	p.Close()
 }

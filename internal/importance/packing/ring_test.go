@@ -56,7 +56,7 @@ func TestRing(t *testing.T) {
 	}
 	h.close()
 	if h.put(1, []byte{1}) || offheap.Mapped() != mapped {
-		t.Error("it takes something when it is closed, or keeps memory")
+		t.Error("the closed ring accepts a sample, or keeps memory")
 	}
 }
 
@@ -71,7 +71,7 @@ func TestRingDuringCopies(t *testing.T) {
 	begin := func(index sample.Index) (fill func()) {
 		room, number, ok := h.reserve(index, 40)
 		if !ok {
-			t.Fatalf("there is no room for sample %d", index)
+			t.Fatalf("the ring has no room for sample %d", index)
 		}
 		return func() {
 			copy(room, bytes.Repeat([]byte{byte(index)}, 40))
@@ -80,15 +80,15 @@ func TestRingDuringCopies(t *testing.T) {
 	}
 	fill := begin(1)
 	if !h.put(2, make([]byte, 40)) {
-		t.Fatal("there is no room for a second sample")
+		t.Fatal("the ring has no room for a second sample")
 	}
 	if index, _, ok := h.next(); ok {
-		t.Errorf("sample %d comes out while the first one is being copied", index)
+		t.Errorf("got sample %d while the first one is being copied, want none", index)
 	}
 	fill()
 	for _, want := range []sample.Index{1, 2} {
 		if index, data, ok := h.next(); !ok || index != want || data[39] != byte(want)&1 {
-			t.Errorf("sample %d comes out, %v, want %d", index, ok, want)
+			t.Errorf("got sample %d, %v, want %d", index, ok, want)
 		}
 		h.taken()
 	}
@@ -99,7 +99,7 @@ func TestRingDuringCopies(t *testing.T) {
 	}
 	fill()
 	if index, _, ok := h.next(); ok {
-		t.Errorf("sample %d was dropped and comes out", index)
+		t.Errorf("got sample %d, which was dropped", index)
 	}
 	if !h.put(5, make([]byte, 100)) {
 		t.Error("the room of a dropped sample is not free")

@@ -15,7 +15,7 @@ import (
 	"lcache/sample"
 )
 
-// model is a cache as a list that is searched completely. It defines what a policy must do.
+// model is a cache as a list that is searched completely. It defines the results of a policy.
 type model struct {
 	kept     map[sample.Index]int64
 	capacity int64
@@ -198,7 +198,7 @@ func TestNextUseModel(t *testing.T) {
 	}
 }
 
-// TestHCacheModel: if the shadow heap is finished at once, the cache does what a search by value does. While it is
+// TestHCacheModel: if the shadow heap is finished at once, the cache gives the results of a search by value. While it is
 // being built, no sample is lost and the capacity is kept. When it is finished, only values of the newest list count.
 func TestHCacheModel(t *testing.T) {
 	for trial := range uint64(20) {
@@ -217,7 +217,7 @@ func TestHCacheModel(t *testing.T) {
 			p.Begin(e, values, nil)
 			if e%2 == 0 {
 				if !p.Build(-1) {
-					t.Fatal("a whole build left something")
+					t.Fatal("a whole build left entries")
 				}
 				drive(t, p, m, requests(r, n, 300), size, nil)
 				continue

@@ -15,6 +15,6 @@ func TestRepetition(t *testing.T) {
 		}
 	}
 	if got := r.Allow(1); got != 1 {
-		t.Errorf("nobody wants repetition, and it is %v", got)
+		t.Errorf("without a request for repetition: got %v, want 1", got)
 	}
 }

@@ -63,7 +63,7 @@ func TestWarmUp(t *testing.T) {
 			}
 		}
 		if len(s.Unstable()) != n/20 || !slices.IsSorted(s.Unstable()) || unstable < n/20*95/100 {
-			t.Errorf("seed %d: S has %d samples, of which %d wander", seed, len(s.Unstable()), unstable)
+			t.Errorf("seed %d: S has %d samples, and %d of them wander", seed, len(s.Unstable()), unstable)
 		}
 		if s.WarmUpEpochs() != observed || observed < 4 || observed > 10 {
 			t.Errorf("seed %d: the warm-up took %d epochs, %d were observed", seed, s.WarmUpEpochs(), observed)

@@ -67,7 +67,7 @@ func TestBoundary(t *testing.T) {
 				published[step.to] = true
 				p.made(now, step.to, step.to, line == "boundary after a look")
 			default:
-				d.Fatalf(t, "%q can't be read, or there is no boundary to make", line)
+				d.Fatalf(t, "invalid line %q, or no boundary to make", line)
 			}
 			fmt.Fprintf(&story, "%s → epoch %d", line, p.epoch)
 			for _, rank := range slices.Sorted(maps.Keys(p.ranks)) {

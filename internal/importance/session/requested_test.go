@@ -50,7 +50,7 @@ func TestOrderRetractedDuringDelivery(t *testing.T) {
 }
 
 // TestRequestedOrdersAreCountedExactly: the bytes counted for requested orders are the bytes given back, even if
-// there was no room for one, and if one is kept again.
+// one had no room, and if one is kept again.
 func TestRequestedOrdersAreCountedExactly(t *testing.T) {
 	orders := memquota.New(0).Share(100, 100)
 	b := newBed(t, shade, func(b *bed) { b.o.Orders = memquota.New(0).Share(1<<16, 1<<16) })
@@ -67,7 +67,7 @@ func TestRequestedOrdersAreCountedExactly(t *testing.T) {
 	}
 	w.keepRequested(1, order(100))
 	if b.Requested(1) == nil {
-		t.Error("an order for which there is no room is not kept")
+		t.Error("an order without room is not kept")
 	}
 	b.dropRequested(func(int) bool { return true })
 	if got := orders.Taken(); got != 0 {

@@ -149,7 +149,7 @@ func TestRestart(t *testing.T) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if !slices.Contains(b.changed, 7) || slices.Contains(b.changed, 1) {
-		t.Errorf("the layouts of epochs %v are of no use, want that of 7, not that of 1", b.changed)
+		t.Errorf("the layouts of epochs %v are useless, want epoch 7 among them, and not epoch 1", b.changed)
 	}
 }
 

@@ -91,7 +91,7 @@ func checkGolden(t *testing.T, golden, asked string, epochs int) {
 		t.Fatal(err)
 	}
 	if got := hex.Dump(written); got != string(want) {
-		t.Errorf("%s is not what is written; got\n%s", golden, got)
+		t.Errorf("%s differs from the written file; got\n%s", golden, got)
 	}
 	var kept []byte
 	for line := range bytes.Lines(want) {

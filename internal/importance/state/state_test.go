@@ -119,7 +119,7 @@ func TestRestoredDrawsTheSame(t *testing.T) {
 				again, said := opened(t, path, config(t, text))
 				again.Serve = func(epoch int, requested []sample.Index) (substitute.Plan, error) {
 					if epoch <= from {
-						t.Errorf("restored before epoch %d: what is served of epoch %d is decided again", from, epoch)
+						t.Errorf("restored before epoch %d: the served samples of epoch %d are decided again", from, epoch)
 					}
 					return nextServes(epoch, requested)
 				}
@@ -169,7 +169,7 @@ func TestSilentTrainer(t *testing.T) {
 	observe(s, 5)
 	advance(t, s, 6)
 	if s.Order(6).Plain {
-		t.Error("reports came back, and the order is plain")
+		t.Error("ranks report losses again, but the order is plain")
 	}
 }
 
@@ -219,8 +219,8 @@ func TestRepetitions(t *testing.T) {
 	}
 }
 
-// TestRepeatedSamples: the repeated samples are those of greatest value, or those that memory holds if the policy
-// knows them.
+// TestRepeatedSamples: the samples of greatest value are repeated, or the samples in memory if the policy knows
+// them.
 func TestRepeatedSamples(t *testing.T) {
 	for _, held := range [][]sample.Index{nil, {3, 150}} {
 		s, _ := opened(t, filepath.Join(t.TempDir(), "a"), config(t, methods["shade, repeated"]))

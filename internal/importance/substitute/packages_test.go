@@ -35,7 +35,7 @@ func TestPacking(t *testing.T) {
 		t.Errorf("%d of 2,700 samples go to the same open package once more, want a third", same)
 	}
 	if p.May(1) || !p.May(0) {
-		t.Error("nothing was consumed, and something may be written")
+		t.Error("no bytes were consumed, but packing may write")
 	}
 	p.Consumed(100)
 	p.Wrote(60)
@@ -58,8 +58,8 @@ func TestVictim(t *testing.T) {
 		{"there is space", []substitute.Piece{sparse, emptier}, loose, -1},
 		{"less than a tenth is free: the emptiest goes first", []substitute.Piece{dense, sparse, emptier, ordered}, tight, 2},
 		{"nothing is sparse", []substitute.Piece{dense, half, ordered}, tight, -1},
-		{"no space at all: a segment of a Logfile goes, whatever lives in it", []substitute.Piece{dense, half, ordered}, short, 2},
-		{"no space at all, and all lies in packages: dense ones stay", []substitute.Piece{dense, half}, short, -1},
+		{"no space: a segment of a Logfile goes, whatever lives in it", []substitute.Piece{dense, half, ordered}, short, 2},
+		{"no space, and all samples are in packages: dense ones stay", []substitute.Piece{dense, half}, short, -1},
 		{"one that is being emptied, or can't be, is not chosen", []substitute.Piece{taken, sparse}, tight, 1},
 		{"one that has nothing on disk is not chosen", []substitute.Piece{{}, dense}, short, -1},
 		{"nothing is there", nil, short, -1},

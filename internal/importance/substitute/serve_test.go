@@ -141,7 +141,7 @@ func TestServeHolds(t *testing.T) {
 			t.Errorf("seed %d: two plans differ", seed)
 		}
 		if !slices.Equal(off.Indices, e.order) {
-			t.Errorf("seed %d: something else is served than was drawn, and nobody allowed it", seed)
+			t.Errorf("seed %d: substitutes are served, but the user allowed none", seed)
 		}
 		served := map[sample.Index]bool{}
 		e.cut.Each(len(e.order), func(places []int) {
@@ -240,7 +240,7 @@ func TestRecut(t *testing.T) {
 		substitute.Recut(substitute.Low, e.order, served, len(served), other)
 		again := slices.Clone(served)
 		if substitute.Recut(substitute.Low, e.order, again, len(again), other); !slices.Equal(again, served) {
-			t.Errorf("seed %d: what is lawful in other batches is changed again", seed)
+			t.Errorf("seed %d: substitutes that the rules allow in other batches are changed again", seed)
 		}
 		p.Close()
 		l.Close()

@@ -106,7 +106,7 @@ func TestToken(t *testing.T) {
 	q.exit()
 }
 
-// A session ends when its last connection ends and it holds nothing. Then its token is no longer valid.
+// A session ends when its last connection has ended and it holds no batch. Its token is invalid from then on.
 func TestDisconnected(t *testing.T) {
 	b := newBed(t, deliver.Options{})
 	b.bring(0)
@@ -133,7 +133,7 @@ func TestAttachToNoProcess(t *testing.T) {
 	p := newChild(t)
 	p.exit() // the process was waited for, so it no longer exists
 	if c, err := b.d.Attach(p.pid(), ""); err == nil {
-		t.Errorf("a session for a process that is gone: %+v", c)
+		t.Errorf("a session of an ended process: %+v", c)
 	}
 	if b.d.Connected() != 0 {
 		t.Error("it is counted")
@@ -266,7 +266,7 @@ func TestLeasesHaveALimit(t *testing.T) {
 	}
 	var bad *deliver.ArgumentError
 	if _, err := c.Get(t.Context(), []sample.Index{7}, nil); !errors.As(err, &bad) || !strings.Contains(err.Error(), fmt.Sprintf("holds %d batches", most)) {
-		t.Errorf("one more gave %v, want a refusal that says what is held", err)
+		t.Errorf("request beyond the limit: got %v, want an error with the number of held batches", err)
 	}
 	if n := b.Staging.SideUsed(); n != 0 {
 		t.Errorf("%d bytes of side memory are taken by a request that was refused", n)

@@ -42,7 +42,7 @@ func TestChunk(t *testing.T) {
 		t.Errorf("counted %d chunks, %d samples, %d misses, %d hits, %d bytes", st.Chunks.Load(), st.Samples.Load(), st.Misses(), st.Hits(), st.Bytes.Load())
 	}
 	if d := b.delivered[0]; !reflect.DeepEqual(d, deliver.Delivery{Samples: 5, Ahead: 5, From: origins(4, 1), Prefetched: 4, Ready: true}) || b.asked[0] != os.Getpid() {
-		t.Errorf("told the window %+v for %v", d, b.asked)
+		t.Errorf("notified the window of %+v for %v", d, b.asked)
 	}
 	c.Release(batch.Lease, batch.Lease, 999)
 	if b.held() != 0 || b.d.Held()[os.Getpid()] != 0 {
@@ -61,7 +61,7 @@ func TestGet(t *testing.T) {
 		t.Errorf("%d bytes are pinned, %v held", batch.Pinned, b.d.Held())
 	}
 	if d := b.delivered[0]; !reflect.DeepEqual(d, deliver.Delivery{Samples: 7, Ahead: 4, From: origins(4, 3), Prefetched: 2}) {
-		t.Errorf("told the window %+v", d)
+		t.Errorf("notified the window of %+v", d)
 	}
 	empty := b.get(c, 3, 3)
 	none := b.get(c)
@@ -93,7 +93,7 @@ func TestPositionsThatAreNotBelieved(t *testing.T) {
 		c.Release(batch.Lease)
 	}
 	if len(b.delivered) != 2 {
-		t.Errorf("the window was told of %d answers, want 2", len(b.delivered))
+		t.Errorf("the window was notified of %d answers, want 2", len(b.delivered))
 	}
 }
 
@@ -224,7 +224,7 @@ func TestTooLarge(t *testing.T) {
 	}
 	large := &fetch.TooLargeError{}
 	if errors.As(bad, &large) {
-		t.Error("an ArgumentError is what clients are told, nothing else")
+		t.Error("want only an ArgumentError to reach clients")
 	}
 }
 

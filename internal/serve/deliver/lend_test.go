@@ -210,7 +210,7 @@ func TestTemporaryLeasesEndWithTheirOwners(t *testing.T) {
 			t.Fatal(err)
 		}
 		if b.held() == 0 {
-			t.Error("what is lent is not held")
+			t.Error("the leased memory is not held")
 		}
 		end(c)
 		b.untilFree()
@@ -329,7 +329,7 @@ func TestWaitsLongerForRequestsThanLeases(t *testing.T) {
 		defer close(done)
 		b.get(c, 7, 7)
 	}()
-	time.Sleep(soon) // many times its patience with leases: there is no event when it is over
+	time.Sleep(soon) // many times the deadline for leases: its end is not an event that the test could wait for
 	select {
 	case <-done:
 		t.Error("the request was answered before there was room")

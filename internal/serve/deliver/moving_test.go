@@ -43,7 +43,7 @@ func TestWindowMovesWhileReading(t *testing.T) {
 	close(goOn)
 	<-done
 	if n := len(b.Source.Reads()); n != 3 {
-		t.Errorf("%d samples were read from the source, want those that were not there and those that went", n)
+		t.Errorf("%d samples were read from the source, want 3: the missing ones and the ones that moved", n)
 	}
 	releaseAll(c)
 	b.untilFree()

@@ -47,7 +47,7 @@ func TestServedInPlace(t *testing.T) {
 		c.Release(got.Lease)
 	}
 	got, err := c.Get(t.Context(), requested, &at)
-	is("by index, of a program that expects what it names", got, err, nil, []sample.Index{7, 0, 2, 5})
+	is("by index, for a program that expects exactly the requested samples", got, err, nil, []sample.Index{7, 0, 2, 5})
 	c.Release(got.Lease)
 	c.TakesOthers()
 	got, err = c.Get(t.Context(), requested, &at)

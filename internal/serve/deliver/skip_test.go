@@ -51,7 +51,7 @@ func TestSkipErrors(t *testing.T) {
 	}
 	all, err := c.Get(t.Context(), []sample.Index{1, 7}, nil)
 	if err != nil || len(all.Indices) != 0 {
-		t.Errorf("nothing can be had: %+v, %v", all, err)
+		t.Errorf("no sample can be read: %+v, %v", all, err)
 	}
 	c.Release(all.Lease)
 	if n := b.d.Stats.Skipped.Load(); n != 2*3+2 || b.d.Stats.Samples.Load() != 2*4 {

@@ -90,7 +90,7 @@ func TestSuppliersInOrder(t *testing.T) {
 	// Without a checksum no sample in the log is trusted, and without its Logfile it is not found.
 	b.Sums.Forget(0)
 	if got := b.get(t, 0, 0); slices.Contains(got, false) && b.Source.Reads()[b.Name(0)] == 0 {
-		t.Errorf("a sample without a sum came from the log: %v", got)
+		t.Errorf("a sample without a checksum came from the log: %v", got)
 	}
 	if err := b.Store.Drop(0); err != nil {
 		t.Fatal(err)
@@ -99,7 +99,7 @@ func TestSuppliersInOrder(t *testing.T) {
 		t.Error("a sample came from a Logfile that was dropped")
 	}
 	if st.CorruptSamples.Load()+st.StaleReads.Load()+st.Timeouts.Load() != 0 {
-		t.Error("something was counted as damage")
+		t.Error("a sample was counted as corrupt")
 	}
 }
 
@@ -163,7 +163,7 @@ func TestCorruptIsReadTwiceThenFromTheSource(t *testing.T) {
 			t.Errorf("%d reads, want two tries, and one for the good sample", n)
 		}
 		if got := b.get(t, 1); !got[0] || reads.Load() != 3 {
-			t.Error("the bad place was read again")
+			t.Error("the bad location was read again")
 		}
 	}
 }
@@ -286,7 +286,7 @@ func TestAside(t *testing.T) {
 	}
 	b.Is(1, data)
 	if b.Source.Reads()[b.Name(1)] != 1 || b.Fetcher.Stats.Reads[sample.FromLog].Reads.Load() != 0 {
-		t.Error("the log was asked")
+		t.Error("the log was read")
 	}
 	b.Staging.Drop(x)
 	b.Source.Before(func(context.Context, sample.Entry, []byte) error { return unix.EIO })

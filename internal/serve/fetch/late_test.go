@@ -210,7 +210,7 @@ func TestLogAnswersAgain(t *testing.T) {
 	b.untilUnused()
 	for again := time.Now().Add(10 * time.Second); b.get(t, 1)[0]; {
 		if time.Now().After(again) {
-			t.Fatal("the log is never asked again")
+			t.Fatal("the log is never read again")
 		}
 	}
 	if b.Fetcher.Stats.CorruptSamples.Load() != 0 || b.Locations.Get(0) == 0 {

@@ -49,7 +49,7 @@ func TestTogetherFromPackages(t *testing.T) {
 		before := b.Store.Stats().BlockReads
 		got, rest := b.together(t, all)
 		if len(got) != n || len(rest) != 0 || len(b.Source.Reads()) != 0 {
-			t.Errorf("packed %v: %d samples came of %d, %v did not, %d from the source", packed, len(got), n, rest, len(b.Source.Reads()))
+			t.Errorf("packed %v: %d of %d samples taken, rest %v, %d from the source", packed, len(got), n, rest, len(b.Source.Reads()))
 		}
 		if reads := b.Store.Stats().BlockReads - before; reads > n/4 {
 			t.Errorf("packed %v: %d samples of %d packages and two segments took %d reads", packed, n, len(moved), reads)

@@ -104,7 +104,7 @@ func TestPackedLogHangs(t *testing.T) {
 		t.Errorf("%d bytes of side memory are held for a late answer that does not go there", used)
 	}
 	if n := b.Fetcher.Stats.CorruptSamples.Load(); n != 0 || b.Locations.Get(1) == 0 || b.Locations.Get(2) == 0 {
-		t.Errorf("%d corrupt; a disk that is late has lost nothing", n)
+		t.Errorf("%d samples count as corrupt, want none: the disk was only late", n)
 	}
 	release()
 }

@@ -63,7 +63,7 @@ func TestEndedReadIsNotOverdue(t *testing.T) {
 		ctx, cancel := f.patient(outer)
 		give()
 		if err := overdue(ctx, ctx.Err()); err != context.Canceled {
-			t.Errorf("its caller gave up: %v", err)
+			t.Errorf("the caller gave up: %v", err)
 		}
 		cancel()
 		ctx, cancel = f.patient(t.Context())

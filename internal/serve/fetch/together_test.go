@@ -87,11 +87,11 @@ func TestTogether(t *testing.T) {
 		after := b.Store.Stats()
 		for k, i := range indices {
 			if want := i < logged; got[i] != 1 && want || slices.Contains(rest, k) == want {
-				t.Fatalf("packed %v: sample %d came %d times, and is left: %v", packed, i, got[i], slices.Contains(rest, k))
+				t.Fatalf("packed %v: take got sample %d %d times; it is in rest: %v", packed, i, got[i], slices.Contains(rest, k))
 			}
 		}
 		if !slices.IsSorted(rest) {
-			t.Error("what is left is not in order")
+			t.Error("rest is not in order")
 		}
 		bytes := 0
 		for i := range logged {
@@ -122,7 +122,7 @@ func TestTogetherWrongBytes(t *testing.T) {
 	}
 	got, rest := b.together(t, indices)
 	if !slices.Contains(rest, 12) || !slices.Contains(rest, 60) || len(rest)+len(got) != 100 || len(rest) > 20 {
-		t.Errorf("left %v, %d came", rest, len(got))
+		t.Errorf("rest %v, %d samples taken", rest, len(got))
 	}
 }
 
@@ -136,11 +136,11 @@ func TestTogetherFails(t *testing.T) {
 	}
 	x, ok := b.Fetcher.TryRoom(b.Staging.SideBytes())
 	if !ok {
-		t.Fatal("no room at all")
+		t.Fatal("no room for one buffer")
 	}
 	before := b.Store.Stats().Reads
 	if got, rest := b.together(t, indices); len(got) != 0 || len(rest) != 400 || b.Store.Stats().Reads != before {
-		t.Errorf("without memory %d samples came, %d are left, %d reads", len(got), len(rest), b.Store.Stats().Reads-before)
+		t.Errorf("without memory: %d samples taken, %d in rest, %d reads", len(got), len(rest), b.Store.Stats().Reads-before)
 	}
 	b.Staging.Drop(x)
 	held := make(chan struct{})
@@ -148,7 +148,7 @@ func TestTogetherFails(t *testing.T) {
 	began := time.Now()
 	got, rest := b.together(t, indices)
 	if len(got) != 0 || len(rest) != 400 || b.Fetcher.Stats.Timeouts.Load() == 0 {
-		t.Errorf("the disk hung: %d samples came, %d are left", len(got), len(rest))
+		t.Errorf("the disk hung: %d samples taken, %d in rest", len(got), len(rest))
 	}
 	if took := time.Since(began); took > 10*time.Second {
 		t.Errorf("it took %v", took)

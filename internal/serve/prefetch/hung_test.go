@@ -18,7 +18,7 @@ import (
 // goesOn fails the test if f waits for a hung device, and then releases the device.
 func goesOn(t *testing.T, what string, release, f func()) {
 	t.Helper()
-	late := time.AfterFunc(20*time.Second, func() { t.Errorf("%s waits for what hangs", what); release() })
+	late := time.AfterFunc(20*time.Second, func() { t.Errorf("%s waits for the hung device", what); release() })
 	defer late.Stop()
 	f()
 }
@@ -123,10 +123,10 @@ func TestEveryWaitHasItsDeadline(t *testing.T) {
 				})
 			})
 			if got := b.Staging.Present(0); got != (hangs == "source") {
-				t.Errorf("what the log has is there: %v", got)
+				t.Errorf("the log's sample is present: %v, want %v", got, !got)
 			}
 			if got := b.Staging.Present(logged); got != (hangs == "disk") {
-				t.Errorf("what the source has is there: %v", got)
+				t.Errorf("the source's sample is present: %v, want %v", got, !got)
 			}
 			if b.Fetcher.Stats.Timeouts.Load() == 0 {
 				t.Error("no timeout was counted")
@@ -148,7 +148,7 @@ func TestSideMemoryIsGivenBack(t *testing.T) {
 		x, err := b.Fetcher.Room(ctx, need)
 		cancel()
 		if err != nil {
-			t.Fatalf("%d bytes of side memory, which nothing but reading ahead uses: %v", need, err)
+			t.Fatalf("%d bytes of side memory, which only the prefetcher uses: %v", need, err)
 		}
 		b.Staging.Drop(x)
 	}
@@ -160,8 +160,8 @@ func TestSideMemoryIsGivenBack(t *testing.T) {
 	}
 }
 
-// A rank that comes second gets its share of the memory at once, whether or not it was expected, and its turn at the
-// source.
+// A rank that connects second gets its share of the memory and its turn at the source at once, even if it was not
+// expected.
 func TestRanksAreServedEvenly(t *testing.T) {
 	for _, expected := range []int{1, 2} {
 		const n, ring = 80, 16
@@ -184,7 +184,7 @@ func TestRanksAreServedEvenly(t *testing.T) {
 			t.Errorf("%d ranks expected: the first has %d of %d places, want half", expected, got, ring)
 		}
 		if got := len(b.Source.Order()); got != ring && expected == 2 {
-			t.Errorf("%d reads for %d places: what the first rank had was taken back", got, ring)
+			t.Errorf("%d reads for %d places: samples of the first rank were evicted", got, ring)
 		}
 	}
 	turns := make(chan string, 100)

@@ -40,7 +40,7 @@ func (b *leftBed) passes(indices ...sample.Index) (copied []sample.Index) {
 	b.t.Helper()
 	slot, ok := b.Staging.Acquire(staging.Segment{Log: 7})
 	if !ok {
-		b.t.Fatal("there is no slot")
+		b.t.Fatal("no slot is free")
 	}
 	for k, i := range indices {
 		at := b.Staging.Slot(slot)[k*4096:]
@@ -96,7 +96,7 @@ func TestKeptForLater(t *testing.T) {
 		t.Errorf("%v were copied, want %v", got, passed)
 	}
 	if got := b.passes(1, 20); !slices.Contains(got, 20) {
-		t.Errorf("%v are there after they lay in a slot once more", got)
+		t.Errorf("after the samples were in a slot again, %v are present", got)
 	}
 	read := b.readToEnd(1)
 	if slices.ContainsFunc(passed, func(i sample.Index) bool { return slices.Contains(read, i) }) || len(read) != 55 {

@@ -133,7 +133,7 @@ func TestTooLargeMissDelaysNoOther(t *testing.T) {
 	}
 }
 
-// A sample that is no longer wanted, because its rank has jumped, makes room for a wanted one. A held sample stays.
+// If a rank jumps, the samples before the jump make room for wanted samples. A held sample stays.
 func TestUnwantedMissesMakeRoom(t *testing.T) {
 	const n, ring, far = 100, 3, 80
 	b := missBed(t, n, ring, 2)
@@ -143,7 +143,7 @@ func TestUnwantedMissesMakeRoom(t *testing.T) {
 	b.r.Asked(chunker.Position{Batch: far})
 	b.until(func() bool { return b.present(far, far+1) }) // the third place is held
 	if b.present(0) || b.present(2) || !b.present(1) {
-		t.Error("want what is passed to be gone, and what is held to stay")
+		t.Error("got samples 0 and 2 kept or held sample 1 evicted, want the opposite")
 	}
 	b.Staging.Release(h)
 	b.until(func() bool { return b.present(far + 2) })
@@ -154,7 +154,7 @@ func TestUnwantedMissesMakeRoom(t *testing.T) {
 			t.Errorf("sample %d is still there after Stop", i)
 		}
 		if i > ring+1 && i < far && reads[b.Name(i)] != 0 { // one read may have begun before the jump
-			t.Errorf("sample %d was read though nobody wanted it any more", i)
+			t.Errorf("sample %d was read, but no chunk wanted it", i)
 		}
 	}
 }
@@ -171,10 +171,10 @@ func TestMissesAreReadOnce(t *testing.T) {
 	<-begun
 	isReading := func(i sample.Index) bool { reading, _ := b.r.Look(chunker.Position{Rank: -1}, i); return reading }
 	if !isReading(0) || !isReading(1) {
-		t.Error("two reads have begun, and not one of each sample")
+		t.Error("two reads have begun, want one of each sample")
 	}
 	if isReading(2) {
-		t.Error("sample 2, which nobody wants, is being read")
+		t.Error("sample 2 is being read, but no chunk wants it")
 	}
 	close(asked)
 	for batch := range 4 {
@@ -269,7 +269,7 @@ func TestRefreshInBothDirections(t *testing.T) {
 	}
 	b.waitFor("the window's last sample is listed as the window's", isListed)
 	if got := b.Source.Order(); len(got) != 0 {
-		t.Errorf("%v were read though the window brings all", got)
+		t.Errorf("samples %v were read, but the prefetch window loads all of them", got)
 	}
 
 	begun, let := make(chan string, n), map[string]chan struct{}{}
@@ -320,14 +320,14 @@ func TestLeavesItsSlot(t *testing.T) {
 			of := staging.Segment{Log: 7}
 			slot, ok := b.Staging.Acquire(of)
 			if !ok {
-				t.Fatal("there is no slot")
+				t.Fatal("no slot is free")
 			}
 			b.Staging.Publish(2, b.Staging.OffsetOf(b.Staging.Slot(slot)), sample.FromLog)
 			b.Staging.Ready(slot)
 			b.r.Asked(chunker.Position{})
 			b.until(func() bool { return b.present(0, 1, 2, 3) && b.r.Ready(chunker.JobRank{}) == 3 })
 			if got, want := b.Source.Order(), []string{b.Name(0), b.Name(1), b.Name(3)}; !slices.Equal(got, want) {
-				t.Fatalf("read were %v, want %v: the other one lies in a slot", got, want)
+				t.Fatalf("got reads of %v, want %v: the other sample is in a slot", got, want)
 			}
 			b.r.LeftSlot(2) // it has not left
 			if freed := b.Staging.Reclaim(func(staging.Segment) bool { return true }, func(_ staging.Segment, gone func(sample.Index)) { gone(2) }); freed != 1 {
@@ -362,7 +362,7 @@ func TestKeptFromItsSlot(t *testing.T) {
 			gone(2)
 		})
 		if b.present(2) {
-			t.Fatal("the sample lies in its slot still")
+			t.Fatal("the sample is still in its slot")
 		}
 		kept.Restore(b.Staging)
 		b.r.LeftSlot(2)

@@ -44,7 +44,7 @@ func TestOthersQueue(t *testing.T) {
 	b.until(func() bool { return b.present(0, 1, 2, 3) })
 	h := b.take(0)
 	b.r.Delivered(chunker.Position{})
-	b.waitFor("a sample for which there is no memory, as long as a client holds the first, is listed", func() bool { return b.r.Listed(4) })
+	b.waitFor("a sample is listed that has no memory until a client releases the first one", func() bool { return b.r.Listed(4) })
 	if _, queued := b.r.Look(chunker.Position{Batch: 4}, 4); !queued {
 		t.Error("a sample that waits for memory is not called coming for its own chunk")
 	}

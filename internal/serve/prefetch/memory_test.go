@@ -41,14 +41,14 @@ func TestYield(t *testing.T) {
 	}
 	for _, pf := range burst {
 		if gave, want := r.yieldToUrgent(sample.FromLog, []*prefetch{pf}), pf.index < 3; gave != want {
-			t.Errorf("sample %d gave way: %v, want %v", pf.index, gave, want)
+			t.Errorf("sample %d was evicted: %v, want %v", pf.index, gave, want)
 		}
 	}
 	if got := len(chunks[0].todo[sample.FromLog]); got != 3 {
 		t.Errorf("%d of the first rank's samples are listed, want all", got)
 	}
 	if got := r.ranks[chunker.JobRank{}].inFlight[sample.FromLog]; got != 0 {
-		t.Errorf("%d bytes count as on their way for what gave way", got)
+		t.Errorf("%d bytes of evicted samples still count as in flight", got)
 	}
 	if got := ofRank(r.take(sample.FromLog, 4, 1<<20)); got != [2]int{0, 1} {
 		t.Errorf("then %v were taken, want the one that the second rank still waits for", got)

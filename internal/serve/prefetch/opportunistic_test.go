@@ -118,7 +118,7 @@ func TestOpportunisticReads(t *testing.T) {
 			}
 			for _, chunk := range order {
 				if i := chunk[0]; (a.kept[i] == nil) != (a.again[i] == 1) || a.again[i] > 1 {
-					t.Errorf("sample %d was shown %d times for the next epoch; kept from another one's read: %v", i, a.again[i], a.kept[i] != nil)
+					t.Errorf("Again was called %d times for sample %d; an opportunistic read kept it: %v", a.again[i], i, a.kept[i] != nil)
 				}
 			}
 			if a.taken != len(a.kept) {

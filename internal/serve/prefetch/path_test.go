@@ -59,7 +59,7 @@ func TestAnyNumberOfPaths(t *testing.T) {
 					t.Errorf("%d reads from the source for %d samples", got, counts[sample.FromSource])
 				}
 				if got := copied.Load(); got > most(counts[sample.FromMemory]) || ring == 8<<20 && got != counts[sample.FromMemory] {
-					t.Errorf("%d samples came on the path between, want %d", got, counts[sample.FromMemory])
+					t.Errorf("%d samples came by the middle path, want %d", got, counts[sample.FromMemory])
 				}
 			})
 		}
@@ -93,7 +93,7 @@ func TestEvictedLastChunkComes(t *testing.T) {
 	})
 	b.ask(1, 0)
 	if last := order[len(order)-1]; b.Staging.Present(last[0]) {
-		t.Fatal("the last chunk did not give way, so nothing is shown")
+		t.Fatal("the last chunk was not evicted, so the test shows nothing")
 	}
 	for batch := range order {
 		b.ask(0, batch)

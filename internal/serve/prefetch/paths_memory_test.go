@@ -77,7 +77,7 @@ func TestMemoryIsSparedForAllPaths(t *testing.T) {
 			for from, pf := range k.prefetches {
 				want := int64(batch*(paths-1)) * int64(fetch.SideBytes(1000))
 				if got := b.spared(sample.Origin(from), []*prefetch{pf}); got != want {
-					t.Errorf("%d paths: %d bytes are spared for others when path %d brings something of chunk %d, want %d", paths, got, from, batch, want)
+					t.Errorf("%d paths: %d bytes are spared for others when path %d reads samples of chunk %d, want %d", paths, got, from, batch, want)
 				}
 			}
 		}
@@ -90,7 +90,7 @@ func TestMemoryIsSparedForAllPaths(t *testing.T) {
 
 // TestFirstPathYieldsFirst: if a chunk that a rank waits for has no room, later chunks lose the samples of the
 // first path, then those of the next path. Samples of the last path leave only with their chunk. A request that needs
-// side memory gets that of the first path before that of the next one.
+// side memory takes it from the first path before it takes it from the next one.
 func TestFirstPathYieldsFirst(t *testing.T) {
 	for paths := 1; paths <= 3; paths++ {
 		for _, how := range []string{"urgent", "request"} {
@@ -108,7 +108,7 @@ func TestFirstPathYieldsFirst(t *testing.T) {
 					}
 				}
 				if len(gone) == len(was) {
-					t.Fatalf("%d paths, %s: nothing was freed beyond %v", paths, how, gone)
+					t.Fatalf("%d paths, %s: only %v were evicted, want more", paths, how, gone)
 				}
 			}
 			var want []sample.Index
@@ -116,7 +116,7 @@ func TestFirstPathYieldsFirst(t *testing.T) {
 				want = append(want, 6+from, 3+from) // the last chunk's first, and never the first chunk's
 			}
 			if !slices.Equal(gone, want) {
-				t.Errorf("%d paths, %s: samples gave way in the order %v, want %v", paths, how, gone, want)
+				t.Errorf("%d paths, %s: samples were evicted in the order %v, want %v", paths, how, gone, want)
 			}
 		}
 	}

@@ -189,10 +189,10 @@ func TestReaderGoesThroughAnEpoch(t *testing.T) {
 			t.Errorf("ring of %d: %d reads of the log for %d samples", ring, got, logged)
 		}
 		if (b.idle.Load() == 0) != (ring == 8<<20) {
-			t.Errorf("ring of %d: told %d times that it is full", ring, b.idle.Load())
+			t.Errorf("ring of %d: %d notifications that it is full", ring, b.idle.Load())
 		}
 		if st := &b.Fetcher.Stats; st.Reads[sample.FromLog].Reads.Load()+st.CorruptSamples.Load()+st.Timeouts.Load() != 0 {
-			t.Error("something went another way")
+			t.Error("some samples came by another path")
 		}
 	}
 }
@@ -270,7 +270,7 @@ func TestReaderFollowsItsRank(t *testing.T) {
 	b.ask(0, 251)
 	b.r.Asked(chunker.Position{Batch: 250})
 	if reading, queued := b.r.Look(chunker.Position{Batch: 250}, order[250][0]); reading || queued {
-		t.Error("what was delivered is called coming: one request for it does not turn the rank back")
+		t.Error("Look reports a delivered sample as coming: one request for it must not turn the rank back")
 	}
 	b.r.Delivered(chunker.Position{Batch: 250})
 	b.ask(0, 252)
@@ -438,12 +438,12 @@ func TestReaderFollowsPushedOrders(t *testing.T) {
 	push([][]sample.Index{{1, 2}, {3}})
 	b.until(func() bool { return b.Staging.Present(1) && b.Staging.Present(2) && b.Staging.Present(3) })
 	if got := r.Ready(chunker.JobRank{}); got != 1 {
-		t.Errorf("%d chunks ready beyond the one asked for, want 1", got)
+		t.Errorf("%d chunks are ready after the requested one, want 1", got)
 	}
 	push([][]sample.Index{{1, 50}, {51}})
 	b.until(func() bool { return b.Staging.Present(50) && b.Staging.Present(51) })
 	if b.Staging.Present(2) || b.Staging.Present(3) {
-		t.Error("what only the order before asked for is still kept")
+		t.Error("samples that only the previous order needed are still kept")
 	}
 }
 
@@ -475,7 +475,7 @@ func TestGatheredFromASlot(t *testing.T) {
 	b.near = true
 	slot, ok := b.Staging.Acquire(staging.Segment{Log: 7})
 	if !ok {
-		t.Fatal("there is no slot")
+		t.Fatal("no slot is free")
 	}
 	b.Staging.Publish(lent, b.Staging.OffsetOf(b.Staging.Slot(slot)), sample.FromLog)
 	b.Staging.Ready(slot)

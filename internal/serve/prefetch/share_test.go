@@ -25,7 +25,7 @@ func TestShares(t *testing.T) {
 		{"one sleeps", 1000, 1, []float64{5, 0}, []int64{750, 250}},
 		{"one is three times as fast", 1000, 2, []float64{3, 1}, []int64{625, 375}},
 		{"the others may still come", 1000, 4, []float64{9}, []int64{250}},
-		{"nobody", 1000, 2, nil, []int64{}},
+		{"no rank", 1000, 2, nil, []int64{}},
 	}
 	for _, tt := range tests {
 		if got := shares(tt.memory, tt.expected, tt.paces); !slices.Equal(got, tt.want) {

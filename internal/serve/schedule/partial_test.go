@@ -71,10 +71,10 @@ func TestPartialOrder(t *testing.T) {
 		t.Error("another order changes nothing")
 	}
 	if err := s.PushPartial(1, 0, part[0], noneSpare); err == nil {
-		t.Error("an order that is known is foretold")
+		t.Error("a partial order was accepted for an epoch whose order is known")
 	}
 	if err := s.PushPartial(2, 0, [][]sample.Index{{10}}, noneSpare); err == nil {
-		t.Error("an index beyond the dataset is foretold")
+		t.Error("a partial order with an index beyond the dataset was accepted")
 	}
 	s.Hold()
 	if kept := s.kept; kept != 0 {
@@ -104,8 +104,8 @@ func TestOtherOrderReplacesPartial(t *testing.T) {
 	}
 }
 
-// TestPartialOrderReplacesReadOrders: if orders leave no room, orders that are no longer needed make room for a partial
-// order, as for a pushed order.
+// TestPartialOrderReplacesReadOrders: if orders leave no room, unneeded orders make room for a partial order, as for a
+// pushed order.
 func TestPartialOrderReplacesReadOrders(t *testing.T) {
 	batches := [][]sample.Index{{1, 2}, {3}}
 	s, err := New(Job{}, 10)
@@ -123,7 +123,7 @@ func TestPartialOrderReplacesReadOrders(t *testing.T) {
 		}
 	}
 	if err := s.PushPartial(2, 0, batches, noneSpare); err == nil {
-		t.Error("an order is foretold beside two, and there is room for two")
+		t.Error("a third order was accepted, with room for two")
 	}
 	if err := s.PushPartial(2, 0, batches, func(epoch, _ int) bool { return epoch < 1 }); err != nil {
 		t.Error(err)

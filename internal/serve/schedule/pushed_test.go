@@ -101,6 +101,6 @@ func TestDroppedEpochsAreRemembered(t *testing.T) {
 		t.Errorf("the last epoch is %v, %v", got, err)
 	}
 	if _, _, err := s.Chunk(t.Context(), chunker.Position{Epoch: pushed + 1}); err != nil {
-		t.Errorf("an epoch that nobody pushed: %v", err)
+		t.Errorf("an epoch without a pushed order: %v", err)
 	}
 }

@@ -40,14 +40,14 @@ func TestExtentIsHandedOverToTheFirstTake(t *testing.T) {
 	changed := s.Changed()
 	x = publish(s, x, x.Buf[:5000], sample.FromSource)
 	if !isClosed(changed) || !s.Present(4) || !s.Kept(x) {
-		t.Error("published, but nobody was told or nothing is there")
+		t.Error("published, but waiters were not woken or the sample is not present")
 	}
 	first, absent, out := take(s, 4)
 	if absent != 0 || out[0] != (Address{s.OffsetOf(x.Buf), sample.FromSource}) || s.Kept(x) {
 		t.Fatalf("%d absent, %+v, kept %v", absent, out, s.Kept(x))
 	}
 	if s.KeepAtMost(x, 0) {
-		t.Error("what somebody took was withdrawn")
+		t.Error("a taken sample was withdrawn")
 	}
 	second, absent, _ := take(s, 4, 4) // twice in one request
 	if absent != 0 {

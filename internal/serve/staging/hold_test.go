@@ -116,7 +116,7 @@ func readOnce(t *testing.T, s *Staging, r *rand.Rand, samples, size int) (found 
 	return 1
 }
 
-// loadSegment is what the scan does, without a disk: it waits for a slot, writes and publishes.
+// loadSegment does the work of the scan, without a disk: it waits for a slot, writes and publishes.
 func loadSegment(t *testing.T, s *Staging, owner Segment, size int, serial *atomic.Uint32) {
 	for {
 		changed := s.Changed()

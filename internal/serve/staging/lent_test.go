@@ -28,7 +28,7 @@ func TestLentSlots(t *testing.T) {
 	}
 	s.Drop(first)
 	if s.SlotsBack() != 0 {
-		t.Error("a slot is back in which a sample lies")
+		t.Error("a slot was returned that still has a sample")
 	}
 	changed := s.Changed()
 	s.Drop(behind)
@@ -70,7 +70,7 @@ func TestLentSlotsAtRandom(t *testing.T) {
 			case x < 11:
 				if x, ok := s.Alloc(Miss, uint32(r.IntN(1000)), 1+r.IntN(6*4096)); ok {
 					if asked && x.base < 4*4*4096 {
-						t.Fatalf("seed %d: memory of a slot that was asked back is handed out", seed)
+						t.Fatalf("seed %d: memory of a recalled slot was allocated", seed)
 					}
 					s.Shrink(x, 1+r.IntN(len(x.Buf)))
 					held = append(held, x)

@@ -31,7 +31,7 @@ func TestMemoryIsSealed(t *testing.T) {
 	for _, own := range []bool{true, false} {
 		fd, name := s.mem.fd, "the server's descriptor"
 		if !own {
-			name = "a descriptor opened anew for writing"
+			name = "a descriptor reopened for writing"
 			f, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", s.mem.fd), os.O_RDWR, 0)
 			if err != nil {
 				t.Fatal(err)
@@ -97,7 +97,7 @@ func TestFileIsReadOnly(t *testing.T) {
 	}
 	copy(s.Slot(0)[100:], "hello")
 	if string(mem[100:105]) != "hello" {
-		t.Error("the client's map does not show what the server wrote")
+		t.Error("the client's map does not show the bytes that the server wrote")
 	}
 	// A client's mapping outlives the server's.
 	s.Close()
@@ -113,7 +113,7 @@ func TestParts(t *testing.T) {
 	}
 	for i := range 3 {
 		if off := s.OffsetOf(s.Slot(i)); off != uint64(i*8192) || len(s.Slot(i)) != 8192 || cap(s.Slot(i)) != 8192 {
-			t.Errorf("slot %d lies at %d with %d bytes", i, off, len(s.Slot(i)))
+			t.Errorf("slot %d is at offset %d with %d bytes", i, off, len(s.Slot(i)))
 		}
 	}
 	if p := s.PageBytes(); p != os.Getpagesize() && p != hugePage {

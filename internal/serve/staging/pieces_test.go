@@ -30,7 +30,7 @@ func TestPieces(t *testing.T) {
 		t.Errorf("after one of two Takes: present %v and %v, %d bytes free", s.Present(1), s.Present(2), free(s, Miss))
 	}
 	if !s.KeepMore(out[0]) || s.KeepMore(out[1]) {
-		t.Error("want what is alive to be kept once more, and what is gone not")
+		t.Error("want KeepMore to succeed for the live extent only")
 	}
 	s.KeepAtMost(out[0], 1)
 	second, absent, _ := take(s, 1)
@@ -74,7 +74,7 @@ func TestPieceBehindASlot(t *testing.T) {
 	}
 	s.Release(&h)
 	if s.Restore(out[0]) || s.Present(1) {
-		t.Error("an extent that is gone was restored")
+		t.Error("a freed extent was restored")
 	}
 }
 

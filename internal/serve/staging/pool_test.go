@@ -29,7 +29,7 @@ func checkPool(t *testing.T, p *pool, base, size uint64, out map[uint64]uint64) 
 		if i > 0 && p.free[i-1].off+p.free[i-1].size >= f.off {
 			t.Fatalf("free pieces %d and %d are not apart: %+v", i-1, i, p.free)
 		}
-		claim(f.off, f.size, "nobody")
+		claim(f.off, f.size, "a free piece")
 	}
 	if uint64(len(owner))*pieceAlign != size {
 		t.Fatalf("%d of %d bytes are accounted for", uint64(len(owner))*pieceAlign, size)
@@ -93,7 +93,7 @@ func TestPoolIsARing(t *testing.T) {
 	for range 40 {
 		off, ok := p.alloc(2 * pieceAlign)
 		if !ok {
-			t.Fatal("no room for one piece beside the one that stays")
+			t.Fatal("no room for one piece in addition to the one that stays")
 		}
 		if off == stays {
 			t.Fatal("the piece that stays was given twice")
@@ -108,7 +108,7 @@ func TestPoolIsARing(t *testing.T) {
 		t.Errorf("%d bytes are used, want %d", p.used, pieceAlign)
 	}
 	if rounds == 0 {
-		t.Error("it never began anew")
+		t.Error("the pool never started again from its first byte")
 	}
 }
 

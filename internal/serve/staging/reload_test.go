@@ -21,20 +21,20 @@ func TestReload(t *testing.T) {
 		t.Errorf("slot %d, %v; want %d", i, ready, a)
 	}
 	if s.Reload(a, owner, owner) {
-		t.Error("a slot is loaded again that holds another segment")
+		t.Error("a slot with another segment was reloaded")
 	}
 	s.Pin(a)
 	if s.Reload(a, old, owner) {
-		t.Error("a slot is loaded again that a late block may land in")
+		t.Error("a slot was reloaded that a late block may still be written to")
 	}
 	s.Unpin(a)
 	h, _, before := take(s, 21)
 	if !s.Reload(a, old, owner) {
-		t.Fatal("a slot with Holds is not loaded again")
+		t.Fatal("a slot with Holds was not reloaded")
 	}
 	s.Release(&h)
 	if n := s.Reclaim(always, tens); n != 0 {
-		t.Error("a slot is taken back while it is loaded again")
+		t.Error("a slot was reclaimed while it was reloaded")
 	}
 	h, absent, after := take(s, 21)
 	if absent != 0 || after[0] != before[0] {

@@ -57,7 +57,7 @@ func TestSlotLifeCycle(t *testing.T) {
 	changed := s.Changed()
 	s.Ready(a)
 	if !isClosed(changed) {
-		t.Error("nobody was told that the slot is ready")
+		t.Error("the ready slot woke no waiter")
 	}
 	steps := []struct {
 		what string
@@ -74,7 +74,7 @@ func TestSlotLifeCycle(t *testing.T) {
 		step.do()
 		done := func(o Segment) bool { return o == owner && step.what != "not passed" }
 		if n := s.Reclaim(done, tens); n != step.free {
-			t.Errorf("%s: %d slots were taken back, want %d", step.what, n, step.free)
+			t.Errorf("%s: %d slots were reclaimed, want %d", step.what, n, step.free)
 		}
 		if got, want := s.Present(21), step.what != "idle" && step.what != "free"; got != want {
 			t.Errorf("%s: its samples are present: %v, want %v", step.what, got, want)
@@ -122,12 +122,12 @@ func TestTakeHoldsAllOrNothing(t *testing.T) {
 		t.Errorf("the slot is held %d times, want once for three samples; kept %v", refs(), s.Kept(x))
 	}
 	if n := s.Take(&h, want, have, there, out); n != 0 || refs() != 1 {
-		t.Errorf("once more: %d absent, held %d times", n, refs())
+		t.Errorf("taken again: %d absent, held %d times", n, refs())
 	}
 	s.Release(&h)
 	s.Release(&h) // a released Hold holds nothing
 	if s.Reclaim(always, tens) != 1 || s.Present(7) {
-		t.Error("not all came back with the one Hold")
+		t.Error("the one Hold did not return all samples")
 	}
 }
 
@@ -178,13 +178,13 @@ func TestTakeDuringWithdrawal(t *testing.T) {
 			t.Error("a sample of a slot that is being withdrawn was handed out")
 		}
 		if _, ok := s.Acquire(Segment{1, 1}); ok {
-			t.Error("the slot was given away before its addresses were gone")
+			t.Error("the slot was reused before its addresses were withdrawn")
 		}
 		s.Holders(func(o Segment, _ int) { t.Errorf("%v still has a slot", o) })
 		tens(o, f)
 	})
 	if freed != 1 || !looked {
-		t.Errorf("%d slots were taken back, members asked %v", freed, looked)
+		t.Errorf("%d slots were reclaimed, members was called for %v", freed, looked)
 	}
 }
 

@@ -67,7 +67,7 @@ func TestReevaluate(t *testing.T) {
 		t.Errorf("got %+v", c)
 	}
 	if c.Bytes < 100_000 || c.Bytes > 200_000 {
-		t.Errorf("%d bytes: only lcache's files count, as they lie on disk", c.Bytes)
+		t.Errorf("got %d bytes, want the disk space of lcache's files only", c.Bytes)
 	}
 	hold(t, filepath.Join(dir, "LOCK"))
 	if c, err = Look(dir); err != nil || c.Pid != 4711 || time.Since(c.LastUse) > time.Minute {

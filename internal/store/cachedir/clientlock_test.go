@@ -21,7 +21,7 @@ func TestClientLock(t *testing.T) {
 	}
 	first := take()
 	if first == nil || take() != nil {
-		t.Fatal("two have the lock, or nobody")
+		t.Fatal("got the lock twice or not at all, want it once")
 	}
 	path := filepath.Join(dir, openName)
 	if text, err := os.ReadFile(path); err != nil || string(text) != fmt.Sprintf("%d: testing", os.Getpid()) {

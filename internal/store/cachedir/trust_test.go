@@ -40,7 +40,7 @@ func TestUntrusted(t *testing.T) {
 		}
 	}
 	if _, err := Look(filepath.Join(dir, "root/other")); !errors.Is(err, ErrNotCache) {
-		t.Errorf("a directory that is no cache: %v", err)
+		t.Errorf("a directory that is not a cache: got %v, want ErrNotCache", err)
 	}
 	found, err := List(filepath.Join(dir, "root"))
 	if err != nil || len(found) != 3 || found[1].Source != "/data/train" || found[1].Untrusted != "" || found[0].Source != "" ||

@@ -90,7 +90,7 @@ func TestDryRunOverACache(t *testing.T) {
 				return r.Cost
 			}
 			if cost := dry(); cost.Gets != c.gets {
-				t.Errorf("before there is a cache: %+v", cost)
+				t.Errorf("without a cache: %+v", cost)
 			}
 			ctx, cancel := context.WithCancel(t.Context())
 			broken := o

@@ -17,7 +17,7 @@ func init() { os.Setenv("LCACHE_TMPFS", "1") }
 func TestRefuseMemory(t *testing.T) {
 	var st unix.Statfs_t
 	if err := unix.Statfs("/dev/shm", &st); err != nil || st.Type != unix.TMPFS_MAGIC {
-		t.Skip("/dev/shm is no tmpfs here")
+		t.Skip("/dev/shm is not a tmpfs here")
 	}
 	for value, refused := range map[string]bool{"": true, "0": true, "1": false} {
 		t.Setenv("LCACHE_TMPFS", value)

@@ -132,7 +132,7 @@ func TestFilterThatRemoves(t *testing.T) {
 			t.Fatal(err)
 		}
 		if again := s.run("it removes nothing any longer", exts, own, 2, 0); len(again.Others) != 0 {
-			t.Errorf("a cache that is not new names %v", again.Others)
+			t.Errorf("an existing cache names other caches: %v", again.Others)
 		}
 		if _, err := cachedir.RemoveAll([]string{own}); err != nil {
 			t.Fatal(err)
@@ -182,7 +182,7 @@ func TestFilterOfACacheInUse(t *testing.T) {
 	s.run("it removes a file", []string{".jpg"}, s.folder(".jpg"), 1, 1)
 	busy := new(logfile.BusyError)
 	if _, err := ingest.Run(t.Context(), s.options(".jpg", ".png")); !errors.As(err, &busy) || busy.Dir != s.folder() {
-		t.Errorf("it removes nothing: %v", err)
+		t.Errorf("a filter that removes no file: %v", err)
 	}
 	s.caches("after all", s.folder(), s.folder(".jpg"))
 }

@@ -12,7 +12,7 @@ import (
 	"lcache/internal/store/ingest"
 )
 
-// TestFirstEpoch: an ingest that does not read remote shards reports the requests of the first epoch, and those of a
+// TestFirstEpoch: an ingest that does not read remote shards reports the requests of the first epoch, and of a
 // full ingest. The latter equals the dry run's report, and the requests that the full ingest then sends.
 func TestFirstEpoch(t *testing.T) {
 	shards := map[string][]byte{"/0.tar": tarOf(t, 1, 200, 3000), "/1.tar": tarOf(t, 2, 100, 3000)}

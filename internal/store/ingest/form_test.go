@@ -11,7 +11,7 @@ func TestIsBetter(t *testing.T) {
 	const budget, metadata = 1000, 300
 	for _, tt := range []struct {
 		name   string
-		packed int // bytes; 0: there is no packed form
+		packed int // bytes; 0: no packed form
 		room   uint64
 		want   bool
 	}{

@@ -79,10 +79,10 @@ func TestGatewayKilledInAnIngest(t *testing.T) {
 			}
 			t.Logf("%+v of a cost of %+v", r.Remote, cost)
 			if r.Remote.Retries == 0 || r.StoredSamples != kind.samples || r.Already != 0 {
-				t.Errorf("asked %+v, stored %d of %d: want retries", r.Remote, r.StoredSamples, kind.samples)
+				t.Errorf("got requests %+v, stored %d of %d: want retries", r.Remote, r.StoredSamples, kind.samples)
 			}
 			if name == "objects" && r.Remote.Requests-r.Remote.Retries != cost.Listed+cost.Gets {
-				t.Errorf("asked %+v, want %d requests beside the retries", r.Remote, cost.Listed+cost.Gets)
+				t.Errorf("got requests %+v, want %d in addition to the retries", r.Remote, cost.Listed+cost.Gets)
 			}
 			verified(t, dir, kind.src, kind.samples)
 		})

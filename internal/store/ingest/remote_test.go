@@ -61,7 +61,7 @@ func TestBucket(t *testing.T) {
 	o.Remote = source.Remote{}
 	o.Complete, o.NoPrefill = true, true
 	if r, err = ingest.Run(t.Context(), o); err != nil || r.Remote.Requests != 0 || r.Samples != 61 || r.Changed {
-		t.Errorf("a cache that has all of its source: %+v asked, %v; want no request", r.Remote, err)
+		t.Errorf("a complete cache: got requests %+v, %v; want none", r.Remote, err)
 	}
 	if !strings.Contains(log.String(), "not listed again") {
 		t.Errorf("the log does not say so: %s", log.String())
@@ -71,10 +71,10 @@ func TestBucket(t *testing.T) {
 	}
 	o.Complete = false
 	if r, err = ingest.Run(t.Context(), o); err != nil || r.Remote.Requests != 1 || r.AddedSamples != 1 {
-		t.Errorf("listed again: %+v, %v; want one sample more by one request", r, err)
+		t.Errorf("listed again: %+v, %v; want one more sample from one request", r, err)
 	}
 	if record, err = cache.ReadRecord(dir); err != nil || record.Complete {
-		t.Errorf("the record says that the cache has all, and it lacks a sample: %v", err)
+		t.Errorf("the record calls the cache complete, but it lacks a sample: %v", err)
 	}
 
 	// A server may read with other settings, and stores none of them. A switch that is explicitly off stays off.

@@ -62,6 +62,6 @@ func TestSameShards(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := ingest.Run(t.Context(), o); err == nil {
-		t.Error("a shard is missing, and nothing was said")
+		t.Error("a shard is missing, but no error was reported")
 	}
 }

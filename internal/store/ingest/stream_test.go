@@ -107,7 +107,7 @@ func TestShardsWithoutRanges(t *testing.T) {
 	if len(costs) != 1 || costs[0] != want || r.StoredSamples != 240 || r.Remote.Requests != want.Listed+want.Index+want.Gets {
 		t.Errorf("told %+v, want %+v; asked %+v, stored %d", costs, want, r.Remote, r.StoredSamples)
 	}
-	if got := fmt.Sprint(web.taken()); got != "map[t-0.tar:3 t-1.tar:2 t-2.tar:2 t-3.tar:2]" { // the first request shows that there are no ranges
+	if got := fmt.Sprint(web.taken()); got != "map[t-0.tar:3 t-1.tar:2 t-2.tar:2 t-3.tar:2]" { // the first request shows that the server has no ranges
 		t.Errorf("GETs: %s", got)
 	}
 	verified(t, dir, src, 240)
@@ -157,10 +157,10 @@ func TestStreamsGoOn(t *testing.T) {
 		t.Fatalf("%+v, %v", r, err)
 	}
 	gets := web.taken()
-	for i, most := range []int{0, 0, 1, 1, 1, 1} { // the first request shows that there are no ranges
+	for i, most := range []int{0, 0, 1, 1, 1, 1} { // the first request shows that the server has no ranges
 		name := fmt.Sprintf("t-%d.tar.gz", i)
 		if n := gets[name]; i == 0 && n > 1 || i > 0 && n > most {
-			t.Errorf("%s was asked for %d times", name, n)
+			t.Errorf("%d requests for %s", n, name)
 		}
 	}
 	verified(t, dir, src, 240)
@@ -240,7 +240,7 @@ func TestPackedAsPlain(t *testing.T) {
 	want := sums("tar:"+tr+"/s-{0..2}.tar", false, "none")
 	for _, compress := range []string{"none", "lz4"} {
 		if got := sums("tar:"+tr+"/p-{0..2}.tar.gz", true, compress); !slices.Equal(got, want) {
-			t.Errorf("packed shards give other samples with --compress %s", compress)
+			t.Errorf("compressed shards give other samples with --compress %s", compress)
 		}
 	}
 }

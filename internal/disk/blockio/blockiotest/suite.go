@@ -22,7 +22,7 @@ const patience = 20 * time.Second
 // unit is a length and offset that every alignment divides.
 const unit = 4096
 
-// Run runs the suite. open is called for each part; the suite closes what it returns.
+// Run runs the suite. It calls open for each part, and closes the returned IO.
 func Run(t *testing.T, open func(t *testing.T) *blockio.IO) {
 	parts := []struct {
 		name string
@@ -42,7 +42,7 @@ func Run(t *testing.T, open func(t *testing.T) *blockio.IO) {
 		{"context ends", contextEnds},
 		{"faults", faults},
 		{"nth operation fails", nthFails},
-		{"failing beside each other", allFail},
+		{"concurrent failures", allFail},
 		{"registered memory", registered},
 	}
 	for _, p := range parts {
