@@ -36,7 +36,7 @@ func (*BusyError) Code() errcode.Code { return errcode.InUse }
 func (e *BusyError) Error() string {
 	left := ""
 	if !e.Ends.IsZero() {
-		left = fmt.Sprintf(", which has no client and ends by itself in %d s", max(0, int(math.Ceil(time.Until(e.Ends).Seconds()))))
+		left = fmt.Sprintf(", which has no client and exits in %d s", max(0, int(math.Ceil(time.Until(e.Ends).Seconds()))))
 	}
 	return fmt.Sprintf("%s is in use by process %d%s: stop it with lcache stop %d, or use another cache", e.Dir, e.Pid, left, e.Pid)
 }

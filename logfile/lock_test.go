@@ -40,7 +40,7 @@ func TestLockSaysWhenItEnds(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	l.SetEnds(time.Now().Add(42900 * time.Millisecond))
-	if got, want := busy().Error(), fmt.Sprintf("%s is in use by process %d, which has no client and ends by itself in 43 s: stop it with lcache stop %d, or use another cache", dir, pid, pid); got != want {
+	if got, want := busy().Error(), fmt.Sprintf("%s is in use by process %d, which has no client and exits in 43 s: stop it with lcache stop %d, or use another cache", dir, pid, pid); got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	l.SetEnds(time.Now().Add(-time.Hour)) // just now: it is ending

@@ -53,8 +53,8 @@ type packer struct {
 }
 
 // New makes the Form of a dataset. In the log, which has room bytes for them, samples are padded to align bytes.
-// Samples with a known length are counted at once. Samples larger than most bytes are stored as they are, except
-// those that were compressed before. A later Form of the dataset may have another value of most.
+// Samples with a known length are counted at once. Samples larger than most bytes are stored uncompressed, unless
+// they were compressed before. A later Form of the dataset may have another value of most.
 func New(sizes []uint32, lengths *sample.Lengths, align int, room uint64, most uint32) *Form {
 	f := &Form{sizes: sizes, lengths: lengths, align: uint32(align), room: room, most: most, packers: make(chan *packer, min(8, host.Cores)),
 		large: make(chan *packer, 1)}

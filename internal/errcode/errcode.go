@@ -77,7 +77,7 @@ type Row struct {
 // pythonError is the first code of the exceptions of the Python package. The numbers before it are left for commands.
 const pythonError Code = "LC050"
 
-// ClusterKey is the first code of commands after those of Python.
+// ClusterKey is the first code of commands after the codes of Python.
 const ClusterKey Code = "LC062"
 
 // IsPython reports whether the code is that of a class of the Python package. A test there compares the classes with docs/errors.md.
@@ -92,7 +92,7 @@ var Table = []Row{
 	{SampleNotFound, "sample-not-found", "the source no longer has a sample", "put the file back, or run `lcache ingest` to list the source again"},
 	{SampleForbidden, "sample-forbidden", "the server's user may not read a sample", "give the server's user read permission, or start the server as another user"},
 	{Timeout, "timeout", "the server reached its deadline for the request", "look at `lcache status`: a disk or the source may hang"},
-	{Room, "room", "leases leave no room for the answer: request it with LEND", "release batches earlier, or give the server more `--memory`; lcache's Python client copies such batches by itself"},
+	{Room, "room", "leases leave no room for the answer: request it with LEND", "release batches earlier, or give the server more `--memory`; lcache's Python client copies such batches automatically"},
 	{Late, "late", "the temporary lease ended before COPIED", "nothing: lcache's Python client asks again"},
 	{Argument, "argument", "the request is invalid for this job, and LC008 is not the cause", "read the message: it names the argument and its bounds"},
 	{TooLarge, "too-large", "the answer needs more memory than the server has for one, or does not fit a frame: ask for fewer samples at once", "use smaller batches, or give the server more `--memory`"},
@@ -128,7 +128,7 @@ var Table = []Row{
 	{ServerError, "server-error", "a running server answered with an error", "read the message, and the server's log"},
 	{NoServer, "no-server", "no server answers at the socket", "start one with `lcache serve` or `lcache run`; `lcache ls` lists running servers"},
 	{UnfitDisk, "unfit-disk", "the cache would be on a network file system or in memory", "give a `--cache` on a local SSD"},
-	{SourceInvalid, "source-invalid", "a shard, a list, a file of labels or a name in the source is invalid", "correct what the message names"},
+	{SourceInvalid, "source-invalid", "a shard, a list, a file of labels or a name in the source is invalid", "correct the item that the message names"},
 	{Failed, "failed", "a cause without a code of its own, which the message names", "read the message"},
 	{OtherCache, "other-cache", "the directory has the cache of another source, endpoint, filter or set of directories, or is inside the source", "give another `--cache`, or the source and flags of that cache; `lcache ls` lists caches"},
 	{BudgetTooSmall, "budget-too-small", "`--budget` has no room for something that the cache needs", "make the cache again with the `--budget` that the message names, or a larger one"},
@@ -137,7 +137,7 @@ var Table = []Row{
 	{CacheUnfinished, "cache-unfinished", "the cache was not filled, or lost one of its directories", "run `lcache ingest`, or name all directories of the cache"},
 	{NotServing, "not-serving", "the process has no server of this cache, or has ended", "`lcache ls` shows which process has which cache open"},
 	{InputFile, "input-file", "a file of facts, a scenario or a trace has wrong contents", "make the file again as the message says"},
-	{CheckFailed, "check-failed", "`lcache doctor` found that no cache can be in that directory, or a check of `lcache demo` failed", "do what the lines above the error say"},
+	{CheckFailed, "check-failed", "`lcache doctor` found that no cache can be in that directory, or a check of `lcache demo` failed", "follow the lines above the error"},
 
 	{pythonError, "Error", "another cause, which the message names", "read the message"},
 	{"LC051", "ArgumentError", "an argument does not fit this job or server: an unknown index, rank or epoch, too large a batch, options that contradict each other", "read the message: it names the argument and what to give"},
@@ -145,7 +145,7 @@ var Table = []Row{
 	{"LC053", "FileNotFoundError", "a source, the folder of a cache, or the lcache program does not exist", "check the path; the program is the one on `PATH`, or the one that `LCACHE_BIN` names"},
 	{"LC054", "NotADirectoryError", "a file is where a directory should be", "give another path, or move the file"},
 	{"LC055", "PermissionError", "this user may not read the source, or may not write the cache", "change the permissions of the path that the message names, or give another `cache=`"},
-	{"LC056", "ConnectionError", "there is no server at the socket, or the server ended and no other one started before the deadline", "start one with `lcache serve` or `lcache run`; `lcache ls` lists those that run"},
+	{"LC056", "ConnectionError", "no server answers at the socket, or the server ended and no other one started before the deadline", "start one with `lcache serve` or `lcache run`; `lcache ls` lists those that run"},
 	{"LC057", "RefusedError", "the server or its socket belongs to another user", "give the socket of that server if you trust it, or start a server as this user"},
 	{"LC058", "ProtocolError", "the server broke a rule of the protocol, or has another version of it", "install the Python client and the program of one release"},
 	{"LC059", "SampleError", "a sample can't be used: it lacks the requested part, or has another size than its array", "correct or remove the file that the message names, or give another `part=`, `dtype=` or `shape=`"},

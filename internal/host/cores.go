@@ -14,7 +14,7 @@ import (
 	"runtime"
 )
 
-// Cores is the number of cores that Go found when the process started: those that it may run on, or fewer if a
+// Cores is the number of cores that Go found when the process started: the cores that it may run on, or fewer if a
 // control group limits its CPU time.
 var Cores = runtime.GOMAXPROCS(0)
 

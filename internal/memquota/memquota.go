@@ -2,7 +2,7 @@
 // limit.
 //
 // A server has one Account. Each use of memory has a Share of it: pushed orders, frames, answers. A Share has a limit
-// of its own, and all Shares together stay within the Account. No other Share can use what is reserved for a Share.
+// of its own, and all Shares together stay within the Account. No other Share can use the bytes that are reserved for a Share.
 // Take never waits. Wait waits until others have released memory, first come, first served. The package allocates no
 // memory: the caller of Take says how much it needs, and gives the same amount back. All methods may be called
 // concurrently. They call no function of their callers.
@@ -40,7 +40,7 @@ type waiter struct {
 	ready chan struct{}
 }
 
-// Share adds a share of at most limit bytes, of which reserved bytes are only for it.
+// Share adds a share of at most limit bytes. reserved of these bytes are only for it.
 func (a *Account) Share(reserved, limit int64) *Share {
 	return &Share{account: a, reserved: reserved, limit: max(reserved, limit)}
 }

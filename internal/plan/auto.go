@@ -124,7 +124,8 @@ func (m *Model) byMemory(a *Advice, log Policy) error {
 	return nil
 }
 
-// byWear reduces the admitted share if a log would write more than the drives are rated for. If that is no faster than static, it switches to static.
+// byWear reduces the admitted share if a log would write more than the drives are rated for. If static is then as fast, it
+// switches to static.
 func (m *Model) byWear(a *Advice, log Policy) {
 	limit := m.f.WearPerDay
 	if a.Layout != Log || limit == 0 || m.f.Epochs == 1 || a.Log.WritesPerDay() <= limit {

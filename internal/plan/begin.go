@@ -9,7 +9,7 @@ import (
 // WaitedEnough is how long the training loops must have waited, in sum, before the prefetcher counts as too slow.
 const WaitedEnough = 300 * time.Millisecond
 
-// TooLate is the share of an epoch after which the log is no longer sorted into it.
+// TooLate is the share of an epoch after which a sort of the log into that epoch is too late.
 const TooLate = 0.25
 
 // Another constant of the same rule.
@@ -96,7 +96,7 @@ func (b Beginning) Decide() (choice Choice, placeSeconds, sortSeconds float64, w
 }
 
 // placeSeconds returns max(R/r_place, T_disk(read R+S, write S)): the prefetcher serves this epoch, and the scan lays out the next one at the same time.
-// In the last epoch there is no scan.
+// The last epoch has no scan.
 func (b Beginning) placeSeconds() float64 {
 	left, held := float64(b.Left), float64(b.Held)
 	seconds := at(left, b.Place)

@@ -10,7 +10,7 @@ const (
 	TwoLogfile Policy = "two_logfile" // LCache §III: two Logfiles with half of the budget each, written sample by sample
 	Log        Policy = "log"         // reordered every epoch, read and written in blocks
 	Static     Policy = "static"      // samples stay where they were packed, and are read with random reads
-	OwnLog     Policy = "own_log"     // each of n nodes keeps what it will read next; not implemented: it shows how much peers gain
+	OwnLog     Policy = "own_log"     // each of n nodes keeps the samples that it will read next; not implemented: it shows how much peers gain
 	PeerLog    Policy = "peer_log"    // each sample has one home node, which sends it to the node that consumes it
 	PeerStatic Policy = "peer_static" // the same homes, read in place
 )

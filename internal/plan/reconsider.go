@@ -35,8 +35,8 @@ func (s Served) check() error {
 // Reconsider chooses the layout again after an epoch was served. The epoch's time without its waits shows the speed
 // of the training loop. If the disk was the bottleneck, the epoch also shows the real speed of the disk, and both
 // layouts are computed with it. The rule is that of Auto, with 10 % hysteresis for the current layout. Samples in
-// place are reordered only if enough epochs are left to pay for it. f are the facts for the choice before, including
-// those of the log.
+// place are reordered only if enough epochs are left to pay for it. f has the facts of the choice before, including the
+// log's.
 func Reconsider(f Facts, s Served) (Advice, error) {
 	if err := s.check(); err != nil {
 		return Advice{}, err

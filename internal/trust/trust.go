@@ -8,7 +8,7 @@
 // the same rule for the user of a server.
 //
 // The package does not check sockets, because --socket-group widens their mode on purpose. It does not check the
-// folders above a cache, but [OpenFolder] finds those that every user can write. It checks owners and modes, not
+// folders above a cache, but [OpenFolder] finds folders that every user can write. It checks owners and modes, not
 // contents. All functions may be called concurrently.
 package trust
 

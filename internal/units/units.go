@@ -40,7 +40,7 @@ func Plural(n int64, one, many string) string {
 	return Count(n) + " " + many
 }
 
-// Rate formats bytes per second: "250 MB/s", or "–" if there is no time or no data.
+// Rate formats bytes per second: "250 MB/s", or "–" if the time is 0.
 func Rate(bytes int64, seconds float64) string {
 	if seconds <= 0 {
 		return "–"

@@ -8,7 +8,7 @@ package usage
 
 import "fmt"
 
-// Error says what was asked for, why that is impossible, and what to give instead.
+// An Error reports wrong arguments. Reason names them, the cause, and the arguments to give instead.
 type Error struct{ Reason string }
 
 func (e *Error) Error() string { return e.Reason }

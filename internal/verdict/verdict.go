@@ -49,7 +49,7 @@ type Facts struct {
 	Seconds   float64 // the judged time; 0: no epoch is over
 	Since     int     // the first judged epoch
 	Samples   int64   // delivered in the judged time
-	Misses    int64   // those of Samples that came from the source
+	Misses    int64   // part of Samples that came from the source
 
 	Stall float64 // seconds in which a request waited for the server
 	Idle  float64 // seconds in which everything that the server may load was ready

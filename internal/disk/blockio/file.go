@@ -109,8 +109,8 @@ func (f *File) Fd() int { return f.fd }
 // Name is the path given to OpenFile.
 func (f *File) Name() string { return f.path }
 
-// Allocate reserves disk space for the first size bytes of the file, and makes the file at least that long. New bytes read as zeros. If there
-// is no space the error matches unix.ENOSPC (or EDQUOT, EFBIG) and the length is unchanged.
+// Allocate reserves disk space for the first size bytes of the file, and makes the file at least that long. New bytes read as zeros. If the
+// space is missing, the error matches unix.ENOSPC (or EDQUOT, EFBIG) and the length is unchanged.
 func (f *File) Allocate(size int64) error {
 	if !f.attach() {
 		return fmt.Errorf("reserve %s: %w", f.path, ErrClosed)

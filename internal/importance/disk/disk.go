@@ -228,7 +228,7 @@ func (f *Files) remove(one file, why string) error {
 	return nil
 }
 
-// noRoom returns the error of a job whose file needs bytes, some of which are missing.
+// noRoom returns the error of a job whose file needs some bytes. lack of these are missing.
 func (f *Files) noRoom(bytes, lack int64) error {
 	c := f.o.Cache
 	text := fmt.Sprintf("importance: its state needs %s on disk, but ", humanize.IBytes(uint64(bytes)))

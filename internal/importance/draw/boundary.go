@@ -15,7 +15,7 @@ type Boundary struct {
 	Lag     int // age of the values that an order is drawn from, in epochs: 0 or 1
 }
 
-// Plain reports whether an epoch is a plain permutation: there are no observations yet, the warm-up is not over, or
+// Plain reports whether an epoch is a plain permutation: no rank has observed yet, the warm-up is not over, or
 // observations have stopped.
 func (b Boundary) Plain(epoch int) bool {
 	a := b.Scorer.Activity()

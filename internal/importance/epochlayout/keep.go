@@ -9,7 +9,7 @@ import (
 	"lcache/sample"
 )
 
-// room limits the chosen samples to what the budget admits: total bytes, number, and largest size.
+// room limits the chosen samples to the budget: total bytes, number, and largest size.
 type room struct {
 	bytes   int64
 	samples int

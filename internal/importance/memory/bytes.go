@@ -10,7 +10,7 @@ import (
 	"lcache/sample"
 )
 
-// Dataset is what a memory needs to know about the samples.
+// Dataset has the facts about samples that a memory needs.
 type Dataset struct {
 	Manifest *sample.Manifest
 	Sums     *sample.Sums
@@ -176,7 +176,7 @@ type writing struct {
 }
 
 // begin reserves room for a copy of a sample; fill copies the bytes. If free is called before that, the reservation ends. begin returns false if the
-// sample is held or being written, if its checksum is unknown, or if there is no memory.
+// sample is held or being written, if its checksum is unknown, or if memory is full.
 func (h *Bytes) begin(index sample.Index, data []byte) (w writing, ok bool) {
 	sum, known := h.data.Sums.Get(index)
 	if len(data) == 0 || !known {

@@ -118,7 +118,7 @@ func (r *nodeReader) work(ctx context.Context) {
 	}
 }
 
-// bring reads a node and adds it to memory. It drops the node if the node can't be read or there is no room for it.
+// bring reads a node and adds it to memory. It drops a node that can't be read or does not fit.
 func (r *nodeReader) bring(ctx context.Context, n foundNode) {
 	h := r.h
 	if !h.mayPut(n.id) {

@@ -162,7 +162,7 @@ func (a *Opportunistic) fillSpare(order []sample.Index) {
 	}
 }
 
-// change switches to another epoch, whose order is in next, and drops all samples except those that stay for it. a.mu is held.
+// change switches to another epoch, whose order is in next, and drops all samples that do not stay for it. a.mu is held.
 func (a *Opportunistic) change(epoch int) {
 	follows := epoch == a.epoch+1
 	for i := range a.promised.All {
@@ -265,8 +265,8 @@ func (a *Opportunistic) Of(epoch int) *Opportunistic {
 	return a
 }
 
-// Wanted returns those of the given samples that the epoch delivers later, and that are not in the prefetch window,
-// in memory or reserved (prefetch.OpportunisticMemory).
+// Wanted returns the given samples that the epoch delivers later and that are not in the prefetch window, in memory
+// or reserved (prefetch.OpportunisticMemory).
 func (a *Opportunistic) Wanted(of []sample.Index) (wanted []sample.Index) {
 	a.mu.Lock()
 	epoch := a.epoch

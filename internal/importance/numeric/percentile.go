@@ -26,7 +26,7 @@ func Rank(k, n int) float64 {
 }
 
 // Ascending returns all indices in ascending order of (value, index). The caller frees them with offheap.Free. Values
-// must be finite and at least 0. Ascending panics if there is no memory for 4 bytes per sample.
+// must be finite and at least 0. Ascending panics without memory for 4 bytes per sample.
 func Ascending(values []float64) []uint32 {
 	by := must(offheap.MakeDense[uint32](len(values)))
 	byValue{values, 0}.all(by)

@@ -27,7 +27,7 @@ func (p piece) isPackage() bool { return p.num == logfile.PackagesNum }
 // view is the input of decide.
 type view struct {
 	geometry geometry
-	spare    int                  // free arena blocks, minus those that open packages need for what they hold in memory
+	spare    int                  // free arena blocks, minus the blocks that open packages need for their samples in memory
 	handed   bool                 // the ring has a copy of a sample
 	victims  int                  // number of pieces that are being emptied
 	next     func() (piece, bool) // the piece to empty next

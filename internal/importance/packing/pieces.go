@@ -68,7 +68,7 @@ func (p *pieces) keep(of piece) {
 	}
 }
 
-// loose returns the packages of which less than half is L-samples. It returns nil if there is no memory for the set.
+// loose returns the packages with less than half L-samples. It returns nil without memory for the set.
 func (p *pieces) loose() *sample.Set {
 	list := p[logfile.PackagesNum]
 	loose, err := sample.NewSet(len(list))

@@ -13,7 +13,7 @@ import (
 	"lcache/sample"
 )
 
-// retryAfter is the pause after a failed append. Meanwhile somebody may repair a full or read-only disk.
+// retryAfter is the pause after a failed append. Meanwhile the operator may repair a full or read-only disk.
 const retryAfter = 30 * time.Second
 
 // worker is the state of the Packer's goroutine. No other goroutine uses it.
@@ -27,7 +27,7 @@ type worker struct {
 	pieces  pieces
 	victims []*victim // the first one is emptied next
 	places  int       // arena blocks free at the start of the step
-	spare   int       // places, minus the blocks that open packages need for what they hold in memory
+	spare   int       // places, minus the blocks that open packages need for their samples in memory
 	idle    bool      // the last step did not get the turn
 	pause   time.Time // no writes before this time
 }

@@ -81,7 +81,7 @@ func (h *heap) set(k int, e entry) {
 	h.at[e.id()] = uint32(k + 1)
 }
 
-// push adds a sample. It returns false if there is no memory for another entry.
+// push adds a sample. It returns false without memory for another entry.
 func (h *heap) push(i sample.Index, key float64, bytes int64) bool {
 	if 2*(h.n+heapPad) >= len(h.words) && !h.grow() {
 		return false

@@ -99,7 +99,7 @@ func (p *NextUse) BeginGaps(gaps []float64, order []sample.Index) {
 }
 
 // follow finds the next use after each use, from the end of the order, and sets the keys of all kept samples. If
-// there is no memory for that, the order counts as unknown.
+// memory for that is missing, the order counts as unknown.
 func (p *NextUse) follow(order []sample.Index) {
 	p.forget()
 	if len(order) > 0 && p.remember(len(order)) {
@@ -184,8 +184,8 @@ func (p *NextUse) Get(id sample.Index, _ May) (sample.Index, Kind) {
 	return id, Hit
 }
 
-// Offer keeps a sample unless its next use is later than those of all kept samples. Of equal uses, the sample with
-// the smaller index is evicted.
+// Offer keeps a sample unless its next use is later than the next use of every kept sample. Of equal uses, the sample
+// with the smaller index is evicted.
 func (p *NextUse) Offer(id sample.Index, bytes int64) (bool, []sample.Index) {
 	if p.has(id) {
 		return true, nil

@@ -84,7 +84,7 @@ func (l *Loss) EndEpoch(p Progress) {
 		return
 	}
 	l.fill()
-	if observed { // otherwise the losses are those of the epoch before, and show nothing about stability
+	if observed { // otherwise the losses are from the epoch before, and show nothing about stability
 		if l.warm.EndEpoch(l.v) {
 			l.unstable, l.warmEpochs = l.warm.S(), l.warm.epochs
 			l.warm.Close()

@@ -16,7 +16,7 @@ type Bank struct {
 	rows          [][]float64      // nil: not seen yet
 	heads         [][heads]float64 // the first numbers of each row; infinity: row not seen yet
 	lambda, alpha float64
-	far           float64 // squared distance beyond which there is no edge, whatever the rounding error
+	far           float64 // rows at a larger squared distance have no edge, whatever the rounding error
 	k             int
 }
 

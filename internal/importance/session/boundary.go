@@ -93,8 +93,8 @@ func (v *boundaryView) goBack(now time.Time, back []int, all bool) boundaryStep 
 	return boundaryStep{to: -1, until: first, why: "ranks went back, and others may still train"}
 }
 
-// quietAt returns when all ranks outside an epoch will have been silent for long enough; zero: there are no such
-// ranks.
+// quietAt returns the time when all ranks in other epochs will have been silent for long enough; zero: no rank is in
+// another epoch.
 func (v *boundaryView) quietAt(epoch int) (quiet time.Time) {
 	for _, r := range v.ranks {
 		if end := r.seen.Add(v.silence); r.at >= 0 && r.at != epoch && end.After(quiet) {

@@ -77,7 +77,7 @@ func (b *inbox) observe(o score.Observation, atOnce bool) {
 	}
 }
 
-// note queues an item without an observation. If there is no room, the item waits behind all observations, and only
+// note queues an item without an observation. If the queue is full, the item waits behind all observations, and only
 // once.
 func (b *inbox) note(q queued) {
 	b.mu.Lock()

@@ -24,7 +24,7 @@ type Requested struct {
 	places int                      // number of drawn positions
 	world  int
 	size   int   // samples in a batch
-	taken  int64 // bytes of the job's memory for orders; 0: there was no room, and it is kept regardless
+	taken  int64 // bytes of the job's memory for orders; 0: memory had no room, and it is kept regardless
 }
 
 // bytes returns the memory of the order.

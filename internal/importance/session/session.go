@@ -66,7 +66,7 @@ type Options struct {
 
 	Path  string // of the file
 	Trace durable.Trace
-	Room  func(bytes int64) error // returns an error if there is no room for a version of the file
+	Room  func(bytes int64) error // returns an error if a version of the file has no room
 
 	Epochs    int              // of the job; 0: unknown
 	LateEpoch time.Duration    // how long ranks wait for another rank; a rank that was silent for this long may be gone

@@ -14,7 +14,7 @@ import (
 func (s *Session) Join(rank int, run string, allLocal bool) {
 	s.mu.Lock()
 	restarted, again := s.positions.join(s.o.Now(), rank, run, allLocal)
-	if again { // the run may begin with an epoch of which only the order is kept
+	if again { // the run may begin with an epoch that only has its order left
 		maps.DeleteFunc(s.orders.given, func(epoch int, _ bool) bool { return epoch < s.positions.epoch-1 })
 	}
 	s.mu.Unlock()

@@ -58,7 +58,7 @@ const (
 	orderAll = orderPlain | orderIndices | orderUses | orderOpen
 )
 
-// versionOf returns the version of a job's file. Without substitutes, the bytes are those of version 1.
+// versionOf returns the version of a job's file. Without substitutes, the file has the bytes of version 1.
 func versionOf(c Config) uint32 {
 	if c.Substitute != "" {
 		return versionTwo

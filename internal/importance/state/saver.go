@@ -11,7 +11,7 @@ import (
 // A Saver writes versions of one job's file; the newest version wins. A disk may take any time to make a file
 // durable. So Save copies the bytes, and a goroutine writes them without using the State.
 type Saver struct {
-	Room func(bytes int64) error // returns an error if there is no room for a version; nil: no limit. Set before the first Save
+	Room func(bytes int64) error // returns an error if a version has no room; nil: no limit. Set before the first Save
 
 	path  string
 	trace durable.Trace

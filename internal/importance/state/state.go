@@ -162,7 +162,8 @@ func (o *Order) free() {
 	offheap.Free(o.uses)
 }
 
-// Partial returns the order as it was known an epoch ahead, with sample.None at open positions, on Go's heap; nil: there was no partial order.
+// Partial returns the order as it was known an epoch ahead, with sample.None at open positions, on Go's heap. It returns nil without a
+// partial order.
 func (o *Order) Partial() []sample.Index {
 	if o.Open == nil {
 		return nil
@@ -280,7 +281,7 @@ func (s *State) Advance(to int, p score.Progress) error {
 	return s.drawAll(to)
 }
 
-// warn logs once that there are no observations.
+// warn logs once that observations are missing.
 func (s *State) warn() {
 	if a := s.scorer.Activity(); a.Silent > 0 && !s.warned {
 		s.warned = true

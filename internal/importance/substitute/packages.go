@@ -30,8 +30,8 @@ func (p *Packing) Choose(id sample.Index, high bool) int {
 	return int(numeric.Mix(numeric.Mix(p.seed^uint64(id))^p.turn) % uint64(p.open))
 }
 
-// Consumed allows as many more bytes to be written as were consumed. So packing never writes more than training
-// reads.
+// Consumed allows packing to write as many more bytes as training has consumed. So packing never writes more than
+// training reads.
 func (p *Packing) Consumed(bytes int64) { p.credit += bytes }
 
 // May reports whether bytes may be written now.
@@ -49,8 +49,8 @@ type Piece struct {
 	Stays   bool  // it can't be emptied now
 }
 
-// Holds reports whether an L-sample is well placed in the piece: in a package of which at least half is L-samples. In
-// any other piece, it is packed after its next read.
+// Holds reports whether an L-sample is well placed in the piece: in a package with at least half L-samples. In any
+// other piece, it is packed after its next read.
 func (p Piece) Holds() bool { return !p.Ordered && 2*p.Low >= p.Bytes }
 
 // IsSparse reports whether less than half of the piece is live.

@@ -11,7 +11,7 @@ import (
 // order? They know batches and counters; a [Keeper] knows the candidates. The rules:
 //
 //   - Substitution is off unless the user allows it. It never applies to a request that is not part of the epoch,
-//     such as one of a validation job. It never applies to an H-sample, whether or not that sample is in memory.
+//     such as one of a validation job. It never applies to an H-sample, even if that sample is not in memory.
 //   - A substitute is served as a whole: its bytes, index, label and name. So the caller only needs the served
 //     index.
 //   - The Keeper proposes substitutes. For [Low] it is a loaded L-sample that was not yet served to the job in
@@ -46,8 +46,8 @@ type Served struct {
 	Kind  []policy.Kind
 }
 
-// NewRules returns the rules for a job. rule is what the user allows: Low, Class, or "" for nothing. high reports
-// H-samples, which the L-cache never holds and which may be nodes. A nil high means that there are none.
+// NewRules returns the rules for a job. rule is the substitution that the user allows: Low, Class, or "" for none. high reports
+// H-samples, which the L-cache never holds and which may be nodes. If high is nil, no sample is an H-sample.
 func NewRules(rule string, keeper Keeper, high func(sample.Index) bool) *Rules {
 	if high == nil {
 		high = func(sample.Index) bool { return false }

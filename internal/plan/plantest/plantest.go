@@ -26,7 +26,7 @@ type goldenCase struct {
 	RelTol float64         `json:"rel_tol"`
 }
 
-// Run compares the cases with the results of compute for their inputs, by kind. The result's names must be those of the expected ones.
+// Run compares the cases with the results of compute for their inputs, by kind. The result must have the expected names.
 func Run(t *testing.T, compute map[string]func(t *testing.T, input json.RawMessage) any) {
 	t.Helper()
 	path := os.Getenv("PLAN_CASES")

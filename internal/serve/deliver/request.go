@@ -78,7 +78,7 @@ const (
 )
 
 // A Delivery counts the samples of one answer, by origin in From. Ahead counts samples that were loaded before the
-// request or while it waited; Prefetched those of them that were in memory when they were requested. Skipped counts
+// request or while it waited; Prefetched counts the ones already in memory at the request. Skipped counts
 // requested samples that could not be read.
 type Delivery struct {
 	Samples, Ahead, Skipped int

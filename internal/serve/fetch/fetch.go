@@ -1,8 +1,8 @@
-// Package fetch reads samples that no producer has loaded. It asks a list of suppliers in order (memory, then either Logfile with random
+// Package fetch reads samples that no producer has loaded. It tries a list of suppliers in order (memory, then either Logfile with random
 // reads, then the source), each with its own deadline, and returns only bytes that match the manifest's checksum.
 //
 // FetchAll loads samples that are requested by index into side memory. Source and FromLog fill memory that the caller has reserved. If
-// a supplier does not answer by its deadline, the next one is asked; a quarantined device is skipped at once. A buffer that a late
+// a supplier does not answer by its deadline, the next one is tried. A quarantined device is skipped at once. A buffer that a late
 // answer may still write to is not reused before that answer. All methods may be called concurrently.
 package fetch
 
@@ -35,7 +35,7 @@ type Options struct {
 	Form          *compress.Form // nil: without compression
 	PackedBytes   int64          // with compression: memory for compressed bytes on their way into side memory; at least the largest sample
 	Source        source.Source
-	Logfile       func(num int) *logfile.Logfile // nil if there is no such Logfile
+	Logfile       func(num int) *logfile.Logfile // nil: no such Logfile
 	Recovered     func(num int) bool             // an earlier process began the Logfile: its checksum mismatches are stale, not corrupt
 	Jobs          int                            // reads from the source at once
 	LogTimeout    time.Duration
@@ -49,7 +49,7 @@ type Options struct {
 
 // Stats only grow.
 type Stats struct {
-	Reads                      Counts // of the log: random reads for requests. Reads ahead count in order
+	Reads                      Counts // of the log: only random reads for requests, not prefetches
 	CorruptSamples, StaleReads atomic.Int64
 	Timeouts                   atomic.Int64
 }
@@ -61,7 +61,7 @@ type Holder interface {
 	Copy(index sample.Index, dst []byte) bool
 }
 
-// Holders are asked in order. Nil is an empty list.
+// Holders are tried in order. Nil is an empty list.
 type Holders []Holder
 
 // Has reports whether a Holder has a sample.
@@ -74,8 +74,8 @@ func (h *Holders) Copy(index sample.Index, dst []byte) bool {
 	return h != nil && slices.ContainsFunc(*h, func(one Holder) bool { return one.Copy(index, dst) })
 }
 
-// A supplier reads samples from one origin. get returns the bytes of a sample. If ok is false, the next supplier is asked. buf has room for the bytes, and req keeps track of reads that may
-// still write to it.
+// A supplier reads samples from one origin. get returns the bytes of a sample. If ok is false, the next supplier is tried. buf has room for
+// the bytes, and req keeps track of reads that may still write to it.
 type supplier struct {
 	from sample.Origin
 	get  func(ctx context.Context, index sample.Index, buf []byte, req *request) (data []byte, ok bool, err error)
@@ -88,7 +88,7 @@ type Fetcher struct {
 	Held  atomic.Pointer[Holders] // the list is replaced as a whole, never changed
 	Rest  atomic.Pointer[Counts]  // counts reads without Counts of their own; nil: they count only in Stats
 
-	suppliers []supplier // in the order in which they are asked
+	suppliers []supplier // in the order in which they are tried
 
 	began time.Time
 	moved atomic.Int64 // time of the last bytes from the source, in nanoseconds since began
@@ -130,16 +130,16 @@ func New(o Options) *Fetcher {
 // Options returns the options, with defaults filled in.
 func (f *Fetcher) Options() Options { return f.o }
 
-// LogReads is how many single reads from the log run at once.
+// LogReads returns the number of single reads from the log that run at once.
 func (f *Fetcher) LogReads() int { return cap(f.logs) }
 
-// Jobs is how many reads from the source run at once.
+// Jobs returns the number of reads from the source that run at once.
 func (f *Fetcher) Jobs() int { return f.o.Jobs }
 
-// LogTimeout is how long a read from the log may take.
+// LogTimeout returns the time limit of a read from the log.
 func (f *Fetcher) LogTimeout() time.Duration { return f.o.LogTimeout }
 
-// SetLogTimeout changes how long a read from the log may take. It is for tests, before any read.
+// SetLogTimeout changes the time limit of a read from the log. It is for tests, before any read.
 func (f *Fetcher) SetLogTimeout(d time.Duration) { f.o.LogTimeout = d }
 
 // Close ends idle readers and waits for late answers, until ctx ends.
@@ -154,7 +154,7 @@ func (f *Fetcher) Close(ctx context.Context) error {
 		}
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("a read from %s has not come back: %w", f.o.Source, ctx.Err())
+		return fmt.Errorf("a read from %s has not ended: %w", f.o.Source, ctx.Err())
 	}
 }
 
@@ -173,7 +173,8 @@ type request struct {
 }
 
 // FetchAll reads samples into memory that it allocates. The caller gets a reference to each returned extent. No sample may be empty. If a
-// sample can't be read, the error names it and nothing is kept. For one sample it does not wait for clients.
+// sample can't be read, the error names it and nothing is kept. For one sample it does not wait for
+// clients to release memory.
 func (f *Fetcher) FetchAll(ctx context.Context, indices []sample.Index) ([]*staging.Extent, []Got, error) {
 	x, err := f.oneRoom(ctx, f.Need(indices))
 	if err != nil {
@@ -202,7 +203,7 @@ const readsAtOnce = 256
 
 // Into reads samples into x, which has room for them. It takes over the caller's reference to x, and returns extents with one reference
 // each, x among them. Each sample has its own error. ErrNoRoom means that the kernel may still write to the sample's room and that
-// there is no other room now: the caller must release what it holds and start over.
+// side memory has no other room now: the caller must release all its memory and start over.
 func (f *Fetcher) Into(ctx context.Context, x *staging.Extent, indices []sample.Index) ([]*staging.Extent, []Got) {
 	req := &request{extents: []*staging.Extent{x}}
 	got := make([]Got, len(indices))
@@ -252,7 +253,7 @@ func (f *Fetcher) FromSourceOnly(ctx context.Context, index sample.Index) (*stag
 	return nil, nil, err
 }
 
-// one asks the suppliers in order.
+// one tries the suppliers in order.
 func (f *Fetcher) one(ctx context.Context, index sample.Index, buf []byte, req *request) (Got, error) {
 	for _, s := range f.suppliers {
 		if data, ok, err := s.get(ctx, index, buf, req); ok || err != nil {

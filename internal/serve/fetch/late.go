@@ -37,7 +37,7 @@ func (q *lateReads) any() bool {
 	return len(q.bufs) > 0
 }
 
-// After runs f once late is closed; Close waits for it.
+// After calls run once late is closed. Close waits for it.
 func (f *Fetcher) After(late <-chan struct{}, run func()) {
 	f.late.Add(1)
 	go func() {

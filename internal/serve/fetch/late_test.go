@@ -54,7 +54,7 @@ func TestLogHangs(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), soon)
 	defer cancel()
 	if err := b.Fetcher.Close(ctx); err == nil {
-		t.Error("Close did not say that a read has not come back")
+		t.Error("Close did not report the read that has not ended")
 	}
 	release()
 	b.untilUnused()

@@ -86,7 +86,7 @@ func (m *packedMemory) dropLocked() {
 	m.kept = nil
 }
 
-// errNoBuffer is the error of a random read for which there was no buffer in time. It does not concern the location.
+// errNoBuffer is the error of a random read that got no buffer in time. It does not make the location bad.
 var errNoBuffer = errors.New("no buffer to decompress the sample in time")
 
 // readPacked is readPlace for a compressed sample. It reads the compressed bytes into a separate buffer and unpacks them into dst, which

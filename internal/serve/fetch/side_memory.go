@@ -166,8 +166,8 @@ func (f *Fetcher) inTurn(ctx context.Context, pool staging.Pool, n int64) (*stag
 	}
 }
 
-// oneRoom is Room, for one sample, for callers that others may wait for, such as the scan. It does not wait for clients to release
-// memory. It waits as long as a read of the source may be silent.
+// oneRoom is Room for one sample. Its callers, such as the scan, must not wait for clients to release memory, because others wait for them.
+// oneRoom waits at most as long as a read of the source may be silent.
 func (f *Fetcher) oneRoom(ctx context.Context, n int64) (*staging.Extent, error) {
 	if x, ok := f.TryRoom(n); ok {
 		return x, nil

@@ -13,7 +13,7 @@ import (
 const longestRead = 10
 
 // errSilent is the cause of a read's ended context if its source sent no byte for too long.
-var errSilent = errors.New("the source gave no byte for too long")
+var errSilent = errors.New("the source sent no byte for too long")
 
 // silence ends the context of one read from the source.
 type silence struct {
@@ -28,7 +28,7 @@ type silence struct {
 
 // patient returns the context of a read from the source. It ends when the source has sent no byte, to any reader, for SourceTimeout.
 // Only shards that are read sequentially report progress. A read over a network has its own limit for silence, with a more precise
-// error; its context ends only when bytes arrive for longestRead times SourceTimeout. The caller must call cancel.
+// error; its context ends only if bytes still arrive after longestRead times SourceTimeout. The caller must call cancel.
 func (f *Fetcher) patient(ctx context.Context) (mine context.Context, cancel func()) {
 	if source.EndsSilence(f.o.Source) {
 		return context.WithTimeout(ctx, longestRead*f.o.SourceTimeout)

@@ -13,7 +13,8 @@ import (
 	"lcache/source"
 )
 
-// FromLog reads a sample from the log to x. late means that a late answer may still write to x: FromLog then takes over the caller's reference to x, and drops it after that answer.
+// FromLog reads a sample from the log to x. late means that a late answer may still write to x: FromLog then takes over the caller's
+// reference to x, and drops it after that answer.
 func (f *Fetcher) FromLog(ctx context.Context, index sample.Index, x *staging.Extent) (data []byte, ok, late bool) {
 	var q lateReads
 	if data, ok = f.fromLog(ctx, index, x.Buf, &q); !ok && q.any() {
@@ -23,8 +24,8 @@ func (f *Fetcher) FromLog(ctx context.Context, index sample.Index, x *staging.Ex
 	return data, ok, false
 }
 
-// fromLog reads a sample at its location. After a checksum mismatch it looks the location up again. It is corrupt only if the location
-// has not changed and a second read does not match either.
+// fromLog reads a sample at its location. After a checksum mismatch it looks the location up again. The sample is corrupt only if the
+// location has not changed and a second read does not match either.
 func (f *Fetcher) fromLog(ctx context.Context, index sample.Index, buf []byte, q *lateReads) ([]byte, bool) {
 	select {
 	case f.logs <- struct{}{}:
@@ -111,7 +112,7 @@ func (f *Fetcher) Bad(index sample.Index, loc metaindex.Loc, num int, err error)
 }
 
 // Source reads a sample from the source into dst, which has its size, and verifies or records its checksum. After a timeout, late is
-// closed when dst is no longer written to.
+// closed when the read has stopped writing to dst.
 func (f *Fetcher) Source(ctx context.Context, index sample.Index, dst []byte) (late <-chan struct{}, err error) {
 	entry, err := f.o.Manifest.Entry(index)
 	if err != nil {
@@ -170,7 +171,7 @@ type read struct {
 	dst    []byte
 	err    error
 	inode  uint64        // of the file that was read
-	done   chan struct{} // closed when err and inode are set and dst is no longer written to
+	done   chan struct{} // closed when err and inode are set and the read has stopped writing to dst
 }
 
 // start passes a read to an idle reader, to a new one if there are fewer than Jobs, or to the first that becomes idle. Readers stay until

@@ -27,8 +27,8 @@ type Stored struct {
 
 // Together reads the samples that a Logfile holds, with neighbours in one read, for a caller that knows them ahead. It calls take with
 // the samples of one read at a time, on several goroutines; take returns the samples whose bytes are wrong. rest lists the samples
-// that were not read, in order: they have no location, their bytes are wrong, or there was no memory or answer in time. The caller
-// must read these one by one. Together does not wait for clients.
+// that were not read, in order: they have no location, their bytes are wrong, memory was full, or the disk did not answer in time. The
+// caller must read these one by one. Together does not wait for clients.
 func (f *Fetcher) Together(ctx context.Context, indices []sample.Index, take func(samples []Stored) (wrong []int)) (rest []int) {
 	t := &together{f: f, take: take}
 	t.plan(indices)

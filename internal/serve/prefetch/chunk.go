@@ -23,8 +23,8 @@ func isNear(s, t chunker.Position) bool {
 // An Upcoming is a chunk that a rank will request.
 type Upcoming struct {
 	metaindex.CM
-	Next          chunker.Position        // of the rank, after this one
-	Left          func(sample.Index) bool // reports, without locks, whether no producer loads a sample before the request; nil: for all samples
+	Next          chunker.Position        // the rank's next position
+	Left          func(sample.Index) bool // reports whether the Prefetcher must load a sample, because no producer loads it before the request; takes no locks; nil: all samples
 	Scanning      bool                    // a scan of the log is under way for another job: later chunks copy samples from its slots
 	Near          bool                    // samples that are near each other in the log are requested soon after each other: read all listed samples of a piece together
 	Opportunistic OpportunisticMemory     // memory for opportunistic reads; nil: no opportunistic reads
@@ -63,7 +63,7 @@ type chunk struct {
 	bytes      int64
 	asked      bool
 	stale      bool // must be listed again before any of its reads begins
-	near       bool // its pieces are read whole; nextTodo first lists half of the rank's share after it
+	near       bool // its pieces are read whole, so nextTodo delays its reads until more chunks are listed
 }
 
 // holds reports whether a sample of the chunk has been read.
@@ -153,7 +153,7 @@ type prefetch struct {
 	on            *chunk              // the chunk whose todo list has it; nil: none
 	x             *staging.Extent     // once published
 	retried       bool                // it was put back once after a checksum mismatch
-	near          bool                // its piece is read with it
+	near          bool                // all listed samples of its piece are read together
 	memory        OpportunisticMemory // where opportunistic reads next to it keep their samples; nil: no opportunistic reads
 	opportunistic bool                // it is itself an opportunistic read: no chunk wants it yet
 }

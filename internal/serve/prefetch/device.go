@@ -217,7 +217,7 @@ func (r *Prefetcher) submit(batch []*randomRead) {
 	}
 }
 
-// giveUp ends the reads of a batch that the disk has not completed. Waiters look again, and are served by index.
+// giveUp ends the reads of a batch that the disk has not completed. Waiting requests look again, and read the samples by index.
 func (r *Prefetcher) giveUp(b *readBatch) {
 	hung := 0
 	r.mu.Lock()

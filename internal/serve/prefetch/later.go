@@ -240,7 +240,8 @@ func (r *Prefetcher) keepLater(members func(func(sample.Index))) (kept Kept) {
 	return kept
 }
 
-// copyLater copies a sample that is in a slot. It returns nil if no chunk wants the sample any longer, or if there is no room.
+// copyLater copies a sample that is in a slot. It returns nil if no chunk wants the sample any longer, or if
+// memory has no room.
 func (r *Prefetcher) copyLater(index sample.Index) *staging.Extent {
 	size := r.cache.Manifest.Size(index)
 	r.mu.Lock()
@@ -270,7 +271,8 @@ func (r *Prefetcher) copyLater(index sample.Index) *staging.Extent {
 	return s.x
 }
 
-// hasRoomLater reports whether the copies of a rank may take n more bytes for a sample. It first drops copies for chunks after the sample's. r.mu is held.
+// hasRoomLater reports whether the copies of a rank may take n more bytes for a sample. It first drops copies for chunks after the
+// sample's chunk. r.mu is held.
 func (r *Prefetcher) hasRoomLater(s *laterSample, n int64) bool {
 	c := s.of
 	for c.later.bytes+n > c.laterShare() {

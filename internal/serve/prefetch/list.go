@@ -113,7 +113,8 @@ func (r *Prefetcher) add(c *rankCursor, at chunker.Position, upcoming *Upcoming)
 	}
 }
 
-// want adds a sample to a chunk that does not have it yet. It uses the sample's prefetch for another chunk, or makes one. r.mu is held.
+// want adds a sample to a chunk that does not have it yet. It reuses the prefetch that another chunk has
+// for the sample, or makes one. r.mu is held.
 func (r *Prefetcher) want(k *chunk, index sample.Index, size uint32, upcoming *Upcoming) {
 	pf := r.prefetches[index]
 	if x := r.claim(index); x != nil && pf == nil {

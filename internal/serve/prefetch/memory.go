@@ -8,8 +8,8 @@ import (
 	"lcache/sample"
 )
 
-// Chunks use the miss ring, and with Options.Side also side memory. Samples that are not leased can be evicted at any time, at the cost
-// of a second read: for a chunk that is needed earlier, or for a request by index that waits for side memory.
+// Chunks use the miss ring, and with Options.Side also side memory. A sample that is not leased can be evicted at any
+// time, and is then read again. It makes room for a chunk that is needed earlier, or for a request by index that waits for side memory.
 
 // memory returns the bytes that chunks may use.
 func (r *Prefetcher) memory() int64 {
@@ -35,14 +35,15 @@ func (r *Prefetcher) alloc(of *prefetch, n int) (*staging.Extent, bool) {
 	return r.f.TrySide(int64(n))
 }
 
-// wait waits until n bytes are allocated for some prefetches, and ready reports that they may begin. It calls pause before each wait.
-// wait returns nil, and lists the prefetches again, in three cases: no chunk wants the samples any longer; they can never fit; a
-// rank requests a chunk with reads left to begin on the path. In the last case memory may be full of samples that are needed later,
-// and only the reads of that chunk may evict them. inPieces means that a rank waits for several prefetches, and that there is memory
-// for each of them, but not for all in one piece.
+// wait waits until ready returns true and n bytes are allocated for some prefetches. It calls pause before each wait. It returns nil if:
+//
+//   - no chunk wants the samples any longer, they can never fit, or the Prefetcher stops. The prefetches end.
+//   - a rank waits for several of the prefetches, and memory has room for them, but not in one piece. inPieces is true.
+//   - a rank requests an earlier chunk that has reads left to begin on the path. The prefetches are listed again, because memory may be
+//     full of samples that are needed later, and only the reads of the requested chunk may evict them.
 func (r *Prefetcher) wait(p sample.Origin, n int, prefetches []*prefetch, ready func() bool, pause func()) (x *staging.Extent, inPieces bool) {
 	defer func() {
-		for _, other := range r.paths { // they may have evicted samples for these prefetches first
+		for _, other := range r.paths { // they may have left memory for these prefetches
 			if other.from != p {
 				r.wakeUp(int(other.from))
 			}
@@ -85,12 +86,12 @@ func (r *Prefetcher) wait(p sample.Origin, n int, prefetches []*prefetch, ready 
 type allotment uint8
 
 const (
-	allotted      allotment = iota // there was room
+	allotted      allotment = iota // memory had room
 	allotUnwanted                  // no chunk wants the samples
 	allotNotYet                    // ready returned false
 	allotAgain                     // a chunk was evicted: the next attempt may find room
-	allotInPieces                  // there is room for each prefetch but not for all in one piece, and a rank waits for them
-	allotFull                      // there is no room
+	allotInPieces                  // memory has room for the prefetches but not in one piece, and a rank waits for them
+	allotFull                      // memory has no room
 )
 
 // allot tries to allocate n bytes for some prefetches; see wait.
@@ -139,7 +140,8 @@ func (pf *prefetch) leaveChunks() {
 	pf.chunks = nil
 }
 
-// spared returns the bytes that the other paths still need for earlier chunks of the same rank, because memory goes to the earliest chunk first. r.mu is held.
+// spared returns the bytes that the other paths still need for earlier chunks of the same rank. Memory goes to the earliest chunk first.
+// r.mu is held.
 func (r *Prefetcher) spared(p sample.Origin, prefetches []*prefetch) (n int64) {
 	first := firstWanting(prefetches)
 	for _, other := range r.paths {
@@ -220,7 +222,8 @@ func (r *Prefetcher) unlist(c *rankCursor) {
 }
 
 // evictForUrgent evicts a chunk for an urgent chunk that has no room. It evicts a chunk that is needed later, or a chunk of an epoch that
-// its rank has left. Even within the shares there may be no room, because a read of several samples may take more memory than is counted for each. r.mu is held.
+// its rank has left. Memory can be full even if all ranks stay within their shares, because a read of several samples may take more memory
+// than is counted for its samples. r.mu is held.
 func (r *Prefetcher) evictForUrgent(needy []*prefetch) bool {
 	return isUrgent(needy) && r.evictOne()
 }
@@ -267,9 +270,14 @@ func isUrgent(prefetches []*prefetch) bool {
 	return slices.ContainsFunc(prefetches, func(pf *prefetch) bool { return slices.ContainsFunc(pf.chunks, (*chunk).isUrgent) })
 }
 
-// evictOne evicts the samples that cost least. First choice: a chunk of an epoch that its rank has left. Then it takes the last chunk of
-// the rank with the most bytes: its samples from the first path, else from the next paths except the last, else all of it. It
-// returns false if everything left is urgent. r.mu is held.
+// evictOne evicts the samples that are needed least. It takes the first that exist:
+//
+//  1. copies for later chunks
+//  2. a chunk of an epoch that its rank has left
+//  3. samples of the last chunks of the rank with the most bytes: first of the first path, then of each next path except the last
+//  4. the last chunk of that rank
+//
+// It returns false if everything left is urgent. r.mu is held.
 func (r *Prefetcher) evictOne() bool {
 	if r.yieldLater() {
 		return true
@@ -342,7 +350,7 @@ func (r *Prefetcher) YieldAny() bool {
 }
 
 // YieldOne implements fetch.Yielder. It evicts samples of one path from side memory: first of chunks that are needed later, then of
-// chunks before the rank's position. It never evicts samples of urgent chunks.
+// chunks before the rank's position. It never evicts samples of a requested chunk.
 func (r *Prefetcher) YieldOne(p sample.Origin) (freed bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -89,7 +89,7 @@ func TestMemoryIsSparedForAllPaths(t *testing.T) {
 }
 
 // TestFirstPathYieldsFirst: if a chunk that a rank waits for has no room, later chunks lose the samples of the
-// first path, then those of the next path. Samples of the last path leave only with their chunk. A request that needs
+// first path, then of the next path. Samples of the last path leave only with their chunk. A request that needs
 // side memory takes it from the first path before it takes it from the next one.
 func TestFirstPathYieldsFirst(t *testing.T) {
 	for paths := 1; paths <= 3; paths++ {

@@ -24,7 +24,7 @@ type Options struct {
 	// Chunk returns the chunk at a position. ok is false after the job's end, while the order is not known, and if the Prefetcher must load
 	// nothing from there on. The Prefetcher calls Chunk again after Changed or Refresh, and when the rank jumps.
 	Chunk func(at chunker.Position) (c Upcoming, ok bool)
-	// Later is Chunk for chunks that are only noted for copies, and may never be listed. Nil: Chunk.
+	// Later replaces Chunk for a chunk whose samples are only noted for copies, and that may never be listed. Nil: Chunk.
 	Later func(at chunker.Position) (c Upcoming, ok bool)
 	// Count returns the Counts of single reads of a job. It may be nil.
 	Count func(job int) *fetch.Counts
@@ -39,8 +39,9 @@ type Options struct {
 }
 
 // A Prefetcher reads the coming chunks of each rank, as far as there is memory. It reads samples in the log with random reads, many at
-// once, with neighbours in one read. Other samples come from the next path that has them, at last from the source. Ranks share memory
-// by half evenly and by half by pace, and do not wait for each other. Reads in flight are shared evenly between jobs, then between a job's ranks.
+// once, with neighbours in one read. Other samples come from the next path that has them, and finally from the source. Ranks share half
+// of the memory evenly and the other half by pace, and do not wait for each other. Reads in flight are shared evenly between jobs, then
+// between a job's ranks.
 //
 // In the static layout it reads every sample. In the log layout it reads the samples that the log does not keep, and all samples of
 // ranks that the prefetch window does not serve.
@@ -90,15 +91,15 @@ const (
 	MostDuringScan    = 32
 )
 
-// lagging: a rank's chunks are kept until its newest request is that many chunks further, because workers of one rank do not request
-// in order. leap: a request up to that many chunks after the listed ones is not a jump. mostListed bounds the listed chunks of a rank, however small they are.
+// A rank's chunk is kept until the newest request is lagging chunks further, because workers of one rank do not request in order. A
+// request up to leap chunks after the listed ones is not a jump. mostListed bounds the listed chunks of a rank, however small they are.
 const (
 	lagging    = 32
 	leap       = 64
 	mostListed = 4096
 )
 
-// New makes a Prefetcher and starts its goroutines. It reads nothing before the first Asked. A Fetcher has at most one.
+// New makes a Prefetcher and starts its goroutines. It reads nothing before the first Asked. A Fetcher has at most one Prefetcher.
 func New(f *fetch.Fetcher, o Options) *Prefetcher {
 	return newPrefetcher(f, o, (*Prefetcher).usual)
 }
@@ -130,8 +131,8 @@ func newPrefetcher(f *fetch.Fetcher, o Options, paths func(*Prefetcher) []path) 
 	return r
 }
 
-// UseSide lets chunks use side memory from now on; Options.Side does so from the start. The caller may have shrunk the miss ring: chunks
-// beyond their rank's new share are freed.
+// UseSide lets chunks use side memory from now on; Options.Side does so from the start. The caller may have shrunk the miss ring, so
+// UseSide frees chunks beyond their rank's new share.
 func (r *Prefetcher) UseSide() {
 	r.side.Store(true)
 	r.f.SetYielder(r)
@@ -172,7 +173,7 @@ func (r *Prefetcher) SetDepth(reads int) {
 	r.wakeAll()
 }
 
-// patience is the weight of the patient job's bytes in flight: other jobs get that many times its share.
+// patience is the weight of the patient job's bytes in flight, so each other job gets patience times its share.
 const patience = 3
 
 // SetPatient sets the job that leaves other jobs more than an even share of the reads in flight; -1: none.
@@ -192,7 +193,8 @@ func (r *Prefetcher) wakeAll() {
 	}
 }
 
-// Asked notes the chunk that a rank requests. Reading begins there with the rank's first request, and restarts where the rank jumps to.
+// Asked notes the chunk that a rank requests. With the rank's first request, reading begins there. If the rank jumps, reading restarts at
+// its new position.
 func (r *Prefetcher) Asked(at chunker.Position) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -221,7 +223,7 @@ func (r *Prefetcher) Asked(at chunker.Position) {
 		}
 	case at.Before(c.next) && isFarBehind(at, before), !at.Before(c.next) && !isNear(c.next, at):
 		r.jump(c, at)
-	default: // it is listed soon; or it was, and the Prefetcher had nothing to read for it
+	default: // the chunk will be listed soon, or it was listed and had nothing to read
 		c.strays = 0
 	}
 }
@@ -287,7 +289,7 @@ func (r *Prefetcher) forget(pf *prefetch) {
 // Delivered notes that a chunk was delivered to a rank.
 func (r *Prefetcher) Delivered(at chunker.Position) { r.over(at, true) }
 
-// Skip notes that a chunk is read by index: its samples that are not in flight are no longer read for it.
+// Skip notes that a request reads a chunk by index. Samples that are not in flight are then not read for the chunk.
 func (r *Prefetcher) Skip(at chunker.Position) { r.over(at, false) }
 
 func (r *Prefetcher) over(at chunker.Position, whole bool) {
@@ -349,7 +351,7 @@ func (r *Prefetcher) Changed(rank chunker.JobRank, epoch int) {
 	r.wakeAll()
 }
 
-// Refresh notes that another producer loads a rank's samples from now on, or no longer does. The rank's chunks from a position on are
+// Refresh notes that another producer starts or stops loading a rank's samples. The rank's chunks from a position on are
 // listed again. Samples that have been read for them stay.
 func (r *Prefetcher) Refresh(from chunker.Position) {
 	r.mu.Lock()

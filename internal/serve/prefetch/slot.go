@@ -6,7 +6,7 @@ import (
 )
 
 // A sample that another job needs soon may be in a slot now, because the scan has just loaded it for the job that owns the log's order.
-// It is not read. When the slot is reused, the sample is copied. So jobs that follow one another read it once.
+// Such a sample is not read: it is copied when the slot is reused. So jobs that follow one another read it once.
 
 // isInSlot reports whether a prefetch's sample is in a slot. Such a sample is read when it leaves the slot, if a chunk still wants it. r.mu is held.
 func (r *Prefetcher) isInSlot(pf *prefetch) bool {
@@ -44,7 +44,7 @@ func (r *Prefetcher) leftSlot(pf *prefetch) {
 	r.wakeUp(int(pf.path))
 }
 
-// wholeBytes is the memory that several copies share. It is freed with the last of them.
+// wholeBytes is the size of an extent that several copies share. It is freed with the last copy.
 const wholeBytes = 256 << 10
 
 // inSlot is a prefetch whose sample is in a slot, and the sample's offset.
@@ -94,13 +94,13 @@ func (r *Prefetcher) keepListed(members func(func(sample.Index))) (kept Kept) {
 	return kept
 }
 
-// aligned returns the bytes of a whole that a copy takes.
+// aligned returns the bytes that a copy takes.
 func (r *Prefetcher) aligned(pf *prefetch) int {
 	align := r.cache.Staging.Align()
 	return (int(pf.size) + align - 1) / align * align
 }
 
-// copyFromSlot copies samples into a whole, and publishes those that a chunk still wants.
+// copyFromSlot copies samples into x, and publishes each one that a chunk still wants.
 func (r *Prefetcher) copyFromSlot(x *staging.Extent, wanted []inSlot) Kept {
 	pieces := make([]staging.Piece, 0, len(wanted))
 	at := 0

@@ -9,7 +9,8 @@ import (
 	"lcache/sample"
 )
 
-// readSingly begins reads on a path until Stop, each in a goroutine of its own. It holds a token of the path while it waits for memory; no other goroutine waits for that token.
+// readSingly begins reads on a path until Stop, each in a goroutine of its own. It holds a token of the path while it waits for memory,
+// but no other goroutine waits for that token.
 func (r *Prefetcher) readSingly(from sample.Origin) {
 	read := r.pathFrom(from).read
 	for {
@@ -84,7 +85,7 @@ func (r *Prefetcher) single(pf *prefetch, x *staging.Extent, read func(*prefetch
 }
 
 // retry reads a sample again, by index, after a checksum mismatch. The sample may have moved meanwhile, so only a second mismatch
-// counts. If there is no memory, the sample is listed again for a random read.
+// counts. Without memory for it, the sample is listed again for a random read.
 func (r *Prefetcher) retry(pf *prefetch) {
 	defer r.singles.Done()
 	r.mu.Lock()
@@ -143,7 +144,7 @@ func (r *Prefetcher) readSource(pf *prefetch, x *staging.Extent) {
 		r.cache.Staging.Drop(x)
 	}
 	if !errors.Is(err, context.Canceled) {
-		r.cache.Logger.Debug("sample not read ahead; the request reads it", "sample", pf.index, "error", err)
+		r.cache.Logger.Debug("sample not prefetched; the request reads it", "sample", pf.index, "error", err)
 	}
 	r.failed(pf)
 }

@@ -16,8 +16,8 @@ type Work struct {
 	Busy  time.Duration
 }
 
-// Work returns the work of random reads and of the source for one job, or for AllJobs. The difference of two results gives a rate. A
-// job's rate is what the other jobs leave it. A job's work is forgotten with its last rank.
+// Work returns the work of random reads and of the source for one job, or for AllJobs. The difference of two results gives a rate. The
+// reads of other jobs lower the rate of a job. When the last rank of a job is forgotten, so is the job's work.
 func (r *Prefetcher) Work(job int) (place, source Work) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 // order is pushed, it fills the open positions, and the layout stays valid.
 
 // PushPartial takes the known part of a rank's order. Open positions hold sample.None. The later order of the whole epoch has the same
-// batches. If there is no room, PushPartial drops epochs as Push does.
+// batches. If orders leave no room, PushPartial drops epochs as Push does.
 func (s *Schedule) PushPartial(epoch, rank int, batches [][]sample.Index, spare func(epoch, pid int) bool) error {
 	if err := s.Accepts(epoch, rank); err != nil {
 		return err

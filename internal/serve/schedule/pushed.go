@@ -86,7 +86,7 @@ func (s *Schedule) Accepts(epoch, rank int) error {
 }
 
 // Claim reserves a rank's order for a process: only this process may then push it. Claim fails if reads reports that the previous owner
-// still reads the rank. If there is no previous owner, reader counts as the owner.
+// still reads the rank. Without a previous owner, reader counts as the owner.
 func (s *Schedule) Claim(pid, rank, reader int, reads func(owner int) bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -105,8 +105,8 @@ func (s *Schedule) Claim(pid, rank, reader int, reads func(owner int) bool) erro
 }
 
 // Push takes a rank's order for an epoch from the process that has claimed the rank. changed reports that the epoch's order differs from
-// the one before. replaced reports that there was one before, pushed or the recipe's. If there is no room, Push drops epochs for
-// which spare returns true for all orders. The Schedule owns the order from then on.
+// the previous one. replaced reports that the epoch had an order before, pushed or the recipe's. If orders leave no room, Push drops
+// epochs for which spare returns true for all orders. The Schedule owns the order from then on.
 func (s *Schedule) Push(ctx context.Context, by Pusher, epoch, rank int, order Batches, spare func(epoch, pid int) bool) (changed, replaced bool, err error) {
 	if err := s.Accepts(epoch, rank); err != nil {
 		return false, false, err

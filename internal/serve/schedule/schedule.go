@@ -221,7 +221,7 @@ func (s *Schedule) countIn(room *memquota.Share) {
 	s.room = room
 }
 
-// keep counts bytes of orders. It returns false if there is no room for them.
+// keep counts bytes of orders. It returns false if they do not fit.
 func (s *Schedule) keep(bytes int64) bool {
 	if !s.room.Take(bytes) {
 		return false

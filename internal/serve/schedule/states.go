@@ -9,7 +9,7 @@ import (
 type state uint8
 
 const (
-	unknown         state = iota // no order: there is no recipe, or its order is held back
+	unknown         state = iota // no order: no recipe, or the order of the recipe is held back
 	partial                      // partial orders of some ranks: they can be laid out, but not read
 	somePushed                   // the orders that some local ranks have pushed; of other ranks nothing, or a partial order
 	complete                     // the orders that all local ranks have pushed

@@ -272,7 +272,7 @@ func (s *Staging) Unpin(i int) {
 	s.mu.Unlock()
 }
 
-// Reclaim evicts ready slots without Holds and pins, if done reports that their segment is no longer needed. members calls its
+// Reclaim evicts ready slots without Holds and pins, if done reports that no rank needs their segment. members calls its
 // callback for each sample of a segment, so that Reclaim can withdraw the addresses. Reclaim returns the number of slots that it freed.
 func (s *Staging) Reclaim(done func(Segment) bool, members func(Segment, func(sample.Index))) int {
 	freed := 0

@@ -18,7 +18,7 @@ type Totals struct {
 	ServerFigures
 }
 
-// ServerFigures are figures that jobs share: of the log, its devices and the source. The fields are those of Job.
+// ServerFigures are figures that jobs share: of the log, its devices and the source. The fields are the same as in Job.
 type ServerFigures struct {
 	SourceRetries      int64   `json:"source_retries"`
 	SourceHedges       int64   `json:"source_hedges"`

@@ -16,7 +16,7 @@ type Chosen struct {
 // MayChange reports whether the layout may change: the disk decided it, not the user or the job.
 func (c *Cache) MayChange() bool { return strings.HasPrefix(c.LayoutReason, ByDisk) }
 
-// LayoutAgain chooses the layout by a served epoch. sourceBPS is the rate of the source during it; 0: unknown.
+// LayoutAgain chooses the layout again, by the measurements of a served epoch. sourceBPS is the rate of the source in that epoch; 0: unknown.
 func (c *Cache) LayoutAgain(s plan.Served, sourceBPS float64) (layout, reason string, err error) {
 	f := c.PlanFacts(c.disk)
 	f.FromLog, f.Source.BPS = c.isLaidOut(), sourceBPS

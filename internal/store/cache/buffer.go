@@ -28,7 +28,8 @@ func (b *Buffer) Free() {
 // Holds reports whether n bytes at an offset fit.
 func (b *Buffer) Holds(off uint64, n int) bool { return logfile.Span(off, n) <= len(b.mem) }
 
-// Read reads bytes of a segment's string ahead. The result is valid until the next Read. If a device does not answer, it keeps the memory until it does, and the Buffer gets new memory.
+// Read reads bytes of a segment's byte string ahead. The result is valid until the next Read. If a device does not answer, its late answer
+// may still write to the memory, so the Buffer gets new memory.
 func (b *Buffer) Read(ctx context.Context, l *logfile.Logfile, seg int, off uint64, n int) ([]byte, error) {
 	data, err := l.ReadAhead(ctx, seg, off, n, b.mem)
 	pending := new(logfile.PendingError)

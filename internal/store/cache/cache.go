@@ -64,7 +64,7 @@ type Cache struct {
 	learning     learning
 	suspected    sync.Once // a changed file was found, and the record of the listing was removed
 	disk         Disk
-	planned      uint64 // length of the manifest's file while its form is being chosen; 0: as it is
+	planned      uint64 // length of the manifest's file while its form is being chosen; 0: its current length
 	locks        []*logfile.LockFile
 	recovered    [3]atomic.Bool                            // by Logfile, packages last: an earlier process began this Logfile
 	closeTimeout time.Duration                             // how long Close waits for a hung device; 0: the default
@@ -116,7 +116,7 @@ func (c *Cache) open(o Options) (err error) {
 	}
 	if _, err = os.Stat(filepath.Join(c.Dirs[0], RecordName)); errors.Is(err, fs.ErrNotExist) {
 		if len(c.Dirs) > 1 {
-			return errcode.Errorf(errcode.CacheUnfinished, "%s, the first directory of the cache, is lost or its ingest was not finished: it holds the cache's manifest and journals, so the others are of no use without it; remove what is left with lcache rm, and run lcache ingest --cache %s --source …",
+			return errcode.Errorf(errcode.CacheUnfinished, "%s, the first directory of the cache, is lost or its ingest was not finished: it holds the cache's manifest and journals, so the other directories are useless without it; remove them with lcache rm, and run lcache ingest --cache %s --source …",
 				c.Dirs[0], strings.Join(c.Dirs, ","))
 		}
 		if within := cachedir.Within(c.Dirs[0]); within != "" {
@@ -148,7 +148,7 @@ func (c *Cache) open(o Options) (err error) {
 // symbolic link, and a directory to which, or to whose files, other users could have written: that error is a *trust.Error.
 func CleanDirs(dirs []string) ([]string, error) {
 	if len(dirs) == 0 || dirs[0] == "" {
-		return nil, &usage.Error{Reason: "no cache given: say --cache DIR"}
+		return nil, &usage.Error{Reason: "no cache given: give --cache DIR"}
 	}
 	clean := make([]string, len(dirs))
 	seen := map[string]bool{}
@@ -332,7 +332,7 @@ func (c *Cache) written(index sample.Index) uint64 {
 	return c.Store.Log(num).Written(seg, off)
 }
 
-// lost makes misses of samples whose block could not be written or read back.
+// lost turns samples into misses because their block could not be written or read back.
 func (c *Cache) lost(l *logfile.Logfile, seg int, indices []sample.Index, offsets []uint64) {
 	for i, index := range indices {
 		c.Locations.Clear(index, c.Locations.At(l.Num(), seg, offsets[i]))

@@ -22,7 +22,8 @@ func (c *Cache) NewEpochLayout(o *schedule.Order, held *logfile.Logfile) (*chunk
 	return chunker.NewEpochLayout(o.Chunks, o.Ranks, c.cut(capacity))
 }
 
-// NewEpochLayoutWith lays out an order, with the segment size of Sizing and unused segments that do not follow from the order. The layout has the samples of kept; nil: those of Placement.
+// NewEpochLayoutWith lays out an order, with the segment size of Sizing and unused segments that do not follow from the order. The layout has
+// the samples of kept. If kept is nil, it has the samples of Placement.
 func (c *Cache) NewEpochLayoutWith(o *schedule.Order, unused chunker.Unused, kept *sample.Set) (*chunker.EpochLayout, error) {
 	cut := c.cut(c.Sizing.Segment)
 	if kept != nil {
@@ -60,7 +61,7 @@ func (c *Cache) Begin(num int, layout *chunker.EpochLayout, o *schedule.Order, e
 	return l, nil
 }
 
-// BeginPackages begins packages of some blocks each, of which open are filled at once. There are as many as the log has room for, each of at most room samples.
+// BeginPackages makes room for a number of packages. Each has at most blocks blocks and room samples; open packages are filled at once.
 func (c *Cache) BeginPackages(blocks, open, packages, room int) (*logfile.Packages, error) {
 	p, err := c.Store.BeginPackages(logfile.Header{Fingerprint: c.Manifest.Fingerprint(), SegmentBlocks: uint32(blocks), Open: uint32(open)}, packages, room)
 	if err == nil {

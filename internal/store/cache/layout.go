@@ -22,25 +22,26 @@ func CheckLayout(layout string) error {
 	case "", LayoutAuto, LayoutLog, LayoutStatic:
 		return nil
 	}
-	return usage.Errorf("layout %q is not one: give auto, log or static", layout)
+	return usage.Errorf("unknown layout %q: give auto, log or static", layout)
 }
 
-// ChooseLayout returns the layout, with the reason in one sentence. The first that applies decides: asked, the layout given to ingest, the job, a server's measurement, the disk.
+// ChooseLayout returns the layout, with the reason in one sentence. The first of these that applies decides: asked, the layout given to
+// ingest, the job, a server's measurement, the disk.
 func (c *Cache) ChooseLayout(asked string, disk Disk) (layout, reason string) {
 	switch {
 	case asked != "" && asked != LayoutAuto:
-		return asked, "as asked for by --layout"
+		return asked, "given by --layout"
 	case c.Record.Layout != "" && c.Record.Layout != LayoutAuto:
-		return c.Record.Layout, "as ingest was asked for by --layout"
+		return c.Record.Layout, "given to ingest by --layout"
 	}
 	s := c.Schedule
 	if world := max(s.World(), c.Record.Job.World); len(s.Local()) < world { // also without a recipe: the ranks push orders over all samples
-		return LayoutStatic, fmt.Sprintf("%d of %d ranks are served here, and each epoch they get other samples: moving all of them on every time would cost more than it saves",
+		return LayoutStatic, fmt.Sprintf("%d of %d ranks are served here, and each epoch they get other samples: moving all samples in every epoch would cost more than it saves",
 			len(s.Local()), world)
 	}
 	if s.Replays() {
 		if n, used, err := c.usedByEpoch(); err == nil && float64(n-used) > plan.MostLeftOut*float64(n) {
-			return LayoutStatic, fmt.Sprintf("an epoch leaves out %.0f %% of the samples: moving all of them on every time would cost more than it saves",
+			return LayoutStatic, fmt.Sprintf("an epoch leaves out %.0f %% of the samples: moving all samples in every epoch would cost more than it saves",
 				100*float64(n-used)/float64(n))
 		}
 	}

@@ -139,7 +139,7 @@ func (c *Cache) OrderKey(l *logfile.Logfile) [16]byte {
 	return l.Header().Key
 }
 
-var errOtherLine = errors.New("it is not about this Logfile")
+var errOtherLine = errors.New("it belongs to another Logfile")
 
 // lineHead reads the header of a layout's file. It returns the number of unused samples, and the key of the order.
 func (c *Cache) lineHead(f *os.File, l *logfile.Logfile) (count int, order [16]byte, err error) {

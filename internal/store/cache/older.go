@@ -36,7 +36,7 @@ func (c *Cache) OlderManifests() (paths []string, err error) {
 }
 
 // older returns the map from sample indices of a replaced manifest to this one, with which the store reads an older
-// Logfile. A sample that is no longer admitted counts as removed. nil: the cache does not have that manifest.
+// Logfile. A sample that is not admitted any longer counts as removed. nil: the cache does not have that manifest.
 func (c *Cache) older(print sample.Fingerprint) (*logfile.Older, error) {
 	m, err := sample.OpenManifest(c.OlderPath(print))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -115,7 +115,7 @@ func WriteRecord(dir string, j Record) error {
 }
 
 // Name returns the dataset's name, for people: the last element of the source's path. For a pattern it is the text before the first wildcard,
-// as in train-{000..146}.tar, or the folder if there is no such text.
+// as in train-{000..146}.tar, or the folder if that text is empty.
 func (c *Cache) Name() string {
 	path := strings.TrimRight(c.Record.Source, "/")
 	name := filepath.Base(path)

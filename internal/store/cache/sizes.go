@@ -12,8 +12,8 @@ import (
 	"lcache/sample"
 )
 
-// Size computes the sizes for this job and a memory limit in bytes. FORMAT fixes the block size. Segments are at least as large as those of
-// an existing Logfile.
+// Size computes the sizes for this job and a memory limit in bytes. FORMAT fixes the block size. Segments are at least as large as in an
+// existing Logfile.
 func (c *Cache) Size(memory uint64) (chunker.Sizing, error) {
 	f := c.Facts()
 	f.Memory = memory
@@ -44,8 +44,8 @@ func (c *Cache) Size(memory uint64) (chunker.Sizing, error) {
 	return z, nil
 }
 
-// PackagesBytes returns the memory of packages, of which open are filled at once: write buffers for these, for as many in flight, and two
-// more; a table entry for each package; and an index for each sample.
+// PackagesBytes returns the memory of packages. It includes two write buffers for each of the open packages, which are filled at once, and
+// two more buffers; a table entry for each package; and an index for each sample.
 func PackagesBytes(open, packages uint32, samples, block uint64) uint64 {
 	return (2*uint64(open)+2)*block + perPackage*uint64(packages) + 4*samples
 }

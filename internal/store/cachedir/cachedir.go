@@ -86,7 +86,7 @@ func (e *InUse) Error() string {
 	}
 	left := ""
 	if e.Ends != nil {
-		left = fmt.Sprintf(", which has no client and ends by itself in %d s", max(0, int(math.Ceil(time.Until(*e.Ends).Seconds()))))
+		left = fmt.Sprintf(", which has no client and exits in %d s", max(0, int(math.Ceil(time.Until(*e.Ends).Seconds()))))
 	}
 	return fmt.Sprintf("%s is in use by process %d%s: stop it first, with lcache stop %d", e.Dir, e.Pid, left, e.Pid)
 }
@@ -195,7 +195,7 @@ func (c *Cache) readFormat() bool {
 	return true
 }
 
-// readJob reads the facts in job.json. It returns false if there is no such file.
+// readJob reads the facts in job.json. It returns false if the file does not exist.
 func (c *Cache) readJob() bool {
 	b, err := trust.ReadFile(filepath.Join(c.Dir, jobName), mostSmall)
 	var j struct {

@@ -78,7 +78,7 @@ func mountType(dir string) (mounted string) {
 	if unix.Stat(dir, &st) != nil {
 		return ""
 	}
-	_, _ = mountinfo.GetMounts(func(m *mountinfo.Info) (skip, stop bool) { // without /proc there is no list
+	_, _ = mountinfo.GetMounts(func(m *mountinfo.Info) (skip, stop bool) { // without /proc the list is empty
 		if m.Major == int(unix.Major(st.Dev)) && m.Minor == int(unix.Minor(st.Dev)) {
 			mounted = m.FSType
 		}

@@ -30,7 +30,7 @@ func (v volume) freeBytes() uint64 {
 }
 
 // mostBudget returns the largest budget, in whole MiB, that leaves every file system its free-space reserve, and the file system that limits
-// it. The first directory has metadata, and the arena is spread evenly over all directories. 0: there is no room for a cache.
+// it. The first directory has metadata, and the arena is spread evenly over all directories. 0: no room for a cache.
 func mostBudget(volumes []volume, metadata uint64) (most uint64, tightest volume) {
 	dirs := 0
 	for _, v := range volumes {

@@ -193,7 +193,7 @@ func (in *run) grow(places int) error {
 		return err
 	}
 	if room, _ := mostBudget(volumes, 0); room < more {
-		in.logger().Warn("the source has grown and there is no space for the log to grow with it: a part of it is read from the source in every epoch", "needs", humanize.Bytes(more))
+		in.logger().Warn("the source has grown, but the disk has no space for a larger log: every epoch reads the other samples from the source", "needs", humanize.Bytes(more))
 		return nil
 	}
 	err = logfile.Grow(c.Dirs, places)

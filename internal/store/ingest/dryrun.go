@@ -65,7 +65,7 @@ func dryRun(ctx context.Context, o Options) (report *Report, err error) {
 	return report, report.hint(s.String(), list.Len(), func(i int) (string, uint32, error) { return list.At(i).Name, list.At(i).Size, nil })
 }
 
-// costOfMissing reports the cost of the samples that a cache does not have. old is its record; nil: there is no cache. temp is a folder for temporary files.
+// costOfMissing reports the cost of the samples that a cache lacks. old is its record; nil: no cache. temp is a folder for temporary files.
 func costOfMissing(s source.Source, listing *source.Listing, old *cache.Record, o Options, temp string) (report *Report, err error) {
 	if old == nil {
 		return costOfAll(s, listing, o), nil
@@ -135,7 +135,7 @@ func copyKept(o Options, into string) (path string, err error) {
 }
 
 // stays returns the samples of the new listing that an ingest would not read, because the cache has them or has no
-// room for them. It returns none if there is no cache of this source, or if the cache would be made again.
+// room for them. It returns none if this source has no cache, or if the cache would be made again.
 func (in *run) stays() (stays map[sample.Index]bool, err error) {
 	if in.old == nil {
 		return nil, nil

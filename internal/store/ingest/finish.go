@@ -7,8 +7,8 @@ import (
 	"lcache/internal/store/resort"
 )
 
-// oldTarget returns the schedule of the previous job, and the order of the Logfile that it was filling. It returns nil if there is no such
-// Logfile, or if its order is unknown. The caller stops the schedule.
+// oldTarget returns the schedule of the previous job, and the order of the Logfile that it was filling. It returns nil if no such Logfile
+// exists, or if its order is unknown. The caller stops the schedule.
 func (in *run) oldTarget() (*schedule.Schedule, *schedule.Order, error) {
 	c := in.cache
 	logs := c.Store.HoldingByAge()

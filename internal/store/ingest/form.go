@@ -7,7 +7,7 @@ import (
 	"lcache/internal/store/cache"
 )
 
-// A manifest lists all samples, including those that do not fit into the log. In a small cache it would take much of
+// A manifest lists all samples, even if some do not fit into the log. In a small cache it would take much of
 // the budget, so it is packed there. A cache with all samples has a plain manifest: packing would save nothing, and
 // every version of lcache can read a plain one. The form is chosen when the cache is made, and recorded in job.json.
 

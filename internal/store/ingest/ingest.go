@@ -99,8 +99,8 @@ type Report struct {
 	HitRatio       float64          `json:"hit_ratio"`
 	Defaults       []cache.Default  `json:"defaults"`
 	Cost           *Cost            `json:"cost,omitempty"`         // of a remote source, before it was read
-	FirstEpoch     *FirstEpoch      `json:"first_epoch,omitempty"`  // requests of the first epoch to remote shards that were not read, if they are many more than an ingest's
-	Remote         *source.Requests `json:"remote,omitempty"`       // requests of a remote source, listing and all
+	FirstEpoch     *FirstEpoch      `json:"first_epoch,omitempty"`  // requests of the first epoch to remote shards that were not read; only if they are far more than an ingest's
+	Remote         *source.Requests `json:"remote,omitempty"`       // all requests to a remote source, with the listing
 	SourceWait     float64          `json:"source_wait_seconds"`    // part of ReadSeconds: how long each reader waited for the source, on average
 	ListedBefore   time.Time        `json:"listed_before,omitzero"` // when the source was listed, if its cache has all of it and it was not listed again
 	TarPattern     string           `json:"tar_pattern,omitempty"`  // the source to give instead, if each file of a directory is a tar shard

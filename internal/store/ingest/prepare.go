@@ -113,7 +113,7 @@ func (in *run) makeDirs() error {
 	return nil
 }
 
-// find reads the record of the existing cache into in.old, which stays nil if there is no cache yet.
+// find reads the record of the existing cache into in.old, which stays nil if no cache exists yet.
 func (in *run) find() error {
 	c := in.cache
 	old, err := cache.ReadRecord(c.Dirs[0])

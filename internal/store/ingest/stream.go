@@ -48,7 +48,7 @@ func (in *run) checkStreams() error {
 	if z, err := chunker.Size(f); err == nil {
 		need = fmt.Sprintf("--budget %dMiB or more", z.Budget>>20+1)
 	}
-	return fmt.Errorf("budget of %s holds %s of %s samples, and %s of %s can only be read front to back, so that what the cache lacks can't be read later: give %s, or unpack these shards and let a server give ranges of them",
+	return fmt.Errorf("budget of %s holds %s of %s samples, and %s of %s can only be read front to back, so the missing samples can't be read later: give %s, or unpack these shards and let a server give ranges of them",
 		humanize.Bytes(uint64(max(c.Record.Budget, 0))), humanize.Comma(int64(c.Record.Kept)), humanize.Comma(int64(c.Manifest.Len())), humanize.Comma(int64(n)), plural(len(c.Manifest.Shards())), need)
 }
 

@@ -179,7 +179,7 @@ func TestStreamsHeldByTheBudget(t *testing.T) {
 	src, dir := "tar:"+tr+"/s.tar.gz", filepath.Join(t.TempDir(), "cache")
 	o := ingest.Options{Source: src, Dirs: []string{dir}, Stream: true, Budget: 30 << 20, NoPrefill: true}
 	_, err := ingest.Run(t.Context(), o)
-	want := " of 400 samples, and 1 of 1 shard can only be read front to back, so that what the cache lacks can't be read later: give --budget "
+	want := " of 400 samples, and 1 of 1 shard can only be read front to back, so the missing samples can't be read later: give --budget "
 	if err == nil || !strings.HasPrefix(err.Error(), "budget of 32 MB holds ") && !strings.HasPrefix(err.Error(), "budget of 31 MB holds ") || !strings.Contains(err.Error(), want) {
 		t.Errorf("%v\nwant …%s…", err, want)
 	}

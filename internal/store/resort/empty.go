@@ -37,7 +37,7 @@ func Empty(ctx context.Context, c *cache.Cache, to *logfile.Logfile, layout *chu
 		s.tgt.EndRouting() // the layout belongs to the caller
 	}
 	if err == nil && closeErr == nil {
-		if err = to.Seal(ctx); err == nil { // while the packages' journal exists, a kill loses only what was overwritten since
+		if err = to.Seal(ctx); err == nil { // while the packages' journal exists, a kill loses only the bytes that were overwritten since
 			err = s.dropPackages()
 		}
 	}

@@ -197,7 +197,7 @@ func (s *sort) acquire(owner staging.Segment) (slot int, ok bool) {
 }
 
 // swap drops cur, which has no samples left, and makes tgt the next cur. Before that it makes tgt durable: while cur's journal exists, a
-// kill or a power cut loses only what was overwritten since.
+// kill or a power cut loses only the bytes that were overwritten since.
 func (s *sort) swap(ctx context.Context) error {
 	if err := s.tgt.Log.Seal(ctx); err != nil {
 		return err

@@ -314,7 +314,7 @@ def test_a_lingering_server_says_when_it_ends(folder, root):
     (cache,) = os.listdir(root)
     moved = os.path.join(root, cache, "lcache.sock")
     os.rename(moved, moved + ".away")  # so that the next program does not find it, and tries to open the cache
-    with pytest.raises(lcache.ConnectionError, match=r"which has no client and ends by itself in \d+ s: stop it with lcache stop \d+"):
+    with pytest.raises(lcache.ConnectionError, match=r"which has no client and exits in \d+ s: stop it with lcache stop \d+"):
         lcache.open(folder.root, cache=root, timeout=1)
     os.rename(moved + ".away", moved)
 

@@ -91,5 +91,5 @@ def test_without_stream(folder, url, root):  # noqa: F811
 
 def test_a_budget_that_does_not_hold_all(folder, url, root):  # noqa: F811
     """The error is raised when the source is opened, not at a later read."""
-    with pytest.raises(lcache.Error, match="can only be read front to back, so that what the cache lacks can't be read later"):
+    with pytest.raises(lcache.Error, match="can only be read front to back, so the missing samples can't be read later"):
         lcache.open(source_of("packed", folder, url), root, stream=True, budget="8MB")
