@@ -2,7 +2,7 @@
 
     python hf_trainer.py DATA OUT [--cache ROOT] [--resume]
 
-Trainer builds and prepares its loader itself, so watch() is laid around what it built.
+Trainer builds and prepares its loader itself, so watch() wraps the finished loader.
 """
 
 import argparse

@@ -14,6 +14,9 @@ func TestEditedWithoutNewTime(t *testing.T) {
 	dir := diskDir(t)
 	source, cache := filepath.Join(dir, "data"), filepath.Join(dir, "cache")
 	file := filepath.Join(source, "a", "1")
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		t.Fatal(err)
+	}
 	writeFile(t, file, "the old bytes")
 	writeFile(t, filepath.Join(source, "a", "2"), "another sample")
 	lcache := func(want int, args ...string) string {

@@ -12,9 +12,9 @@ import (
 // TestFlagGroups: the help of a command with many flags shows each of them once, in a group. Each flag is in one group, so that a new one gets a place.
 func TestFlagGroups(t *testing.T) {
 	for name, want := range map[string][]string{
-		"run":    {"Source", "Job", "Cache", "Server", "Network", "Watch", "Global Flags"},
+		"run":    {"Source", "Job", "Cache", "Server", "Network", "Cluster", "Watch", "Global Flags"},
 		"ingest": {"Source", "Job", "Cache", "Network", "Watch", "Global Flags"},
-		"serve":  {"Source", "Cache", "Server", "Network", "Watch", "Global Flags"},
+		"serve":  {"Source", "Cache", "Server", "Network", "Cluster", "Watch", "Global Flags"},
 		"ls":     {"Flags", "Global Flags"},
 	} {
 		var out, errs bytes.Buffer

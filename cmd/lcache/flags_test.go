@@ -80,7 +80,7 @@ func TestFlagValues(t *testing.T) {
 	}
 }
 
-// A switch of a remote source tells whether it was given, on or off.
+// A switch of a remote source records whether it was given, on or off.
 func TestRemoteSwitches(t *testing.T) {
 	for _, c := range []struct {
 		args []string

@@ -21,7 +21,7 @@ import (
 	"lcache/internal/store/cachedir"
 )
 
-// lcache is a command in the folder of a script that is told in Go.
+// lcache returns a command that runs in the folder of a script written in Go.
 func (s *script) lcache(words ...string) *exec.Cmd {
 	cmd := exec.Command(os.Args[0], words...)
 	cmd.Dir, cmd.Env, cmd.Stderr = s.work, s.env, s.t.Output()

@@ -72,7 +72,7 @@ func listingMemory(t *testing.T, keys int) int64 {
 		t.Fatal(err)
 	}
 	most, done := make(chan int64), make(chan struct{})
-	go func() { // not the usage that wait4 tells: that counts the process from before its exec
+	go func() { // not the usage from wait4, which counts the process from before its exec
 		high := int64(0)
 		for tick := time.NewTicker(10 * time.Millisecond); ; {
 			select {

@@ -60,7 +60,7 @@ func TestReferenceWhole(t *testing.T) {
 	}
 }
 
-// helpDefault is the part of a flag's help that tells its default.
+// helpDefault is the part of a flag's help that names its default.
 var helpDefault = regexp.MustCompile(` \(default[^)]*\)$`)
 
 // TestHelpIsShort: the help of a command or a flag is a phrase of at most 12 words, and its default one of at most 6.

@@ -32,8 +32,8 @@ func TestServerGone(t *testing.T) {
 	if code := cmd.ProcessState.ExitCode(); code != 5 || !strings.Contains(string(out), "sh ended (5)") {
 		t.Errorf("ended with %d: %s", code, out)
 	}
-	if want := fmt.Sprintf("process %d ended before the command did", pid); !strings.Contains(stderr.String(), want) {
-		t.Errorf("not said: %s\n%s", want, stderr.String())
+	if want := fmt.Sprintf("process %d ended before the command: the summary covers the time until then", pid); !strings.Contains(stderr.String(), want) {
+		t.Errorf("got\n%s\nwant %s", stderr.String(), want)
 	}
 }
 

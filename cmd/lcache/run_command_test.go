@@ -182,7 +182,7 @@ func TestTermEnds(t *testing.T) {
 	}
 }
 
-// TestNohup: what lcache was told to ignore, the command ignores too.
+// TestNohup: the command ignores the signals that lcache ignores.
 func TestNohup(t *testing.T) {
 	words := append([]string{"sh", "-c", `trap '' HUP; exec "$@"`, "sh", os.Args[0], "run", "--source", "data"}, "--", "sh", "-c", "kill -HUP $$; echo still; read code; exit $code")
 	b := startRun(t, diskDir(t), words...)

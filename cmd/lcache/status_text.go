@@ -159,7 +159,7 @@ func bottleneck(job status.Job) string {
 	return ""
 }
 
-// reports tells whether the training loop has reported how long it ran.
+// reports returns whether the training loop has reported how long it ran.
 func reports(job status.Job) bool {
 	return job.LoopWaitSeconds != nil && job.LoopSeconds != nil && *job.LoopSeconds > 0
 }

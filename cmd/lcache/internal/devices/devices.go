@@ -97,7 +97,7 @@ func (s Store) read(id doctor.Identity) (*doctor.Device, error) {
 	return &f.Device, nil
 }
 
-// same tells whether two identities are of one file system, whose size may have changed a little, as that of ZFS does.
+// same reports whether two identities belong to one file system. Its size may have changed a little, as on ZFS.
 func same(a, b doctor.Identity) bool {
 	return a.FileSystem == b.FileSystem && a.Block == b.Block && a.Bytes <= b.Bytes+b.Bytes/10 && b.Bytes <= a.Bytes+a.Bytes/10
 }

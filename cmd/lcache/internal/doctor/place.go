@@ -20,7 +20,7 @@ type Place struct {
 
 	Kind       string          `json:"file_system"` // "ext4"; an unknown one by its number
 	Nature     cachedir.Nature `json:"nature"`
-	Block      string          `json:"block_device,omitempty"` // its name, as far as the kernel tells
+	Block      string          `json:"block_device,omitempty"` // its name, if the kernel has one
 	Rotational bool            `json:"rotational,omitempty"`   // as the kernel reports it, which is often wrong for virtual disks
 	Size       uint64          `json:"size_bytes"`
 	Free       uint64          `json:"free_bytes"`  // for this user

@@ -186,7 +186,7 @@ func (t *training) hot() (*sample.Set, error) {
 
 func unit(sample.Index) int64 { return 1 }
 
-// observe tells the scorer of a batch, and the policies of new values.
+// observe sends a batch to the scorer, and new values to the policies.
 func (t *training) observe(e, number int, batch []sample.Index) {
 	o := score.Observation{Kind: score.Losses, Index: batch}
 	if t.clusters != nil {

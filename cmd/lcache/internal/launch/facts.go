@@ -78,7 +78,7 @@ func limitOf(disk cache.Disk, epochs []status.Epoch) float64 {
 	return read / seconds
 }
 
-// Reported tells whether the training loop reported how long it waited in an epoch. One that ran for no time reported nothing.
+// Reported returns whether the training loop reported its waits in an epoch. A loop that ran for no time reported nothing.
 func Reported(e status.Epoch) bool {
 	return e.LoopWaitSeconds != nil && (e.LoopSeconds == nil || *e.LoopSeconds > 0)
 }

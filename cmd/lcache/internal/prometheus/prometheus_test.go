@@ -271,7 +271,7 @@ func TestKinds(t *testing.T) {
 	}
 }
 
-// TestSeveral: series of several servers are told apart by the name that they were given, and one that does not answer hides no other.
+// TestSeveral: the given names distinguish the series of several servers. A server that does not answer does not hide the others.
 func TestSeveral(t *testing.T) {
 	var log strings.Builder
 	s := listen(t, &log)
