@@ -83,7 +83,7 @@ func TestLayoutHoldsEveryKeptSampleOnce(t *testing.T) {
 			t.Fatalf("seed %d: %v", seed, err)
 		}
 		if want := naiveOrder(c, ranks, kept); !slices.Equal(layout.Order, want.order) || layout.Used != want.used {
-			t.Errorf("seed %d: order %v of which %d are used, want %v and %d", seed, layout.Order, layout.Used, want.order, want.used)
+			t.Errorf("seed %d: order %v, %d used; want %v and %d", seed, layout.Order, layout.Used, want.order, want.used)
 		}
 		checkCut(t, seed, layout, cut, kept)
 		layout.Free()

@@ -234,7 +234,7 @@ func checkSizing(t *testing.T, seed uint64, f chunker.Facts, z chunker.Sizing) {
 	case z.Segment < f.Largest || z.Segment%z.Block != 0 || z.Slot < z.Segment+z.Block:
 		bad("a segment that does not hold the largest sample in whole blocks")
 	case z.Spare < f.Largest+8190 || z.Side < z.Credit+f.Batch:
-		bad("no room for the largest sample beside what clients hold")
+		bad("no room for the largest sample in addition to held leases")
 	case z.Block < 64<<10 || z.Block == 64<<10 && f.Budget >= 84e6 || z.Block > mib || z.Block&(z.Block-1) != 0 || f.Block != 0 && z.Block != f.Block:
 		bad("a block out of range")
 	case f.Budget > 0 && z.Arena+f.Metadata > f.Budget || z.Arena+f.Metadata > z.Budget:
@@ -380,7 +380,7 @@ func TestSizeOfAHugeSample(t *testing.T) {
 						t.Errorf("%+v: %d slots for segments of %d, a ring of %d", f, z.Slots, z.Segment, z.Ring())
 					}
 					if z.Spare < f.Largest+8190 || z.Side < z.Credit+f.Batch || z.Credit < f.Batch || z.Request < 4*f.Largest {
-						t.Errorf("%+v: what is asked for by index has no room: %+v", f, z)
+						t.Errorf("%+v: samples requested by index have no room: %+v", f, z)
 					}
 					f.Memory = 3e9
 					if roomy, err := chunker.Size(f); err != nil || roomy.Side < z.Side+f.Largest || roomy.Memory > f.Memory {

@@ -12,11 +12,11 @@ const carried = None - 1
 
 // An Unused defines the unused segments of a layout. With the zero Unused the layout has all delivered samples, then the others by index.
 type Unused struct {
-	Apart  func(sample.Index) bool    // reports whether a delivered sample is loaded by the prefetcher instead, and so is in an unused segment; nil: none
-	Order  []sample.Index             // of the unused samples. Unused samples that are not in it follow by index
-	Before *EpochLayout               // the layout that has the samples now, for Carry
-	Carry  []int                      // segments of Before that stay as they are
-	Lies   func(k int) []sample.Index // returns the samples in segment k of Before
+	Apart   func(sample.Index) bool    // reports whether a delivered sample is loaded by the prefetcher instead, and so is in an unused segment; nil: none
+	Order   []sample.Index             // of the unused samples. Unused samples that are not in it follow by index
+	Before  *EpochLayout               // the layout that has the samples now, for Carry
+	Carry   []int                      // segments of Before that stay as they are
+	Members func(k int) []sample.Index // returns the samples in segment k of Before
 }
 
 // NewEpochLayoutWith lays out one epoch as NewEpochLayout does, with other unused segments.
@@ -42,7 +42,7 @@ func (y *builder) putAll(c *Chunks, used []uint64) error {
 	l := y.layout
 	carry := 0
 	for _, k := range y.unused.Carry {
-		for _, index := range y.unused.Lies(k) {
+		for _, index := range y.unused.Members(k) {
 			l.Segment[index] = carried
 			carry++
 		}
@@ -95,8 +95,8 @@ func (y *builder) putCarried() {
 		}
 		to := len(l.Starts) - 1
 		l.Carried = append(l.Carried, Carried{k, to})
-		l.Order = append(l.Order, y.unused.Lies(k)...)
-		for _, index := range y.unused.Lies(k) {
+		l.Order = append(l.Order, y.unused.Members(k)...)
+		for _, index := range y.unused.Members(k) {
 			l.Segment[index] = uint32(to)
 		}
 	}

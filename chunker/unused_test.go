@@ -9,7 +9,7 @@ import (
 	"lcache/sample"
 )
 
-// TestRestoreEpochLayout: a layout is rebuilt from its starts, its kept samples and its unused samples. Arguments that cannot be those of a layout of this order give none.
+// TestRestoreEpochLayout: a layout is rebuilt from its starts, its kept samples and its unused samples. Arguments that can't come from a layout of this order give none.
 func TestRestoreEpochLayout(t *testing.T) {
 	refused := 0
 	for seed := range uint64(400) {
@@ -76,7 +76,7 @@ func TestEpochLayoutWith(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		unused := chunker.Unused{Before: before, Lies: before.Members}
+		unused := chunker.Unused{Before: before, Members: before.Members}
 		where := map[sample.Index]int{} // the earlier segment of each carried sample
 		for k := range before.Segments() {
 			if before.IsUnused(k) && r.IntN(2) == 0 && len(before.Members(k)) > 0 {
@@ -134,7 +134,7 @@ func TestEpochLayoutWith(t *testing.T) {
 			for _, i := range layout.Members(k) {
 				bytes += chunker.Padded(sizes[i], 8)
 				if layout.Segment[i] != uint32(k) {
-					t.Errorf("seed %d: sample %d lies in segment %d, and its entry says %d", seed, i, k, layout.Segment[i])
+					t.Errorf("seed %d: sample %d is in segment %d, and its entry says %d", seed, i, k, layout.Segment[i])
 				}
 			}
 			if bytes > cut.Capacity || layout.IsUnused(k) != (layout.Starts[k] >= uint64(layout.Used)) || layout.Starts[k] < uint64(layout.Used) && layout.Starts[k+1] > uint64(layout.Used) {

@@ -13,7 +13,7 @@ import (
 	"lcache/internal/store/cache"
 )
 
-// Memory that the server uses on behalf of clients is part of --memory. The account holds what the planned parts of the server leave.
+// Memory that the server uses on behalf of clients is part of --memory. The account holds the memory that is left after the planned parts of the server.
 
 const (
 	leastOrders   = 4 << 20  // for pushed orders: with few samples, table entries take most of an order's memory

@@ -41,7 +41,7 @@ func TestOrdersOfAllJobsHaveOneLimit(t *testing.T) {
 		t.Errorf("the orders of three jobs take %d bytes, want what %d hold", taken, limit)
 	}
 	if err := e.TakeOrders(10_000); err == nil {
-		t.Error("an order that is received in pieces has room beside them")
+		t.Error("room was given to an order received in pieces although the kept orders fill the limit")
 	}
 	for _, s := range seats {
 		s.leave()
@@ -155,7 +155,7 @@ func TestObservationsHaveALimit(t *testing.T) {
 	l.ask(t, 0, fmt.Sprintf(shade, 0))
 	l.epochs(t, 0, 2)
 	p := e.owner.importance.Load()
-	waitFor(t, "what was observed is taken", func() bool { return e.observed.Taken() == 0 })
+	waitFor(t, "the observations are taken", func() bool { return e.observed.Taken() == 0 })
 	status := func() *status.Importance { return e.Status().Jobs[0].Importance }
 	before, room := *status(), e.observed.Left()
 	if !e.observed.Take(room) {

@@ -32,8 +32,8 @@ func inAMiddle(t *testing.T, d *dataset, o Options, orders [][][]sample.Index) (
 	return e, g
 }
 
-// journalsRest waits until the journals have a record of each block that is written: records follow blocks, and no block follows while a gate holds the disk's writes.
-func journalsRest(t *testing.T, dir string) {
+// waitForJournals waits until the journals have a record of each written block. A record follows its block, and no block follows while a gate holds the disk's writes.
+func waitForJournals(t *testing.T, dir string) {
 	t.Helper()
 	last := func() (at time.Time) {
 		names, err := filepath.Glob(filepath.Join(dir, "journal*"))
@@ -91,8 +91,8 @@ func TestOrderChangesWhileSorting(t *testing.T) {
 	}
 	g.open()
 	last := shuffled(5, len(d.bytes), 2, 1, 0)
-	logsBecome(t, e, "the sort that nobody wants any longer is over", func(l logfiles) bool { return !l.hasTarget || l.read == 0 })
-	d.readSome(t, e, c, 0, 0, 2*fewBatches, 4*fewBatches, last[0]) // so that it is decided once more
+	logsBecome(t, e, "the abandoned sort has ended", func(l logfiles) bool { return !l.hasTarget || l.read == 0 })
+	d.readSome(t, e, c, 0, 0, 2*fewBatches, 4*fewBatches, last[0]) // these requests cause another decision
 	logsBecome(t, e, "the log is sorted into the last order", isAt(0))
 	d.isAllThere(t, e, 4*fewBatches, last, 0)
 }
@@ -136,7 +136,7 @@ func TestStoppedWhileSorting(t *testing.T) {
 				if killed {
 					after.Dirs = []string{t.TempDir()}
 					lost += 0.1 // the buffers of all segments
-					journalsRest(t, before.Dirs[0])
+					waitForJournals(t, before.Dirs[0])
 					copyCache(t, before.Dirs[0], after.Dirs[0])
 					g.open()
 					closeEngine(t, e)
@@ -148,7 +148,7 @@ func TestStoppedWhileSorting(t *testing.T) {
 				e = open(t, after.chosen(plan.Sort))
 				defer closeEngine(t, e)
 				if e.unidentified == nil || e.cur.Layout != nil {
-					t.Error("the sort was not in its middle: there are no two Logfiles without a name")
+					t.Error("the sort was not interrupted: want two Logfiles in unknown orders")
 				}
 				orders, start := was, 2*fewBatches
 				if !again {

@@ -184,7 +184,7 @@ func becomes(t *testing.T, e *Engine, what string, is func() bool) {
 	})
 }
 
-// chosen lets a test choose what is done about a log in another order.
+// chosen returns the options with a fixed choice about a log in another order.
 func (o Options) chosen(choice plan.Choice) Options {
 	o.Begin = func(plan.Beginning) plan.Choice { return choice }
 	return o
@@ -210,7 +210,7 @@ func TestBeginsAndSorts(t *testing.T) {
 		switch batch {
 		case fewBatches:
 			if got := e.Status().Jobs[0].LogWriteBytes; got != 0 {
-				t.Errorf("%d bytes were written before anything was decided", got)
+				t.Errorf("%d bytes were written before the decision", got)
 			}
 		case 2 * fewBatches:
 			logsBecome(t, e, "the log is sorted into the epoch that is read", func(l logfiles) bool { return l.read == 0 && l.inWindow > 0 })
@@ -218,10 +218,10 @@ func TestBeginsAndSorts(t *testing.T) {
 		}
 	})
 	if ahead == 0 || ahead > d.total*3/4 {
-		t.Errorf("%d of %d bytes were read with random reads before the window took over: want what the memory holds", ahead, d.total)
+		t.Errorf("%d of %d bytes were read with random reads before the window took over, want at most 3/4 and more than 0", ahead, d.total)
 	}
 	if more := e.byPlace() - ahead; more > d.total/20 {
-		t.Errorf("%d bytes were read with random reads when the log was sorted, want none: the window takes over", more)
+		t.Errorf("%d bytes were read with random reads after the sort, want none: the window takes over", more)
 	}
 	ahead = e.byPlace()
 	s := noSource(t, e)
@@ -230,7 +230,7 @@ func TestBeginsAndSorts(t *testing.T) {
 	}
 	d.readOrder(t, e, c, 1, 0, 0, orders[1], nil)
 	if more := e.byPlace() - ahead; more > d.total/20 {
-		t.Errorf("%d bytes of the next epoch were read with random reads, want that the window serves it", more)
+		t.Errorf("%d bytes of the next epoch were read with random reads, want the window to serve it", more)
 	}
 	if s = noSource(t, e); s.RandomReads != 0 || s.SortBytes > d.total*11/10 || s.Divergences != 0 {
 		t.Errorf("%d samples read by index, %d bytes sorted, %d divergences", s.RandomReads, s.SortBytes, s.Divergences)
@@ -252,11 +252,11 @@ func TestBeginsWithRandomReads(t *testing.T) {
 	})
 	first := e.byPlace()
 	if first < d.total*3/4 {
-		t.Errorf("%d of %d bytes were read with random reads, want all but what the pass had in slots just then", first, d.total)
+		t.Errorf("%d of %d bytes were read with random reads, want at least 3/4: all except the segments in slots", first, d.total)
 	}
 	d.readOrder(t, e, c, 1, 0, 0, orders[1], nil)
 	if more := e.byPlace() - first; more > d.total/20 {
-		t.Errorf("%d bytes of the next epoch were read with random reads, want that the window serves it", more)
+		t.Errorf("%d bytes of the next epoch were read with random reads, want the window to serve it", more)
 	}
 	if s := noSource(t, e); s.RandomReads != 0 || s.SortBytes != 0 || s.LogWriteBytes < d.total*9/10 {
 		t.Errorf("%d samples read by index, %d bytes sorted, %d written", s.RandomReads, s.SortBytes, s.LogWriteBytes)
@@ -332,7 +332,7 @@ func TestSequentialRate(t *testing.T) {
 	}
 	slot, ok := e.staging.Acquire(staging.Segment{Log: ^uint64(0)})
 	if !ok {
-		t.Fatal("there is no slot")
+		t.Fatal("no slot is free")
 	}
 	defer e.staging.Ready(slot)
 	began := time.Now()

@@ -173,14 +173,14 @@ func (b *Bench) MovedOn(ctx context.Context) error {
 	}
 }
 
-// hasMovedOn reports whether the log has reached its goal, or stays where it is because it can't be written. It resumes a scan that rests because
+// hasMovedOn reports whether the log has reached its goal, or stays where it is because it can't be written. It resumes a scan that is suspended because
 // requests were served without it: no more requests come.
 func (b *Bench) hasMovedOn() (done bool, err error) {
 	e := b.Engine
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	v := e.view()
-	if v.rests() {
+	if v.isSuspended() {
 		e.paused, e.windowHitRate = false, 1
 		for _, r := range e.owner.ranks {
 			r.outOfWindow, r.gaveUpWaiting = false, false

@@ -124,10 +124,10 @@ func TestChangedSource(t *testing.T) {
 			d.reload(t)
 			o, rep := ingested(t, d, ingest.Options{Job: j, Dirs: o.Dirs, Relist: true, Memory: 64 << 20, Logger: testLogger(t)})
 			if got := (counts{rep.AddedSamples, rep.RemovedSamples, rep.ChangedSamples}); got != tt.want || !rep.Changed || rep.Anew {
-				t.Errorf("said %+v, changed %v, anew %v; want %+v", got, rep.Changed, rep.Anew, tt.want)
+				t.Errorf("got %+v, changed %v, made again %v; want %+v, a changed cache that is not made again", got, rep.Changed, rep.Anew, tt.want)
 			}
 			if rep.ReadBytes != want {
-				t.Errorf("%d bytes read from the source, want %d: what is new", rep.ReadBytes, want)
+				t.Errorf("%d bytes read from the source, want the %d new ones", rep.ReadBytes, want)
 			}
 			d.afterChange(t, o, j)
 		})
@@ -166,7 +166,7 @@ func TestLabelsAlone(t *testing.T) {
 	}
 	o, rep := ingested(t, d, ingest.Options{Job: j, Dirs: o.Dirs, Relist: true, Memory: 64 << 20, Labels: path})
 	if rep.ReadBytes != 0 || rep.Resorted || rep.Anew || rep.Fingerprint == first.Fingerprint || rep.Classes != 0 {
-		t.Errorf("read %d bytes, resorted %v, anew %v, fingerprint %s then %s", rep.ReadBytes, rep.Resorted, rep.Anew, first.Fingerprint, rep.Fingerprint)
+		t.Errorf("read %d bytes, resorted %v, made again %v, fingerprint %s then %s; want another fingerprint, and nothing read", rep.ReadBytes, rep.Resorted, rep.Anew, first.Fingerprint, rep.Fingerprint)
 	}
 	d.afterChange(t, o, j)
 }
@@ -184,7 +184,7 @@ func TestChangedWithBudget(t *testing.T) {
 	d.reload(t)
 	o, rep := ingested(t, d, ingest.Options{Job: j, Dirs: o.Dirs, Relist: true, Memory: 64 << 20, Budget: budget, Logger: testLogger(t)})
 	if rep.Anew || rep.ReadBytes > 9*20_000+100 {
-		t.Errorf("anew %v, %d bytes read", rep.Anew, rep.ReadBytes)
+		t.Errorf("made again %v, %d bytes read; want only the changed and new samples", rep.Anew, rep.ReadBytes)
 	}
 	if rep.StoredBytes < first.StoredBytes*9/10 || first.StoredBytes < d.total/3 {
 		t.Errorf("%d bytes stored, before %d", rep.StoredBytes, first.StoredBytes)
@@ -230,7 +230,7 @@ func TestManyChanges(t *testing.T) {
 		var rep *ingest.Report
 		o, rep = ingested(t, d, ingest.Options{Job: j, Dirs: o.Dirs, Relist: true, Memory: 64 << 20, Logger: testLogger(t)})
 		if rep.Anew || rep.ReadBytes > most {
-			t.Fatalf("round %d: anew %v, read %d bytes, %d are new at most", round, rep.Anew, rep.ReadBytes, most)
+			t.Fatalf("round %d: made again %v, read %d bytes, want at most the %d new ones", round, rep.Anew, rep.ReadBytes, most)
 		}
 		e := open(t, o)
 		d.readEpochs(t, e, j, 0, 1+round%2)

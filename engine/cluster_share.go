@@ -5,7 +5,7 @@ import (
 	"lcache/sample"
 )
 
-// A Share is what a cache can keep of a dataset that several machines serve.
+// A Share is the part of a dataset that one cache can keep, if several machines serve the dataset.
 type Share struct {
 	Dataset sample.Fingerprint
 	Cache   [16]byte // its identity, the same after a restart

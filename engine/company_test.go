@@ -483,7 +483,7 @@ func TestCompanionLeavesTheOwnerInTime(t *testing.T) {
 	noSource(t, e)
 }
 
-// A job whose order changes is no longer a companion, and gets the order that it pushed.
+// A job whose order changes stops being a companion, and gets the order that it pushed.
 func TestChangedOrderEndsTheSharing(t *testing.T) {
 	d, o := secondRun(t, ingest.Options{})
 	o.sortAtOnce = true

@@ -12,7 +12,7 @@ import (
 	"lcache/sample"
 )
 
-// A Report is what a training process measured of its own time.
+// A Report has a training process's measurements of its own time.
 type Report = count.Report
 
 // Report adds a training process's report.
@@ -25,7 +25,7 @@ func (e *Engine) Report(r Report) error {
 		return &deliver.ArgumentError{Reason: "the report is from a rank that another server serves"}
 	}
 	if r.Epoch >= 0 && r.Had > 0 {
-		e.closeEpochs(j, e.had(j, r))
+		e.closeEpochs(j, e.countReported(j, r))
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -33,12 +33,12 @@ func (e *Engine) Report(r Report) error {
 	return nil
 }
 
-// hadPatience is how long a report waits for an order that is not computed yet. The server reads nothing else from the connection meanwhile.
-const hadPatience = time.Second
+// reportPatience is how long a report waits for an order that is not computed yet. The server reads nothing else from the connection meanwhile.
+const reportPatience = time.Second
 
-// had counts the reported batches, which were delivered without a position. It moves the rank past them and returns the epochs that ended. It ignores the
+// countReported counts the reported batches, which were delivered without a position. It moves the rank past them and returns the epochs that ended. It ignores the
 // report if the epoch's order is not known.
-func (e *Engine) had(j *job, r Report) []count.Ended {
+func (e *Engine) countReported(j *job, r Report) []count.Ended {
 	if !j.schedule.IsKnown(r.Epoch) {
 		return nil
 	}
@@ -47,7 +47,7 @@ func (e *Engine) had(j *job, r Report) []count.Ended {
 	if r.First >= end {
 		return nil
 	}
-	soon, cancel := context.WithTimeout(e.ctx, hadPatience)
+	soon, cancel := context.WithTimeout(e.ctx, reportPatience)
 	defer cancel()
 	place, last := j.schedule.At(soon, position(r.Epoch, r.Rank, end-1))
 	if place != schedule.Scheduled {

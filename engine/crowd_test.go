@@ -126,7 +126,7 @@ func (m *model) wanted(at deliver.Position) []sample.Index {
 	return m.want(at)
 }
 
-// lease handles an answer as a client does. If there was no room, or the request is larger than side memory, it copies lent parts.
+// lease handles an answer as a client does. If memory was short, or the request is larger than side memory, it copies lent parts.
 func (m *model) lease(b *deliver.Batch, err error, lend func(from int) (*deliver.LentPart, error), mc *modelClient) ([]sample.Index, *deliver.Batch, bool, error) {
 	if err == nil {
 		return b.Indices, b, false, nil

@@ -271,7 +271,7 @@ func TestHeadersFlipped(t *testing.T) {
 	t.Run("reordering", func(t *testing.T) {
 		b := reordering(t)
 		if b.files[b.first("journal-0")] == nil || b.files[b.first("journal-1")] == nil {
-			t.Fatalf("there are no two Logfiles: %v", slices.Collect(maps.Keys(b.files)))
+			t.Fatalf("files %v, want the journals of two Logfiles", slices.Collect(maps.Keys(b.files)))
 		}
 		b.sweep(t, "FORMAT", cache.LengthsName, "journal")
 	})
@@ -434,7 +434,7 @@ func TestBitsFlippedUnderReads(t *testing.T) {
 	s := e.Status().Jobs[0]
 	t.Logf("%d bits in %d epochs: %d samples corrupt, %d stale, %d misses", flips, epoch, s.CorruptSamples, s.StaleSamples, s.Misses)
 	if s.CorruptSamples < int64(flips)/20 {
-		t.Errorf("%d corrupt samples of %d flipped bits: the flips did not meet what was read", s.CorruptSamples, flips)
+		t.Errorf("%d corrupt samples of %d flipped bits, want at least 1/20: most flips missed the blocks that were read", s.CorruptSamples, flips)
 	}
 	closeEngine(t, e)
 }
@@ -499,7 +499,7 @@ func TestVerifyAfterDamage(t *testing.T) {
 				}
 				first := repaired()
 				if again := verified(); first.Corrupt == 0 || first.Forgotten != first.Corrupt || again.Corrupt != 0 || again.Unknown != first.Corrupt || again.Good != first.Good {
-					t.Errorf("%+v, and then %+v: want what is damaged to be unknown once it is repaired", first, again)
+					t.Errorf("repair %+v, then verify %+v; want the damaged samples unknown after the repair", first, again)
 				}
 				if layout == cache.LayoutLog {
 					b.right(t, open(t, o), "an epoch")

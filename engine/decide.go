@@ -191,14 +191,14 @@ func (v *view) outlook() outlook {
 		if next = v.next(); next == v.readEpoch && !v.sparse() { // the log is about to be sorted: the prefetcher serves, as it does during a sort
 			next = -1
 		}
-	case v.rests(), v.isAhead(), v.sorting:
+	case v.isSuspended(), v.isAhead(), v.sorting:
 		next = -1
 	}
 	return outlook{v.readEpoch, next}
 }
 
-// rests reports whether the scan is suspended until the window serves a rank.
-func (v *view) rests() bool {
+// isSuspended reports whether the scan is suspended until the window serves a rank.
+func (v *view) isSuspended() bool {
 	return v.inWindow() && !v.goesBack() && v.unloaded >= 0 && (v.paused || !v.inTime)
 }
 

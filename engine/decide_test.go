@@ -18,7 +18,7 @@ import (
 //	the action, and why
 //
 // Omitted fields have their usual values: a request was received, a rank is in time, a Logfile can be begun, nothing is loading. If cur or tgt is
-// omitted, there is no such Logfile; -1 is a Logfile in the order of no known epoch. A full log in another order stays as it is unless the paragraph says "open" or "sort".
+// omitted, that Logfile does not exist; -1 is a Logfile in an unknown order. A full log in another order stays as it is unless the paragraph says "open" or "sort".
 func TestDecide(t *testing.T) {
 	datadriven.RunTest(t, "testdata/decide.txt", func(t *testing.T, d *datadriven.TestData) string {
 		v := view{requested: true, inTime: true, mayBegin: true, choice: plan.InPlace, unloaded: -1, unscanned: -1, unused: -1, pack: -1}

@@ -58,10 +58,10 @@ type Options struct {
 	OnError string     // "", "fail" or "skip": for a sample that can't be read, fail its request, or leave the sample out of the answer
 	Logger  *slog.Logger
 	Version string
-	Remote  source.Remote // options of a network source; they override those that the cache recorded
+	Remote  source.Remote // options of a network source; they override the recorded ones
 	JobsMax int           // how many jobs with tokens are read ahead for, at most; 0: 8
 
-	Cluster func(sample.Fingerprint) status.Cluster // what is known of other machines with this dataset; nil: nothing
+	Cluster func(sample.Fingerprint) status.Cluster // returns the other machines with this dataset; nil: none are known
 
 	sortAtOnce bool // a full log in another order is sorted into the epoch that is read, even if that does not pay
 

@@ -115,7 +115,7 @@ func (d *dataset) runOf(t *testing.T, o Options, seed uint64, world, epochs int,
 func TestPackagesOfALogfileNeedNoMemory(t *testing.T) {
 	d := makeDataset(t, 1200, func(r *rand.Rand, _ int) int { return 1 + r.IntN(30_000) })
 	o, _ := ingested(t, d, ingest.Options{Block: 128 << 10, Memory: 24 << 20})
-	d.leavesTwo(t, o)
+	d.leaveTwoLogfiles(t, o)
 	least := func() string {
 		c, err := cache.Open(cache.Options{Dirs: o.Dirs, IO: o.IO, Memory: 1 << 20, Logger: o.Logger})
 		if err == nil {
@@ -134,8 +134,8 @@ func TestPackagesOfALogfileNeedNoMemory(t *testing.T) {
 	d.runOf(t, o, 2, 1, 0, 1, true)
 }
 
-// leavesTwo reads one and a half epochs, and leaves two Logfiles: one that was read, and the next epoch's.
-func (d *dataset) leavesTwo(t *testing.T, o Options) {
+// leaveTwoLogfiles reads one and a half epochs, and leaves two Logfiles: one that was read, and the next epoch's.
+func (d *dataset) leaveTwoLogfiles(t *testing.T, o Options) {
 	t.Helper()
 	o.Begin = func(plan.Beginning) plan.Choice { return plan.InPlace } // the next epoch is begun at once
 	e := open(t, o)
@@ -173,7 +173,7 @@ func newerUnordered(t *testing.T, o Options) {
 func TestPackagesOfALogfileAreFilledOn(t *testing.T) {
 	d, o, text := lowBed(t, 2000, ingest.Options{})
 	o.Layout = cache.LayoutLog
-	d.leavesTwo(t, o)
+	d.leaveTwoLogfiles(t, o)
 	newerUnordered(t, o)
 	e := open(t, o)
 	defer func() { closeEngine(t, e) }()
@@ -182,7 +182,7 @@ func TestPackagesOfALogfileAreFilledOn(t *testing.T) {
 	c := attach(t, e)
 	for epoch := 0; ; epoch++ {
 		l.steady(t, c, epoch)
-		logs, packed, absent, loose := lies(e, isHigh(e))
+		logs, packed, absent, loose := countPlaces(e, isHigh(e))
 		t.Logf("epoch %d: %d samples in Logfiles, %d in packages, %d nowhere, %d loose", epoch, logs, packed, absent, loose)
 		if loose == 0 && absent == 0 {
 			break

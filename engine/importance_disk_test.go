@@ -166,7 +166,7 @@ func TestOldestStatesMakeRoom(t *testing.T) {
 	number, err := trial(t, e, "next")
 	var argument *deliver.ArgumentError
 	if !errors.As(err, &argument) {
-		t.Errorf("there is no room beside a connected job, and another one got %v", err)
+		t.Errorf("got number %v, want an error: connected jobs fill the limit", err)
 	}
 	if e.Leave(number); !hasState(dir, "new") {
 		t.Error("the state of a connected job was removed")
@@ -227,6 +227,6 @@ func TestStateKeepsTheReserve(t *testing.T) {
 	defer closeEngine(t, e)
 	var argument *deliver.ArgumentError
 	if _, err := trial(t, e, "first"); !errors.As(err, &argument) || !regexp.MustCompile("free-space reserve: make room").MatchString(err.Error()) {
-		t.Errorf("0.2 MB are above the floor, and a job got %v", err)
+		t.Errorf("0.2 MB are free above the reserve, and a job got %v", err)
 	}
 }

@@ -85,7 +85,7 @@ func TestReevaluate(t *testing.T) {
 		t.Errorf("%d looks were missed, want 1", s.ReevaluationsMissed)
 	}
 	if _, err := l.e.Unstable(7, 0); err == nil {
-		t.Error("unstable samples of a job that nobody has")
+		t.Error("got unstable samples of a job that does not exist")
 	}
 	for _, rank := range []int{-1, 2, 1 << 30} {
 		if got, err := l.e.Unstable(0, rank); err == nil {

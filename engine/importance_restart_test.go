@@ -89,7 +89,7 @@ func TestDrawnLogIsRecognised(t *testing.T) {
 				again.Dirs = []string{at.dir + ", lines " + lines}
 				copyCache(t, at.dir, again.Dirs[0])
 				for num := range 2 {
-					spoilLine(t, filepath.Join(again.Dirs[0], fmt.Sprint("line-", num)), lines)
+					damageLayoutFile(t, filepath.Join(again.Dirs[0], fmt.Sprint("line-", num)), lines)
 				}
 				restarted := open(t, again)
 				losing{d: d, e: restarted, world: 1}.ask(t, 0, text)
@@ -118,8 +118,8 @@ func TestDrawnLogIsRecognised(t *testing.T) {
 	}
 }
 
-// spoilLine leaves the file about a Logfile's layout as it is, or damages or removes it.
-func spoilLine(t *testing.T, path, how string) {
+// damageLayoutFile leaves the file about a Logfile's layout as it is, or damages or removes it.
+func damageLayoutFile(t *testing.T, path, how string) {
 	t.Helper()
 	data, err := os.ReadFile(path)
 	switch {

@@ -265,7 +265,7 @@ func TestLowByIndex(t *testing.T) {
 			continue
 		}
 		if got := get(want.Indices, &at); !slices.Equal(got.Indices, want.Indices) || got.Requested != nil {
-			t.Errorf("what is served, by itself: %v for %v", got.Indices, want.Indices)
+			t.Errorf("a request for the served samples: got %v, want %v", got.Indices, want.Indices)
 		}
 		if got := get(asked, &at); !slices.Equal(got.Indices, want.Indices) || !slices.Equal(got.Requested, asked) {
 			t.Errorf("the epoch's own: %v for %v, want %v", got.Indices, got.Requested, want.Indices)

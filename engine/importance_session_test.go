@@ -129,13 +129,13 @@ func TestJobComesBackToATakenName(t *testing.T) {
 	first.epochs(t, 3, 4)
 }
 
-// TestNamesChangeHands: jobs take one name from each other while the server ends those whose clients have left. At any time one job has it, and nothing is left over.
+// TestNamesChangeHands: jobs take one name from each other, while the server ends jobs whose clients have left. At any time at most one job has the name, and at the end all memory is free.
 func TestNamesChangeHands(t *testing.T) {
 	d, o := small(t, schedule.Job{})
 	o.Memory, o.Patience, o.LateEpoch = 32<<20, 20*time.Second, time.Millisecond
 	e := open(t, o)
 	left := e.spareMemory()
-	var had sync.Mutex // of the name, by a job that is connected
+	var nameTaken sync.Mutex // held by the connected job that has the name
 	var jobs sync.WaitGroup
 	for k := range 4 {
 		jobs.Go(func() {
@@ -143,19 +143,19 @@ func TestNamesChangeHands(t *testing.T) {
 				job := taker{losing: losing{d: d, e: e}, token: fmt.Sprint(k, life%2)}
 				job.join(t)
 				if err := job.wants("default", 1e6); err == nil {
-					if !had.TryLock() {
+					if !nameTaken.TryLock() {
 						t.Error("two jobs have the name")
 					} else {
 						if _, _, err := e.OrderPage(t.Context(), job.job, 0, 0, 0, 8); err != nil {
 							t.Errorf("the job that has the name: %v", err)
 						}
-						had.Unlock()
+						nameTaken.Unlock()
 					}
 				} else if !strings.Contains(err.Error(), "pass name=") {
 					t.Error(err)
 				}
 				e.Leave(job.job)
-				time.Sleep(time.Duration(k) * time.Millisecond) // the jobs live at different paces, so that each has the name at some time
+				time.Sleep(time.Duration(k) * time.Millisecond) // the jobs last for different times, so that each has the name at some time
 			}
 		})
 	}
@@ -195,7 +195,7 @@ func TestHungImportanceFile(t *testing.T) {
 				t.Error("epoch 1 is a plain permutation")
 			}
 			if said := log.lines("is not saved in time"); len(said) != 1 {
-				t.Errorf("the hung disk is told by %q", said)
+				t.Errorf("log lines about the hung disk: %q, want one", said)
 			}
 			if step == "sync" { // the hung file may still be written, so no other job may have it
 				e.Leave(job.job)

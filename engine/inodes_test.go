@@ -80,7 +80,7 @@ func (d *dataset) again(t *testing.T, when string, o ingest.Options, want replac
 	t.Helper()
 	opts, rep := ingested(t, d, o)
 	if got := (replaced{rep.Replaced, rep.ChangedSamples, rep.AddedSamples, want.dropped}); got != want || rep.Changed != (want.changed+want.added > 0) || rep.ReadBytes < read || rep.ReadBytes > read+2*5000*int64(want.dropped) || rep.Anew {
-		t.Errorf("%s: %+v, changed %v, %d bytes taken, anew %v; want %+v and %d bytes", when, got, rep.Changed, rep.ReadBytes, rep.Anew, want, read)
+		t.Errorf("%s: %+v, changed %v, %d bytes read, made again %v; want %+v and %d bytes", when, got, rep.Changed, rep.ReadBytes, rep.Anew, want, read)
 	}
 	return opts
 }
@@ -153,7 +153,7 @@ func (d *dataset) exchangedPacked(t *testing.T, in ingest.Options) {
 	closeEngine(t, e)
 }
 
-// exchangeAs exchanges two files, each of which is a sample, without listing them, because the dataset may be grouped.
+// exchangeAs exchanges the files of two samples. It does not list them, because the dataset may be grouped.
 func (d *dataset) exchangeAs(t *testing.T, a, b string, i, j int) {
 	t.Helper()
 	g := *d

@@ -71,8 +71,8 @@ func killedIngest(t *testing.T, o childOptions, after time.Duration) (done bool)
 }
 
 // TestKilledWhileAdapting: an ingest that adapts the cache to a changed source is killed at random moments. After each kill the cache
-// serves the current bytes of the files, or those of the last listing, or an error for a sample that changed. At the end only new samples
-// were read, and the samples that the kills lost.
+// serves the files' current bytes, their bytes at the last listing, or an error for a sample that changed. At the end only new samples
+// and the samples that the kills lost were read.
 func TestKilledWhileAdapting(t *testing.T) {
 	testenv.Long(t)
 	seed := uint64(time.Now().UnixNano())
@@ -154,6 +154,6 @@ func (d *dataset) checkListed(t *testing.T, e *Engine, entry sample.Entry, b *de
 		t.Fatal(err)
 	}
 	if string(got) != string(want) {
-		t.Fatalf("%s: %d bytes, not those of the file", entry.Name, len(got))
+		t.Fatalf("%s: %d bytes that differ from the file's", entry.Name, len(got))
 	}
 }

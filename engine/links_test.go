@@ -58,7 +58,7 @@ func TestLinks(t *testing.T) {
 	e := open(t, o)
 	c := attach(t, e)
 	if _, err := d.readRank(e, c, 0, 0, 0); err != nil {
-		t.Errorf("what was ingested before: %v", err)
+		t.Errorf("the samples ingested before: %v", err)
 	}
 	c.Disconnected()
 	closeEngine(t, e)

@@ -61,7 +61,7 @@ func (e *Engine) loaded(owner staging.Segment, cur *reorder.EpochLog, inSlot boo
 	e.nudge()
 }
 
-// reload appends to the target the segments that were loaded into slots while there was no target, when the scan had another number. It reads nothing
+// reload appends to the target the segments that were loaded into slots before the target was begun, when the scan had another number. It reads nothing
 // from the disk.
 func (e *Engine) reload(cur *reorder.EpochLog, before uint64) {
 	e.mu.Lock()

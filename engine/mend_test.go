@@ -54,7 +54,7 @@ func TestIngestMendsWhenAskedTo(t *testing.T) {
 	} {
 		o := b.spoiled(t, root, b.first(name), bad)
 		if _, err := Open(t.Context(), o); err == nil || !strings.Contains(err.Error(), "ingest") {
-			t.Errorf("%s: the server says %v, want that ingest is to be run", name, err)
+			t.Errorf("%s: the server says %v, want it to name lcache ingest", name, err)
 		}
 		b.survives(t, o, name)
 	}
@@ -136,12 +136,12 @@ func TestManifestIsListedAgain(t *testing.T) {
 		}
 		o := b.spoiled(t, root, b.first(cache.ManifestName), bad)
 		if _, err := Open(t.Context(), o); err == nil || !strings.Contains(err.Error(), "run lcache ingest again") {
-			t.Errorf("%s: the server says %v, want that ingest is to be run", what, err)
+			t.Errorf("%s: the server says %v, want it to name lcache ingest", what, err)
 		}
 		in := b.ingest
 		in.Dirs = o.Dirs
 		if _, rep := ingested(t, b.dataset, in); rep.ReadBytes != 0 || rep.Anew || rep.Changed {
-			t.Errorf("%s: %d bytes read, anew %v, changed %v; want the log as it was", what, rep.ReadBytes, rep.Anew, rep.Changed)
+			t.Errorf("%s: %d bytes read, made again %v, changed %v; want the log unchanged", what, rep.ReadBytes, rep.Anew, rep.Changed)
 		}
 		e := open(t, o)
 		b.right(t, e, what)

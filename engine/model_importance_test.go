@@ -122,7 +122,7 @@ func (m *model) closeTwin() {
 func (m *model) askFor(epoch int) {
 	o := m.drawing
 	m.note("the importance job goes to epoch %d", epoch)
-	if epoch > o.twin.Epoch() || o.twin.Order(epoch) == nil { // otherwise there is no boundary and nothing is saved: a restart continues from the last boundary
+	if epoch > o.twin.Epoch() || o.twin.Order(epoch) == nil { // without a boundary nothing is saved, and a restart continues from the last boundary
 		m.advance(epoch)
 	}
 	o.at.Epoch, o.at.Batch = epoch, 0

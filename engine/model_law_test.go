@@ -111,7 +111,7 @@ func (m *model) isLawful(at deliver.Position, p *promise, want, served sample.In
 		return
 	}
 	if want != served && (p.high[want] || p.high[served]) {
-		m.fail("%+v: %d stands in for %d, one of which is an H-sample", at, served, want)
+		m.fail("%+v: %d stands in for %d, want two L-samples", at, served, want)
 	}
 	for _, stood := range p.stood[served] {
 		earlier := func(t turn) bool { return t.before(stood) }

@@ -182,7 +182,7 @@ func (m *model) run(ops int) {
 		case p < 90:
 			m.jump()
 		case p < 91:
-			m.beginAnew()
+			m.beginAgain()
 		case p < 93:
 			m.push()
 		case p < 96:
@@ -236,7 +236,7 @@ func (m *model) runInStep(ops int) {
 				m.at[rank].Epoch, m.at[rank].Batch = at.Epoch, at.Batch
 			}
 		case p < 92:
-			m.beginAnew()
+			m.beginAgain()
 		case p < 95:
 			m.push()
 		case p < 97:
@@ -443,18 +443,18 @@ func (m *model) jump() {
 	m.note("jump to epoch %d", epoch)
 }
 
-// beginAnew makes a job begin again in its first epoch. A job without a recipe takes another seed, and pushes its orders as it comes to them.
-func (m *model) beginAnew() {
+// beginAgain makes a job begin again in its first epoch. A job without a recipe takes another seed, and pushes its orders as it comes to them.
+func (m *model) beginAgain() {
 	for rank := range m.at {
 		m.at[rank].Epoch, m.at[rank].Batch = 0, 0
 	}
 	if m.again == nil {
-		m.note("begin anew")
+		m.note("begin again")
 		return
 	}
 	m.jobs++
 	m.job.Seed = strconv.Itoa(100 + m.jobs)
-	m.note("begin anew with seed %s", m.job.Seed)
+	m.note("begin again with seed %s", m.job.Seed)
 	m.reseed()
 	clear(m.pushed)
 	clear(m.told)

@@ -149,7 +149,7 @@ func (e *Engine) apply(act action) bool {
 // layOutAgain is how long nothing is laid out after a failure: somebody may repair a full or read-only disk meanwhile.
 const layOutAgain = 30 * time.Second
 
-// mayBegin reports whether a Logfile can be begun. If not, the log is read as it is, and there is no target. e.mu is held.
+// mayBegin reports whether a Logfile can be begun. If not, the log is read as it is, without a target. e.mu is held.
 func (e *Engine) mayBegin() bool {
 	// The next tick notices a device that accepts blocks again. If no device does, everything written to the target would be lost.
 	return !e.failedLately() && e.cache.Store.Writable()
@@ -168,7 +168,7 @@ func (e *Engine) retryLayout() {
 }
 
 // slowestSegment returns the first segment of cur that a rank in time is at. If all ranks are late, it is the first segment that any of them is at. It
-// ignores ranks that have read cur's epoch to its end. If there are no other ranks, it returns the number of segments. e.mu is held.
+// ignores ranks that have read cur's epoch to its end. Without other ranks, it returns the number of segments. e.mu is held.
 func (e *Engine) slowestSegment() int {
 	first, late, over := -1, -1, false
 	least := func(a *int, f int) {

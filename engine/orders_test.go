@@ -78,7 +78,7 @@ func testOrderInTheMaking(t *testing.T, layout string) {
 	})
 	c := attach(t, e)
 	defer c.Disconnected()
-	soon(t, "a rank that goes through the epochs beside another one", func() {
+	soon(t, "a rank that goes through the epochs while another one stays", func() {
 		d.readChunk(t, e, c, 0, 1, 0)
 		for epoch := range 8 {
 			d.readChunk(t, e, c, epoch, 0, 0)

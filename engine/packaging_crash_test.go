@@ -87,7 +87,7 @@ func TestPowerCutsWithPackages(t *testing.T) {
 				c.image.Write(t, filepath.Dir(p.dir), root)
 				dir := filepath.Join(root, filepath.Base(p.dir))
 				restarted(t, o, d, text, map[string]int{dir: c.epoch}, func(_ string, epoch int, l losing, client *deliver.Client) {
-					_, there, _, _ := lies(l.e, func(sample.Index) bool { return false })
+					_, there, _, _ := countPlaces(l.e, func(sample.Index) bool { return false })
 					packed, source = packed+there, source+l.packsOn(t, dir, client, epoch, orders[epoch])
 				})
 				if started++; t.Failed() {

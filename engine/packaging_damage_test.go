@@ -45,7 +45,7 @@ func newPackedBed(t *testing.T) *packedBed {
 			}
 		})
 	}
-	if _, packed, absent, _ := lies(e, func(sample.Index) bool { return false }); packed < 200 || absent > 0 {
+	if _, packed, absent, _ := countPlaces(e, func(sample.Index) bool { return false }); packed < 200 || absent > 0 {
 		t.Fatalf("%d samples are in packages, %d nowhere", packed, absent)
 	}
 	c.Disconnected()
@@ -99,7 +99,7 @@ func (b *packedBed) damages(r *rand.Rand) map[string]func() (name string, data [
 		if whole := b.files[arena][at : at+block]; !bytes.Equal(whole, make([]byte, block)) {
 			all[fmt.Sprintf("block %d is zero", at/block)] = changed(arena, func(data []byte) { clear(data[at : at+block]) })
 			all[fmt.Sprintf("block %d is another one", at/block)] = changed(arena, func(data []byte) { copy(data[at:at+block], data[r.IntN(at/block+1)*block:]) })
-			all[fmt.Sprintf("bytes of block %d are of another time", at/block)] = changed(arena, func(data []byte) {
+			all[fmt.Sprintf("some bytes of block %d are random", at/block)] = changed(arena, func(data []byte) {
 				from := at + r.IntN(block)
 				noise(r, data[from:min(from+1+r.IntN(50_000), at+block)])
 			})
@@ -140,7 +140,7 @@ func TestPackagesDamaged(t *testing.T) {
 	if err := os.Remove(filepath.Join(root, b.first(packagesName))); err != nil {
 		t.Fatal(err)
 	}
-	if n := b.serves(t, o, "there is no journal of packages"); n == 0 {
+	if n := b.serves(t, o, "the journal of packages is missing"); n == 0 {
 		t.Error("nothing was read from the source without a journal of packages")
 	}
 }

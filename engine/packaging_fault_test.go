@@ -57,7 +57,7 @@ func TestKilledWithPackages(t *testing.T) {
 				}
 			})
 		}
-		_, packed, absent, _ := lies(e, func(sample.Index) bool { return false })
+		_, packed, absent, _ := countPlaces(e, func(sample.Index) bool { return false })
 		if packed < 800 || absent > 0 {
 			t.Errorf("%d samples are in packages, %d nowhere", packed, absent)
 		}
@@ -113,7 +113,7 @@ func TestPackagesWithFaults(t *testing.T) {
 			if s.Divergences != 0 || s.CorruptSamples != 0 {
 				t.Errorf("%d divergences, %d corrupt samples", s.Divergences, s.CorruptSamples)
 			}
-			_, packed, absent, _ := lies(e, func(sample.Index) bool { return false })
+			_, packed, absent, _ := countPlaces(e, func(sample.Index) bool { return false })
 			t.Logf("%d writes, %d reads; %d samples are in packages, %d nowhere, %d were read from the source", writes.Load(), reads.Load(), packed, absent, s.SourceReads)
 			if writes.Load() < 20 && what[5] != '4' || reads.Load() < 100 {
 				t.Error("nothing was put to the test")

@@ -27,7 +27,7 @@ func sourceReads(e *Engine, token string) (n int) {
 
 // nowhere returns how many samples the log lacks.
 func nowhere(e *Engine) int {
-	_, _, absent, _ := lies(e, func(sample.Index) bool { return false })
+	_, _, absent, _ := countPlaces(e, func(sample.Index) bool { return false })
 	return absent
 }
 
@@ -114,7 +114,7 @@ func TestLogIsFilledAfterPackages(t *testing.T) {
 	for epoch := 1; epoch < 4; epoch++ {
 		l.observed(t, c, epoch, func(int) {})
 	}
-	if _, packed, absent, _ := lies(e, func(sample.Index) bool { return false }); packed < 50 || absent < 50 {
+	if _, packed, absent, _ := countPlaces(e, func(sample.Index) bool { return false }); packed < 50 || absent < 50 {
 		t.Fatalf("%d samples are in packages, %d nowhere", packed, absent)
 	}
 	e.Leave(number)

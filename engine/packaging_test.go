@@ -43,8 +43,8 @@ func lowBedOf(t *testing.T, d *dataset, in ingest.Options) (Options, string) {
 	return o, fmt.Sprintf(lowText, cache)
 }
 
-// lies counts the samples in Logfiles, in packages and in neither. loose counts the L-samples outside packages that are at least half full of L-samples.
-func lies(e *Engine, high func(sample.Index) bool) (logs, packed, absent, loose int) {
+// countPlaces counts the samples in Logfiles, in packages and in neither. loose counts the L-samples outside packages that are at least half full of L-samples.
+func countPlaces(e *Engine, high func(sample.Index) bool) (logs, packed, absent, loose int) {
 	c := e.cache
 	low := map[int]int64{} // bytes of L-samples, by package
 	each := func(do func(index sample.Index, num, pkg int, ok bool)) {
@@ -100,7 +100,7 @@ func TestPackagesFill(t *testing.T) {
 			samples, bytes := l.steady(t, c, epoch)
 			now := e.Status().Jobs[0]
 			written := float64(now.LogWriteBytes-before.LogWriteBytes) / float64(bytes)
-			logs, packed, absent, loose := lies(e, isHigh(e))
+			logs, packed, absent, loose := countPlaces(e, isHigh(e))
 			t.Logf("epoch %d: %d samples, written %.2f, read %.2f of each byte delivered, %.0f bytes a read; %d samples in Logfiles, %d in packages, %d nowhere, %d loose; %d of %d places free", epoch, samples,
 				written, float64(now.LogReadBytes-before.LogReadBytes)/float64(bytes), float64(now.LogReadBytes-before.LogReadBytes)/float64(max(1, now.LogReadOps-before.LogReadOps)), logs, packed, absent, loose, e.cache.Store.Free(), e.cache.Format.Places)
 			filled = epoch >= 4 && loose <= 300 && written <= 0.2
@@ -168,7 +168,7 @@ func TestPackagesGoBack(t *testing.T) {
 				for epoch := range 6 {
 					l.steady(t, c, epoch)
 				}
-				_, packed, absent, _ := lies(e, func(sample.Index) bool { return false })
+				_, packed, absent, _ := countPlaces(e, func(sample.Index) bool { return false })
 				if packed < 600 || absent > 0 {
 					t.Fatalf("%d samples are in packages, %d nowhere", packed, absent)
 				}
@@ -193,7 +193,7 @@ func TestPackagesGoBack(t *testing.T) {
 					if _, err := d.readPaced(e, c, epoch, 0, 0, func(int) { time.Sleep(time.Duration(r.IntN(4)) * time.Millisecond) /* the model computes */ }); err != nil {
 						t.Fatal(err)
 					}
-					logs, packed, absent, _ := lies(e, func(sample.Index) bool { return false })
+					logs, packed, absent, _ := countPlaces(e, func(sample.Index) bool { return false })
 					t.Logf("epoch %d: %d samples in Logfiles, %d in packages, %d nowhere", epoch, logs, packed, absent)
 					if _, err := os.Stat(filepath.Join(e.cache.Dirs[0], "journal-packages")); packed == 0 && errors.Is(err, os.ErrNotExist) {
 						break
@@ -224,7 +224,7 @@ func TestPackagesOfAnotherManifest(t *testing.T) {
 			for epoch := range 6 {
 				l.observed(t, c, epoch, func(int) {})
 			}
-			_, packed, absent, _ := lies(e, func(sample.Index) bool { return false })
+			_, packed, absent, _ := countPlaces(e, func(sample.Index) bool { return false })
 			if absent > 0 {
 				t.Errorf("%d samples are nowhere", absent)
 			}

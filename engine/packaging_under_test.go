@@ -58,7 +58,7 @@ func TestDiskInTroubleUnderPackages(t *testing.T) {
 			for epoch := range 3 {
 				l.observed(t, client, epoch, func(int) {})
 			}
-			if _, packed, _, _ := lies(e, func(sample.Index) bool { return false }); packed < 100 {
+			if _, packed, _, _ := countPlaces(e, func(sample.Index) bool { return false }); packed < 100 {
 				t.Fatalf("%d samples are in packages", packed)
 			}
 			before := e.Status().Jobs[0]
@@ -122,7 +122,7 @@ func TestPackagesWithoutADirectory(t *testing.T) {
 				order = l.observed(t, c, epoch, func(int) {})
 			}
 		}
-		_, packed, absent, _ := lies(e, func(sample.Index) bool { return false })
+		_, packed, absent, _ := countPlaces(e, func(sample.Index) bool { return false })
 		s := e.Status()
 		if lost := restart == 1; packed < []int{100, 20}[restart] ||
 			lost != (s.Jobs[0].SourceReads > 0) || lost != (s.Cache.State != "normal") || s.Jobs[0].Divergences != 0 || !lost && absent > 0 {

@@ -108,10 +108,10 @@ func TestPackedManifest(t *testing.T) {
 			b.in.Relist = true
 			rep := b.run(t)
 			if rep.Anew || !rep.Changed || rep.ReadBytes > fresh || rep.ChangedSamples != 40 || rep.AddedSamples != 40 || rep.RemovedSamples != 1 {
-				t.Errorf("round %d: anew %v, %d bytes read, %d are new; %d changed, %d added, %d removed", round, rep.Anew, rep.ReadBytes, fresh, rep.ChangedSamples, rep.AddedSamples, rep.RemovedSamples)
+				t.Errorf("round %d: made again %v, %d bytes read, want at most the %d new ones; %d changed, %d added, %d removed, want 40, 40 and 1", round, rep.Anew, rep.ReadBytes, fresh, rep.ChangedSamples, rep.AddedSamples, rep.RemovedSamples)
 			}
 			if !b.isPacked(t) {
-				t.Errorf("round %d: the manifest is no longer packed", round)
+				t.Errorf("round %d: the manifest is not packed, want it to stay packed", round)
 			}
 			if left, _ := filepath.Glob(b.manifest() + "?*"); left != nil {
 				t.Errorf("round %d: left in the cache: %v", round, left)
@@ -146,7 +146,7 @@ func TestPackedManifestOfAGrowingSource(t *testing.T) {
 			t.Errorf("%+d: %d samples, want %d; %d count as corrupt", more, rep.Samples, len(b.bytes), s.CorruptSamples)
 		}
 		closeEngine(t, e)
-		t.Logf("%+d: anew %v, keeps %.2f, packed %v", more, rep.Anew, rep.HitRatio, b.isPacked(t))
+		t.Logf("%+d: made again %v, keeps %.2f, packed %v", more, rep.Anew, rep.HitRatio, b.isPacked(t))
 	}
 }
 
@@ -239,7 +239,7 @@ func TestPlainManifestOfALittleCache(t *testing.T) {
 	b.in.Relist = true
 	o, rep := ingested(t, b.dataset, b.in)
 	if b.isPacked(t) || rep.Anew || !rep.Changed {
-		t.Errorf("packed %v, anew %v, changed %v", b.isPacked(t), rep.Anew, rep.Changed)
+		t.Errorf("packed %v, made again %v, changed %v", b.isPacked(t), rep.Anew, rep.Changed)
 	}
 	e = open(t, o)
 	b.readEpochs(t, e, b.in.Job, 0, 2)

@@ -116,7 +116,7 @@ func TestCompressAuto(t *testing.T) {
 			}
 			in.Compress = "none"
 			if _, anew := ingested(t, c.d, in); anew.Compress != "none" || (anew.ReadBytes != 0) != (c.want == "lz4") {
-				t.Errorf("anew: %s, %d bytes read", anew.Compress, anew.ReadBytes)
+				t.Errorf("made again: %s, %d bytes read", anew.Compress, anew.ReadBytes)
 			}
 		})
 	}
@@ -279,7 +279,7 @@ func TestPackedRefused(t *testing.T) {
 			j := samplerJob(3, 32, 1, true)
 			o, rep := ingested(t, d, ingest.Options{Job: j, Block: 128 << 10, Memory: 100 << 20, Compress: "auto", NoPrefill: !prefill})
 			o.Patience = 5 * time.Second
-			o.Logger = nil // it would log once that there is no room
+			o.Logger = nil // it would log once that the disk is full
 			e := open(t, o)
 			d.readEpochs(t, e, j, 0, 3)
 			s := e.Status()

@@ -42,7 +42,7 @@ func (b scanProducer) decided(q query, samples iter.Seq2[sample.Index, deliver.A
 	}
 }
 
-// scanView is the state that decides what the scan will load for one request.
+// scanView is the state that decides which segments the scan loads for one request.
 type scanView struct {
 	layout   *chunker.EpochLayout // of the log that is read; nil: its order is not known
 	segs     []segState

@@ -136,7 +136,7 @@ func TestWaitersAreWoken(t *testing.T) {
 	select {
 	case <-changed:
 	default:
-		t.Error("nobody is woken")
+		t.Error("waiting requests were not woken")
 	}
 }
 
@@ -158,7 +158,8 @@ func TestLeavesLaterEpochsToTheWindow(t *testing.T) {
 	}
 }
 
-// TestLeavesNextDrawnEpochToTheWindow: samples of a drawn epoch that the window does not load are read when a rank has come to the epoch, although its order is known an epoch before. There is no memory for both.
+// TestLeavesNextDrawnEpochToTheWindow: a drawn epoch's order is known an epoch before. Its samples that the window does not load are still read only after a rank has come to the epoch, because memory can't hold
+// the samples of two epochs.
 func TestLeavesNextDrawnEpochToTheWindow(t *testing.T) {
 	givesBack(t)
 	d, o := small(t, schedule.Job{World: 1})

@@ -55,7 +55,7 @@ func TestPushedOrdersHaveALimit(t *testing.T) {
 		}
 	}
 	if kept := keptBytes() - before; kept > limit+1<<20 || accepted < 8 || accepted > 11 {
-		t.Errorf("%d orders are kept and take %d bytes, want those that %d hold", accepted, kept, limit)
+		t.Errorf("%d orders are kept and take %d bytes, want 8 to 11 orders that fit in %d", accepted, kept, limit)
 	}
 	d.readAsked(t, e, 0, 0, first)
 	if s := e.Status().Jobs[0]; s.Divergences != 0 || len(s.EpochsDone) != 1 || s.EpochsDone[0].OrderDigest == nil {

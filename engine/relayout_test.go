@@ -19,8 +19,8 @@ import (
 
 // slowReads is a disk whose log is the better choice, slowWrites one that is better read in place.
 var (
-	slowReads  = cache.Disk{Line: plan.DiskLine{ReadIOPS: 100, WriteBPS: 1e9, OpBytes: 1 << 20}, From: "made up"}
-	slowWrites = cache.Disk{Line: plan.DiskLine{ReadIOPS: 1e6, WriteBPS: 1e6, OpBytes: 1 << 20}, From: "made up"}
+	slowReads  = cache.Disk{Line: plan.DiskLine{ReadIOPS: 100, WriteBPS: 1e9, OpBytes: 1 << 20}, From: "assumed"}
+	slowWrites = cache.Disk{Line: plan.DiskLine{ReadIOPS: 1e6, WriteBPS: 1e6, OpBytes: 1 << 20}, From: "assumed"}
 )
 
 // changes chooses the layouts at the ends of epochs, and records the layout in which each was read and the bytes written until then.
@@ -140,7 +140,7 @@ func testLayoutChanges(t *testing.T, disk cache.Disk, said []string, read string
 		}
 		at, after := killed[dir], o
 		after.Dirs, after.IO, after.Disk = []string{killedCopy[dir]}, plain, slowWrites
-		after.Disk.From = "made up again"
+		after.Disk.From = "assumed again"
 		after.Relayout = (&changes{}).say(&e, "log")
 		again := open(t, after)
 		if again.cache.Layout != cache.LayoutStatic {

@@ -413,7 +413,7 @@ func TestLateBlock(t *testing.T) {
 	}
 	s := e.Status().Jobs[0]
 	if s.LateBlocks == 0 || s.SourceReads == 0 {
-		t.Errorf("%d late blocks, %d reads from the source: the fault did not do what it should", s.LateBlocks, s.SourceReads)
+		t.Errorf("%d late blocks, %d reads from the source: want both above 0: the fault had no effect", s.LateBlocks, s.SourceReads)
 	}
 	d.readOne(t, e, c, j, 1, 0, 0)
 }

@@ -40,5 +40,5 @@ func TestPushIsTheSessionsOwn(t *testing.T) {
 		t.Fatal(err)
 	}
 	read("the recipe's session", recipe, 0, want[0])
-	read("a session that pushed what the recipe says", other, 0, want[0])
+	read("a session that pushed the recipe's order", other, 0, want[0])
 }

@@ -436,7 +436,7 @@ func TestJobsMaxCountsConnected(t *testing.T) {
 	for _, token := range []string{"a", "b", "a"} {
 		s := d.join(t, e, token)
 		if statusOfJob(t, e, token).OnDemand {
-			t.Errorf("%s is served on demand, and nobody else is there", token)
+			t.Errorf("%s is served on demand, want read ahead: it is the only connected job", token)
 		}
 		s.leave()
 	}

@@ -13,8 +13,8 @@ func TestDepth(t *testing.T) {
 	}{
 		"nothing is moved": {sharing{}, 0},
 		"the window serves, and others read small samples by place": {sharing{inWindow: true, moving: true, mean: 16 << 10}, 106},
-		"a validation pass over a tenth beside the window":          {sharing{inWindow: true, moving: true, mean: 16 << 10, others: 0.1}, 48},
-		"a job as large as the owner beside the window":             {sharing{inWindow: true, moving: true, mean: 16 << 10, others: 1}, 106},
+		"a validation pass over a tenth while the window serves":    {sharing{inWindow: true, moving: true, mean: 16 << 10, others: 0.1}, 48},
+		"a job as large as the owner while the window serves":       {sharing{inWindow: true, moving: true, mean: 16 << 10, others: 1}, 106},
 		"a job as large as the owner, with samples of 100 KB":       {sharing{inWindow: true, moving: true, mean: 100e3, others: 1}, 161},
 		"the window serves, and others read large samples by place": {sharing{inWindow: true, mean: 1 << 20}, 16},
 		"the window serves, and others read huge samples by place":  {sharing{inWindow: true, mean: 1 << 30}, 1},

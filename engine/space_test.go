@@ -32,13 +32,13 @@ func TestBudgetKeepsTheReserve(t *testing.T) {
 	}
 	for _, budget := range []int64{0, 16 << 20} {
 		if _, err := build(budget, 0); err == nil || !strings.Contains(err.Error(), "make room, or give another --cache") || strings.Contains(err.Error(), "--budget") {
-			t.Errorf("nothing above the floor, budget %d: %v", budget, err)
+			t.Errorf("nothing free above the reserve, budget %d: %v", budget, err)
 		}
 	}
 	_, err := build(1<<30, 16<<20)
 	named := regexp.MustCompile(`give --budget (\d+)MiB or less`).FindStringSubmatch(fmt.Sprint(err))
 	if named == nil || !strings.Contains(err.Error(), "1.0 GB must stay free") {
-		t.Fatalf("a budget beyond the floor: %v", err)
+		t.Fatalf("a budget that leaves less than the reserve: %v", err)
 	}
 	most, _ := strconv.ParseInt(named[1], 10, 64)
 	if _, err := build((most+1)<<20, 16<<20); err == nil {
@@ -49,14 +49,14 @@ func TestBudgetKeepsTheReserve(t *testing.T) {
 		t.Fatalf("the budget that was named, %d MiB: %+v, %v", most, rep, err)
 	}
 	if again, err := build(most<<20, 0); err != nil || again.ReadSamples != 0 {
-		t.Errorf("the cache that is there, over a full disk: %+v, %v", again, err)
+		t.Errorf("the existing cache on a full disk: %+v, %v", again, err)
 	}
 	if _, err := build(1<<30, 0); err == nil {
-		t.Error("a larger budget over a full disk is not refused")
+		t.Error("a larger budget on a full disk was accepted")
 	}
 	e := open(t, Options{Dirs: in.Dirs, IO: testIO()})
 	if kept := e.Status().Cache.UsedBytes; kept < 8<<20 {
-		t.Errorf("what was refused cost the cache that was there: %d bytes are left", kept)
+		t.Errorf("the refused budget damaged the existing cache: %d bytes are left, want 8 MiB", kept)
 	}
 	closeEngine(t, e)
 	if smaller, err := build(most<<20-(2<<20), 0); err != nil || !(smaller.ReadSamples > 0) {

@@ -43,7 +43,7 @@ func TestSplitIsLaidOut(t *testing.T) {
 					t.Errorf("epoch %d was read while the logs were of epochs %d and %d", epoch, cur, tgt)
 				}
 				if late := int64(len(orders[epoch])) - (now.PrefetchedSamples - began.PrefetchedSamples); late > int64(len(orders[epoch])/5) {
-					t.Errorf("epoch %d: %d of %d samples did not lie in memory when they were asked for", epoch, late, len(orders[epoch]))
+					t.Errorf("epoch %d: %d of %d samples were not in memory when they were requested, want at most a fifth", epoch, late, len(orders[epoch]))
 				}
 			}
 			c.Disconnected()

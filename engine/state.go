@@ -32,7 +32,7 @@ const (
 // while cur holds blocks. tgt is nil in the last epoch, or while the next order is not known; then cur stays as it is.
 type machine struct {
 	cur, tgt     *reorder.EpochLog
-	unidentified *reorder.EpochLog // the newer recovered Logfile, while there is no tgt: it was being filled in an order that is not known yet
+	unidentified *reorder.EpochLog // the newer recovered Logfile, while tgt is nil. It was being filled in an order that is not known yet.
 	segs         []segState        // of cur
 	loading      int               // segments
 	reloading    int               // number of those segments that are in slots already

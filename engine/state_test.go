@@ -44,7 +44,7 @@ func TestUnusedSegmentsKeepStep(t *testing.T) {
 			}
 		}
 		if got := s.lateUnused(); got != tt.want {
-			t.Errorf("%v and %v of the rest, of which %v are carried: segment %d, want %d", tt.delivered, tt.rest, tt.carried, got, tt.want)
+			t.Errorf("segments %v, unused %v, carried %v: late segment %d, want %d", tt.delivered, tt.rest, tt.carried, got, tt.want)
 		}
 	}
 }

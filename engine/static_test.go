@@ -214,13 +214,13 @@ func TestBenchStatic(t *testing.T) {
 func TestLayoutByDisk(t *testing.T) {
 	const size, reads = 60 << 10, 1000.0
 	d := makeDataset(t, 60, func(*rand.Rand, int) int { return size })
-	disk := cache.Disk{Line: plan.DiskLine{ReadIOPS: reads, WriteBPS: reads * size, OpBytes: 1 << 20}, From: "made up"}
+	disk := cache.Disk{Line: plan.DiskLine{ReadIOPS: reads, WriteBPS: reads * size, OpBytes: 1 << 20}, From: "assumed"}
 	j := samplerJob(2, 5, 2, true)
 	for _, c := range []struct {
 		known     ingest.Disk // to ingest
 		want, why string
 	}{
-		{nil, cache.LayoutLog, "by a disk that was made up: reordering saves"},
+		{nil, cache.LayoutLog, "by a disk that was assumed: reordering saves"},
 		{func(context.Context, bool, []string) cache.Disk { return disk }, cache.LayoutStatic, "reordering would save nothing"},
 	} {
 		o, _ := ingested(t, d, ingest.Options{Job: j, Disk: c.known})

@@ -19,7 +19,7 @@ import (
 )
 
 // TestStatusOfTheEpoch: the epoch's hits, misses and source bytes begin at 0 with each epoch, while the job's only grow. Between
-// two epochs they are those of the previous epoch, whose rank is finished.
+// two epochs they show the previous epoch, whose rank is finished.
 func TestStatusOfTheEpoch(t *testing.T) {
 	d := makeDataset(t, 200, func(*rand.Rand, int) int { return 10_000 })
 	j := samplerJob(3, 20, 1, false)
@@ -174,7 +174,7 @@ func TestJobsOfTheStatus(t *testing.T) {
 		sum.ChunksDelivered, sum.SamplesDelivered, sum.BytesDelivered = sum.ChunksDelivered+j.ChunksDelivered, sum.SamplesDelivered+j.SamplesDelivered, sum.BytesDelivered+j.BytesDelivered
 		sum.Hits, sum.PrefetchedSamples = sum.Hits+j.Hits, sum.PrefetchedSamples+j.PrefetchedSamples
 		if j.KeptBytes == 0 || j.KeptBytes != s.Jobs[0].KeptBytes || j.Name == "" || (j.SegmentBytes > 0) != (k == 0) || (j.LogReadBytes > 0) != (k == 0) {
-			t.Errorf("entry %d: %+v; want the dataset's figures, and those of the server in the first one alone", k, j)
+			t.Errorf("entry %d: %+v; want the dataset's figures in each entry, and the server's only in the first", k, j)
 		}
 	}
 	if got := s.Totals; got.SamplesDelivered != int64(160+len(d.bytes)+3) || got.SamplesDelivered != sum.SamplesDelivered || got.ChunksDelivered != sum.ChunksDelivered ||
@@ -246,7 +246,7 @@ func TestReadiness(t *testing.T) {
 	}
 	c.Release(b.Lease)
 	if s := e.Status().Jobs[0]; *s.Readiness >= ready || *s.Ranks[0].Readiness != ready {
-		t.Errorf("%v ready after a sample that nobody foresaw, of the rank %v; want less than %v, and as much", *s.Readiness, *s.Ranks[0].Readiness, ready)
+		t.Errorf("after an unpredicted sample %v ready, of the rank %v; want less than %v, and of the rank as much", *s.Readiness, *s.Ranks[0].Readiness, ready)
 	}
 }
 

@@ -65,5 +65,5 @@ func (f storyField) float() (x float64) {
 // unknown fails the test.
 func (f storyField) unknown() {
 	f.t.Helper()
-	f.d.Fatalf(f.t, "%s is no field of a story here", f.name)
+	f.d.Fatalf(f.t, "unknown field %s", f.name)
 }

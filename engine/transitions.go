@@ -2,7 +2,7 @@ package engine
 
 import "log/slog"
 
-// logfiles is the state of both Logfiles, and what the window and the mover do. It is logged, so that a log of messages shows how an epoch came to be
+// logfiles is the state of both Logfiles, the window and the mover. It is logged, so that the log's messages explain how an epoch came to be
 // read as it was.
 type logfiles struct {
 	read, target       int // epochs; -1: no Logfile, or one in an unknown order

@@ -269,7 +269,7 @@ func TestFirstJobOwnsTheOrder(t *testing.T) {
 	}
 	later.Store(int64(time.Minute))
 	if err := e.Push(schedule.Pusher{Pid: other.Process.Pid}, 1, 0, theirs); err != nil {
-		t.Errorf("another order when nobody reads: %v", err)
+		t.Errorf("push another order while no rank reads: %v", err)
 	}
 }
 

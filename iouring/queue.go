@@ -23,7 +23,7 @@ type Request struct {
 	Token  uint64 // returned with the completion
 }
 
-// Push queues a request; Enter passes it to the kernel. It returns false if there is no room: enter and reap first. Until the completion Buf
+// Push queues a request; Enter passes it to the kernel. It returns false if the queue is full: enter and reap first. Until the completion Buf
 // belongs to the kernel, and the caller must keep it reachable.
 func (r *Ring) Push(q Request) bool {
 	// The second limit guarantees a place for every completion.

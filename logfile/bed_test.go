@@ -206,7 +206,7 @@ func (b *bed) check(l *Logfile) (found map[int][]sample.Index) {
 				b.t.Errorf("segment %d sample %d at %d: blocks hold other bytes (bad blocks %v)", seg, i, off, bad)
 			}
 			if pad := whole[off+uint64(len(want)) : off+b.format.pad(len(want))]; bytes.Count(pad, []byte{0}) != len(pad) {
-				b.t.Errorf("segment %d sample %d at %d: padding holds what the buffer held before", seg, i, off)
+				b.t.Errorf("segment %d sample %d at %d: padding holds old bytes of the buffer, want zeros", seg, i, off)
 			}
 			if off < end {
 				b.t.Errorf("segment %d sample %d at %d overlaps the one before", seg, i, off)

@@ -161,6 +161,6 @@ func (s *Store) dispose(l *Logfile) error {
 		sg.leave()
 	}
 	l.journal.dropped.Store(true)
-	// Now there are no blocks, and the arrival lists are used only while there is one.
+	// Now the Logfile has no blocks, and the arrival lists are used only while it has one.
 	return errors.Join(l.journal.close(), unmapIndices(l.arr))
 }

@@ -60,7 +60,7 @@ func Grow(dirs []string, places int) error {
 	return nil
 }
 
-// extend is reserve for an arena with samples, which stay. If there is no space, the arena gets its old length back.
+// extend is reserve for an arena with samples, which stay. If the disk is full, the arena gets its old length back.
 func extend(path string, size int64) (err error) {
 	f, err := trust.Open(path, os.O_RDWR)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 
 // claim is the content of a journal's newest record for one segment and sequence.
 type claim struct {
-	gen         uint64 // 0: there is no record
+	gen         uint64 // 0: no record
 	place       uint32
 	used, first uint32
 	count       uint32

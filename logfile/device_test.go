@@ -361,14 +361,14 @@ func TestHungWriter(t *testing.T) {
 	}
 	b.wantStates(DeviceReadOnly)
 	if lost := len(b.losses()); lost != n-4 || k.asked[0].Load() != 4 {
-		t.Errorf("%d samples lost, the device was asked %d times: want all but the 4 that it has", lost, k.asked[0].Load())
+		t.Errorf("%d samples lost, the device got %d requests; want all lost but 4, and 4 requests", lost, k.asked[0].Load())
 	}
 	release()
 	b.flush(l)
 	pass(time.Minute)
 	b.wantStates(DeviceNormal)
 	if got := b.check(l)[0]; len(got) != 4 {
-		t.Errorf("%d samples are there, want those that landed late", len(got))
+		t.Errorf("%d samples are readable, want the 4 that were written late", len(got))
 	}
 	b.books()
 	b.close()

@@ -51,7 +51,7 @@ func CheckDirs(dirs []string) error {
 	if st, err := os.Lstat(filepath.Join(dirs[0], arenaName)); err == nil && st.Size() == cache.arenaSize(0, len(dirs)) {
 		return nil
 	}
-	return fmt.Errorf("%s belongs to a cache whose first directory is not %s, or was lost: name another directory, or remove what is left of that cache with lcache rm", dirs[first], dirs[0])
+	return fmt.Errorf("%s belongs to a cache whose first directory is not %s, or was lost: name another directory, or remove that cache's remains with lcache rm", dirs[first], dirs[0])
 }
 
 // Mend rewrites FORMAT in each directory except the first, if FORMAT is damaged and the arena is complete. It returns their names. The

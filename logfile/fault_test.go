@@ -110,7 +110,7 @@ func TestNthWriteFailsTwice(t *testing.T) {
 			t.Errorf("writes %d, %d failed: holes %v: got %v, want %v", nth, nth+1, holes, got, want)
 		}
 		if got := b.losses(); !equalCounts(got, lost) {
-			t.Errorf("writes %d, %d failed: told of %v, want %v", nth, nth+1, got, lost)
+			t.Errorf("writes %d, %d failed: %v reported lost, want %v", nth, nth+1, got, lost)
 		}
 		if uint64(len(holes)) != b.s.Stats().Holes {
 			t.Errorf("holes %v, stats %+v", holes, b.s.Stats())
@@ -156,7 +156,7 @@ func TestAllWritesFail(t *testing.T) {
 	}
 	b.close()
 	if len(b.losses()) != n {
-		t.Errorf("told of %d samples, want %d", len(b.losses()), n)
+		t.Errorf("%d samples reported lost, want %d", len(b.losses()), n)
 	}
 }
 
@@ -182,7 +182,7 @@ func TestNoneFreed(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := b.losses(); len(got) != n-places || got[places] != 1 || got[n-1] != 1 {
-		t.Errorf("told of %v, want the last %d samples", got, n-places)
+		t.Errorf("%v reported lost, want the last %d samples", got, n-places)
 	}
 	b.s.SetNoFrees(false)
 	if err := l.FreeBlocks(0, 1); err != nil {
@@ -207,7 +207,7 @@ func TestFailWaiting(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := b.losses(); len(got) != 2 || got[places] != 1 || got[places+1] != 1 {
-		t.Errorf("told of %v, want samples %d and %d", got, places, places+1)
+		t.Errorf("%v reported lost, want samples %d and %d", got, places, places+1)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
@@ -246,7 +246,7 @@ func TestFailWaitingForATurn(t *testing.T) {
 	}
 	filled.FailWaiting()
 	if got := b.losses(); len(got) != 1 || got[places] != 1 {
-		t.Errorf("told of %v, want sample %d", got, places)
+		t.Errorf("%v reported lost, want sample %d", got, places)
 	}
 	blockio.Inject(b.opts.IO, nil)
 	close(hold)

@@ -105,7 +105,7 @@ func (l *freeList) aheadLocked(d *freePlaces) int {
 	return min(max(4, d.n/8, len(l.waiting)), 4*l.most)
 }
 
-// unready lists the next places to note. gen is a generation after those of the places' old blocks and before those of their new blocks.
+// unready lists the next places to note. gen is a generation after every old block of the places, and before every new one.
 func (l *freeList) unready(last *atomic.Uint64) (places []uint32, gen uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

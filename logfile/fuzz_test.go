@@ -41,7 +41,7 @@ func goldenBytes(t testing.TB, name string) (out []byte) {
 	return out
 }
 
-// FuzzFormat decodes any bytes as FORMAT, with a right checksum or not. Accepted bytes must be exactly those that encodeFormat makes.
+// FuzzFormat decodes any bytes as FORMAT, with a right checksum or not. Accepted bytes must equal encodeFormat's.
 func FuzzFormat(f *testing.F) {
 	f.Add(goldenBytes(f, "FORMAT.hex"), true)
 	f.Add(goldenBytes(f, "FORMAT.hex"), false)

@@ -54,36 +54,36 @@ func TestHealthSeesHangs(t *testing.T) {
 		return aside
 	}
 	if ticks(10) {
-		t.Fatal("a device that nobody asks hangs")
+		t.Fatal("a device without transfers counts as hung")
 	}
 	h.began()
 	h.began()
 	if ticks(2) {
-		t.Fatal("before its deadline")
+		t.Fatal("the device counts as hung before its deadline")
 	}
-	h.done(now, nil) // one came back: the other one has as long again
+	h.done(now, nil) // one transfer ended: the other one has the whole deadline again
 	if ticks(3) {
-		t.Fatal("something came back")
+		t.Fatal("the device counts as hung although a transfer ended")
 	}
 	h.done(now, nil)
 	ticks(5)
 	h.began()
 	if ticks(2) {
-		t.Fatal("the deadline of one transfer began before it")
+		t.Fatal("the deadline of a transfer began before the transfer")
 	}
 	left := h.left()
 	select {
 	case <-left:
-		t.Fatal("it is told to be aside")
+		t.Fatal("quarantine was reported, want none")
 	default:
 	}
 	if !ticks(1) || !h.isQuarantined() {
-		t.Fatal("not aside at its deadline")
+		t.Fatal("the device is not quarantined at its deadline")
 	}
 	<-left
 	h.done(now, nil)
 	if !h.isQuarantined() || ticks(5) {
-		t.Error("what comes back late decides nothing, a probe does")
+		t.Error("a late transfer ended the quarantine, want that only a probe does")
 	}
 }
 
@@ -115,23 +115,23 @@ func TestHealthProbes(t *testing.T) {
 	wait()
 	h.probed(now, nil)
 	if h.isQuarantined() || h.due(now.Add(time.Hour)) {
-		t.Fatal("a probe was right, and it is aside")
+		t.Fatal("the device is quarantined after a good probe")
 	}
 	select {
 	case <-h.left():
-		t.Fatal("it is told to be aside")
+		t.Fatal("quarantine was reported, want none")
 	default:
 	}
 	now = now.Add(10 * time.Second)
 	h.put(now, unix.EIO)
 	if n := wait(); n != 64 {
-		t.Errorf("probed after %d s, want the wait of the trouble before, which was just now", n)
+		t.Errorf("probed after %d s, want 64 s: the last trouble was recent", n)
 	}
 	h.probed(now, nil)
 	now = now.Add(10 * time.Minute)
 	h.put(now, unix.EIO)
 	if n := wait(); n != 1 {
-		t.Errorf("probed after %d s, want to begin anew", n)
+		t.Errorf("probed after %d s, want the first wait of 1 s again", n)
 	}
 	if _, _, asides, _ := h.report(); asides != 3 {
 		t.Errorf("put aside %d times", asides)

@@ -17,7 +17,7 @@ import (
 	"lcache/sample"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "rewrite the golden files")
 
 // small is a journal with a few full blocks and a tail, closed cleanly.
 func small(t *testing.T) (b *bed, journal []byte) {

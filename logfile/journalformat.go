@@ -29,7 +29,7 @@ import (
 //
 // A record is self-contained: it locates its samples without other records. So a lost record costs only its own block, reading continues
 // after it, and the order in which blocks finish does not matter. Sequence is the block's number in its segment. at and used are bytes
-// within the place: 0 and the block's size, except for tails, several of which share a place. first is the offset in the block of the
+// within the place: 0 and the block's size, except for tails, because several tails share a place. first is the offset in the block of the
 // first sample that begins there, or used if none does. The bytes before it belong to a sample that begins in an earlier block. The
 // manifest has the lengths of samples.
 //
@@ -153,7 +153,7 @@ func decodeHeader(b []byte, seed uint64) (h *Header, generation uint64, err erro
 		*p = le.Uint32(b[56+4*i:])
 	}
 	if le.Uint32(b[8:]) != h.version() {
-		return nil, 0, errors.New("the header's fields are those of another version: it is damaged")
+		return nil, 0, errors.New("the header has fields of another version: it is damaged")
 	}
 	h.Starts = make([]uint64, h.Segments+1)
 	h.Starts[0] = le.Uint64(b[80:])

@@ -140,6 +140,6 @@ func TestLockRemoved(t *testing.T) {
 	}
 	wg.Wait()
 	if held.Load() == 0 {
-		t.Error("nobody held it")
+		t.Error("no goroutine got the lock")
 	}
 }

@@ -106,7 +106,7 @@ func (h *Header) check(f Format) error {
 	case h.Open > h.Segments:
 		return fmt.Errorf("%d open packages of %d: out of range", h.Open, h.Segments)
 	case len(h.Starts) != int(h.Segments)+1:
-		return fmt.Errorf("%d starts for %d segments: want one more than segments", len(h.Starts), h.Segments)
+		return fmt.Errorf("%d starts for %d segments: a layout has one start per segment, and its end", len(h.Starts), h.Segments)
 	}
 	for k := range int(h.Segments) {
 		if h.Starts[k+1] < h.Starts[k] || h.Starts[k+1]-h.Starts[k] >= 1<<31 {

@@ -10,7 +10,7 @@ import (
 // Older maps the samples of another manifest (of the source before files were added, removed or changed) to this manifest. A Logfile of
 // the other manifest can then be read and freed, but not appended to.
 //
-// A sample that is no longer in the manifest still has its bytes in the log, and its neighbours' offsets depend on its length. So it gets
+// A sample that was removed from the manifest still has its bytes in the log, and its neighbours' offsets depend on its length. So it gets
 // an index after the manifest's own indices. This index is never visible outside this package.
 type Older struct {
 	Sizes []uint32       // bytes of each sample of that manifest, by index

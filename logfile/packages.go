@@ -14,7 +14,7 @@ import (
 // of them, and a package without room for the next sample is finished.
 //
 // A package has the number of its segment. The number is reused after the package was freed, and its round distinguishes the records of
-// the old package from those of the new one. Numbers are first in, first out, as arena blocks are: after a crash the records of a
+// the old package from the new one's. Numbers are first in, first out, as arena blocks are: after a crash the records of a
 // recently freed package are still there.
 //
 // Packages are read with the methods of Log: by block, with random reads, and by their arrival lists.

@@ -111,7 +111,7 @@ func TestPackageNumbersAreGivenAgain(t *testing.T) {
 		t.Errorf("with all numbers taken: %v", err)
 	}
 	if _, _, err := p.Put(t.Context(), 1, 8, b.content(8)); err == nil {
-		t.Error("there is no lane 1")
+		t.Error("put in open package 1 worked, want an error: only 0 exists")
 	}
 	for _, number := range []int{2, 0} {
 		if err := p.Free(number); err != nil {
@@ -175,7 +175,7 @@ func TestCacheWithoutPackages(t *testing.T) {
 	}
 	b.open()
 	if b.s.Packages() != nil {
-		t.Error("packages are there that nobody began")
+		t.Error("the store has packages before any were begun")
 	}
 	p := b.packages(1, 3, 3, 10)
 	before := b.check(b.s.Logfiles()[0])

@@ -59,7 +59,7 @@ func (l *Logfile) wholeLocked(sg *segment, off, n uint64) bool {
 
 // Arrivals calls f for each sample of the segment that can be read completely, in the order of the string, until f returns false. It
 // passes the position in the arrival list, the index and the offset. Positions of samples that are lost, or removed from the manifest,
-// are skipped. The result is stable while there are no appends and frees. No lock is held while f runs.
+// are skipped. The result is stable while nothing is appended or freed. No lock is held while f runs.
 func (l *Logfile) Arrivals(seg int, f func(ord int, index sample.Index, off uint64) bool) {
 	type arrival struct {
 		ord   uint32

@@ -54,12 +54,12 @@ func TestReadMany(t *testing.T) {
 				t.Fatalf("%d directories, range %d: %v", dirs, i, err)
 			}
 			if i < 6 && !bytes.Equal(data[i], b.content(uint32(i))) {
-				t.Errorf("%d directories: sample %d is not what was appended", dirs, i)
+				t.Errorf("%d directories: sample %d has other bytes than were appended", dirs, i)
 			}
 		}
 		for i := uint32(1); i <= 3; i++ {
 			if at := offs[i] - offs[1]; !bytes.Equal(data[6][at:at+uint64(b.sizes[i])], b.content(i)) {
-				t.Errorf("%d directories: sample %d in the larger read is not what was appended", dirs, i)
+				t.Errorf("%d directories: sample %d in the larger read has other bytes than were appended", dirs, i)
 			}
 		}
 		// Sample 0 is in blocks 0 to 2, sample 1 in 2, 2 in 2 and 3, 3 in 3, 4 in 3 and the buffer, 5 in the buffer, which needs no read.

@@ -70,7 +70,7 @@ func (s *Store) recover() error {
 	return nil
 }
 
-// openJournal returns nil and no error if there is no journal.
+// openJournal returns nil and no error if the journal does not exist.
 func (s *Store) openJournal(num int) (r *recovery, err error) {
 	r = &recovery{num: num, writable: !s.readOnly}
 	path := s.journalPath(num)

@@ -60,7 +60,7 @@ type Store struct {
 	sizes  []uint32
 	print  sample.Fingerprint
 	older  func(sample.Fingerprint) (*Older, error)
-	gone   []uint32 // sizes of samples that are only in an older manifest; their indices follow those of sizes
+	gone   []uint32 // sizes of samples that are only in an older manifest; their indices follow the indices of sizes
 	spare  int
 	before func() error // Options.SyncSizes
 	lost   func(l *Logfile, seg int, indices []sample.Index, offsets []uint64)

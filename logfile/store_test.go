@@ -291,7 +291,7 @@ func TestFreeListIsFIFO(t *testing.T) {
 		t.Errorf("an empty list gave %d", f.place)
 	}
 	if ready := l.release(3); len(ready) != 1 || ready[0] != f || f.place != 3 || l.len() != 0 {
-		t.Errorf("who waits gets what is freed: %v", ready)
+		t.Errorf("a freed place made %v ready, want the waiting write", ready)
 	}
 }
 

@@ -60,7 +60,7 @@ func TestTailsArePacked(t *testing.T) {
 		b.books()
 	}
 	if b.s.Used() != 0 {
-		t.Errorf("%d places used by nobody", b.s.Used())
+		t.Errorf("%d places are used although every segment is free", b.s.Used())
 	}
 	b.close()
 }
@@ -116,7 +116,7 @@ func TestTailsWithoutPlace(t *testing.T) {
 	b.books()
 	b.close()
 	if got := b.losses(); !equalCounts(got, map[sample.Index]int{2: 1, 3: 1}) {
-		t.Errorf("told of %v", got)
+		t.Errorf("%v reported lost, want samples 2 and 3", got)
 	}
 	b.open()
 	if got := fmt.Sprint(b.check(b.s.Logfiles()[0])); got != "map[0:[0] 1:[1]]" {

@@ -12,7 +12,7 @@ import (
 )
 
 // ErrOlder means that a Logfile belongs to an earlier manifest. It can't be appended to, and its records can't be rewritten.
-var ErrOlder = errors.New("the logfile is of an older manifest")
+var ErrOlder = errors.New("the logfile belongs to an older manifest")
 
 const (
 	unordered   = 2       // open packages of packages that were made of Logfiles

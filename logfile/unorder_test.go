@@ -85,7 +85,7 @@ func (b *bed) all(s *Store) {
 	held := b.heldBy(s)
 	for i := range b.sizes {
 		if held[sample.Index(i)] != 1 {
-			b.t.Errorf("sample %d lies in %d logs", i, held[sample.Index(i)])
+			b.t.Errorf("sample %d is in %d logs, want 1", i, held[sample.Index(i)])
 		}
 	}
 }
@@ -108,7 +108,7 @@ func TestUnorder(t *testing.T) {
 			again()
 			b.unordered(1)
 			if b.s.Log(1) != nil || b.s.Packages() == nil {
-				t.Fatal("the Logfile is still there, or there are no packages")
+				t.Fatal("the Logfile still exists, or packages don't")
 			}
 			again()
 			b.moves(b.s.Log(0), 1, 2)

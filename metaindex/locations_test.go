@@ -67,10 +67,10 @@ func TestLocationsSetClear(t *testing.T) {
 	l := newLocations(t, 3, 64)
 	a, b := l.At(0, 5, 640), l.At(1, 5, 640)
 	if l.Get(1) != 0 || l.In(1, 0) || l.In(1, 1) {
-		t.Error("a fresh entry is somewhere")
+		t.Error("a fresh entry has a location")
 	}
 	if l.Clear(1, 0) {
-		t.Error("cleared what was nowhere")
+		t.Error("cleared an entry without a location")
 	}
 	l.Set(1, a)
 	if l.Clear(1, b) || l.Get(1) != a {

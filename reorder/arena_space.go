@@ -15,7 +15,7 @@ var errNoRoom = errors.New("the arena is full of blocks whose samples have moved
 type room struct {
 	store   *logfile.Store
 	reserve int64
-	full    sync.Once // logs once that there is no room
+	full    sync.Once // logs once that the arena is full
 
 	mu    sync.Mutex // guards the field that follows
 	taken int64      // bytes that are being appended

@@ -83,7 +83,7 @@ func (p *Scan) Load(slot int, from *EpochLog, seg int, target *EpochLog, use Use
 	l.begin()
 }
 
-// Reload appends a segment that was loaded into the slot while there was no target. It works as Load does with Deliver, but appends the
+// Reload appends a segment that was loaded into the slot before the target was begun. It works as Load does with Deliver, but appends the
 // samples from the slot and reads nothing. IsLoaded must have returned true, and nothing may have used the slot for another segment since.
 func (p *Scan) Reload(slot int, from *EpochLog, seg int, target *EpochLog, done func()) {
 	l := p.newLoad(slot, from, seg)
@@ -206,7 +206,7 @@ func (l *load) missing() (missing []sample.Index) {
 }
 
 // staysPacked reports whether the load of a segment must not append a sample because it is in a package. Such a sample is moved only
-// when its package is emptied. Otherwise the package would keep its arena blocks, and appends would wait for blocks that nobody frees.
+// when its package is emptied. Otherwise the package would keep its arena blocks, and appends would wait for blocks that are never freed.
 func (l *load) staysPacked(index sample.Index) bool {
 	return l.from.Packages == nil && l.p.o.Locations.In(index, logfile.PackagesNum)
 }

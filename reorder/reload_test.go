@@ -19,14 +19,14 @@ func (b *bed) reloads(l *reorder.EpochLog, slots []int, target *reorder.EpochLog
 	for seg, slot := range slots {
 		done := make(chan struct{})
 		if !b.scan.IsLoaded(slot, l, seg) || !b.Staging.Reload(slot, staging.Segment{Log: before, Segment: seg}, l.Owner(seg)) {
-			b.t.Fatalf("segment %d does not lie in slot %d", seg, slot)
+			b.t.Fatalf("segment %d is not in slot %d", seg, slot)
 		}
 		b.scan.Reload(slot, l, seg, target, func() { close(done) })
 		b.wait(done)
 	}
 }
 
-// TestReload: segments that were loaded while there was no target are appended from the slots once there is one. The disk is not read, samples that clients hold stay where they are, and
+// TestReload: segments that were loaded without a target are appended from the slots once a target exists. The disk is not read, samples that clients hold stay where they are, and
 // the old blocks are freed.
 func TestReload(t *testing.T) {
 	const n = 120
@@ -44,7 +44,7 @@ func TestReload(t *testing.T) {
 	reads, verified := b.Store.Stats().BlockReads, b.scan.Stats.Verified.Load()
 	b.reloads(l, slots, target)
 	if got := b.Store.Stats().BlockReads - reads; got != 0 {
-		t.Errorf("%d blocks were read of segments that lie in slots", got)
+		t.Errorf("%d blocks were read although their segments are in slots", got)
 	}
 	members := append(first, l.Layout.Members(1)...)
 	if got := b.scan.Stats.Verified.Load() - verified; got != int64(len(members)) {

@@ -194,7 +194,7 @@ func (p *Scan) arrive(t *task, a *arrival, w *worker) {
 }
 
 // publish publishes a verified sample in its slot. Samples of a Logfile with an unknown order are only appended: no request waits for
-// them, and after their blocks are freed there is no list to withdraw the slot's addresses by. Neither are moved samples published.
+// them, and once their blocks are freed no list tells which of the slot's addresses to withdraw. Neither are moved samples published.
 func (p *Scan) publish(l *load, index sample.Index, off uint64, from sample.Origin) {
 	if l.from.Layout != nil && l.use != Move {
 		p.o.Staging.Publish(index, l.base+off, from)

@@ -87,7 +87,7 @@ func TestUnknownOrderIsSorted(t *testing.T) {
 	l.Layout = nil
 	next, segment := b.line(1, permutation(n, 5))
 	b.over(l, b.aim(next, segment), 2)
-	// Regression: its segments' members are no longer known once their blocks are free, so addresses outlived their slots.
+	// Regression: a segment's members are unknown once its blocks are free, so addresses outlived their slots.
 	for i := range sample.Index(n) {
 		if b.Staging.Present(i) {
 			t.Errorf("sample %d has an address in a slot that was taken back", i)

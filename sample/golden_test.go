@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "rewrite the golden files")
 
 // parseHex reads an annotated hex file: what stands behind "#" is for people.
 func parseHex(t testing.TB, path string) []byte {
@@ -131,7 +131,7 @@ func checkGolden(t *testing.T, golden string, classes []string, listing []Entry)
 	}
 	want := parseHex(t, golden)
 	if !bytes.Equal(got, want) {
-		t.Errorf("what is written now differs from %s (%d bytes, want %d): a new format needs a new version", golden, len(got), len(want))
+		t.Errorf("the written file differs from %s (%d bytes, want %d): a new format needs a new version", golden, len(got), len(want))
 	}
 	m, err := decodeBytes(want)
 	if err != nil {
@@ -222,7 +222,7 @@ func checkColumns(t *testing.T, path, golden, what string, columns ...learntColu
 		}
 	}
 	if want := parseHex(t, golden); !bytes.Equal(got, want) {
-		t.Errorf("what is written now differs from %s: a new format needs a new version", golden)
+		t.Errorf("the written file differs from %s: a new format needs a new version", golden)
 	}
 }
 

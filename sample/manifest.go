@@ -95,7 +95,7 @@ func verifyWritten(f *os.File, print Fingerprint, classes []string, entries List
 		}
 	}()
 	if m.print != print || m.Len() != entries.Len() || !slices.Equal(m.classes, classes) {
-		return fmt.Errorf("read back: %w: header or classes differ from what was written", ErrCorrupt)
+		return fmt.Errorf("read back: %w: header or classes differ from the written ones", ErrCorrupt)
 	}
 	names := nameReader{m: m}
 	for i := range entries.Len() {
@@ -105,7 +105,7 @@ func verifyWritten(f *os.File, print Fingerprint, classes []string, entries List
 		}
 		want := entries.At(i)
 		if got.Name != want.Name || got.Size != want.Size || got.Label != want.Label || got.Version != want.Version || !slices.Equal(got.Parts, want.Parts) || !samePlace(&got, &want) {
-			return fmt.Errorf("read back: %w: sample %d differs from what was written", ErrCorrupt, i)
+			return fmt.Errorf("read back: %w: sample %d differs from the written one", ErrCorrupt, i)
 		}
 	}
 	return nil

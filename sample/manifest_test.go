@@ -127,7 +127,7 @@ func TestManifestPortable(t *testing.T) {
 		t.Error("one listing written twice gave two files")
 	}
 	if bytes.Contains(x, []byte(filepath.Dir(a))) {
-		t.Error("the file holds the path it lies at")
+		t.Error("the file contains its own path")
 	}
 }
 

@@ -173,7 +173,7 @@ func (m *Manifest) rewrite(path string, packed []byte, trace durable.Trace) erro
 			return fmt.Errorf("read back: %w", err)
 		}
 		if !bytes.Equal(again.plain, m.plain) {
-			err = fmt.Errorf("read back: %w: the manifest differs from what was written", ErrCorrupt)
+			err = fmt.Errorf("read back: %w: the manifest differs from the written one", ErrCorrupt)
 		}
 		return errors.Join(err, again.Close())
 	})

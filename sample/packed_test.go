@@ -440,7 +440,7 @@ func FuzzPacked(f *testing.F) {
 		plain, err := unpack(b)
 		if err != nil {
 			if plain != nil {
-				t.Error("there are bytes beside an error")
+				t.Error("unpack returned bytes and an error")
 			}
 			return
 		}

@@ -127,7 +127,7 @@ func checkPlaceOf(t *testing.T, m *Manifest, i Index) {
 	}
 	for k, off := range e.Offsets {
 		if off == 0 || off > e.Shard.Size || uint64(e.Parts[k].Size) > e.Shard.Size-off {
-			t.Errorf("part %d of sample %d lies at %d of %d bytes", k, i, off, e.Shard.Size)
+			t.Errorf("part %d of sample %d is at %d of %d bytes", k, i, off, e.Shard.Size)
 		}
 	}
 }

@@ -72,10 +72,10 @@ type Entry struct {
 	Name    string // a key relative to the source's root, "/" between its elements; opaque bytes, unique, 1 to MaxName of them
 	Size    uint32 // bytes; a sample of 4 GiB or more can't be kept
 	Label   int32  // index of the class, or the user's own number
-	Version uint64 // the source's own identity of this content: mtime in ns for a directory (through a link, a hash of that and of which file it is), a hash of the ETag for an object store, the shard's own for a sample in a shard
+	Version uint64 // the source's own identity of this content. For a directory: mtime in ns (through a link, a hash of mtime and the file's identity). For an object store: a hash of the ETag. For a sample in a shard: the shard's version
 	Parts   []Part // nil: the sample is one part. Else the parts in the order in which their bytes follow each other, Size in all
 
-	Inode   uint64   // for a listing of files: the file's inode, or a hash over those of its parts; not in the manifest. NoInode: unknown
+	Inode   uint64   // for a listing of files: the file's inode, or a hash over its parts' inodes; not in the manifest. NoInode: unknown
 	Shard   *Shard   // the shard with the parts; nil: the source has no shards
 	Offsets []uint64 // in the shard, of the first byte of each part: multiples of ShardUnit, not 0
 }

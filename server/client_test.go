@@ -137,7 +137,7 @@ func attach(t testing.TB, s *Server, token string, features ...string) *client {
 	}
 	messages, err := unix.ParseSocketControlMessage(oob[:oobn])
 	if err != nil || len(messages) != 1 {
-		t.Fatalf("%d control messages beside the answer to HELLO, %v", len(messages), err)
+		t.Fatalf("%d control messages with the answer to HELLO, want 1; %v", len(messages), err)
 	}
 	fds, err := unix.ParseUnixRights(&messages[0])
 	if err != nil || len(fds) != 1 {

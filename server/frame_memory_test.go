@@ -62,7 +62,7 @@ func waitForRoom(t *testing.T, s *memquota.Share) {
 	t.Helper()
 	for end := time.Now().Add(20 * time.Second); s.Take(1); runtime.Gosched() { // it overtakes no waiting request
 		if s.Give(1); time.Now().After(end) {
-			t.Fatalf("%d of %d bytes are taken, and nobody waits for more", s.Taken(), s.Limit())
+			t.Fatalf("%d of %d bytes are taken, and no request waits for more", s.Taken(), s.Limit())
 		}
 	}
 }

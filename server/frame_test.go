@@ -264,7 +264,7 @@ func TestAppendNamesFillsTheFrame(t *testing.T) {
 		t.Errorf("%d names of 64 KiB, want 255", n)
 	}
 	if _, err := appendNames(nil, 1, []string{strings.Repeat("n", maxFrame)}); err == nil {
-		t.Error("a name larger than a frame is no error")
+		t.Error("a name larger than a frame was accepted")
 	}
 	var many [][]sample.Part
 	for i := range 300 {
@@ -283,7 +283,7 @@ func TestAppendNamesFillsTheFrame(t *testing.T) {
 		b := appendBatchParts(bytes.Clone(before), at, [][]sample.Part{make([]sample.Part, n)})
 		length := int(binary.LittleEndian.Uint32(b[at:]))
 		if got := len(b) > len(before); got != want || len(b)-at-4 != length || length > maxFrame {
-			t.Errorf("%d parts: %d bytes behind %d, of which the frame says %d", n, len(b), len(before), length)
+			t.Errorf("%d parts: %d bytes in all, %d before the parts; the frame's length is %d", n, len(b), len(before), length)
 		}
 	}
 	if b, err := appendNames(nil, 1, nil); err != nil || len(b) != headerBytes+4 {

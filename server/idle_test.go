@@ -23,7 +23,7 @@ func TestIdle(t *testing.T) {
 	s.left() // a timer that fired just before the client came
 	select {
 	case <-s.Idle():
-		t.Fatal("idle beside a client")
+		t.Fatal("the server counts as idle while a client is connected")
 	default:
 	}
 	c.c.Close()

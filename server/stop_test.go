@@ -93,7 +93,7 @@ func TestEnds(t *testing.T) {
 	}
 	first := attach(t, s, "")
 	if at := <-told; !at.IsZero() {
-		t.Errorf("beside a client it ends at %v", at)
+		t.Errorf("with a client it ends at %v, want never", at)
 	}
 	second := attach(t, s, "")
 	second.c.Close()

@@ -102,7 +102,7 @@ func buildBatchShard(a *args) (*plan, error) {
 	return p, nil
 }
 
-// preparedSampler returns the RandomSampler that accelerate keeps if there is no seedable one. Its generator is made
+// preparedSampler returns the RandomSampler that accelerate keeps without a seedable one. Its generator is made
 // from the default one in prepare(), or is the DataLoader's own, which also draws each epoch's base seed.
 func (a *args) preparedSampler() (orderer, error) {
 	if a.given("data_seed") {

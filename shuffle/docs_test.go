@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-var update = flag.Bool("update", false, "write the tables of docs/recipes.md anew")
+var update = flag.Bool("update", false, "rewrite the tables of docs/recipes.md")
 
 const recipesDoc = "../docs/recipes.md"
 
@@ -46,7 +46,7 @@ func TestDocs(t *testing.T) {
 		name, ok := strings.CutPrefix(strings.TrimSpace(line), "<!-- ")
 		name = strings.TrimSuffix(name, " -->")
 		if ok && name != "end" && tables[name] == "" {
-			t.Errorf("%s has a table of %s, which is no recipe", recipesDoc, name)
+			t.Errorf("%s has a table of the unknown recipe %s", recipesDoc, name)
 		}
 	}
 	if bytes.Equal(data, want) {

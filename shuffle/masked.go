@@ -72,7 +72,7 @@ func (h rejection) targets(w words, i uint32, dst []uint32) int {
 			v := src[used] >> shift & mask
 			used++
 			dst[n] = v
-			// n grows by one if v <= i-n. There is no branch, because every second one would be mispredicted.
+			// n grows by one if v <= i-n. The code avoids a branch, because every second one would be mispredicted.
 			n += int((uint64(v) - uint64(i-uint32(n)) - 1) >> 63)
 		}
 		w.draw(used)

@@ -54,9 +54,9 @@ func Lookup(name string) (*Recipe, error) {
 		return nil, &UsageError{Problem: "no recipe is named; there are " + strings.Join(names, ", ")}
 	}
 	if near := usage.Nearest(name, names); near != "" {
-		return nil, &UsageError{Problem: "there is no recipe " + clip(name) + ": did you mean " + near + "? There are " + strings.Join(names, ", ")}
+		return nil, &UsageError{Problem: "unknown recipe " + clip(name) + ": did you mean " + near + "? The recipes are " + strings.Join(names, ", ")}
 	}
-	return nil, &UsageError{Problem: "there is no recipe " + clip(name) + "; there are " + strings.Join(names, ", ")}
+	return nil, &UsageError{Problem: "unknown recipe " + clip(name) + "; the recipes are " + strings.Join(names, ", ")}
 }
 
 // Missing returns the error for a Spec that lacks a required parameter.

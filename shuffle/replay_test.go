@@ -416,9 +416,9 @@ func TestUsageErrors(t *testing.T) {
 		want string // in the error
 	}{
 		{Spec{}, "no recipe is named"},
-		{Spec{Recipe: "torch.nosuch"}, "there is no recipe torch.nosuch; there are accelerate.batch_sampler_shard, "},
-		{Spec{Recipe: "torch.randprem"}, "there is no recipe torch.randprem: did you mean torch.randperm? There are accelerate.batch_sampler_shard, "},
-		{Spec{Recipe: "DistributedSampler"}, "did you mean torch.distributed_sampler? There are "},
+		{Spec{Recipe: "torch.nosuch"}, "unknown recipe torch.nosuch; the recipes are accelerate.batch_sampler_shard, "},
+		{Spec{Recipe: "torch.randprem"}, "unknown recipe torch.randprem: did you mean torch.randperm? The recipes are accelerate.batch_sampler_shard, "},
+		{Spec{Recipe: "DistributedSampler"}, "did you mean torch.distributed_sampler? The recipes are "},
 		{Spec{Recipe: "torch.distributed_sampler", Samples: 3, Params: param("shufle", "true")}, "no parameter shufle: did you mean shuffle? Its parameters: n, seed"},
 		{Spec{Recipe: "tf.data.shuffle"}, "push_order"},
 		{Spec{Recipe: int64Recipe, Samples: 1, Seed: "1"}, "not an order"},
@@ -535,7 +535,7 @@ func FuzzNew(f *testing.F) {
 		if err != nil {
 			var usage *UsageError
 			if !errors.As(err, &usage) {
-				t.Fatalf("%+v: %v is no usage error", spec, err)
+				t.Fatalf("%+v: got %v, want a usage error", spec, err)
 			}
 			return
 		}

@@ -47,7 +47,7 @@ func (t torchRelease) permuteDraws(n int) uint64 {
 	return uint64(n) - 1
 }
 
-// permute sets the first keep elements of r to those of torch.randperm(len(r)), and takes all of its draws.
+// permute sets the first keep elements of r as torch.randperm(len(r)) has them, and takes all of its draws.
 func (t torchRelease) permute(g *torchGen, r []uint32, keep int) {
 	if t.insideOut && len(r) >= insideOutFrom {
 		permuteInsideOut(g, r)

@@ -138,7 +138,7 @@ func (d *dir) versionOf(f openFile, size int, want *uint64) (version, inode uint
 		func() uint64 { return born(f.fd, "", unix.AT_EMPTY_PATH) })
 	switch {
 	case st.Mode&unix.S_IFMT != unix.S_IFREG:
-		return 0, 0, fmt.Errorf("%w (it is no longer a regular file)", ErrChanged)
+		return 0, 0, fmt.Errorf("%w (it is not a regular file)", ErrChanged)
 	case st.Size != int64(size):
 		return 0, 0, fmt.Errorf("%w (it has %d bytes, had %d)", ErrChanged, st.Size, size)
 	case want != nil && version != *want:

@@ -214,7 +214,7 @@ func TestStreamReadsOnce(t *testing.T) {
 	if err != nil || shapeOf(got) != shapeOf(want) {
 		t.Fatalf("%d samples, %v; want %d", len(got), err, len(want))
 	}
-	if b.asked() != 2 { // the first request shows that there are no ranges
+	if b.asked() != 2 { // the first request shows that the store does not serve ranges
 		t.Errorf("the listing took %d GETs, want 2", b.asked())
 	}
 	told := 0

@@ -24,7 +24,7 @@ func TestRecords(t *testing.T) {
 	}{
 		{"pictures", []sized{{"a/1.jpg", 100_000}, {"a/2.jpg", 300_000_000}}, ""},
 		{"parquet", []sized{small, {"train-0.parquet", 1e6}, {"train-1.PARQUET", 1e6}}, "each sample is a whole .parquet file: "},
-		{"a table beside pictures", []sized{{"a.jpg", 1e6}, {"b.jpg", 1e6}, {"labels.parquet", 1e5}}, ""},
+		{"a table among pictures", []sized{{"a.jpg", 1e6}, {"b.jpg", 1e6}, {"labels.parquet", 1e5}}, ""},
 		{"datasets", []sized{{"data-00000-of-00001.arrow", 5e6}, {"dataset_info.json", 1000}, {"state.json", 1000}}, "each sample is a whole .arrow file: "},
 		{"tfrecord", []sized{{"x.tfrecord", 5e6}}, "each sample is a whole .tfrecord file: "},
 		{"tfrecord shards", []sized{{"x.tfrecord-00000-of-00002", 5e6}, {"x.tfrecord-00001-of-00002", 5e6}}, "each sample is a whole .tfrecord file: "},
@@ -97,7 +97,7 @@ func TestInsteadOfPictures(t *testing.T) {
 	}
 }
 
-// TestMeantShardsOfABucket: a prefix is named like shards, and there is no object below it.
+// TestMeantShardsOfABucket: a prefix is named like shards, and the bucket has no object below it.
 func TestMeantShardsOfABucket(t *testing.T) {
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprint(w, `<ListBucketResult><Name>bucket</Name><IsTruncated>false</IsTruncated></ListBucketResult>`)

@@ -35,7 +35,7 @@ func TestListingMemory(t *testing.T) {
 	}
 	list := l.Samples()
 	if each := (heap() - before - names) / many; each > 40 {
-		t.Errorf("a key takes %d bytes beside its name", each)
+		t.Errorf("a key takes %d bytes in addition to its name, want at most 40", each)
 	}
 	if e := list.At(2001); e.Name != "n0001/000101.JPEG" || e.Label != 1 || e.Size != 100_000 {
 		t.Errorf("the 2002nd of all is %+v", e)

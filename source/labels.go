@@ -17,7 +17,7 @@ import (
 
 // A file of labels is CSV with two fields in a row, name and label. It has one row for each sample, in any order. A
 // name is the sample's name in the listing, byte for byte. If all labels are integers, they are used as they are, and
-// there are no classes. If all are text, the classes are the texts, sorted as Python sorts them, and a label is the
+// the dataset has no classes. If all are text, the classes are the texts, sorted as Python sorts them, and a label is the
 // position of its class. A first row that names no sample is a header if its second field is "label", "class" or
 // "target".
 

@@ -14,7 +14,7 @@ import (
 	"lcache/source/internal/web"
 )
 
-// lines makes samples from a web server's list, in its order. It requests what a line leaves out about its resource.
+// lines makes samples from a web server's list, in its order. It requests the facts about a resource that its line omits.
 type lines struct {
 	opts     Options
 	store    *web.Store

@@ -137,7 +137,7 @@ type place struct {
 	link     string // the last link on the path to it; "": none
 }
 
-// identify returns an error for a loop: a folder that contains itself. It is no loop if a folder is reached twice
+// identify returns an error for a loop: a folder that contains itself. It allows a folder that is reached twice
 // side by side.
 func (p *place) identify(st *unix.Stat_t) error {
 	p.dev, p.ino = uint64(st.Dev), st.Ino
@@ -193,7 +193,7 @@ func (l *dangling) err(source string) error {
 }
 
 // matters reports whether a link without a target may have been a sample, or a folder of samples. A name with another
-// extension than the wanted ones was no sample, and is assumed not to be a folder.
+// extension than the wanted ones was not a sample, and is assumed not to be a folder.
 func (w *walk) matters(name string) bool {
 	return hasExt(name, w.dir.opts.Exts) || !strings.Contains(name, ".")
 }

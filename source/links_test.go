@@ -66,7 +66,7 @@ func TestLinks(t *testing.T) {
 		{"extensions", []string{"a/0.jpg"}, []string{"b1", "x/2.jpg", "x/2.txt"}, map[string]string{"a/1.jpg": "OUT/b1", "a/d.jpg": "OUT/x", "a/r.txt": "OUT/b1"}, source.Options{Exts: []string{"jpg"}}, "a/0.jpg=0 a/1.jpg=0 a/d.jpg/2.jpg=0", 2},
 		{"flat", nil, []string{"b1", "b2"}, map[string]string{"1": "OUT/b1", "d/2": "OUT/b2"}, source.Options{Flat: true}, "1=0 d/2=0", 2},
 		{"group", []string{"a/1.txt"}, []string{"b1", "b2", "b3"}, map[string]string{"a/1.jpg": "OUT/b1", "a/2.jpg": "OUT/b2", "a/2.txt": "OUT/b3"}, source.Options{Group: source.GroupStem}, "a/1=0 a/2=0", 2},
-		{"files beside classes", []string{"a/0"}, []string{"r"}, map[string]string{"README": "OUT/r"}, source.Options{}, "a/0=0", 0},
+		{"files outside classes", []string{"a/0"}, []string{"r"}, map[string]string{"README": "OUT/r"}, source.Options{}, "a/0=0", 0},
 	} {
 		for _, without := range []bool{false, true} {
 			t.Run(c.name, func(t *testing.T) {
@@ -88,7 +88,7 @@ func TestLinks(t *testing.T) {
 				}
 				strict := c.opts
 				strict.NoFollowLinks = true
-				if _, _, err := tr.open(t, strict).List(t.Context(), nil); c.outside > 0 && (err == nil || !strings.Contains(err.Error(), "leaves the source")) || c.outside == 0 && c.name != "files beside classes" && err != nil {
+				if _, _, err := tr.open(t, strict).List(t.Context(), nil); c.outside > 0 && (err == nil || !strings.Contains(err.Error(), "leaves the source")) || c.outside == 0 && c.name != "files outside classes" && err != nil {
 					t.Errorf("without links that leave: %v", err)
 				}
 			})
@@ -319,9 +319,9 @@ func TestLinksRelist(t *testing.T) {
 // TestLinksPlanted: a read through a link returns only the listed file, and never waits.
 func TestLinksPlanted(t *testing.T) {
 	for _, c := range []struct{ target, want string }{
-		{"/dev/null", "no longer a regular file"},
-		{"OUT/pipe", "no longer a regular file"},
-		{"OUT", "no longer a regular file"},
+		{"/dev/null", "not a regular file"},
+		{"OUT/pipe", "not a regular file"},
+		{"OUT", "not a regular file"},
 		{"OUT/no", "gone from the source"},
 		{"x", "remove the link"},
 		{"../../../../../../../etc/passwd", "changed since ingest"},

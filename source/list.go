@@ -114,7 +114,7 @@ func (d *dir) list(ctx context.Context, before *earlier, progress func(int)) (cl
 		}
 		slices.SortFunc(classes, comparePython)
 	}
-	// The source itself comes first. It has samples of its own only if there are no classes.
+	// The source itself comes first. It has samples of its own only if no classes were found.
 	self := folder{label: topLabel, now: top.now, kept: top.kept}
 	if len(classes) == 0 {
 		if top.problem != nil {

@@ -165,7 +165,7 @@ func TestPythonServer(t *testing.T) {
 func readPythonServer(t *testing.T, arguments func(port, dir string) []string) source.Requests {
 	python, err := exec.LookPath("python3")
 	if err != nil {
-		t.Skip("there is no python3")
+		t.Skip("python3 is not installed")
 	}
 	dir := t.TempDir()
 	files := map[string][]byte{"a/1.bin": sourcetest.Content(1, 100), "b/2 x.bin": sourcetest.Content(2, 9<<20), "b/empty": nil}

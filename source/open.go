@@ -132,7 +132,7 @@ func (f openFile) close() {
 		f.slow.Close()
 		return
 	}
-	unix.Close(f.fd) // only read from, so there is no error to report
+	unix.Close(f.fd) // only read from, so closing can't lose data
 }
 
 // readAt fills b. It returns io.EOF if the file ends before.

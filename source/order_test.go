@@ -137,7 +137,7 @@ func FuzzComparePython(f *testing.F) {
 			t.Errorf("%q and %q compare as %d, want %d", a, b, got, want)
 		}
 		if comparePython(a, b) != -comparePython(b, a) {
-			t.Errorf("%q and %q compare by who comes first", a, b)
+			t.Errorf("comparing %q and %q depends on their order", a, b)
 		}
 	})
 }

@@ -26,8 +26,8 @@ func TestDirReadPlanted(t *testing.T) {
 		plant func(path string) error
 		want  string
 	}{
-		{"fifo", func(p string) error { return syscall.Mkfifo(p, 0o666) }, "no longer a regular file"},
-		{"folder", func(p string) error { return os.Mkdir(p, 0o777) }, "no longer a regular file"},
+		{"fifo", func(p string) error { return syscall.Mkfifo(p, 0o666) }, "not a regular file"},
+		{"folder", func(p string) error { return os.Mkdir(p, 0o777) }, "not a regular file"},
 		{"link out", func(p string) error { return os.Symlink(secret, p) }, "leaves the source"},
 		{"link to nothing", func(p string) error { return os.Symlink("no", p) }, "gone from the source"},
 		{"link to itself", func(p string) error { return os.Symlink("x", p) }, "remove the link"},

@@ -168,7 +168,7 @@ func (e *earlier) complete(folders []folder) error {
 	return nil
 }
 
-// same reports whether the folders and their samples are exactly those of the listing before.
+// same reports whether the folders and their samples are the same as in the listing before.
 func (e *earlier) same(folders []folder) (bool, error) {
 	if len(folders) != len(e.folders) {
 		return false, nil

@@ -112,7 +112,7 @@ func TestRelistFresh(t *testing.T) {
 	}
 }
 
-// TestRelistLabels: the file of labels is read every time. Without it, the labels are those of the folders again.
+// TestRelistLabels: the file of labels is read every time. Without it, the folders determine the labels again.
 func TestRelistLabels(t *testing.T) {
 	old := source.SetSettled(-time.Hour)
 	defer source.SetSettled(old)

@@ -120,7 +120,7 @@ func RequestsOf(s Source) (Requests, bool) {
 	return a.Requests()
 }
 
-// EndsSilence reports whether a read of a source ends by itself if no byte arrives for long, with an error that says
+// EndsSilence reports whether a read of a source ends if no byte arrives for long, with an error that says
 // so. That is so for reads over a network, but not for a read of a file that hangs.
 func EndsSilence(s Source) bool {
 	a, ok := s.(interface{ EndsSilence() bool })

@@ -173,7 +173,7 @@ func (s *shardFile) outside() bool {
 	return s.file.linked && s.dir.reach(Directly, s.name) == Outside
 }
 
-// ReadAt checks the file again after the read, so that the bytes are of the version that was opened.
+// ReadAt checks the file again after the read, so that the bytes belong to the version that was opened.
 func (s *shardFile) ReadAt(ctx context.Context, dst []byte, off int64) error {
 	for at := 0; at < len(dst) || at == 0; at += readChunk {
 		if err := ctx.Err(); err != nil {

@@ -101,7 +101,7 @@ func GivesNoRanges(s Source) bool {
 	return false
 }
 
-// survey requests the size and version of all shards, except of those that survey has already and open has not yet
+// survey requests the size and version of all shards. It leaves out shards that an earlier survey has and open has not yet
 // used.
 func (o *shardObjects) survey(ctx context.Context, names []string) error {
 	if o.knows(names) {
@@ -159,7 +159,7 @@ type Survey struct {
 	Gets   int64 // estimated GETs to read the samples of a share
 }
 
-// SurveyOf requests the sizes of a source's shards, of which a share will be read. It returns nil if the source has
+// SurveyOf requests the sizes of a source's shards, before a share of them is read. It returns nil if the source has
 // none, or if they are on this machine. A later listing does not repeat the requests.
 func SurveyOf(ctx context.Context, s Source, share, shares int) (*Survey, error) {
 	sharded, ok := s.(*shards)

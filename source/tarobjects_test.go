@@ -188,7 +188,7 @@ func TestTarWebErrors(t *testing.T) {
 		"w-0.tar":       `shard "w-0.tar": ` + noVersion,
 		"n-0.tar.gz":    `shard "n-0.tar.gz": ` + noVersion,
 		"t-0.tar":       `shard "t-0.tar" is truncated: its member "x.jpg" ends at byte 1517, and the shard has 1100: copy or write it again`,
-		"d-0.tar":       `shard "d-0.tar": HOST answers 403: only what it gives to everybody can be read`,
+		"d-0.tar":       `shard "d-0.tar": HOST answers 403: lcache reads only public files from a web server`,
 		"s-*.tar":       `shard "s-*.tar" has one of the characters *?[# in its name: over a network, only braces can name several shards`,
 		"{s-0,../x}":    `shard "../x" leads out of its folder: write the folder that all shards have in common before the first brace`,
 		"{a,b}.tar.gz":  `shard "a.tar.gz" is compressed, and samples can't be read at random in it: unpack it (gunzip) and name the .tar, or give --stream to read it once, front to back`,

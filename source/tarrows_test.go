@@ -41,7 +41,7 @@ func TestShardListingMemory(t *testing.T) {
 	}
 	rows := newShardRows(all)
 	if bytes := (heap() - before - keys) / int64(rows.Len()); rows.Len() != shards*each || bytes > 46 {
-		t.Errorf("%d samples, each takes %d bytes beside its key", rows.Len(), bytes)
+		t.Errorf("%d samples, each takes %d bytes in addition to its key", rows.Len(), bytes)
 	}
 	e := rows.At(3*each + 7)
 	if got := fmt.Sprint(e.Name, e.Size, e.Label, e.Parts, e.Offsets, e.Shard.Name); got != "3.tar/c07/000007200 7 [{jpg 100} {cls 100}] [14848 15872]3.tar" {

@@ -26,7 +26,7 @@ import (
 type walk struct {
 	dir      *dir
 	group    *errgroup.Group
-	before   *earlier      // nil: there was no listing before
+	before   *earlier      // nil: no earlier listing
 	excluded []unix.Stat_t // folders that must not be listed
 	start    time.Time
 

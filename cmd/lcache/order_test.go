@@ -56,7 +56,7 @@ func TestOrderOutput(t *testing.T) {
 func TestOrderUsage(t *testing.T) {
 	for _, c := range []struct{ args, want string }{
 		{"", "no recipe is named"},
-		{"--recipe torch.nosuch --samples 3", "there is no recipe torch.nosuch"},
+		{"--recipe torch.nosuch --samples 3", "unknown recipe torch.nosuch"},
 		{"--recipe torch.randperm --seed 1", "n is missing (--samples"},
 		{"--recipe torch.randperm --samples 3", "its parameters: n, seed, state"},
 		{"--recipe torch.randperm --samples 3 --seed 1 --rank 1", "rank is 1"},

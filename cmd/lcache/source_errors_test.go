@@ -66,19 +66,19 @@ func TestSourceErrors(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "x.tar.gz"), []byte("\x1f\x8b"+strings.Repeat("x", 1000)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	help := " for the bucket denied: ask its owner, or give --s3-requester-pays if whoever reads it pays"
+	help := " for the bucket denied: ask its owner, or give --s3-requester-pays if its readers pay"
 	for _, c := range []struct{ src, want string }{
 		{"s3://elsewhere/p/", `list source "s3://elsewhere/p/": the bucket elsewhere is in the region ap-south-1, not eu-test-7: give --s3-region ap-south-1`},
-		{"s3://none/p/", `list source "s3://none/p/": there is no bucket none at URL: check its name, and --s3-endpoint-url`},
+		{"s3://none/p/", `list source "s3://none/p/": bucket none not found at URL: check its name, and --s3-endpoint-url`},
 		{"s3://denied/p/", `list source "s3://denied/p/": denied: these credentials lack s3:ListBucket` + help},
 		{"tar:s3://denied/x.tar", `list source "tar:s3://denied/x.tar": shard "x.tar": denied: these credentials lack s3:GetObject` + help},
 		{"tar:s3://expired/x.tar", `list source "tar:s3://expired/x.tar": shard "x.tar": the session token has expired: get new credentials (such as by aws sso login), and start again; a server that still runs keeps the environment it was started in: end it by lcache stop`},
-		{"tar:s3://skewed/x.tar", `list source "tar:s3://skewed/x.tar": shard "x.tar": this machine's clock is wrong, and URL refuses what is signed with it: set the clock (such as by chronyc makestep)`},
-		{"tar:s3://none/x.tar", `list source "tar:s3://none/x.tar": shard "x.tar": there is no bucket none at URL: check its name, and --s3-endpoint-url`},
+		{"tar:s3://skewed/x.tar", `list source "tar:s3://skewed/x.tar": shard "x.tar": this machine's clock is wrong, so URL refuses its signatures: set the clock (such as by chronyc makestep)`},
+		{"tar:s3://none/x.tar", `list source "tar:s3://none/x.tar": shard "x.tar": bucket none not found at URL: check its name, and --s3-endpoint-url`},
 		{"tar:s3://elsewhere/x.tar", `list source "tar:s3://elsewhere/x.tar": shard "x.tar": the bucket elsewhere is in the region ap-south-1, not eu-test-7: give --s3-region ap-south-1`},
 		{"tar:s3://page/x.tar", `list source "tar:s3://page/x.tar": shard "x.tar": URL answers with a web page, not as S3 does: check --s3-endpoint-url, and whether a proxy (HTTPS_PROXY) stands between`},
 		{"tar:URL/x.tar", `list source "tar:URL/x.tar": shard "x.tar": it is a web page, not a shard: check the address, and whether a proxy or a login stands between`},
-		{"s3://skewed/p/", `list source "s3://skewed/p/": this machine's clock is wrong, and URL refuses what is signed with it: set the clock (such as by chronyc makestep)`},
+		{"s3://skewed/p/", `list source "s3://skewed/p/": this machine's clock is wrong, so URL refuses its signatures: set the clock (such as by chronyc makestep)`},
 		{"s3://expired/p/", `list source "s3://expired/p/": the session token has expired: get new credentials (such as by aws sso login), and start again; a server that still runs keeps the environment it was started in: end it by lcache stop`},
 		{"s3://unknown/p/", `list source "s3://unknown/p/": URL does not know these credentials (InvalidAccessKeyId): check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or --s3-profile, and --s3-endpoint-url`},
 		{"s3://page/p/", `list source "s3://page/p/": URL answers with a web page, not as S3 does: check --s3-endpoint-url, and whether a proxy (HTTPS_PROXY) stands between`},

@@ -9,7 +9,7 @@ from ._client.replay import Replay
 
 
 class Described:
-    """The properties of a Job. Each connects to the server if there is no connection yet."""
+    """The properties of a Job. Each connects to the server if the job is not connected yet."""
 
     _link: Link
     _rank: int

@@ -79,7 +79,7 @@ class PermissionError(OSError, builtins.PermissionError):
 
 
 class ConnectionError(Error, builtins.ConnectionError):  # the name is part of the API
-    """There is no server, the server refused this process, or the server ended and no other one started before the deadline."""
+    """No server was found, the server refused this process, or the server ended and no other one started before the deadline."""
 
     code = "LC056"
 
@@ -139,7 +139,7 @@ class DecodeError(SampleError):
 
 
 class TimeoutError(Error, builtins.TimeoutError):  # the name is part of the API
-    """A wait reached its deadline. The message says what was awaited."""
+    """A wait reached its deadline. The message names the awaited event."""
 
     code = "LC061"
 

@@ -97,7 +97,7 @@ class Observed(Described):
         the method; docs/importance.md lists them. Raises ArgumentError for invalid arguments, and for arguments that differ from an earlier call's.
         """
         if "importance" not in self._link.info.features:
-            raise Error("importance: the server is of an older release without importance: stop it with lcache stop, and a newer one starts")
+            raise Error("importance: the server is an older release without importance: stop it with lcache stop, and a newer one starts")
         options = {"name": name, "cache": cache, "seed": seed, "batch_size": batch_size, "world_size": world_size, "drop_last": drop_last}
         options.update(substitute=substitute, lag=lag, policy=policy, draw=draw)
         own: dict[str, Any] = {}

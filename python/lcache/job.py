@@ -259,9 +259,9 @@ class Job(Observed):
         """The label of every sample."""
         labels = array("i")
         if "labels" not in self.info.features:
-            # An older server sends labels only with bytes. They are those of the folders, unless a file gave other labels.
+            # An older server sends labels only with bytes. The folders determine them, unless a file gave other labels.
             if self.info.listing.get("labels"):
-                raise Error("labels: the server is of an older release, which sends them only with samples: stop it with lcache stop, and a newer one starts")
+                raise Error("labels: the server is an older release, which sends them only with samples: stop it with lcache stop, and a newer one starts")
             number = {name: label for label, name in enumerate(self.classes)}
             return array("i", (number.get(name.split("/", 1)[0], 0) for name in self.names(range(self.samples))))
         while len(labels) < self.samples:

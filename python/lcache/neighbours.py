@@ -109,10 +109,10 @@ class Bank:
         )  # fmt: skip
 
     def _taken(self, indices: Sequence[int], embeddings: Any, epoch: int) -> tuple[Any, Any, Any]:
-        """(samples of the batch with a valid embedding, those of them that are in the dataset, the rows of the latter)."""
+        """(samples of the batch with a valid embedding, the same without samples outside the dataset, the rows of the latter)."""
         np = self.np
         if self.off:
-            raise Refused("dimension", len(indices), "embeddings have changed their length too often in this run: observe those of one network")
+            raise Refused("dimension", len(indices), "embeddings have changed their length too often in this run: observe the embeddings of one network")
         try:
             rows = self.rows_of(embeddings)
         except ArgumentError as e:
@@ -134,7 +134,7 @@ class Bank:
         self.changes += self.width > 0
         if self.width and self._changed == epoch:
             self.off = True
-            why = f"the length of embeddings has changed twice in epoch {epoch}: embeddings are ignored from now on; observe those of one network"
+            why = f"the length of embeddings has changed twice in epoch {epoch}: later embeddings are ignored; observe the embeddings of one network"
             raise Refused("dimension", samples, why)
         self._changed = epoch if self.width else -1
         self.width = width

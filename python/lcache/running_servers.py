@@ -1,4 +1,4 @@
-"""Running servers: those that the environment offers, and the server at a given socket. A server is used only if it has the samples that the program names."""
+"""Running servers: the servers that the environment names, and the server at a given socket. A server is used only if it has the samples that the program names."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def memory(size: int, seals: int | None = None) -> tuple[int, int]:
 
 
 class Server:
-    """Serves until stop(). Override answer() for faults. `leases` has those of all clients; `released` counts released leases, `byes` BYEs."""
+    """Serves until stop(). Override answer() for faults. `leases` has the leases of all clients; `released` counts released leases, `byes` BYEs."""
 
     def __init__(self, path: str, slots: int = 64, **info: object) -> None:
         self.path, self.slots = path, slots

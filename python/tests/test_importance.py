@@ -205,7 +205,7 @@ def test_removed(server, end):
 
 @needs_binary
 def test_bad_observations(server, caplog):
-    """No observation raises. The server counts those that it refuses."""
+    """No observation raises. The server counts the refused ones."""
     with server.connect() as job:
         job.importance("shade", lag=0)
         nan, inf = float("nan"), float("inf")
@@ -229,7 +229,7 @@ def test_bad_observations(server, caplog):
 
 @needs_binary
 def test_irreducible(server, tmp_path):
-    """With irreducible losses, the orders are those of a job that observes the differences."""
+    """With irreducible losses, the orders equal the orders of a job that observes the differences."""
     draw = random.Random(4)
     own = array("f", (draw.uniform(0, 12) for _ in range(SAMPLES)))
     (tmp_path / "own").write_bytes(own.tobytes())

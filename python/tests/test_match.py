@@ -113,7 +113,7 @@ def test_an_order_of_its_own(named, server, differs):
 
 
 def test_a_server_without_a_recipe_accepts_any_world_size():
-    """`lcache run` under srun knows one task of each machine, each of which may start several ranks."""
+    """`lcache run` under srun knows one task of each machine, and each task may start several ranks."""
     replay = replay_for(Options(recipe="torch.randperm", seed=0), info(recipe="", seed="", world=4, ranks=[1]), 32, lambda: "lcache")
     assert replay is not None and replay.world == 32
 

@@ -1,4 +1,4 @@
-"""Neighbours in embedding space: the counts equal those of a plain loop over all pairs, with numpy and with torch. Also the method that observes them."""
+"""Neighbours in embedding space: the counts equal the counts of a plain loop over all pairs, with numpy and with torch. Also the method that observes them."""
 
 import json
 import logging

@@ -1,4 +1,4 @@
-"""The signature of lcache.open has the names, types and defaults of Options. pytorch/test_as_torch.py compares those of lcache.torch."""
+"""The signature of lcache.open has the names, types and defaults of Options. pytorch/test_as_torch.py compares the classes of lcache.torch."""
 
 import dataclasses
 import inspect

@@ -1,4 +1,4 @@
-"""Waits of tests. Each has a deadline, and an error that names what it waited for."""
+"""Waits of tests. Each has a deadline, and an error that names the awaited event."""
 
 import time
 

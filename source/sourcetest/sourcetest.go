@@ -27,7 +27,7 @@ type Mutator interface {
 
 // Limits are things that a kind of source can't do. A Mutator may have a method Limits.
 type Limits struct {
-	OwnOrder bool                     // its order and classes are not those of ImageFolder
+	OwnOrder bool                     // its order and classes differ from ImageFolder's
 	Together bool                     // samples are in shards: none changes without the others, and a removed one counts as changed
 	Name     func(file string) string // returns the sample of a file; "": none. nil: each file is a sample of the same name
 }

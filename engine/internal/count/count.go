@@ -1,7 +1,7 @@
-// Package count counts what the engine delivers to a job, in the current epochs and in each finished epoch. It decides when an epoch is over. From the
-// counters, and from what training loops report about their time, it determines the job's bottleneck.
+// Package count counts the samples that the engine delivers to a job, in the current epochs and in each finished epoch. It decides when an epoch is over. From the
+// counters, and from the reports of training loops about their time, it determines the job's bottleneck.
 //
-// A [Job] has the counters of one job, an [Epoch] those of a current epoch. A [ConsumerWait] measures a server's waits. They have no locks: the caller's
+// A [Job] has the counters of one job, an [Epoch] the counters of a current epoch. A [ConsumerWait] measures a server's waits. They have no locks: the caller's
 // lock (Engine.mu) guards them, a Job together with its Epochs. An [Ended] is a copy, and needs no lock. A [Digester] hashes orders in the background,
 // under its own lock. The package reads no counter itself: the caller passes a job's [Totals].
 package count

@@ -136,7 +136,7 @@ func TestEpochsAreBounded(t *testing.T) {
 	for epoch := range keepDone + 2*mostOpen {
 		ep, over := j.Epoch(epoch, 0)
 		if ep.Deliver(0, 3, 3); !ep.Diverged {
-			t.Fatal("a batch that the rank does not have is no divergence")
+			t.Fatal("a batch that the rank does not have does not count as a divergence")
 		}
 		want := []int(nil)
 		if epoch >= mostOpen {

@@ -18,7 +18,7 @@ type Digester struct {
 	idle  chan struct{} // closed when the queue is empty again; nil: nothing is queued
 }
 
-// mostDigests bounds the queue, because clients choose the epochs that they read. An epoch for which there is no room has no digest.
+// mostDigests bounds the queue, because clients choose the epochs that they read. An epoch that finds the queue full gets no digest.
 const mostDigests = 64
 
 // Add queues work, unless the queue is full, and reports whether it did. start starts a goroutine that the caller joins.

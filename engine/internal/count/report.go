@@ -5,7 +5,7 @@ import (
 	"lcache/internal/serve/status"
 )
 
-// A Report is what a training process reports about its own time, which the server can't measure. Durations are in seconds since that process's last
+// A Report has a training process's measurements of its own time, which the server can't measure. Durations are in seconds since that process's last
 // report.
 type Report struct {
 	Epoch, Rank int     // of the loop; Epoch is negative in the report of a worker, which has only Decode

@@ -36,7 +36,7 @@ func (t Totals) since(then Totals) period {
 // boundBy returns the bottleneck of the job, as a value of the status document.
 func (p period) boundBy() string { return verdict.Judge(p.facts()).BoundBy() }
 
-// facts returns what is known of a period. The disk's speed is not known, so the disk is assumed to be the bottleneck if nothing else explains the job's
+// facts returns the known facts of a period. The disk's speed is not known, so the disk is assumed to be the bottleneck if nothing else explains the job's
 // waits.
 func (p period) facts() verdict.Facts {
 	return verdict.Facts{Delivered: p.samples, Seconds: p.seconds, Samples: p.samples, Misses: p.misses, Stall: p.stall, Idle: p.idle,

@@ -104,7 +104,7 @@ func (l *Log) Unused(e *Epoch) (r chunker.Unused, kept *sample.Set) {
 	if e.Unused == nil {
 		return r, kept
 	}
-	r.Before, r.Lies, r.Carry = e.Unused.layout, e.Unused.members, l.carry(e)
+	r.Before, r.Members, r.Carry = e.Unused.layout, e.Unused.members, l.carry(e)
 	if kept != nil { // a carried segment keeps all of its samples
 		r.Carry = slices.DeleteFunc(r.Carry, func(k int) bool {
 			return slices.ContainsFunc(e.Unused.members(k), func(i sample.Index) bool { return !kept.Has(i) })

@@ -126,8 +126,8 @@ func TestUnused(t *testing.T) {
 			if got := members(kept, len(l.Sizes)); !slices.Equal(r.Carry, c.carry) || !slices.Equal(got, c.kept) {
 				t.Errorf("%v stay, %v are kept; want %v and %v", r.Carry, got, c.carry, c.kept)
 			}
-			if len(r.Carry) > 0 && (r.Before != layout || !slices.Equal(r.Lies(1), []sample.Index{4, 6})) {
-				t.Errorf("segment 1 has %v", r.Lies(1))
+			if len(r.Carry) > 0 && (r.Before != layout || !slices.Equal(r.Members(1), []sample.Index{4, 6})) {
+				t.Errorf("segment 1 has %v", r.Members(1))
 			}
 		})
 	}

@@ -54,7 +54,7 @@ class Home(NamedTuple):
     ingest: tuple[str, ...]  # flags of `lcache ingest`
     serve: tuple[str, ...]  # flags of `lcache serve`
     timeout: float  # seconds
-    ext: tuple[str, ...] = ()  # the flag of a filter that may remove files. `ingest` and dirs are those of the source without the filter
+    ext: tuple[str, ...] = ()  # the flag of a filter that may remove files. `ingest` and dirs belong to the source without the filter
     filtered: tuple[str, ...] = ()  # the directories of the cache if that filter removes files
 
     def with_filter(self) -> Home:

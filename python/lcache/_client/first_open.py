@@ -44,7 +44,7 @@ def _meant(path: str) -> str:
 
 
 def log_report(source: str, report: Any, is_new: bool, flags: Sequence[str]) -> None:
-    """Logs the notable facts in the report about a source's cache. flags are those that `lcache ingest` was given."""
+    """Logs the notable facts in the report about a source's cache. flags are the flags that `lcache ingest` was given."""
     dirs = report["dirs"]
     log_left_out(source, report, is_new)
     if is_new:

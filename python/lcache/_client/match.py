@@ -133,7 +133,7 @@ def identity(source: str) -> str:
 
 
 def difference(named: Listing, held: HeldListing) -> str:
-    """The difference between the samples that a program names and those of a server or cache, as text; "": they are the same."""
+    """The difference between the samples that a program names and the samples of a server or cache, as text; "": they are the same."""
     theirs = held.listing
     if named.source != theirs.source or held.identity:
         mine = identity(named.source)

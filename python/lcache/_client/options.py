@@ -61,7 +61,7 @@ class Options:
         return Options(**{name: getattr(self, name) for name in (*_OF_CACHE, "world_size", "on_error")})
 
     def with_order(self, job: Mapping[str, Any]) -> Options:
-        """These options, completed with those of a cache's job. If the program gave a recipe, nothing of the cache's order is used."""
+        """These options, completed with the options of a cache's job. If the program gave a recipe, nothing of the cache's order is used."""
         if self.recipe is not None or not job.get("recipe"):
             return self
         return Options(**{**self.changed(), **{name: job[name] for name in _OF_CACHE if job.get(name) and getattr(self, name) is None}})

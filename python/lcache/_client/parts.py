@@ -34,7 +34,7 @@ class AlikeParts(Sequence[Boundaries]):
         return (list(zip(self._exts, ends, ends[1:])) for ends in zip(*self._ends))
 
     def part(self, ext: str | None) -> tuple[Sequence[int], Sequence[int]] | None:
-        """(begins, ends) in bytes of the part with an extension in each sample. ext None: the first part. Returns None if there is no such part."""
+        """(begins, ends) in bytes of the part with an extension in each sample. ext None: the first part. Returns None if no sample has such a part."""
         k = 0 if ext is None else self._exts.index(ext) if ext in self._exts else -1
         return None if k < 0 else (self._ends[k], self._ends[k + 1])
 

@@ -84,7 +84,7 @@ def _do(act: Callable[[], None]) -> None:
     try:
         act()
     except Exception:  # noqa: BLE001  no error may stop the work for other objects
-        _log.exception("release what a dropped object held")
+        _log.exception("release the resources of a dropped object")
 
 
 def _run() -> None:

@@ -37,7 +37,7 @@ _SLICE = 1.0
 
 
 class Late(Exception):
-    """A wait reached its deadline. Internal: the caller's error says what was awaited."""
+    """A wait reached its deadline. Internal: the caller's error names the awaited event."""
 
 
 class Request:

@@ -131,7 +131,7 @@ class Dataset(torch.utils.data.Dataset[T], Leaf, Generic[T]):
         return {k: v for k, v in self.__dict__.items() if k not in self._derived} | {"decode_seconds": 0.0, "_reported": 0.0, "_ahead": None, "_borrowed": None}
 
     _derived: tuple[str, ...] = (fixed_lists.KEPT, "_asked_more", "_asks_others", "_has_own")  # attributes that a copy computes again
-    # For the last batch, a subclass's own __getitem__ requested more samples than those of the batch; other samples; few samples, because it has its own.
+    # For the last batch, a subclass's own __getitem__ requested more samples than the batch has; other samples; few samples, because it has its own.
     _asked_more = _asks_others = _has_own = False
 
     def __len__(self) -> int:

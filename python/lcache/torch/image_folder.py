@@ -167,7 +167,7 @@ class ImageFolder(Dataset[Any]):
         self._length = len(self.lcache_kept)
 
     def _keep_pairs(self, names: Sequence[str], pairs: Sequence[tuple[int, Any]]) -> None:
-        """Keeps the samples of the pairs (the job's index, label), in this order. names are those of all samples of the job."""
+        """Keeps the samples of the pairs (the job's index, label), in this order. names has the name of every sample of the job."""
         require_one_label(names, pairs)
         labels, table = self._job_labels(), self._label_of
         if not all(same_label(label, labels[index] if table is None else table[labels[index]]) for index, label in pairs):

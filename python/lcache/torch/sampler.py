@@ -45,7 +45,7 @@ class BatchSampler(torch.utils.data.BatchSampler):
 
     @property
     def cuts_as_torch(self) -> bool:
-        """Whether the batches are those of torch's class, which no subclass changes."""
+        """Whether the batches come from torch's own class, and no subclass changes them."""
         return type(self).__iter__ is BatchSampler.__iter__ and type(self).batches is BatchSampler.batches
 
     def batches(self) -> Iterator[list[int]]:

@@ -1,4 +1,4 @@
-"""The processes of these tests: a server with its own cache, and readers. Each wait has a deadline, and an error that names what it waited for."""
+"""The processes of these tests: a server with its own cache, and readers. Each wait has a deadline, and an error that names the awaited event."""
 
 import json
 import os

@@ -129,7 +129,7 @@ def test_garbage_and_halves(cache, draw):
 
 @pytest.fixture
 def nobody(cache):
-    """Runs Python code as another user, who has all file permissions needed to reach the socket."""
+    """Runs Python code as another user, with all file permissions needed to reach the socket."""
     if os.getuid() != 0:
         pytest.skip("needs root, to become another user")
     if not shutil.which("setpriv"):

@@ -191,7 +191,7 @@ def test_the_end_of_a_connection_frees_nothing(serve, reader, small):
 
 
 def test_a_client_that_stands_still_keeps_its_bytes(serve, reader, small):
-    """A process that is stopped by a signal for whole epochs keeps its leases: no deadline takes those of a live process."""
+    """A process that is stopped by a signal for whole epochs keeps its leases: no deadline takes a live process's leases."""
     cache = serve(small, world=2, epochs=3, batch_size=8)
     still, other = reader(cache), reader(cache)
     still.ask("keep", epoch=0, rank=0, count=4)

@@ -88,7 +88,7 @@ class Wire:
         self.send(RELEASE, struct.pack("<IQ", 1, lease))
 
     def same(self, samples, contents):
-        """Asserts that the bytes in shared memory are those of the samples."""
+        """Asserts that shared memory has the samples' bytes."""
         return all(self.map[offset : offset + length] == contents[index] for index, offset, length in samples)
 
     def _exactly(self, n):

@@ -19,7 +19,7 @@ def binary():
 
 
 def pytest_terminal_summary(terminalreporter):
-    """Prints what was compared, even if all tests pass."""
+    """Prints the comparisons, even if all tests pass."""
     terminalreporter.write_line(f"LIVE_SEED={harness.SEED}")
     for line in harness.DONE:
         terminalreporter.write_line("  " + line)

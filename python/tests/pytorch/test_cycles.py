@@ -21,7 +21,7 @@ def index(_, sample):
 def held():
     """Descriptors, maps of lcache's memory, and children."""
     gc.collect()
-    releases.act()  # releases what has just ended now, not in 20 ms
+    releases.act()  # releases objects that have just ended now, not in 20 ms
     with open("/proc/self/maps") as f:
         maps = sum("memfd:" in line for line in f)
     with open("/proc/self/task/%d/children" % os.getpid()) as f:

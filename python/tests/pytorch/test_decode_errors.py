@@ -79,7 +79,7 @@ def test_image_folder(folder, root, tmp_path, given, cause):
         path.rename(path.with_suffix(".png"))
     ours = lt.ImageFolder(source, cache=root, **given)
     with pytest.raises(lcache.DecodeError) as raised:
-        list(ours)  # an IndexError would end this as if there were no more samples
+        list(ours)  # an IndexError would look like the end of the samples
     assert raised.value.index == 0 and repr(ours.job.names([0])[0]) in str(raised.value) and cause in str(raised.value)
 
 

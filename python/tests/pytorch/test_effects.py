@@ -1,4 +1,4 @@
-"""Samplers with effects outside themselves: counters, queues, files, a training loop that feeds them. Their epochs are those of torch's own loader."""
+"""Samplers with effects outside themselves: counters, queues, files, a training loop that feeds them. Their epochs equal the epochs of torch's own loader."""
 
 import multiprocessing
 import os

@@ -213,7 +213,7 @@ class Ranges(Quiet):
 
 
 def test_cost_of_a_first_epoch_over_a_network(root, tmp_path, caplog, monkeypatch):
-    """Before the first sample is read, a warning shows the command that needs fewer requests. After that command there is no warning."""
+    """Before the first sample is read, a warning shows the command that needs fewer requests. After that command no warning is printed."""
     monkeypatch.setenv("LCACHE_LINGER", "0")
     with tarfile.open(tmp_path / "0.tar", "w") as shard:
         for i in range(150):

@@ -1,4 +1,4 @@
-"""The tensors and labels are those of torchvision and torch, with each way to start workers."""
+"""The tensors and labels equal torchvision's and torch's, with each way to start workers."""
 
 import os
 import pickle

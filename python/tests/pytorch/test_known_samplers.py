@@ -1,4 +1,4 @@
-"""torch's samplers, computed as arrays: the batches, their moments, and the states of every generator are those of torch."""
+"""torch's samplers, computed as arrays: the batches, their moments, and the states of every generator equal torch's."""
 
 import itertools
 import logging

@@ -41,7 +41,7 @@ PICTURES = "dict(ext=('.jpg', '.jpeg', '.png'))"
 
 
 def run(sources, root, cache, kind, named, options="{}", flags=()):
-    """The script under `lcache run`: (what it printed, stderr, run's summary)."""
+    """The script under `lcache run`: (its stdout, stderr, run's summary)."""
     command = [realserver.BINARY, "run", *[f"--source={s}" for s in sources], "--cache", cache, "--quiet=false", "--json", *flags, "--"]
     env = {**os.environ, "DEMO": os.path.join(realserver.ROOT, "cmd", "lcache", "internal", "demo"), "LCACHE_LINGER": "0.1"}
     done = subprocess.run([*command, sys.executable, "-c", SCRIPT, kind, named, root, options], capture_output=True, text=True, env=env, timeout=120)

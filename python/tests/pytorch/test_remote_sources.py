@@ -136,7 +136,7 @@ def test_advice_is_in_python(url, root, monkeypatch):  # noqa: F811
 
 
 def test_lists_of_other_hosts(url, root, tmp_path, monkeypatch):  # noqa: F811
-    """A variable allows other hosts, because there is no argument for it. A directory can be opened in the same program."""
+    """A variable allows other hosts, because the function has no argument for it. A directory can be opened in the same program."""
     monkeypatch.setenv("LCACHE_LINGER", "0")
     with pytest.raises(lcache.Error, match="give LCACHE_HTTP_ALLOW_OTHER_HOSTS=true in the environment if that is meant"):
         lcache.open(f"{url}/ELSEWHERE", root)
@@ -185,7 +185,7 @@ def epoch(job, seconds=0):
 
 
 def test_token_expires_in_an_epoch(url, root, session):  # noqa: F811
-    """The error says what has expired, and what to do. An open job continues once the tools have written another token."""
+    """The error names the expired token, and the remedy. An open job continues once the tools have written another token."""
     s3 = {"endpoint_url": url, "region": "eu-test-7"}
     with lcache.open("s3://bucket/", root, s3=s3, ext=".bin", recipe="torch.distributed_sampler", batch_size=3) as job:
         with pytest.raises(lcache.SampleError, match=EXPIRED) as error:

@@ -16,8 +16,8 @@ const (
 )
 
 // control chooses the limit of requests in flight. The limit grows while more requests bring more bytes, and halves
-// if the store is slow or asks for fewer requests. A control is a value: the next one is computed from what was
-// measured.
+// if the store is slow or asks for fewer requests. A control is a value: the next one is computed from the
+// measurements.
 type control struct {
 	limit  int
 	rate   float64       // bytes per second in the last window; 0: unknown

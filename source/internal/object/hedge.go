@@ -13,7 +13,7 @@ const (
 	hedgeLeast  = 200 * time.Millisecond // but not earlier than this
 	hedgeShare  = 20                     // at most 1/hedgeShare of all requests are second ones
 	recentMany  = 64
-	recentLeast = 8 // with fewer, there is no median
+	recentLeast = 8 // a median needs this many requests
 )
 
 // recent has the durations of recent requests.

@@ -38,7 +38,7 @@ type Request struct {
 	OwnConnection bool   // use another connection than requests without OwnConnection
 }
 
-// An Answer is a store's answer to a Request. From and Size are what the store reports, which may differ from the
+// An Answer is a store's answer to a Request. The store reports From and Size, which may differ from the
 // request.
 type Answer struct {
 	Body io.ReadCloser
@@ -54,7 +54,7 @@ type Info struct {
 	Page bool   // the server reports a web page
 }
 
-// Version returns the hash of a tag, for the manifest. 0: there is no tag, so the version is unknown.
+// Version returns the hash of a tag, for the manifest. Without a tag it returns 0: the version is unknown.
 func Version(tag string) uint64 {
 	if tag == "" {
 		return 0

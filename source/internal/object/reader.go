@@ -198,7 +198,7 @@ func (r *Reader) Stat(ctx context.Context, key string) (info Info, err error) {
 }
 
 // Do sends another kind of request, such as for a page of a listing, by the same rules. send must have no effect if
-// it fails. Its context ends if there is no answer for too long.
+// it fails. Its context ends if no answer arrives for too long.
 func (r *Reader) Do(ctx context.Context, send func(ctx context.Context) error) error {
 	return r.send(ctx, func(w *watch) error { return send(w.ctx) })
 }
@@ -281,7 +281,7 @@ func Moved(ctx context.Context) {
 	}
 }
 
-// errIdle is the cause of a request's end if there was no answer.
+// errIdle is the cause of a request's end if no answer arrived.
 var errIdle = errors.New("no answer")
 
 // watch ends a request that has no answer, or no further byte, for too long.

@@ -97,7 +97,7 @@ func (b *budget) take() bool {
 	return true
 }
 
-// wait waits until a retry may be sent, or until the remaining time is over; then there is no retry. With hasLast,
+// wait waits until a retry may be sent. If the remaining time ends first, none is sent. With hasLast,
 // the reader gets its last attempt at a random moment in the second half of the time, so that readers do not all ask
 // at once, and some ask late.
 func (b *budget) wait(ctx context.Context, left time.Duration, hasLast bool) leave {

@@ -109,7 +109,7 @@ func TestLongOutageIsNoStorm(t *testing.T) {
 		probes, minute := int64(took/budgetPause)+1, int64(took/time.Minute)+2
 		t.Logf("%d reads, %d requests, %d of them retries, in %v", reads, c.Requests, c.Retries, took)
 		if c.Requests != reads+c.Retries || c.Retries > reads+budgetLeast*minute+readers/budgetShare+probes {
-			t.Errorf("%d retries of %d reads, want at most one each, and what the budget has", c.Retries, reads)
+			t.Errorf("%d retries of %d reads, want at most one each, and the budget's", c.Retries, reads)
 		}
 	})
 }

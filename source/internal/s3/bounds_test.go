@@ -59,8 +59,8 @@ func TestAnswersWithoutEnd(t *testing.T) {
 		most       int    // bytes
 		trouble    object.Trouble
 	}{
-		"error": {403, "<Error><Code>AccessDenied</Code><Message>", "x", "denied: these credentials lack s3:GetObject for the bucket b: ask its owner, or give --s3-requester-pays if whoever reads it pays (its error has more than 4 KiB, and was not read further)",
-			"denied: these credentials lack s3:ListBucket for the bucket b: ask its owner, or give --s3-requester-pays if whoever reads it pays (its error has more than 4 KiB, and was not read further)", 4 << 10, object.Final},
+		"error": {403, "<Error><Code>AccessDenied</Code><Message>", "x", "denied: these credentials lack s3:GetObject for the bucket b: ask its owner, or give --s3-requester-pays if its readers pay (its error has more than 4 KiB, and was not read further)",
+			"denied: these credentials lack s3:ListBucket for the bucket b: ask its owner, or give --s3-requester-pays if its readers pay (its error has more than 4 KiB, and was not read further)", 4 << 10, object.Final},
 		"error that passes": {500, "<Error><Code>InternalError</Code><Message>", "x", "%s answers 500 (its error has more than 4 KiB, and was not read further)", "%s answers 500 (its error has more than 4 KiB, and was not read further)", 4 << 10, object.Transient},
 		"long signature": {403, "<?xml version=\"1.0\"?>\n<Error><Code>SignatureDoesNotMatch</Code><CanonicalRequestBytes>", "2f ",
 			"%s does not know these credentials (SignatureDoesNotMatch): check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or --s3-profile, and --s3-endpoint-url (its error has more than 4 KiB, and was not read further)", "", 4 << 10, object.Final},

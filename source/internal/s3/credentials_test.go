@@ -120,8 +120,8 @@ func TestExpiredEnvironment(t *testing.T) {
 func TestRefusedHead(t *testing.T) {
 	s3test.Environment(t)
 	for code, want := range map[string]string{
-		"RequestTimeTooSkewed": "this machine's clock is wrong, and %s refuses what is signed with it: set the clock (such as by chronyc makestep)",
-		"AccessDenied":         "denied: these credentials lack s3:GetObject for the bucket b: ask its owner, or give --s3-requester-pays if whoever reads it pays",
+		"RequestTimeTooSkewed": "this machine's clock is wrong, so %s refuses its signatures: set the clock (such as by chronyc makestep)",
+		"AccessDenied":         "denied: these credentials lack s3:GetObject for the bucket b: ask its owner, or give --s3-requester-pays if its readers pay",
 	} {
 		server := httptest.NewServer(apiError(403, code, "no"))
 		_, err := open(t, server.URL, "b", s3.Settings{}).Stat(t.Context(), "k")

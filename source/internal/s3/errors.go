@@ -87,11 +87,11 @@ func (s *Store) judge(ctx context.Context, err error, answer *smithyhttp.Respons
 	}
 	switch code {
 	case "NoSuchBucket":
-		return final("there is no bucket %s at %s: check its name, and --s3-endpoint-url", s.bucket, s.set.where())
+		return final("bucket %s not found at %s: check its name, and --s3-endpoint-url", s.bucket, s.set.where())
 	case "PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException", "TemporaryRedirect", "MovedPermanently":
 		return s.elsewhere(header, err)
 	case "RequestTimeTooSkewed":
-		return final("this machine's clock is wrong, and %s refuses what is signed with it: set the clock (such as by chronyc makestep)", s.set.where())
+		return final("this machine's clock is wrong, so %s refuses its signatures: set the clock (such as by chronyc makestep)", s.set.where())
 	case "ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired":
 		if s.creds != nil && s.creds.renew(ctx, signed) {
 			return &object.Error{Trouble: object.Transient, Err: errors.New("the session token has expired; a new one was found")}
@@ -132,7 +132,7 @@ func (s *Store) payHint() string {
 	if s.set.RequesterPays {
 		return ": ask its owner"
 	}
-	return ": ask its owner, or give --s3-requester-pays if whoever reads it pays"
+	return ": ask its owner, or give --s3-requester-pays if its readers pay"
 }
 
 func busy(t object.Trouble, header http.Header, format string, args ...any) *object.Error {

@@ -37,7 +37,7 @@ func page(status int) http.HandlerFunc {
 
 func TestErrors(t *testing.T) {
 	s3test.Environment(t)
-	const denied, deniedHelp = "denied: these credentials lack ", " for the bucket b: ask its owner, or give --s3-requester-pays if whoever reads it pays"
+	const denied, deniedHelp = "denied: these credentials lack ", " for the bucket b: ask its owner, or give --s3-requester-pays if its readers pay"
 	wrongRegion := "the bucket b is in the region ap-south-1, not eu-test-7: give --s3-region ap-south-1"
 	expired := expiredText
 	for name, c := range map[string]struct {
@@ -51,11 +51,11 @@ func TestErrors(t *testing.T) {
 		"redirect to another host": {func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, "http://127.0.0.1:1/", http.StatusTemporaryRedirect)
 		}, "the bucket b is not in the region eu-test-7 of %s: give --s3-region, or --s3-endpoint-url", "", object.Final, 0},
-		"no bucket":     {apiError(404, "NoSuchBucket", "no"), "there is no bucket b at %s: check its name, and --s3-endpoint-url", "", object.Final, 0},
-		"no object":     {apiError(404, "NoSuchKey", "no"), "it is not in the bucket", "there is no bucket b at %s: check its name, and --s3-endpoint-url", object.Gone, 0},
+		"no bucket":     {apiError(404, "NoSuchBucket", "no"), "bucket b not found at %s: check its name, and --s3-endpoint-url", "", object.Final, 0},
+		"no object":     {apiError(404, "NoSuchKey", "no"), "it is not in the bucket", "bucket b not found at %s: check its name, and --s3-endpoint-url", object.Gone, 0},
 		"denied":        {apiError(403, "AccessDenied", "Access Denied"), denied + "s3:GetObject" + deniedHelp, denied + "s3:ListBucket" + deniedHelp, object.Final, 0},
 		"unknown keys":  {apiError(403, "InvalidAccessKeyId", "LCACHETESTACCESSKEY is not known"), "%s does not know these credentials (InvalidAccessKeyId): check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or --s3-profile, and --s3-endpoint-url", "", object.Final, 0},
-		"clock skew":    {apiError(403, "RequestTimeTooSkewed", "skew"), "this machine's clock is wrong, and %s refuses what is signed with it: set the clock (such as by chronyc makestep)", "", object.Final, 0},
+		"clock skew":    {apiError(403, "RequestTimeTooSkewed", "skew"), "this machine's clock is wrong, so %s refuses its signatures: set the clock (such as by chronyc makestep)", "", object.Final, 0},
 		"expired":       {apiError(400, "ExpiredToken", "expired"), expired, "", object.Final, 0},
 		"archived":      {apiError(403, "InvalidObjectState", "glacier"), "it is archived (Glacier): restore it first", "", object.Final, 0},
 		"page":          {page(200), "%s answers with a web page, not as S3 does: check --s3-endpoint-url, and whether a proxy (HTTPS_PROXY) stands between", "", object.Final, 0},
@@ -128,7 +128,7 @@ func TestUnreachable(t *testing.T) {
 	server.Close()
 	_, err := open(t, url, "b", s3.Settings{}).Stat(t.Context(), "k")
 	if e := new(object.Error); !errors.As(err, &e) || e.Trouble != object.Transient || e.Error() != url+" can't be reached: connection refused" {
-		t.Errorf("nobody listens: %v", err)
+		t.Errorf("no server listens: got %v", err)
 	}
 }
 

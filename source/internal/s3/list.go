@@ -271,7 +271,7 @@ func (l *lister) send(ctx context.Context, in *s3.ListObjectsV2Input) (out *s3.L
 		}
 		if out, err = l.store.client.ListObjectsV2(ctx, in); err != nil {
 			if err = l.store.explain(ctx, err, "s3:ListBucket", signed); isGone(err) {
-				err = final("there is no bucket %s at %s: check its name, and --s3-endpoint-url", l.store.bucket, l.store.set.where())
+				err = final("bucket %s not found at %s: check its name, and --s3-endpoint-url", l.store.bucket, l.store.set.where())
 			}
 			return err
 		}

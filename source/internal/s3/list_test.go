@@ -76,7 +76,7 @@ func TestListGoesOn(t *testing.T) {
 		t.Errorf("%d keys, want %d", len(got), len(want))
 	}
 	if !slices.ContainsFunc(l.after, func(a string) bool { return strings.HasSuffix(a, "/") && a > "f02000/" }) {
-		t.Errorf("asked for what is behind %q: nothing begins behind a folder of the third page", l.after)
+		t.Errorf("pages were requested after %q, want one that begins after a folder of the third page", l.after)
 	}
 	l.tokens = false
 	err := open(t, srv.URL, "b", s3.Settings{}).List(t.Context(), "", 8, once, func([]s3.Item) error { return nil })

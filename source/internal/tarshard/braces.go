@@ -14,8 +14,8 @@ const MaxShards = 1 << 20
 // ErrBraces means that the braces of a pattern don't match.
 var ErrBraces = errors.New("its braces don't match: each { needs a }, or write \\{ for a brace in a name")
 
-// Expand returns all names of a pattern with braces, in order. The rules are those of Python's braceexpand, which are
-// those of bash except for details: {000..146} has leading zeros, {0..9..3} a step, {a,b} is a list, and braces may
+// Expand returns all names of a pattern with braces, in order. It follows Python's braceexpand, which follows bash
+// except for details: {000..146} has leading zeros, {0..9..3} a step, {a,b} is a list, and braces may
 // be nested. A backslash escapes the character after it.
 func Expand(pattern string) ([]string, error) {
 	list, err := expand(pattern)

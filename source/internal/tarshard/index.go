@@ -110,7 +110,7 @@ var magics = []struct{ begins, unpack string }{
 	{"\x1f\x8b", "gunzip"}, {"\x28\xb5\x2f\xfd", "zstd -d"}, {"BZh", "bunzip2"}, {"\xfd7zXZ\x00", "unxz"}, {"\x04\x22\x4d\x18", "lz4 -d"},
 }
 
-// CheckName returns an error for a shard that is compressed by its name. stream allows those that [Unpack] can read.
+// CheckName returns an error for a shard whose name says that it is compressed. stream allows the compressions that [Unpack] reads.
 func CheckName(name string, stream bool) error {
 	if stream && Packing(name) != "" {
 		return nil

@@ -205,7 +205,7 @@ func judge(u *url.URL, a *http.Response) error {
 	case code >= 500 || code == http.StatusRequestTimeout:
 		return &object.Error{Trouble: object.Transient, Err: fmt.Errorf("%s answers %d", u.Host, code)}
 	case code == http.StatusUnauthorized || code == http.StatusForbidden:
-		return final("%s answers %d: only what it gives to everybody can be read", u.Host, code)
+		return final("%s answers %d: lcache reads only public files from a web server", u.Host, code)
 	}
 	return final("%s answers %d", u.Host, a.StatusCode)
 }

@@ -106,7 +106,7 @@ func TestErrors(t *testing.T) {
 		trouble object.Trouble
 	}{
 		"gone":              {status(404), "%s answers 404", object.Gone},
-		"denied":            {status(403), "%s answers 403: only what it gives to everybody can be read", object.Final},
+		"denied":            {status(403), "%s answers 403: lcache reads only public files from a web server", object.Final},
 		"slow":              {status(503, "Retry-After", "3"), "%s answers 503", object.Slow},
 		"many":              {status(429), "%s answers 429", object.Slow},
 		"error":             {status(500), "%s answers 500", object.Transient},

@@ -144,7 +144,7 @@ func TestReadOverANetwork(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	src := srv.URL + "/denied"
-	want := "none of the files in " + src + " that were tried could be read: read sample \"x\": " + strings.TrimPrefix(srv.URL, "http://") + " answers 403: only what it gives to everybody can be read"
+	want := "none of the files in " + src + " that were tried could be read: read sample \"x\": " + strings.TrimPrefix(srv.URL, "http://") + " answers 403: lcache reads only public files from a web server"
 	for length := 300 * time.Millisecond; ; length *= 2 {
 		r, err := Read(t.Context(), ReadOptions{Source: src, Time: length})
 		if isLate(err) || err == nil && r.Readers[0].Failed == 0 {

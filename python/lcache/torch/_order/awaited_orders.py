@@ -1,4 +1,4 @@
-"""The orders that a forked child predicts while the training loop reads: those of the current epoch and the next ones."""
+"""The orders of the current epoch and the next ones, which a forked child predicts while the training loop reads."""
 
 from __future__ import annotations
 

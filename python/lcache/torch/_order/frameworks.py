@@ -66,7 +66,7 @@ def _is_accelerates(value: Any, name: str) -> bool:
 
 
 def shard_signature(shard: Any) -> tuple[Any, ...]:
-    """The inputs of a shard's batches, in addition to those of the batch sampler."""
+    """The inputs of a shard's batches, in addition to the batch sampler's inputs."""
     return shard.num_processes, shard.process_index, shard.split_batches, shard.even_batches, shard.batch_size, shard.drop_last
 
 

@@ -88,7 +88,7 @@ class KnownSampler(NamedTuple):
         return *own, len(s.dataset), s.total_size, s.num_samples, s.num_replicas, s.rank, s.drop_last, s.shuffle, s.seed, epoch if s.shuffle else 0
 
     def steps(self, epoch: int) -> list[Step]:
-        """The steps of an epoch, which may run in any thread. Only those of a DistributedSampler depend on the epoch's number."""
+        """The steps of an epoch, which may run in any thread. Only a DistributedSampler's steps depend on the epoch's number."""
         steps = _STEPS[type(self.sampler)](self.sampler, epoch)
         return [step for step in steps if step.length] if self.draws_seed else steps  # the final state of a generator that was made from a seed is never used
 

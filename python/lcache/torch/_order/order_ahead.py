@@ -148,7 +148,7 @@ class OrderAhead:
         return self._drawn.sampler(self.subject) is not None
 
     def seed(self) -> int | None:
-        """The seed that determines the order. None: there is no seed, or it is not yet drawn."""
+        """The seed that determines the order. None: the order has no seed, or the seed is not yet drawn."""
         if self.draws_seed:
             return self._drawn.seed
         for s in ranks.chain(self.subject):
@@ -182,7 +182,7 @@ class OrderAhead:
 
     @property
     def exact(self) -> bool | None:
-        """Whether all batches of the epoch were as predicted. None: there was no prediction."""
+        """Whether all batches of the epoch were as predicted. None: the epoch was not predicted."""
         return None if self._comparison is None else self._comparison.exact
 
     @property

@@ -237,7 +237,7 @@ class _Trial:
         self.failed = False
 
     def begin(self) -> bool:
-        """Begins the trial in the first epoch. There is no second trial: in a later epoch it returns whether the first was passed."""
+        """Begins the trial in the first epoch. A trial is never repeated: in a later epoch it returns whether the first was passed."""
         if self.path:
             self.failed = not self.passed()
             return not self.failed
