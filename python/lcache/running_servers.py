@@ -1,4 +1,4 @@
-"""Running servers: the servers that the environment names, and the server at a given socket. A server is used only if it has the samples that the program names."""
+"""Running servers: the servers that the environment names, and the server at a given socket. A server is used only if it has the samples of the program."""
 
 from __future__ import annotations
 
