@@ -108,7 +108,7 @@ func TestPackageNumbersAreGivenAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, _, err := p.Put(t.Context(), 0, 8, b.content(8)); !errors.Is(err, ErrFull) {
-		t.Errorf("with all numbers taken: %v", err)
+		t.Errorf("put with all numbers in use: got %v, want ErrFull", err)
 	}
 	if _, _, err := p.Put(t.Context(), 1, 8, b.content(8)); err == nil {
 		t.Error("put in open package 1 worked, want an error: only 0 exists")
@@ -117,7 +117,7 @@ func TestPackageNumbersAreGivenAgain(t *testing.T) {
 		if err := p.Free(number); err != nil {
 			t.Fatal(err)
 		}
-		if err := p.Free(number); err != nil { // once more changes nothing
+		if err := p.Free(number); err != nil { // a second free changes nothing
 			t.Fatal(err)
 		}
 	}
@@ -158,7 +158,7 @@ func TestPackageNumbersAreGivenAgain(t *testing.T) {
 	b.close()
 }
 
-// TestCacheWithoutPackages: its files have no trace of packages, and a cache that a Store without packages has served continues with them.
+// TestCacheWithoutPackages: its files have no trace of packages, and a cache that was served without packages continues with them.
 func TestCacheWithoutPackages(t *testing.T) {
 	b, journal := small(t)
 	names, err := os.ReadDir(b.dirs[0])
@@ -196,7 +196,7 @@ func TestCacheWithoutPackages(t *testing.T) {
 	b.close()
 }
 
-// TestJournalsOfEachKind: a journal of packages in the place of a Logfile's is left alone, and the reverse.
+// TestJournalsOfEachKind: a journal of packages in the place of a Logfile's is left unchanged, and the reverse.
 func TestJournalsOfEachKind(t *testing.T) {
 	b := newBed(t, 1, 4096, 20, slices.Repeat([]uint32{4096}, 9))
 	b.open()
@@ -215,12 +215,12 @@ func TestJournalsOfEachKind(t *testing.T) {
 		t.Errorf("opened: %v, %v", b.s.Logfiles()[0], b.s.Packages())
 	}
 	if gen := b.s.gen.Load(); gen < 3 {
-		t.Errorf("the generations of journals that are left alone count, too: the last one is %d", gen)
+		t.Errorf("the last generation is %d, want the generations of unchanged journals to count too", gen)
 	}
 	b.close()
 }
 
-// TestPackageJournalIsRewritten: it never has more than 1.5 times the records of live blocks plus the slack, whatever is packed and freed, and a restart finds the live samples.
+// TestPackageJournalIsRewritten: whatever is packed and freed, the journal has at most 1.5 times the records of live blocks plus the slack. A restart finds the live samples.
 func TestPackageJournalIsRewritten(t *testing.T) {
 	const n, numbers, each = 4000, 30, 64
 	b := newBed(t, 1, 4096, 64, slices.Repeat([]uint32{64}, n))
@@ -254,7 +254,7 @@ func TestPackageJournalIsRewritten(t *testing.T) {
 	}
 	most := int64(headerSize(numbers) + numbers*recordSize(each)*3/2 + rewriteSlack + 1000/each*recordSize(each))
 	if st := b.s.Stats(); st.JournalRewrites < 2 || longest > most || st.JournalBytes < uint64(3*most) {
-		t.Errorf("the journal had up to %d bytes with %d rewrites, %d were written; %d are allowed", longest, st.JournalRewrites, st.JournalBytes, most)
+		t.Errorf("the journal had up to %d bytes with %d rewrites and %d bytes written, want at most %d", longest, st.JournalRewrites, st.JournalBytes, most)
 	}
 	b.close()
 	b.open()
@@ -279,13 +279,13 @@ func bedWithPackages(t *testing.T) (*bed, *Packages) {
 	return b, p
 }
 
-// TestPackageJournalCannotBeRewritten: whichever step fails, the existing journal is used, and nothing of it is lost.
+// TestPackageJournalCannotBeRewritten: if any step of a rewrite fails, the existing journal stays in use, and none of its records is lost.
 func TestPackageJournalCannotBeRewritten(t *testing.T) {
 	for nth := 0; ; nth++ {
 		b, p := bedWithPackages(t)
 		b.flush(p.Log())
 		b.s.flushJournals()
-		p.log.journal.live.Store(-p.log.s.format.rewriteSlack() * 2 / 3) // as if all of it were dead
+		p.log.journal.live.Store(-p.log.s.format.rewriteSlack() * 2 / 3) // as if all records were dead
 		step, hit := 0, false
 		blockio.InjectPlain(b.opts.IO, func(_ int64, path, _ string) blockio.Fault {
 			if filepath.Base(path) != packsName+".new" && path != b.dirs[0] {
@@ -320,7 +320,7 @@ func TestPackageJournalCannotBeRewritten(t *testing.T) {
 		_ = b.s.Close() // a rename that was not made durable is an error of the log
 		if !hit {
 			if nth < 4 {
-				t.Errorf("a rewrite took %d steps: create, write, sync, rename and the directory are expected", nth)
+				t.Errorf("a rewrite took %d steps, want create, write, sync, rename and sync of the directory", nth)
 			}
 			break
 		}
@@ -332,9 +332,9 @@ func TestPackageJournalWithoutRoom(t *testing.T) {
 	b, p := bedWithPackages(t)
 	b.flush(p.Log())
 	b.s.flushJournals()
-	p.log.journal.live.Store(-p.log.s.format.rewriteSlack()) // as if all of it were dead, for long
+	p.log.journal.live.Store(-p.log.s.format.rewriteSlack()) // as if all records were dead, for long
 	if !p.IsRecorded() {
-		t.Error("packages are not recorded, with a journal that takes records")
+		t.Error("packages count as not recorded although the journal takes records")
 	}
 	blockio.InjectPlain(b.opts.IO, func(_ int64, path, _ string) (f blockio.Fault) {
 		if filepath.Base(path) == packsName+".new" {
@@ -345,12 +345,12 @@ func TestPackageJournalWithoutRoom(t *testing.T) {
 	p.rewriteJournal()
 	blockio.InjectPlain(b.opts.IO, nil)
 	if p.IsRecorded() {
-		t.Error("packages are recorded, though their journal is closed")
+		t.Error("packages count as recorded although their journal is closed")
 	}
 	b.close()
 }
 
-// TestFirstFinishedPackage: the first finished package is found without memory of its own, also among many.
+// TestFirstFinishedPackage: the first finished package is found without allocating memory, also among many.
 func TestFirstFinishedPackage(t *testing.T) {
 	b, p := bedWithPackages(t)
 	finished := p.Finished()
@@ -363,7 +363,7 @@ func TestFirstFinishedPackage(t *testing.T) {
 		}
 	}
 	if _, ok := p.FirstFinished(func(int) bool { return true }); ok {
-		t.Error("a package is found, though all are left out")
+		t.Error("a package was found although all are excluded")
 	}
 	if n := testing.AllocsPerRun(100, func() { p.FirstFinished(func(int) bool { return true }) }); n != 0 {
 		t.Errorf("%v allocations", n)
@@ -420,7 +420,7 @@ func TestNthPackageWriteFails(t *testing.T) {
 	}
 }
 
-// TestPackageFreedOnItsWay: a package that is freed while a block of it is being written, and whose number has a new package when the write ends.
+// TestPackageFreedOnItsWay: a package is freed while one of its blocks is being written. A new package has its number when the write ends.
 func TestPackageFreedOnItsWay(t *testing.T) {
 	b := newBed(t, 1, 4096, 20, slices.Repeat([]uint32{4096}, 9))
 	b.open()
@@ -456,7 +456,7 @@ func TestPackageFreedOnItsWay(t *testing.T) {
 	b.close()
 }
 
-// TestPackageWithoutPlaces: a Put waits for a place with its context, and no longer.
+// TestPackageWithoutPlaces: a Put waits for a place until its context ends.
 func TestPackageWithoutPlaces(t *testing.T) {
 	b := newBed(t, 1, 4096, 3, slices.Repeat([]uint32{4096}, 12))
 	b.open()
@@ -566,7 +566,7 @@ func runPackModel(t *testing.T, seed uint64) {
 					t.Fatal(err)
 				}
 				if was, open := m.open[lane]; open && was != number && slices.Contains(p.Finished(), number) {
-					t.Fatalf("lane %d fills package %d, which is finished", lane, number)
+					t.Fatalf("open package %d fills package %d, which is finished", lane, number)
 				}
 				m.open[lane] = number
 				m.samples[number] = append(m.samples[number], entry{next, off})
@@ -578,16 +578,16 @@ func runPackModel(t *testing.T, seed uint64) {
 	b.close()
 }
 
-// TestPackageCrashClones: a power cut at any step of the life of packages, the rewriting of their journal among them. Recovery succeeds, its books are right, and
-// every sample of a package that a Seal of the log has made durable, and that was not freed since, is found with its bytes. LCACHE_SEED replays one life.
+// TestPackageCrashClones: the power is cut at any step of the life of packages, including the rewrite of their journal. Recovery succeeds, its counts are right, and
+// every sample of a package that a Seal has made durable, and that was not freed since, is found with its bytes. LCACHE_SEED replays one run.
 func TestPackageCrashClones(t *testing.T) {
 	var sum tally
 	for seed := range uint64(12) {
 		t.Run(fmt.Sprintf("LCACHE_SEED=%d", seed), func(t *testing.T) { crashPackages(t, seed, &sum) })
 	}
-	t.Logf("%d clones recovered: %d samples right as promised, %d right beyond that, %d stale or torn", sum.clones, sum.promised, sum.right, sum.stale)
+	t.Logf("%d clones recovered: %d durable samples right, %d others right, %d stale or torn", sum.clones, sum.promised, sum.right, sum.stale)
 	if sum.promised == 0 || sum.stale == 0 || sum.right == 0 {
-		t.Error("the crashes were too kind, or too cruel, to show anything")
+		t.Error("the crashes left all samples intact, or none, so they show nothing")
 	}
 }
 
@@ -628,7 +628,7 @@ func crashPackages(t *testing.T, seed uint64, sum *tally) {
 			l.mu.Unlock()
 		case 3:
 			b.s.flushJournals()
-			p.log.journal.live.Store(-p.log.s.format.rewriteSlack() * 2 / 3) // as if much of it were dead
+			p.log.journal.live.Store(-p.log.s.format.rewriteSlack() * 2 / 3) // as if most records were dead
 			p.rewriteJournal()
 		case 4:
 			_ = b.s.syncAll(t.Context(), nil)
@@ -655,7 +655,7 @@ func crashPackages(t *testing.T, seed uint64, sum *tally) {
 		k.open()
 		k.keepsPromises(c, sum)
 		k.books()
-		if p := k.s.Packages(); p != nil && k.s.Free() > 8 { // life goes on
+		if p := k.s.Packages(); p != nil && k.s.Free() > 8 { // the recovered cache continues
 			i := r.Uint32N(n)
 			if _, _, err := p.Put(t.Context(), 0, i, k.content(i)); err != nil && !errors.Is(err, ErrFull) {
 				t.Errorf("clone %d: a sample can't be packed: %v", i, err)

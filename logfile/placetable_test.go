@@ -72,18 +72,18 @@ func TestPlaceTable(t *testing.T) {
 				continue
 			}
 			if err := table.note([]uint32{8}, 6); err != nil {
-				t.Errorf("a table %s takes nothing: %v", c.what, err)
+				t.Errorf("write to a table %s: %v", c.what, err)
 			}
 			_ = table.close()
 		}
 		again := placeTable{path: path, format: f}
 		if gens, err := again.read(true); err != nil || gens[8] != 6 || gens[3] != c.want[3] {
-			t.Errorf("a table %s, noted in: %v, %v", c.what, gens, err)
+			t.Errorf("a table %s, after a write: %v, %v", c.what, gens, err)
 		}
 	}
 }
 
-// TestPlacesNotNoted: a table that can't be written stops no write, and one warning says so, however many places are taken. What is written is found after a restart.
+// TestPlacesNotNoted: blocks are written although the table can't be, with one warning for any number of places. A restart finds the blocks.
 func TestPlacesNotNoted(t *testing.T) {
 	b := newBed(t, 1, 4096, 500, slices.Repeat([]uint32{4096}, 400))
 	var said bytes.Buffer

@@ -15,7 +15,7 @@ import (
 
 const tailSegments = 20
 
-// tailsOnDisk is a Store that was stopped with a tail of one sample in each of its segments, and opened again. Sample tailSegments+k is to follow in segment k.
+// tailsOnDisk returns a Store that was stopped with a tail of one sample in each segment, and opened again. Sample tailSegments+k follows in segment k.
 func tailsOnDisk(t *testing.T) (*bed, *Logfile) {
 	t.Helper()
 	sizes := make([]uint32, 2*tailSegments)
@@ -48,7 +48,7 @@ func heldReads(b *bed) (n *atomic.Int64, release func()) {
 	return n, func() { close(held); blockio.Inject(b.opts.IO, nil) }
 }
 
-// Half as many tails are read at once as there are spare buffers, each one time. They grow from there; a crash finds the short ones.
+// The number of tails being read at once is half the number of spare buffers, and each tail is read once. The tails then grow. A crash finds the short tails.
 func TestTailsComeBackTogether(t *testing.T) {
 	b, l := tailsOnDisk(t)
 	n, release := heldReads(b)
@@ -89,7 +89,7 @@ func TestTailsStayIfTheyDoNotGrow(t *testing.T) {
 	l.ReadTailsBack()
 	l.ReadTailsBack()
 	b.append(l, 3, tailSegments+3)
-	for seg := range tailSegments { // all of them are back
+	for seg := range tailSegments { // all tails are in buffers again
 		if err := l.reopenTail(t.Context(), seg); err != nil {
 			t.Fatal(err)
 		}
@@ -104,7 +104,7 @@ func TestTailsStayIfTheyDoNotGrow(t *testing.T) {
 	}
 	b.open()
 	if got := b.s.Used(); got > used+1 {
-		t.Errorf("%d places used, before it %d", got, used)
+		t.Errorf("%d places used, want %d as before", got, used)
 	}
 	for seg, got := range b.check(b.s.Logfiles()[0]) {
 		want := []sample.Index{uint32(seg)}
@@ -119,7 +119,7 @@ func TestTailsStayIfTheyDoNotGrow(t *testing.T) {
 	b.close()
 }
 
-// Whatever happens while tails are being read back, buffers and places are returned, and nothing is lost.
+// Whatever happens while tails are being read back, buffers and places are returned, and no sample is lost.
 func TestTailsOnTheirWay(t *testing.T) {
 	cases := map[string]func(b *bed, l *Logfile, release func()) (gone int){
 		"freed": func(b *bed, l *Logfile, release func()) int {
@@ -144,7 +144,7 @@ func TestTailsOnTheirWay(t *testing.T) {
 			}
 			release()
 			if off := b.append(l, 4, tailSegments+4); off != b.format.pad(int(b.sizes[4])) {
-				b.t.Errorf("it went on at %d", off)
+				b.t.Errorf("the append continued at %d", off)
 			}
 			return 0
 		},
@@ -164,7 +164,7 @@ func TestTailsOnTheirWay(t *testing.T) {
 				t.Errorf("lost %v", b.losses())
 			}
 			if have := b.stored(); len(have) < tailSegments-gone || gone > 0 && len(have) > tailSegments-gone {
-				t.Errorf("%d samples are there, %d tails gone", len(have), gone)
+				t.Errorf("%d samples were found, %d tails freed", len(have), gone)
 			}
 		})
 	}
@@ -197,7 +197,7 @@ func TestTailsThatCannotComeBack(t *testing.T) {
 		}
 		lost++
 		if off := b.append(l, seg, uint32(tailSegments+seg)); off != uint64(b.format.Block) {
-			t.Errorf("segment %d went on at %d", seg, off)
+			t.Errorf("segment %d continued at %d", seg, off)
 		}
 	}
 	release()

@@ -9,7 +9,7 @@ import (
 	"lcache/internal/disk/blockio"
 )
 
-// contents are the files of a cache, by path.
+// contents returns the files of a cache, by path.
 func (b *bed) contents() map[string]string {
 	b.t.Helper()
 	files := map[string]string{}
@@ -29,7 +29,7 @@ func (b *bed) contents() map[string]string {
 	return files
 }
 
-// A Store that only reads finds what any other finds, and no file is changed: not by recovery over a torn journal, not by a probe, not by Close.
+// A read-only Store finds the same samples as another Store, and changes no file: not by recovery over a torn journal, not by a probe, not by Close.
 func TestReadOnly(t *testing.T) {
 	b := newBed(t, 1, 4096, 20, []uint32{4096, 4096, 100, 200})
 	b.open()
@@ -75,7 +75,7 @@ func TestReadOnly(t *testing.T) {
 	}
 	b.s.devices[0].read.put(b.s.now(), errHung)
 	if b.s.probe(b.s.devices[0]); b.s.devices[0].read.isQuarantined() {
-		t.Error("a device that answers was not taken back")
+		t.Error("a device that answers stayed quarantined")
 	}
 	b.close()
 	for path, was := range before {

@@ -82,7 +82,7 @@ func concurrently(t *testing.T, b *bed, source, target *Logfile, workers int, r 
 		for j := range moved {
 			moved[j] = &sync.WaitGroup{}
 		}
-		handed := 0 // blocks before it have all their samples handed out
+		handed := 0 // all samples of the blocks before it were handed out
 		free := func(upto int) {
 			for ; handed < upto; handed++ {
 				before := moved[:handed+1]
@@ -162,7 +162,7 @@ func TestTwoLogfilesTakeTurns(t *testing.T) {
 	c.close()
 }
 
-// Killed in the middle of a reorder, what both Logfiles hold is right, and the reorder can go on: the places that were freed but not written over are
+// After a kill in the middle of a reorder, both Logfiles have right samples, and the reorder can continue. The places that were freed but not overwritten are
 // claimed again, and yet no append hangs.
 func TestKilledWhileReordering(t *testing.T) {
 	const n, segments, w = 90, 3, 4096
@@ -194,7 +194,7 @@ func TestKilledWhileReordering(t *testing.T) {
 	}
 }
 
-// goOn finishes the reorder that a killed process left.
+// goOn finishes a killed process's reorder.
 func goOn(t *testing.T, c *bed, moved int) {
 	t.Helper()
 	c.open()
@@ -233,7 +233,7 @@ func goOn(t *testing.T, c *bed, moved int) {
 	c.close()
 }
 
-// move goes over a segment block by block: read, hand on, free.
+// move handles a segment block by block: it reads a block, passes its samples on, and frees it.
 func (b *bed) move(l *Logfile, seg int, to func(i sample.Index)) {
 	b.t.Helper()
 	type item struct {

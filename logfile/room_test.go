@@ -2,7 +2,7 @@ package logfile
 
 import "testing"
 
-// TestHasRoom: bytes in write buffers will need a place, and a freed place is room again.
+// TestHasRoom: bytes in write buffers count as used, because they will need a place. A freed place counts as free again.
 func TestHasRoom(t *testing.T) {
 	const block, places = 4096, 10
 	b := newBed(t, 1, block, places, []uint32{1024, block, 2048, block})
@@ -21,7 +21,7 @@ func TestHasRoom(t *testing.T) {
 		l.FreeSegment(seg)
 	}
 	if !b.s.HasRoom(places*block) || b.s.HasRoom(places*block+1) {
-		t.Error("want room for all places when all is freed")
+		t.Error("want room for all places after all blocks are freed")
 	}
 	b.close()
 }

@@ -8,8 +8,8 @@ import (
 	"lcache/sample"
 )
 
-// A clean stop in the middle of a reorder keeps every sample, in one Logfile or the other, with hardly a free place: besides the samples, only as many places
-// as both Logfiles have tails and as hold appended, not yet freed blocks.
+// A clean stop in the middle of a reorder keeps every sample, in one Logfile or the other, with few free places. In addition to the samples, the arena has only one place
+// for each tail of both Logfiles, and one for each block that is appended and not yet freed.
 func TestStopWhileReordering(t *testing.T) {
 	testenv.Long(t)
 	const n, segments, w = 90, 3, 4096
@@ -34,7 +34,7 @@ func TestStopWhileReordering(t *testing.T) {
 				t.Errorf("stopped after %d samples, %d of them kept: lost %v", stop, kept, lost)
 			}
 			if have := b.stored(); len(have) != n {
-				t.Errorf("stopped after %d samples, %d of them kept: %d of %d are there", stop, kept, len(have), n)
+				t.Errorf("stopped after %d samples, %d of them kept: %d of %d were found", stop, kept, len(have), n)
 			}
 		}
 	}

@@ -41,7 +41,7 @@ func TestManyStopsWhileReordering(t *testing.T) {
 			m.epoch(epoch)
 		}
 		if have := b.stored(); len(have) != c.samples || len(b.losses()) > 0 {
-			t.Errorf("%d segments: %d of %d samples are there, lost %d", c.segments, len(have), c.samples, len(b.losses()))
+			t.Errorf("%d segments: %d of %d samples were found, lost %d", c.segments, len(have), c.samples, len(b.losses()))
 		}
 	}
 }

@@ -77,7 +77,7 @@ func TestPackagedSamplesStayInPackages(t *testing.T) {
 	}
 }
 
-// TestMissesInAFullArena: samples from the source are delivered while the arena is full of blocks whose samples have moved. They free no place, so only some of them are appended, and none waits for
+// TestMissesInAFullArena: samples from the source are delivered while the arena is full of blocks whose samples have moved. Samples from the source free no place. So only some of them are appended, and none waits for
 // a place.
 func TestMissesInAFullArena(t *testing.T) {
 	for _, use := range []reorder.Use{reorder.Deliver, reorder.Drain} {
@@ -113,7 +113,7 @@ func TestMissesInAFullArena(t *testing.T) {
 			}
 		}
 		if written == 0 || written == len(missed) || !l.Log.Empty() || len(b.Lost()) != 0 {
-			t.Errorf("use %d: %d of %d samples that came from the source are written, %d bytes are left of the old Logfile, lost: %v", use, written, len(missed), l.Log.Held(), b.Lost())
+			t.Errorf("use %d: %d of %d samples that came from the source were written; the old Logfile still holds %d bytes; lost %v", use, written, len(missed), l.Log.Held(), b.Lost())
 		}
 	}
 }

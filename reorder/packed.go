@@ -17,8 +17,8 @@ import (
 // the slot, as without compression, and only its two ends are read to scratch memory. docs/adr/0027-huge-samples-as-they-are.md has the
 // reason.
 
-// place assigns positions in the slot to the arrivals. A Logfile with holes from a crash may hold more samples than the slot has room
-// for. The last ones then get no position.
+// place assigns positions in the slot to the arrivals. A Logfile with holes from a crash may hold more samples than fit in
+// the slot. The last ones then get no position.
 func (l *load) place() {
 	at := uint64(0)
 	for i := range l.arrivals {

@@ -9,7 +9,7 @@ import (
 	"lcache/sample"
 )
 
-// packedSizes has samples that cross blocks, and some of several: up to eight, plain.
+// packedSizes has samples that cross block boundaries. Some of them take several blocks: up to eight, uncompressed.
 func packedSizes(n int, seed uint64) []uint32 {
 	sizes := randomSizes(n, seed)
 	for i := range sizes {
@@ -41,7 +41,7 @@ func TestPackedLateBlock(t *testing.T) {
 		blockio.Inject(b.io, nil)
 		for b.reclaim(l) == 0 {
 		}
-		for seg := 1; seg < int(l.Log.Header().Segments); seg++ { // needs all of scratch in the end
+		for seg := 1; seg < int(l.Log.Header().Segments); seg++ { // the last load needs all scratch memory
 			_, done := b.load(l, seg, target, reorder.Deliver)
 			b.wait(done)
 		}

@@ -11,7 +11,7 @@ type places struct {
 	more   sync.Cond
 	free   [][]byte
 	all    int
-	least  int // places that are needed at once
+	least  int // places that one sample may need at the same time
 	hung   int // places whose reads are late
 	closed bool
 }
@@ -23,7 +23,7 @@ func newPlaces(n int) *places {
 	return s
 }
 
-// newBuffers cuts mem into blocks. The largest compressed sample must fit into all of them but one, because it may begin anywhere in the
+// newBuffers cuts mem into blocks. The largest compressed sample must fit into all blocks except one, because it may begin anywhere in the
 // first. A huge sample needs one for each of its ends, and one for the blocks between.
 func newBuffers(mem []byte, block int, largestPacked uint32, huge bool) *places {
 	s := newPlaces(0)

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// errNotRead is the error of a block that is not read because it has no samples.
+// errNotRead is the error of a block without samples, which is not read.
 var errNotRead = errors.New("block is not read")
 
 // read reads the blocks with samples, as fast as places become free. Only one load at a time does that: with compression, two loads that

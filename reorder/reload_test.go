@@ -48,10 +48,10 @@ func TestReload(t *testing.T) {
 	}
 	members := append(first, l.Layout.Members(1)...)
 	if got := b.scan.Stats.Verified.Load() - verified; got != int64(len(members)) {
-		t.Errorf("%d samples were verified on their way, want %d", got, len(members))
+		t.Errorf("%d samples were verified before they were appended, want %d", got, len(members))
 	}
 	if after := b.holds(first); !slices.Equal(after, before) {
-		t.Error("samples lie elsewhere than before")
+		t.Error("samples have other locations than before")
 	}
 	b.inLog(next.Log.Num(), members)
 	for seg := range 2 {
@@ -66,7 +66,7 @@ func TestReload(t *testing.T) {
 	}
 	b.inLog(next.Log.Num(), next.Layout.Order)
 	if !l.Log.Empty() || len(b.Source.Reads()) != 0 {
-		t.Errorf("the old Logfile is empty: %v; %d reads from the source", l.Log.Empty(), len(b.Source.Reads()))
+		t.Errorf("the old Logfile is empty: %v, want true; %d reads from the source, want none", l.Log.Empty(), len(b.Source.Reads()))
 	}
 }
 
@@ -83,13 +83,13 @@ func TestReloadOfOtherBytes(t *testing.T) {
 	b.Staging.Slice(off, 1)[0] ^= 1
 	b.reloads(l, []int{slot}, target)
 	if b.Staging.Slice(off, 1)[0] ^= 1; !b.Locations.In(index, next.Log.Num()) {
-		t.Error("the sample was not written on")
+		t.Error("the sample was not appended")
 	}
-	b.holds(l.Layout.Members(0)) // each byte but that one is as it was
+	b.holds(l.Layout.Members(0)) // all other bytes are unchanged
 	b.inLog(next.Log.Num(), l.Layout.Members(0))
 }
 
-// TestIsLoaded: a slot does not count as a segment if a sample is missing, is elsewhere by now, or was unpacked into the slot.
+// TestIsLoaded: a slot does not hold a loaded segment if a sample is missing, has moved elsewhere, or was unpacked into the slot.
 func TestIsLoaded(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -112,7 +112,7 @@ func TestIsLoaded(t *testing.T) {
 			}
 			b := newBed(t, s)
 			l, _, _ := b.twoLogs(10)
-			other, ok := b.Staging.Acquire(staging.Segment{Log: 1 << 40}) // slot 0, for a sample that is elsewhere
+			other, ok := b.Staging.Acquire(staging.Segment{Log: 1 << 40}) // slot 0, for a sample that has moved elsewhere
 			slot, done := b.load(l, 0, nil, reorder.Deliver)
 			b.wait(done)
 			c.spoil(b, l)

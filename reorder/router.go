@@ -8,7 +8,7 @@ import (
 	"lcache/sample"
 )
 
-// A Router maps a sample to its segment of the next layout, if that has it. Its input is only an index: no bytes, files or clocks. One bit
+// A Router maps a sample to its segment of the next layout, if the layout has it. Its input is only an index: no bytes, files or clocks. One bit
 // for each sample records that it is placed, so that a sample that is loaded twice is routed once.
 type Router struct {
 	segment []uint32 // of the next layout, by index; owned by the layout

@@ -3,8 +3,8 @@
 // published in staging, by reference.
 //
 // A Scan loads the segments that the engine requests, several at a time. An EpochLog is an epoch's Logfile and its layout. A Router is
-// a pure function from a sample to its next segment. Samples that a segment should hold and does not have are read by package fetch and
-// treated like the others. A block of the old Logfile is freed as soon as all its samples are verified and appended, so a slow client
+// a pure function from a sample to its next segment. Package fetch reads the samples that a segment should hold and lacks. They are then
+// handled like the others. A block of the old Logfile is freed as soon as all its samples are verified and appended, so a slow client
 // never holds disk space. Load may be called concurrently.
 package reorder
 
@@ -70,7 +70,7 @@ type Scan struct {
 	progress atomic.Int64 // time of the last completed block of any load: loads share the disk's queue
 	wg       sync.WaitGroup
 	loads    sync.WaitGroup
-	open     context.Context // ends when Close begins: nothing begins after that. It belongs to the Scan, not to a call
+	open     context.Context // ends when Close begins, and then no task begins. It belongs to the Scan, not to a call
 	end      context.CancelFunc
 	ctx      context.Context // ends after closeGrace
 	cancel   context.CancelFunc
@@ -175,7 +175,7 @@ func (p *Scan) arrive(t *task, a *arrival, w *worker) {
 			return
 		}
 	}
-	// A lost device leaves many such samples, and the source is slower than the disk: one after the other, they would stall the scan.
+	// A lost device leaves many such samples, and the source is slower than the disk. Read one after the other, they would stall the scan.
 	t.open.Add(1)
 	p.underWay.Add(1) // in addition to the task's own
 	l.inTurn(func() {
@@ -185,7 +185,7 @@ func (p *Scan) arrive(t *task, a *arrival, w *worker) {
 		case a.at == noPlace, l.inSlot: // clients may read these bytes of the slot
 			p.supply(l, a.index, slotRoom{}, !a.late, true)
 		case !a.late:
-			p.supply(l, a.index, slotRoom{a.at, true}, true, true) // at its position in the slot, which is not published and which no transfer writes to
+			p.supply(l, a.index, slotRoom{a.at, true}, true, true) // at its position in the slot, which is not published, and no transfer writes to it
 		default:
 			off, inSlot := l.reserve(size)
 			p.supply(l, a.index, slotRoom{off, inSlot}, false, true)
@@ -194,7 +194,7 @@ func (p *Scan) arrive(t *task, a *arrival, w *worker) {
 }
 
 // publish publishes a verified sample in its slot. Samples of a Logfile with an unknown order are only appended: no request waits for
-// them, and once their blocks are freed no list tells which of the slot's addresses to withdraw. Neither are moved samples published.
+// them, and once their blocks are freed no list tells which of the slot's addresses to withdraw. Moved samples are not published either.
 func (p *Scan) publish(l *load, index sample.Index, off uint64, from sample.Origin) {
 	if l.from.Layout != nil && l.use != Move {
 		p.o.Staging.Publish(index, l.base+off, from)

@@ -16,7 +16,7 @@ import (
 	"lcache/sample"
 )
 
-// There and back, in an arena with only the minimum slack: every sample is verified, published and routed exactly once, blocks
+// The log is reordered and reordered back, in an arena with only the minimum slack. Every sample is verified, published and routed exactly once, blocks
 // are freed meanwhile, and no load hangs. Compressed bytes are moved as they are, and scratch memory for the largest sample is
 // enough.
 func TestScanInATightArena(t *testing.T) {
@@ -31,7 +31,7 @@ func TestScanInATightArena(t *testing.T) {
 	}
 }
 
-// passes goes there, back and there again; at the end at most this many places are used.
+// passes reorders the log three times: there, back, and there again. At the end at most this many places are used.
 func (s spec) passes(t *testing.T, seed uint64, most int) {
 	t.Helper()
 	n := len(s.sizes)
@@ -136,7 +136,7 @@ func TestMissingSamplesAreSupplied(t *testing.T) {
 	}
 }
 
-// Regression: after a restart, samples whose location is in the target already, but whose bytes are still here, were loaded twice: with
+// Regression: after a restart, some samples have their location in the target already, and their bytes still in the old Logfile. They were loaded twice: with
 // their block, and with a random read.
 func TestSamplesOfBothLogfilesComeOnce(t *testing.T) {
 	const n = 40
@@ -150,12 +150,12 @@ func TestSamplesOfBothLogfilesComeOnce(t *testing.T) {
 	}
 	b.over(l, target, 1)
 	if got := b.scan.Stats.Supplied.Load() + b.Fetcher.Stats.Reads[sample.FromLog].Reads.Load(); got != 0 {
-		t.Errorf("%d samples were read by place though their blocks were loaded", got)
+		t.Errorf("%d samples were read with random reads although their blocks were loaded", got)
 	}
 	b.inLog(1, next.Layout.Order)
 }
 
-// After a restart, segments that were loaded and not delivered are in the target already: all over it, but adjacent to each other, because they were appended one
+// After a restart, segments that were loaded and not delivered are in the target already. They are spread over it, but adjacent to each other, because they were appended one
 // after the other. They are read with few reads.
 func TestSegmentsThatWereMovedComeTogether(t *testing.T) {
 	for _, s := range []spec{{sizes: slices.Repeat([]uint32{300}, 800), workers: 2}, {sizes: packedSizes(150, 12), workers: 2, packed: true}} {
@@ -185,11 +185,11 @@ func TestSegmentsThatWereMovedComeTogether(t *testing.T) {
 			t.Errorf("packed %v: %d samples supplied, want %d", s.packed, got, lacking)
 		}
 		segments := int(next.Log.Header().Segments)
-		if reads, most := b.Store.Stats().Reads-before.Reads, uint64(moved*(capacity/block+2*segments)); reads > most { // each block once, and those at the borders twice
+		if reads, most := b.Store.Stats().Reads-before.Reads, uint64(moved*(capacity/block+2*segments)); reads > most { // each block once, and blocks at the borders twice
 			t.Errorf("packed %v: %d reads for %d samples in %d segments, want at most %d", s.packed, reads, lacking, segments, most)
 		}
 		if got := b.Fetcher.Stats.Reads[sample.FromLog].Reads.Load(); got != 0 || len(b.Source.Reads()) != 0 {
-			t.Errorf("packed %v: %d samples came one by one, %v from the source", s.packed, got, b.Source.Reads())
+			t.Errorf("packed %v: %d samples were read one by one, %v from the source; want none", s.packed, got, b.Source.Reads())
 		}
 		for b.reclaim(again) > 0 {
 		}
@@ -201,7 +201,7 @@ func TestSegmentsThatWereMovedComeTogether(t *testing.T) {
 	}
 }
 
-// A drained segment loads only samples that must be appended, and so does a moved one. No request finds a sample of a moved segment in the slot, which is free at once.
+// A drained segment loads only samples that must be appended, and so does a moved one. A moved segment's slot is free at once, so no request finds a sample in it.
 func TestDrain(t *testing.T) {
 	for name, use := range map[string]reorder.Use{"drained": reorder.Drain, "moved": reorder.Move} {
 		t.Run(name, func(t *testing.T) { testDrain(t, use) })
@@ -286,7 +286,7 @@ func TestSourceErrorLeavesTheOthersAlone(t *testing.T) {
 	})
 	b.holds(others)
 	if b.Staging.Present(bad) || b.Locations.Get(bad) != 0 || target.Router.Placed(bad) {
-		t.Error("the sample that can't be had is somewhere")
+		t.Error("the unreadable sample has a location")
 	}
 	b.inLog(1, others)
 }
@@ -321,7 +321,7 @@ func TestCloseInTheMiddle(t *testing.T) {
 			}
 		}
 		if b.Fetcher.Stats.CorruptSamples.Load() != 0 {
-			t.Errorf("at %d: places do not give their bytes", at)
+			t.Errorf("at %d: a location has other bytes than its sample", at)
 		}
 	}
 }
@@ -345,7 +345,7 @@ func TestRouterClaims(t *testing.T) {
 		t.Errorf("sample 0 goes to %d, %v", seg, ok)
 	}
 	if _, ok := r.Route(1); ok {
-		t.Error("a sample that is left out is routed")
+		t.Error("a sample outside the layout was routed")
 	}
 	var wins atomic.Int64
 	var wg sync.WaitGroup
@@ -355,7 +355,7 @@ func TestRouterClaims(t *testing.T) {
 				if r.Claim(2) {
 					wins.Add(1)
 					if _, ok := r.Route(2); ok {
-						t.Error("claimed, and still routed")
+						t.Error("a claimed sample was routed")
 					}
 					r.Unclaim(2)
 				}

@@ -8,12 +8,12 @@ import (
 	"lcache/sample"
 )
 
-// A sample that is missing in a segment is supplied: from elsewhere in the log, or else from the source. Then it is treated like the others.
+// A sample that is missing in a segment is supplied: from elsewhere in the log, or else from the source. Then it is handled like the others.
 
 // slotRoom is a range of the slot that no block is read to, for a missing sample.
 type slotRoom struct {
 	off    uint64
-	inSlot bool // there is room
+	inSlot bool // the slot has room for the sample
 }
 
 // supplyAll supplies the missing samples. Samples elsewhere in the log are read many at once, because after a restart all samples of a
@@ -86,7 +86,7 @@ func (l *load) inTurn(supply func()) {
 	}()
 }
 
-// supply reads a missing sample, at its location in the log or else from the source, to its room in the slot, where no transfer is in
+// supply reads a missing sample, at its location in the log or else from the source, to its range of the slot, where no transfer is in
 // flight. Without room in the slot, the sample is only appended.
 func (p *Scan) supply(l *load, index sample.Index, room slotRoom, useLog, writeOn bool) {
 	if !p.enter(l) {

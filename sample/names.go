@@ -28,7 +28,7 @@ func (m *Manifest) Name(i Index) (string, error) {
 
 func (m *Manifest) checkSpan(i Index, from, to uint64) error {
 	if from > to || to > m.names.len || to-from > MaxName {
-		return fmt.Errorf("name %d: %w: it lies from %d to %d of %d bytes: list the source again", i, ErrCorrupt, from, to, m.names.len)
+		return fmt.Errorf("name %d: %w: it is from byte %d to %d of %d: list the source again", i, ErrCorrupt, from, to, m.names.len)
 	}
 	return nil
 }

@@ -193,7 +193,7 @@ func hashNames(plain []byte, h *header) error {
 	for i := range hashes {
 		from, to := offs[i], offs[i+1]
 		if from > to || to > uint64(len(names)) || to-from > MaxName {
-			return fmt.Errorf("name %d: %w: it lies from %d to %d of %d bytes", i, ErrCorrupt, from, to, len(names))
+			return fmt.Errorf("name %d: %w: it is from byte %d to %d of %d", i, ErrCorrupt, from, to, len(names))
 		}
 		hashes[i] = xxh3.Hash(names[from:to])
 	}

@@ -210,7 +210,7 @@ func TestPackedHostile(t *testing.T) {
 	}
 }
 
-// TestPackedClaimsTooMuch: a little file that says it has many bytes is refused before memory is taken for them.
+// TestPackedClaimsTooMuch: a small file that claims many bytes is refused before memory is allocated for them.
 func TestPackedClaimsTooMuch(t *testing.T) {
 	good, err := pack(parseHex(t, "testdata/manifest_v1.hex"))
 	if err != nil {
@@ -221,10 +221,10 @@ func TestPackedClaimsTooMuch(t *testing.T) {
 		binary.LittleEndian.PutUint64(b[16:], plain)
 		resealPacked(b)
 		if allocated := testing.AllocsPerRun(1, func() { _, err = unpack(b) }); !errors.Is(err, ErrCorrupt) || allocated > 50 {
-			t.Errorf("%d bytes are said: %v, %v allocations", plain, err, allocated)
+			t.Errorf("a claim of %d bytes: %v, %v allocations", plain, err, allocated)
 		}
 	}
-	b := append(bytes.Clone(good), make([]byte, heldBytes)...) // longer than any that may be packed
+	b := append(bytes.Clone(good), make([]byte, heldBytes)...) // longer than any file that may be packed
 	if err := openPacked(t, b); !errors.Is(err, ErrCorrupt) {
 		t.Errorf("a file of %d bytes: %v", len(b), err)
 	}
@@ -241,7 +241,7 @@ func TestPackedInPacked(t *testing.T) {
 	}
 }
 
-// TestPackedTooLarge: a manifest that has no room in memory is written plain.
+// TestPackedTooLarge: a manifest that is too large for memory is written plain.
 func TestPackedTooLarge(t *testing.T) {
 	path, plain := packedTemp(t, nil, many(2000))
 	for _, limit := range []int{0, 1, headerSize(7), len(plain) - 1} {
@@ -258,7 +258,7 @@ func TestPackedTooLarge(t *testing.T) {
 	}
 }
 
-// TestRewrite turns a manifest from plain to packed and back, open all the while, and cuts the power at every step: the file is one of both, whole. A step that fails leaves the one before.
+// TestRewrite turns an open manifest from plain to packed and back, and cuts the power at every step: the file is a whole plain or packed one. After a failed step, the file is the one before.
 func TestRewrite(t *testing.T) {
 	entries := many(3000)
 	path, plain := packedTemp(t, nil, entries)
@@ -304,7 +304,7 @@ func TestRewrite(t *testing.T) {
 		}
 		is(path, tt.after)
 		if m.FileBytes() != uint64(len(tt.after)) {
-			t.Errorf("%d bytes are said, the file has %d", m.FileBytes(), len(tt.after))
+			t.Errorf("FileBytes is %d, the file has %d bytes", m.FileBytes(), len(tt.after))
 		}
 	}
 	var images []durabletest.Image
@@ -329,7 +329,7 @@ func TestRewrite(t *testing.T) {
 	checkManifest(t, m, nil, entries)
 }
 
-// TestPackOnlyIfItPays: a little manifest has no packed form, nor has one whose names stay on disk.
+// TestPackOnlyIfItPays: a small manifest has no packed form, and neither has one whose names stay on disk.
 func TestPackOnlyIfItPays(t *testing.T) {
 	path := writeTemp(t, listingClasses, listing)
 	m, err := OpenManifest(path)
@@ -354,11 +354,11 @@ func TestPackOnlyIfItPays(t *testing.T) {
 		t.Errorf("a manifest that is not held is packed into %d bytes, %v", len(b), err)
 	}
 	if large.FileBytes() != uint64(size) || m.FileBytes() != uint64(size) {
-		t.Errorf("%d and %d bytes are said, the file has %d", large.FileBytes(), m.FileBytes(), size)
+		t.Errorf("FileBytes is %d and %d, the file has %d bytes", large.FileBytes(), m.FileBytes(), size)
 	}
 }
 
-// TestGoldenPacked: the file in testdata unpacks to the plain golden file, byte for byte. What is packed now may differ from it, as the compressor does, but must unpack to the same.
+// TestGoldenPacked: the file in testdata unpacks to the plain golden file, byte for byte. A file packed today may differ, because the compressor may change, but must unpack to the same bytes.
 func TestGoldenPacked(t *testing.T) {
 	const golden = "testdata/manifest_packed.hex"
 	plain := parseHex(t, "testdata/manifest_v1.hex")
@@ -409,7 +409,7 @@ func annotatePacked(t *testing.T, b []byte) string {
 	return a.out.String()
 }
 
-// FuzzPacked: any bytes, with a right checksum or not, are an error, or unpack to no more than they can have. What they unpack to is refused, or a manifest that says the same when it is packed again.
+// FuzzPacked: any bytes, with a right checksum or not, give an error, or unpack to at most their possible length. The unpacked bytes are refused, or are a manifest that stays the same when it is packed and unpacked again.
 func FuzzPacked(f *testing.F) {
 	for _, name := range []string{"testdata/manifest_v1.hex", "testdata/manifest_v2.hex"} {
 		b, err := pack(parseHex(f, name))
@@ -458,7 +458,7 @@ func FuzzPacked(f *testing.F) {
 		back, err := unpack(again)
 		defer offheap.Free(back)
 		if same := bytes.Equal(back, plain); err != nil || !same {
-			t.Errorf("packed again it is the same: %v, %v", same, err)
+			t.Errorf("the same after it was packed again: %v, want true; %v", same, err)
 		}
 	})
 }

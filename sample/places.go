@@ -15,7 +15,7 @@ import (
 //	rows       {size u64, version u64} for each shard
 //	names      strings: of each shard
 //
-// The shards with samples are listed, in the order of the samples, each once. A position is that of a first byte, after a header of 512 bytes.
+// The shards with samples are listed, in the order of the samples, each once. A position is the offset of a part's first byte, after a header of 512 bytes.
 // So the byte before it is always in the same shard, even if the part is empty and at the end of its shard. One word a sample is enough because
 // tar aligns all files to 512 bytes.
 const (
@@ -49,7 +49,7 @@ func checkPlaces(entries Listing) error {
 	for i := range entries.Len() {
 		e := entries.At(i)
 		if e.Shard == nil || len(e.Parts) == 0 || len(e.Offsets) != len(e.Parts) {
-			return fmt.Errorf("sample %d, %s: %w: it is not in a shard, and other samples are", i, clip(e.Name), ErrEntry)
+			return fmt.Errorf("sample %d, %s: %w: it is not in a shard, but other samples are", i, clip(e.Name), ErrEntry)
 		}
 		if last == nil || *e.Shard != *last {
 			if last = e.Shard; seen[last.Name] {

@@ -18,12 +18,12 @@ func TestSet(t *testing.T) {
 			i := Index(r.IntN(n))
 			if r.IntN(3) > 0 {
 				if s.Add(i) == want[i] {
-					t.Fatalf("of %d: Add(%d) was wrong about whether it is new", n, i)
+					t.Fatalf("of %d: Add(%d) returned the wrong value", n, i)
 				}
 				want[i] = true
 			} else {
 				if s.Remove(i) != want[i] {
-					t.Fatalf("of %d: Remove(%d) was wrong about whether it was there", n, i)
+					t.Fatalf("of %d: Remove(%d) returned the wrong value", n, i)
 				}
 				delete(want, i)
 			}
@@ -37,7 +37,7 @@ func TestSet(t *testing.T) {
 		}
 		for _, i := range got {
 			if !want[i] || !s.Has(i) {
-				t.Errorf("of %d: sample %d should not be there", n, i)
+				t.Errorf("of %d: sample %d is in the set, want it removed", n, i)
 			}
 		}
 		if s.Add(Index(n)) || s.Has(Index(n)) || s.Has(None) || s.Next(Index(n)) != None {
@@ -48,7 +48,7 @@ func TestSet(t *testing.T) {
 			t.Fatal(err)
 		}
 		if s.Clear(); s.Len() != 0 || s.Next(0) != None {
-			t.Errorf("of %d: cleared, and not empty", n)
+			t.Errorf("of %d: the set is not empty after Clear", n)
 		}
 		if copied := slices.Collect(c.All); !slices.Equal(copied, got) || c.Len() != len(got) {
 			t.Errorf("of %d: the copy has %v, Len %d, want %v", n, copied, c.Len(), got)

@@ -14,8 +14,8 @@ var sumsFile = learntFile{magic: "lcachesm", name: "sums", entry: 12}
 // shared mapping and without a journal. The kernel may write its pages back in any order, and a power cut may leave some old, some new, some
 // zero and some torn, also between the two columns. So every entry is verified: its check is a hash of sum and index together. A zeroed page
 // has checks of 0, which no entry has. A sum from another time, or of another index, does not match its check. All of these read as unknown,
-// which costs a read of the source, and never as a wrong sum. (With probability 2⁻³², a damaged entry passes. Then a delivery of right bytes
-// would be refused; wrong ones would not be delivered.)
+// which costs a read of the source, and never as a wrong sum. (With probability 2⁻³², a damaged entry passes. Then right bytes
+// would be refused, but wrong bytes would not be delivered.)
 //
 // For the same reason Get and Set may be called concurrently without a lock: they use two atomic accesses, and a half-written pair reads as
 // unknown.
@@ -33,7 +33,7 @@ func (s *Sums) IsRight(i Index, data []byte) bool {
 	return known && Sum(data) == sum
 }
 
-// OpenSums maps the checksums of the manifest with this fingerprint and n samples. It creates the file if there is none, and reserves its
+// OpenSums maps the checksums of the manifest with this fingerprint and n samples. It creates a missing file, and reserves its
 // space, because a store into a mapped file without disk space kills the process. For checksums of another manifest the error is
 // [ErrOtherManifest]. For a damaged header it is [ErrCorrupt]; the file may then be removed, which costs only time.
 func OpenSums(path string, fp Fingerprint, n int) (*Sums, error) {
@@ -106,7 +106,7 @@ func (s *Sums) get(i Index) (sum uint64, known bool) {
 	return sum, true
 }
 
-// Set makes the sum of sample i known. It reaches the disk some time later, or with Sync.
+// Set records the sum of sample i. The sum reaches the disk some time later, or with Sync.
 func (s *Sums) Set(i Index, sum uint64) {
 	old, whole := debug.SetPanicOnFault(true), false
 	defer func() {
@@ -125,7 +125,7 @@ func (s *Sums) set(i Index, sum uint64) {
 	atomic.StoreUint32(&s.checks[i], checkOf(sum, i))
 }
 
-// Forget makes the sum of sample i unknown.
+// Forget clears the sum of sample i: it is unknown then.
 func (s *Sums) Forget(i Index) {
 	s.guard(func() { atomic.StoreUint32(&s.checks[i], 0) })
 }

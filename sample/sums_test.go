@@ -36,7 +36,7 @@ func closeSums(t testing.TB, s *Sums) {
 func TestSums(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "sums")
 	fp := Fingerprint{1, 2, 3}
-	sumOf := func(i Index) uint64 { return Sum([]byte{byte(i)}) * uint64(i&1) } // each second one is 0, a sum like others
+	sumOf := func(i Index) uint64 { return Sum([]byte{byte(i)}) * uint64(i&1) } // every second sum is 0, which is a valid sum
 	s := openSums(t, path, fp, 1000)
 	if s.Len() != 1000 || s.Known() != 0 {
 		t.Errorf("new: %d of %d known", s.Known(), s.Len())
@@ -91,7 +91,7 @@ func TestSumsReserved(t *testing.T) {
 	}
 }
 
-// Whatever a power cut or a rotten disk makes of entries: right or unknown.
+// After a power cut or on a bad disk, an entry reads as right or unknown.
 func TestSumsDamaged(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "sums")
 	fp := goldenSums(t, path)
@@ -171,7 +171,7 @@ func TestOpenSumsRefuses(t *testing.T) {
 	}
 }
 
-// Readers among writers see one of the values that were set, or unknown.
+// Concurrent readers see one of the values that were set, or unknown.
 func TestSumsConcurrent(t *testing.T) {
 	s := openSums(t, filepath.Join(t.TempDir(), "sums"), Fingerprint{}, 4)
 	defer closeSums(t, s)
@@ -242,11 +242,11 @@ func TestRemap(t *testing.T) {
 	}
 }
 
-// What is set or forgotten in a file that is only read stays in memory, and no file is made.
+// Changes to sums that were opened read-only stay in memory, and no file is created.
 func TestReadSumsLeavesTheFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "sums")
 	if _, err := ReadSums(path, Fingerprint{1}, 3); !errors.Is(err, fs.ErrNotExist) {
-		t.Fatalf("a file that is not there: %v", err)
+		t.Fatalf("a missing file: %v", err)
 	}
 	s, err := OpenSums(path, Fingerprint{1}, 3)
 	if err != nil {

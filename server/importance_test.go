@@ -34,7 +34,7 @@ func observation(o score.Observation) []byte {
 	return b
 }
 
-// tell sends a frame without an answer.
+// tell sends a frame that gets no answer.
 func (c *client) tell(kind uint8, body []byte) {
 	c.t.Helper()
 	c.write(finish(append(begin(nil, kind, 0), body...), 0))
@@ -76,7 +76,7 @@ func (c *client) importance(text string) frame {
 	return c.ask(typeImportance, []byte(text))
 }
 
-// A client requests importance, observes two ranks' losses, and reads the order that follows from them: by pages, and as batches.
+// A client requests importance, observes two ranks' losses, and reads the resulting order: by pages, and as batches.
 func TestImportance(t *testing.T) {
 	s := start(t, testEngine(t, nil), nil)
 	c := attach(t, s, "")
@@ -104,7 +104,7 @@ func TestImportance(t *testing.T) {
 				o.Loss[k] = float32(i)
 			}
 			c.tell(typeObserve, observation(o))
-			c.tell(typeObserve, observation(o)) // a repetition counts for nothing
+			c.tell(typeObserve, observation(o)) // a repetition is ignored
 		}
 	}
 	c.tell(typeEpochEnd, []byte(`{"epoch":0,"rank":0,"accuracy":0.5}`))
@@ -131,7 +131,7 @@ func TestImportance(t *testing.T) {
 	}
 }
 
-// served decodes a BATCH, or a SERVED with its requested samples; nil: they are the same.
+// served decodes a BATCH, or a SERVED with its requested samples; nil: the same as the served ones.
 func (c *client) served(f frame) (b batch, requested []uint32) {
 	c.t.Helper()
 	if f.kind != typeServed {
@@ -150,7 +150,7 @@ func (c *client) served(f frame) (b batch, requested []uint32) {
 	return b, last.column(uint64(n))
 }
 
-// A client that requested it in HELLO learns the requested sample for each served one: by position, by index and lent. Another client gets the same batch by position, and exactly its requested samples by index.
+// A client with the feature in its HELLO learns the requested sample for each served one: by position, by index and with temporary leases. Another client gets the same batch by position, and exactly its requested samples by index.
 func TestSubstitutes(t *testing.T) {
 	s := start(t, testEngine(t, func(o *engine.Options) { o.LateEpoch = time.Minute }), nil)
 	c, old := attach(t, s, "", "lend", "requested"), attach(t, s, "", "lend")
@@ -206,7 +206,7 @@ func TestSubstitutes(t *testing.T) {
 		}
 	}
 	if st := c.status(); replaced == 0 || st.Substituted < int64(replaced) || st.Substitute != "low" {
-		t.Errorf("%d samples in place of others, status %+v", replaced, st)
+		t.Errorf("%d substitutes, status %+v", replaced, st)
 	}
 }
 
@@ -257,7 +257,7 @@ func TestBadObservations(t *testing.T) {
 	}
 }
 
-// Observations that arrive faster than they are processed, for the current epoch or the next one, take at most a limited memory, and no client waits for them.
+// Observations may arrive faster than they are processed, for the current epoch or the next one. They take a limited memory, and no client waits for them.
 func TestFloodOfObservations(t *testing.T) {
 	s := start(t, testEngine(t, nil), nil)
 	c := attach(t, s, "")

@@ -88,7 +88,7 @@ func TestJobsOfOneConnection(t *testing.T) {
 	}
 }
 
-// A number that JOB was not answered with, a request that belongs to no job, and a body that is none end the connection.
+// A job number that no answer to JOB gave, a request without a job, and an invalid body end the connection.
 func TestJobsBroken(t *testing.T) {
 	s := start(t, testEngine(t, nil), nil)
 	for _, tt := range []struct {

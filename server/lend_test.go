@@ -54,7 +54,7 @@ func (c *client) copied(get []byte) (indices []uint32) {
 	return indices
 }
 
-// Sixteen clients take what their credit allows, as long as there is something, keep it, and ask for one batch more: each is answered in time.
+// Sixteen clients take batches up to their credit while memory lasts, keep them, and request one batch more. Each gets an answer in time.
 func TestEveryClientIsAnswered(t *testing.T) {
 	s := start(t, testEngine(t, func(o *engine.Options) { o.Patience = time.Millisecond }), nil)
 	wanted := make([]uint32, 600) // 8 KB each
@@ -129,6 +129,6 @@ func TestCopiedDoesNotWaitItsTurn(t *testing.T) {
 		t.Errorf("LEND past the end: type %d: %s", end.kind, end.body)
 	}
 	if f := c.ask(typeLend, lendBody(2, getBody(3))); kindOf(f) != "argument" {
-		t.Errorf("LEND from behind the end: type %d: %s", f.kind, f.body)
+		t.Errorf("LEND from after the end: type %d: %s", f.kind, f.body)
 	}
 }

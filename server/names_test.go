@@ -13,7 +13,7 @@ import (
 	"lcache/source"
 )
 
-// TestTokensThatAreNotUTF8: two tokens that differ in such bytes are two jobs, and the status has them as they were sent.
+// TestTokensThatAreNotUTF8: two tokens that differ in such bytes are two jobs, and the status has the tokens as they were sent.
 func TestTokensThatAreNotUTF8(t *testing.T) {
 	c := attach(t, start(t, testEngine(t, nil), nil), "")
 	numbers, want := map[int]bool{}, map[string]bool{"run\xe8": true, "run\xe9": true}
@@ -38,7 +38,7 @@ func TestTokensThatAreNotUTF8(t *testing.T) {
 	}
 }
 
-// TestErrorsAboutNamesThatAreNotUTF8: sample is the name as it is; message is text that each stream can write.
+// TestErrorsAboutNamesThatAreNotUTF8: sample is the unchanged name; message is text that each stream can write.
 func TestErrorsAboutNamesThatAreNotUTF8(t *testing.T) {
 	for _, c := range []struct {
 		err             error

@@ -22,8 +22,8 @@ import (
 	"lcache/internal/serve/status"
 )
 
-// TestQuickConnects: clients connect and disconnect after sending nothing, half of a HELLO, a HELLO whose answer, with a descriptor in it, they do not read, or
-// garbage. They leave no connection, descriptor or goroutine behind. LCACHE_CONNECTS is how many (1,000).
+// TestQuickConnects: clients connect and disconnect after sending nothing, half of a HELLO, a HELLO without reading its answer (which has a descriptor), or
+// garbage. They leave no connection, descriptor or goroutine behind. LCACHE_CONNECTS is the number of clients (1,000).
 func TestQuickConnects(t *testing.T) {
 	connects := 1000
 	if n, err := strconv.Atoi(os.Getenv("LCACHE_CONNECTS")); err == nil {
@@ -40,8 +40,8 @@ func TestQuickConnects(t *testing.T) {
 	for i := range connects {
 		c, err := net.Dial("unix", s.Path())
 		for end := time.Now().Add(20 * time.Second); errors.Is(err, unix.EAGAIN) && time.Now().Before(end); c, err = net.Dial("unix", s.Path()) {
-			full++                       // more wait to be accepted than the kernel lets; the Python client comes again, too
-			time.Sleep(time.Millisecond) // the kernel does not notify of room
+			full++                       // the kernel's queue of connections is full; the Python client tries again, too
+			time.Sleep(time.Millisecond) // the kernel does not report when the queue has room
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -55,10 +55,10 @@ func TestQuickConnects(t *testing.T) {
 	if now := descriptors(t); len(now) > len(fds) {
 		t.Errorf("%d descriptors, %d before: %q, %q before", len(now), len(fds), now, fds)
 	}
-	if now := runtime.NumGoroutine(); now > goroutines+2 { // the engine's own may be at work
+	if now := runtime.NumGoroutine(); now > goroutines+2 { // the engine's own goroutines may run
 		t.Errorf("%d goroutines, %d before", now, goroutines)
 	}
-	t.Logf("%d connects in %v, refused %d times for the while: %d descriptors, %d before; %d goroutines, %d before",
+	t.Logf("%d connects in %v, %d refused for now: %d descriptors, %d before; %d goroutines, %d before",
 		connects, took, full, len(descriptors(t)), len(fds), runtime.NumGoroutine(), goroutines)
 }
 
@@ -86,7 +86,7 @@ func reportAlone(s *Server) (waitAlone func(*testing.T)) {
 					return
 				}
 			case <-late:
-				t.Fatal("the clients are gone, and a connection is not")
+				t.Fatal("a connection is left although all clients are gone")
 			}
 		}
 	}
@@ -100,7 +100,7 @@ func descriptors(t *testing.T) (open []string) {
 		t.Fatal(err)
 	}
 	for _, e := range list {
-		if what, err := os.Readlink("/proc/self/fd/" + e.Name()); err == nil { // but for the one that has listed them
+		if what, err := os.Readlink("/proc/self/fd/" + e.Name()); err == nil { // except for the one that listed them
 			open = append(open, what)
 		}
 	}
@@ -198,7 +198,7 @@ func TestSocketFile(t *testing.T) {
 	}
 }
 
-// Shutdown leaves a socket file that a later server put in the place of ours.
+// Shutdown leaves a socket file with which a later server replaced ours.
 func TestShutdownLeavesTheNextServersSocket(t *testing.T) {
 	e := testEngine(t, nil)
 	path := filepath.Join(t.TempDir(), "s.sock")
@@ -231,7 +231,7 @@ func TestShutdownTellsClients(t *testing.T) {
 	s := start(t, testEngine(t, nil), nil)
 	idle, busy := attach(t, s, ""), attach(t, s, "")
 	busy.batch(busy.ask(typeGet, getBody(3)))
-	hello := dial(t, s.Path()) // has said nothing yet
+	hello := dial(t, s.Path()) // has sent nothing yet
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	if err := s.Shutdown(ctx); err != nil {
@@ -257,13 +257,13 @@ func TestShutdownWithARequestThatWaits(t *testing.T) {
 	for i := range all {
 		all[i] = uint32(i)
 	}
-	for held := 0; ; held++ { // until none is left
+	for held := 0; ; held++ { // until all memory is leased
 		waits.send(typeGet, getBody(all...))
 		waits.c.SetReadDeadline(time.Now().Add(time.Second))
 		if _, err := waits.r.Peek(1); errors.Is(err, os.ErrDeadlineExceeded) {
 			break
 		} else if err != nil || held == 10_000 {
-			t.Fatalf("all samples are held %d times: %v", held, err)
+			t.Fatalf("%d leases of all samples: %v", held, err)
 		}
 		f := waits.receive()
 		waits.send(typeRelease, releaseBody(waits.batch(f).lease))
@@ -398,10 +398,10 @@ func TestReport(t *testing.T) {
 	s := start(t, testEngine(t, nil), nil)
 	c := attach(t, s, "")
 	if !slices.Contains(c.info.Features, "report") {
-		t.Fatalf("the server says that it understands %q", c.info.Features)
+		t.Fatalf("features %q", c.info.Features)
 	}
 	c.send(typeReport, []byte(`{"epoch": 0, "rank": 0, "loop_wait_seconds": 0.5, "loop_seconds": 2, "decode_seconds": 0.25}`))
-	c.send(typeReport, []byte(`{"epoch": 0, "rank": 4000000000, "loop_wait_seconds": 9}`)) // perhaps no rank of this job, and no fault then
+	c.send(typeReport, []byte(`{"epoch": 0, "rank": 4000000000, "loop_wait_seconds": 9}`)) // the job may have fewer ranks, which is not an error
 	c.send(typeReport, []byte(`{"decode_seconds": 0.25}`))
 	var said status.Document
 	if f := c.ask(typeStatus, nil); json.Unmarshal(f.body, &said) != nil {

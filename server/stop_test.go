@@ -16,7 +16,7 @@ func TestStop(t *testing.T) {
 	}
 	select {
 	case <-s.Asked():
-		t.Fatal("asked before anybody has")
+		t.Fatal("the server was asked to stop before any request")
 	default:
 	}
 	for range 2 {
@@ -27,7 +27,7 @@ func TestStop(t *testing.T) {
 	<-s.Asked() // the test's own limit is the deadline
 }
 
-// TestEmbedded: a client learns whether a training started the server for itself.
+// TestEmbedded: a client learns whether a training process started the server.
 func TestEmbedded(t *testing.T) {
 	for _, embedded := range []bool{false, true} {
 		s := start(t, testEngine(t, nil), func(s *Server) { s.opts.Embedded = embedded })
@@ -37,7 +37,7 @@ func TestEmbedded(t *testing.T) {
 	}
 }
 
-// TestStopNamesTheServer: a STOP that names no server, or another run of it, is refused with an error that says so, and the connection goes on.
+// TestStopNamesTheServer: a STOP without the server's identity, or with an earlier run's identity, is refused with an error that says so. The connection continues.
 func TestStopNamesTheServer(t *testing.T) {
 	s := start(t, testEngine(t, nil), func(s *Server) { s.opts.Stoppable = true })
 	c := attach(t, s, "")
@@ -53,13 +53,13 @@ func TestStopNamesTheServer(t *testing.T) {
 	}
 	select {
 	case <-s.Asked():
-		t.Error("asked all the same")
+		t.Error("the server was asked to stop by a refused request")
 	default:
 	}
 	c.batch(c.ask(typeGet, getBody(1)))
 }
 
-// TestStopRefused: a server that is a part of another program does not offer STOP, and refuses it; the connection goes on.
+// TestStopRefused: a server that is a part of another program does not offer STOP, and refuses it. The connection continues.
 func TestStopRefused(t *testing.T) {
 	s := start(t, testEngine(t, nil), nil)
 	c := attach(t, s, "")
@@ -71,7 +71,7 @@ func TestStopRefused(t *testing.T) {
 	}
 	select {
 	case <-s.Asked():
-		t.Error("asked all the same")
+		t.Error("the server was asked to stop by a refused request")
 	default:
 	}
 	c.batch(c.ask(typeGet, getBody(1)))
@@ -79,11 +79,11 @@ func TestStopRefused(t *testing.T) {
 	s.opts.Stoppable = true
 	group := newConn(s, nil) // of a member of the group that may connect
 	if err := group.stop(nil); err == nil || !strings.Contains(err.Error(), "only the user") {
-		t.Errorf("a stranger may stop the server: %v", err)
+		t.Errorf("another user's STOP: got %v, want a refusal", err)
 	}
 }
 
-// TestEnds: the server reports when it will end on its own, and that it will not while there is a client.
+// TestEnds: the server reports when it will end without clients, and that it will not end while a client is connected.
 func TestEnds(t *testing.T) {
 	told := make(chan time.Time, 8)
 	s := start(t, testEngine(t, nil), func(s *Server) { s.opts.Idle, s.opts.Ends = time.Hour, func(at time.Time) { told <- at } })
@@ -102,6 +102,6 @@ func TestEnds(t *testing.T) {
 		t.Errorf("after the last client it ends at %v", at)
 	}
 	if len(told) > 0 {
-		t.Errorf("told %v as well", <-told)
+		t.Errorf("the server also reported %v", <-told)
 	}
 }

@@ -8,7 +8,7 @@ import (
 // imagenet22k is the number of samples in the largest public image dataset, which the memory figures in the documents are for.
 const imagenet22k = 14_197_122
 
-// BenchmarkGlobal makes one epoch's global order of 14.2 million samples, into a slice that is there already.
+// BenchmarkGlobal makes one epoch's global order of 14.2 million samples, in an existing slice.
 func BenchmarkGlobal(b *testing.B) {
 	for _, spec := range []Spec{
 		{Recipe: "torch.randperm", Seed: "42"},
@@ -38,7 +38,7 @@ func BenchmarkGlobal(b *testing.B) {
 	}
 }
 
-// BenchmarkRank makes one rank's order, each time of another epoch: one global order in memory, and the rank's.
+// BenchmarkRank makes one rank's order of another epoch each time. Memory holds one global order and the rank's order.
 func BenchmarkRank(b *testing.B) {
 	for _, world := range []int{1, 8, 64} {
 		b.Run("world="+strconv.Itoa(world), func(b *testing.B) {
@@ -60,7 +60,7 @@ func BenchmarkRank(b *testing.B) {
 	}
 }
 
-// BenchmarkJump goes forward by one epoch without computing its order: the time that a resumed job waits for each epoch.
+// BenchmarkJump advances by one epoch without computing its order. A resumed job waits for this time for each epoch.
 func BenchmarkJump(b *testing.B) {
 	for _, recipe := range []string{"torch.dataloader", "numpy.default_rng", "python.shuffle"} {
 		b.Run(recipe, func(b *testing.B) {

@@ -15,7 +15,7 @@ var update = flag.Bool("update", false, "rewrite the tables of docs/recipes.md")
 
 const recipesDoc = "../docs/recipes.md"
 
-// The tables of docs/recipes.md match the registry, and every recipe has one. go test -run Docs -update
+// The tables of docs/recipes.md match the registry, and every recipe has a table. go test -run Docs -update
 // writes them.
 func TestDocs(t *testing.T) {
 	data, err := os.ReadFile(recipesDoc)

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// The published answers of the generators' authors.
+// The generators give the values that their authors published.
 func TestKnownAnswers(t *testing.T) {
 	var m mt19937
 	m.seed(5489)
@@ -29,7 +29,7 @@ func TestKnownAnswers(t *testing.T) {
 	}
 }
 
-// Skipping, drawing one by one and drawing in runs must move the generator alike, wherever in its state it stands.
+// Skipping n words, drawing n single words and drawing runs of n words leave a generator in the same state, at any position.
 func TestSkipEqualsDraw(t *testing.T) {
 	for _, before := range []int{0, 1, 600, 623, 624, 625} {
 		for _, k := range []int{0, 1, 23, 24, 623, 624, 625, 1249, 5000} {
@@ -69,7 +69,7 @@ func TestLittleWords(t *testing.T) {
 	}
 }
 
-// What Python's // gives, where a plain division would round to something else.
+// floorDiv gives Python's // where a plain division would round to another number.
 func TestFloorDiv(t *testing.T) {
 	for _, c := range []struct {
 		x    uint64
@@ -109,7 +109,7 @@ func TestRelease(t *testing.T) {
 	}
 	for _, text := range []string{"", "2", "two.five", "2.", "-1.5", "999.1"} {
 		if got, err := parseRelease(text); err == nil {
-			t.Errorf("%q is a release: %+v", text, got)
+			t.Errorf("%q was accepted as a release: %+v", text, got)
 		}
 	}
 	for _, c := range []struct {
@@ -130,7 +130,7 @@ func TestRelease(t *testing.T) {
 
 const savedState = "testdata/torch-2.15.0-seed-42-after-625.state"
 
-// A state that torch saved goes on as torch did.
+// Epochs that continue from a state that torch saved equal torch's.
 func TestSavedState(t *testing.T) {
 	r, err := New(Spec{Recipe: "torch.randperm", Samples: 10, Params: map[string]string{"state": savedState}})
 	if err != nil {
@@ -150,7 +150,7 @@ func TestBadState(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := loadTorchState(good); err != nil {
-		t.Fatalf("the good one: %v", err)
+		t.Fatalf("the good state: %v", err)
 	}
 	with := func(at int, b byte) []byte {
 		data := slices.Clone(good)
@@ -167,7 +167,7 @@ func TestBadState(t *testing.T) {
 		"word of 33 bits": with(24+8*100+4, 1),
 	} {
 		if _, err := loadTorchState(data); err == nil {
-			t.Errorf("%s: taken for a state", name)
+			t.Errorf("%s: was accepted as a state", name)
 		}
 	}
 	_, err = New(Spec{Recipe: "torch.randperm", Samples: 10, Seed: "1", Params: map[string]string{"state": savedState}})

@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// samples of every recipe: a Spec that is good for it, with n samples where it has them.
+// samples has a valid Spec of every recipe, with n samples if the recipe has samples.
 func exampleSpecs(n int) []Spec {
 	explicit := map[string]string{"generator": "explicit"}
 	return []Spec{
@@ -92,7 +92,7 @@ func TestExamplesCoverRecipes(t *testing.T) {
 	}
 }
 
-// What calls itself a permutation is one, in every epoch.
+// A recipe that reports a permutation gives one in every epoch.
 func TestPermutation(t *testing.T) {
 	forEachSpec(t, []int{1, 2, 3, 100, 625, 1009, 65536}, func(t *testing.T, spec Spec, r *Replay) {
 		if !r.Permutation() {
@@ -110,7 +110,7 @@ func TestPermutation(t *testing.T) {
 	})
 }
 
-// notPermutation says why order is not a permutation of 0..n-1; nothing if it is.
+// notPermutation returns the reason why order is not a permutation of 0..n-1; "": it is one.
 func notPermutation(order []uint32, n int) string {
 	if len(order) != n {
 		return fmt.Sprintf("%d samples of %d", len(order), n)
@@ -125,7 +125,7 @@ func notPermutation(order []uint32, n int) string {
 	return ""
 }
 
-// What a recipe says of the world size is so.
+// A recipe whose global order does not depend on the world size, by its own report, gives the same order for each.
 func TestWorldInOrder(t *testing.T) {
 	for _, r := range Recipes() {
 		if !r.has(paramWorld) {
@@ -164,7 +164,7 @@ func TestGrainRepeats(t *testing.T) {
 	}
 }
 
-// An epoch is the same whether all before it were made, skipped, or made after it.
+// An epoch's order is the same if the earlier epochs were computed before it, skipped, or computed after it.
 func TestJumps(t *testing.T) {
 	forEachSpec(t, []int{1, 100, 625}, func(t *testing.T, spec Spec, r *Replay) {
 		const epochs = 6
@@ -186,7 +186,7 @@ func TestJumps(t *testing.T) {
 	})
 }
 
-// Batches put together are the rank's order, and every position is in the global order.
+// A rank's batches together are its order, and every position is in the global order.
 func TestSplit(t *testing.T) {
 	forEachSpec(t, []int{1, 2, 22, 100, 257}, func(t *testing.T, spec Spec, r *Replay) {
 		const epoch = 1
@@ -215,24 +215,24 @@ func TestSplit(t *testing.T) {
 				}
 			}
 			if !slices.Equal(got, want) || len(want) != split.Len(rank) {
-				t.Fatalf("rank %d: by batches %v, as a rank %v of %d", rank, got, want, split.Len(rank))
+				t.Fatalf("rank %d: its batches have %v, its order %v of %d", rank, got, want, split.Len(rank))
 			}
 			if after := split.Positions(rank, split.Batches(rank), positions); len(after) != 0 {
-				t.Fatalf("rank %d: a batch after the last: %v", rank, after)
+				t.Fatalf("rank %d: a batch after the last is %v, want none", rank, after)
 			}
 		}
 		for _, rank := range []int{-1, split.World()} {
 			if split.Len(rank) != 0 || split.Batches(rank) != 0 || len(split.Positions(rank, 0, nil)) != 0 {
-				t.Errorf("rank %d of %d gets samples", rank, split.World())
+				t.Errorf("rank %d of %d gets samples, want none", rank, split.World())
 			}
 			if _, err := r.Rank(epoch, rank, nil); err == nil {
-				t.Errorf("rank %d of %d has an order", rank, split.World())
+				t.Errorf("rank %d of %d has an order, want an error", rank, split.World())
 			}
 		}
 	})
 }
 
-// Ranks together read everything; what pads is as little as can be.
+// The ranks together read every sample, with the least padding possible.
 func TestDistributedSplitCovers(t *testing.T) {
 	for _, c := range []struct{ n, world int }{{10, 3}, {9, 3}, {1, 8}, {3, 8}, {100, 7}} {
 		for _, drop := range []bool{false, true} {
@@ -265,7 +265,7 @@ func TestDistributedSplitCovers(t *testing.T) {
 	}
 }
 
-// Making an epoch again into the same slice must not allocate by the sample.
+// Computing an epoch again in the same slice must not allocate memory for each sample.
 func TestAllocations(t *testing.T) {
 	const n = 20_000
 	for _, spec := range exampleSpecs(n) {
@@ -288,7 +288,7 @@ func TestAllocations(t *testing.T) {
 	}
 }
 
-// A rank's order takes the memory of one global order and of itself, and no second copy of the whole.
+// A rank's order takes the memory of one global order and of itself, without a second copy of the global order.
 func TestRankMemory(t *testing.T) {
 	const n, world = 1_000_000, 8
 	for _, w := range []int{1, world} {
@@ -310,7 +310,7 @@ func TestRankMemory(t *testing.T) {
 	}
 }
 
-// Stop ends draws that would take minutes; what needs none is made all the same.
+// Stop ends draws that would take minutes. An order that needs no draws is still computed.
 func TestStop(t *testing.T) {
 	for name, sequential := range map[string]bool{"torch.random_sampler": true, "numpy.random_state": true, "torch.distributed_sampler": false} {
 		spec := Spec{Recipe: name, Samples: 1000, Seed: "1", BatchSize: 10}
@@ -331,10 +331,10 @@ func TestStop(t *testing.T) {
 		}()
 		r.Stop()
 		if err := <-ended; sequential != errors.Is(err, errStopped) {
-			t.Errorf("%s: a far epoch gave %v", name, err)
+			t.Errorf("%s: a far epoch, stopped: got %v", name, err)
 		}
 		if _, err := r.Global(2, nil); sequential != errors.Is(err, errStopped) {
-			t.Errorf("%s: after Stop epoch 2 gave %v", name, err)
+			t.Errorf("%s: epoch 2 after Stop: got %v", name, err)
 		}
 	}
 }
@@ -358,7 +358,7 @@ func TestConcurrentUse(t *testing.T) {
 			wg.Go(func() {
 				got, err := r.Rank(epoch, rank, nil)
 				if err != nil || !slices.Equal(got, want) {
-					t.Errorf("%s: epoch %d, rank %d differs when others ask too (%v)", recipe, epoch, rank, err)
+					t.Errorf("%s: epoch %d, rank %d differs under concurrent calls (%v)", recipe, epoch, rank, err)
 				}
 			})
 		}
@@ -366,7 +366,7 @@ func TestConcurrentUse(t *testing.T) {
 	}
 }
 
-// Equal keys are to mean equal orders, so every parameter has to be in the key, and nothing else.
+// Equal keys mean equal orders, so a key has every parameter and nothing else.
 func TestKey(t *testing.T) {
 	base := Spec{Recipe: "torch.distributed_sampler", Samples: 10, World: 2}
 	key := mustNew(t, base).Key()
@@ -390,7 +390,7 @@ func TestKey(t *testing.T) {
 	same := base
 	same.Seed, same.Params = "+00", map[string]string{"shuffle": "true"}
 	if got := mustNew(t, same).Key(); got != key {
-		t.Errorf("the defaults given: key %q, want %q", got, key)
+		t.Errorf("with explicit defaults: key %q, want %q", got, key)
 	}
 	list := Spec{Recipe: "torch.subset_random_sampler", Seed: "1", Params: map[string]string{"indices": "[5, 6]"}}
 	other := list
@@ -523,7 +523,7 @@ func FuzzNew(f *testing.F) {
 	f.Fuzz(func(t *testing.T, recipe string, n int, seed string, batch, world int, drop bool, params string, epoch, rank int) {
 		const small = 5000
 		if n > small || epoch > 20 {
-			return // a large dataset may be large, and going far takes long
+			return // a large dataset takes much memory, and a far epoch takes long
 		}
 		spec := Spec{Recipe: recipe, Samples: n, Seed: seed, BatchSize: batch, World: world, DropLast: drop, Params: map[string]string{}}
 		for line := range strings.SplitSeq(params, "\n") {
@@ -561,11 +561,11 @@ func FuzzNew(f *testing.F) {
 		if b := split.Batches(rank); b > 0 {
 			last := split.Positions(rank, b-1, nil)
 			if len(last) == 0 || global[last[len(last)-1]] != order[len(order)-1] {
-				t.Fatalf("%+v: the last batch, %v, does not end as the order does", spec, last)
+				t.Fatalf("%+v: the last batch, %v, does not end like the order", spec, last)
 			}
 		}
 		if at := notPermutation(global, n); r.Permutation() && at != "" {
-			t.Fatalf("%+v: no permutation: %s", spec, at)
+			t.Fatalf("%+v: not a permutation: %s", spec, at)
 		}
 	})
 }

@@ -17,7 +17,7 @@ import (
 	"lcache/internal/testenv"
 )
 
-// vectorFile is a file of testdata/vectors: orders that the frameworks themselves gave.
+// vectorFile is a file of testdata/vectors: orders recorded from the frameworks themselves.
 type vectorFile struct {
 	Schema string       `json:"schema"`
 	Recipe string       `json:"recipe"`
@@ -48,7 +48,7 @@ type vectorEpoch struct {
 	LastBatch *int     `json:"last_batch"`
 }
 
-// recorded are files of more cases, at the edges: python/tests/live/record.py made them with the frameworks themselves.
+// recorded names files with more edge cases. python/tests/live/record.py recorded them from the frameworks themselves.
 const recorded = "testdata/recorded*.json"
 
 // readVectors reads every file of testdata/vectors, or of the folder that SHUFFLE_VECTORS names.
@@ -128,7 +128,7 @@ func (c vectorCase) spec(t testing.TB) (Spec, int) {
 	return spec, rank
 }
 
-// formulaWeights writes the weights that the vectors' formula stands for to a file, and names it.
+// formulaWeights computes weights by a vector's formula, writes them to a file and returns its name.
 func formulaWeights(t testing.TB, n int, formula string) string {
 	t.Helper()
 	if !strings.HasPrefix(formula, "w[i] = 1 + ((i*2654435761) mod 2^32) / 2^32") {
@@ -165,7 +165,7 @@ func TestVectors(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				// Forward as the framework went, then back, on the same Replay.
+				// Forward in the framework's order, then backward, on the same Replay.
 				for _, e := range slices.Concat(c.Epochs, reversed(c.Epochs)) {
 					checkEpoch(t, r, rank, e)
 				}
@@ -183,7 +183,7 @@ func reversed(e []vectorEpoch) []vectorEpoch {
 	return e
 }
 
-// checkEpoch compares a rank's order, and the same put together batch by batch, with a vector.
+// checkEpoch compares a rank's order, and the same order joined from its batches, with a vector.
 func checkEpoch(t *testing.T, r *Replay, rank int, want vectorEpoch) {
 	t.Helper()
 	got, err := r.Rank(want.Epoch, rank, nil)

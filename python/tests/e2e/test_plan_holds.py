@@ -165,6 +165,6 @@ def test_auto_measures_and_chooses(capped, tmp_path, size, samples, layout):
     device = json.loads(kept.read_text())["device"]
     print(f"{report['layout']}: {report['layout_reason']}\n{device}")
     assert device["seconds"] < 2.6  # plus 0.4 s for its file
-    # The kernel throttles in slices, and 0.3 s has only three of them, so the measurement is no more accurate than that.
+    # 0.3 s has only three of the slices in which the kernel throttles, which limits the accuracy of the measurement.
     for name, limit in {"read_bytes_per_second": rate_limit, "write_bytes_per_second": rate_limit, "read_iops": operations, "write_iops": operations}.items():
         assert 0.6 < device[name] / limit < 1.5, name
