@@ -85,7 +85,7 @@ class RunAhead:
         self._wrong += 1
         if self._wrong >= _TRIES:
             self.stopped = True
-            text = f"{self._name} yielded another order than its copy in a forked process, in {_TRIES} epochs, so lcache stops predicting its order"
+            text = f"{self._name} yielded another order than its copy in a forked process, in {_TRIES} epochs, so its order is not predicted any longer"
             self._once("ahead", f"{text}. {_COSTS} {_SEED}")
 
     def note_misjudged(self) -> None:
