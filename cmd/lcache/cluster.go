@@ -26,7 +26,7 @@ func newClusterCommand(g *globals) *cobra.Command {
 		SuggestFor: []string{"peers", "members", "nodes"},
 		Long: "cluster shows a line for each machine that your servers know: its state, its room for samples, and since when.\n" +
 			"DIR is a cache, PID a server; without them it shows all of your servers that are in a cluster.",
-		Example: "  lcache cluster key > ~/.lcache.key && chmod 600 ~/.lcache.key\n  lcache cluster\n  lcache cluster /nvme/train --json",
+		Example: "  (umask 077; lcache cluster key > ~/.lcache.key)\n  lcache cluster\n  lcache cluster /nvme/train --json",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			server := ""
@@ -43,7 +43,7 @@ func newClusterCommand(g *globals) *cobra.Command {
 		Short: "Print a new secret for a cluster",
 		Long: "key prints 32 random bytes as text. Keep them in a file that only you can read, and copy it to all machines, or put it\n" +
 			"where all of them see it. Whoever has the key can read every dataset of the cluster.",
-		Example: "  lcache cluster key > ~/.lcache.key && chmod 600 ~/.lcache.key",
+		Example: "  (umask 077; lcache cluster key > ~/.lcache.key)",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			_, err := io.WriteString(cmd.OutOrStdout(), cluster.NewKey())
@@ -55,9 +55,11 @@ func newClusterCommand(g *globals) *cobra.Command {
 
 // showCluster prints what servers know of other machines, once or until ctx ends.
 func showCluster(ctx context.Context, server string, asJSON, watch bool, out io.Writer) error {
-	for {
+	for shown := false; ; shown = true {
 		documents, err := clusterDocuments(server)
-		if err != nil {
+		if err != nil && watch && shown { // the server may come back
+			fmt.Fprintln(out, err)
+		} else if err != nil {
 			return err
 		}
 		for _, d := range documents {

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -45,13 +46,12 @@ func (w word) Set(text string) error { *w.to = text; return nil }
 // options returns the options of a member; nil: the server is in no cluster.
 func (o *clusterFlags) options(f *pflag.FlagSet, version string, logger *slog.Logger) (*cluster.Options, error) {
 	if o.where == "" {
-		// Variables may be set for all commands of a machine, so that only a typed flag is an error.
-		return nil, nil
+		return nil, nil // the other flags have no effect: their variables may be set for all commands of a machine
 	}
 	switch {
 	case f.Changed("expect") && (o.expect < 1 || o.expect > maxMachines):
 		return nil, usagef("--expect %d: give the number of machines, from 1 to %d, or leave it out", o.expect, maxMachines)
-	case o.grace < 0:
+	case o.grace <= 0:
 		return nil, usagef("--peer-grace %v: give a time like 60s", o.grace)
 	}
 	c := &cluster.Options{Listen: o.listen, Advertise: o.advertise, Expect: o.expect, Grace: o.grace, Program: version, Logger: logger}
@@ -81,12 +81,20 @@ func (o *clusterFlags) options(f *pflag.FlagSet, version string, logger *slog.Lo
 
 // environ returns the given flags as variables, so that servers which COMMAND starts for other datasets join the same cluster.
 func (o *clusterFlags) environ(f *pflag.FlagSet) (variables []string) {
-	for name, value := range map[string]string{"cluster": o.where, "cluster-key": fromHere(o.key), "listen": o.listen, "advertise": o.advertise, "expect": strconv.Itoa(o.expect), "peer-grace": o.grace.String()} {
+	for name, value := range map[string]string{"cluster": o.where, "cluster-key": fromHere(o.key), "listen": withoutPort(o.listen), "advertise": o.advertise, "expect": strconv.Itoa(o.expect), "peer-grace": o.grace.String()} {
 		if f.Changed(name) {
 			variables = append(variables, envName(name)+"="+value)
 		}
 	}
 	return variables
+}
+
+// withoutPort returns an address without its port, which one process has.
+func withoutPort(address string) string {
+	if i := strings.LastIndexByte(address, ':'); i >= 0 && (strings.HasPrefix(address, "[") && strings.Contains(address[:i], "]") || strings.Count(address, ":") == 1) {
+		return address[:i]
+	}
+	return address
 }
 
 // fromHere returns a path that is good in every folder.

@@ -47,6 +47,8 @@ func clusterLine(c status.Cluster) string {
 		return "looking for other machines"
 	case c.State == "alone":
 		return "no other machine"
+	case c.State == "refused":
+		return "takes no part: another machine says that it has this cache"
 	}
 	return fmt.Sprintf("%d of %d machines", present, max(known, c.Expected))
 }
@@ -85,16 +87,29 @@ func since(seconds float64) string {
 // clusterWarnings lists the problems that an operator should look at.
 func clusterWarnings(c status.Cluster) (lines []string) {
 	for _, p := range c.Peers {
-		host := usage.Name(p.Host)
+		host := fmt.Sprintf("%s (%s)", usage.Name(p.Host), p.Address)
 		switch {
 		case p.State == "lost" && p.InRoster:
 			lines = append(lines, fmt.Sprintf("%s has not answered for %s: after --peer-grace the roster is made without it", host, since(p.StateSeconds)))
 		case p.State == "refused":
-			lines = append(lines, fmt.Sprintf("%s (%s) has a copy of another machine's cache: run lcache rm there, and ingest again", host, p.Address))
+			lines = append(lines, fmt.Sprintf("%s says that it has the same cache as %s: one of them is a copy; run lcache rm on the copy, and ingest again", host, sameCache(c, p)))
 		}
 	}
-	if c.Refused > 0 {
-		lines = append(lines, fmt.Sprintf("%s refused: %s", units.Plural(c.Refused, "message was", "messages were"), usage.Name(c.Reason)))
+	if c.Refused > 0 && c.ReasonSeconds < recentRefusal.Seconds() {
+		lines = append(lines, fmt.Sprintf("%s refused, the last one %s ago: %s", units.Plural(c.Refused, "message was", "messages were"), since(c.ReasonSeconds), usage.Name(c.Reason)))
 	}
 	return lines
+}
+
+// recentRefusal is how long a refused message is worth a warning.
+const recentRefusal = 10 * time.Minute
+
+// sameCache names the peer that is believed to have the cache of a refused one.
+func sameCache(c status.Cluster, refused status.ClusterPeer) string {
+	for _, p := range c.Peers {
+		if p.ID == refused.ID && p.State != "refused" {
+			return fmt.Sprintf("%s (%s)", usage.Name(p.Host), p.Address)
+		}
+	}
+	return "another machine"
 }

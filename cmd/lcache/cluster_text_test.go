@@ -8,7 +8,7 @@ import (
 )
 
 func TestClusterText(t *testing.T) {
-	d := status.Document{Jobs: []status.Job{{Name: "train", DatasetBytes: 138e9}}, Cluster: status.Cluster{State: "degraded", Listen: "10.0.0.1:7747", Refused: 3, Reason: "10.0.0.9:7747 refused to talk",
+	d := status.Document{Jobs: []status.Job{{Name: "train", DatasetBytes: 138e9}}, Cluster: status.Cluster{State: "degraded", Listen: "10.0.0.1:7747", Refused: 3, Reason: "10.0.0.9 has another key, or none", ReasonSeconds: 12,
 		Peers: []status.ClusterPeer{
 			{Host: "gpu-01", State: "ok", RoomShare: 1, Layout: "log", Address: "10.0.0.1:7747", InRoster: true},
 			{Host: "gpu-02", State: "lost", StateSeconds: 12.3, RoomShare: 0.4, Layout: "static", Address: "10.0.0.2:7747", InRoster: true},
@@ -20,9 +20,9 @@ cluster  1 of 2 machines · train · 138 GB · listens on 10.0.0.1:7747
   gpu-01 *           ok  100 %     log  10.0.0.1:7747
   gpu-02       lost 12s   40 %  static  10.0.0.2:7747
   gpu\x1b[31m   refused   40 %     log  10.0.0.3:7747
-! gpu-02 has not answered for 12s: after --peer-grace the roster is made without it
-! gpu\x1b[31m (10.0.0.3:7747) has a copy of another machine's cache: run lcache rm there, and ingest again
-! 3 messages were refused: 10.0.0.9:7747 refused to talk
+! gpu-02 (10.0.0.2:7747) has not answered for 12s: after --peer-grace the roster is made without it
+! gpu\x1b[31m (10.0.0.3:7747) says that it has the same cache as gpu-01 (10.0.0.1:7747): one of them is a copy; run lcache rm on the copy, and ingest again
+! 3 messages were refused, the last one 12s ago: 10.0.0.9 has another key, or none
 `, "\n")
 	if got := clusterText(d); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
@@ -36,7 +36,8 @@ func TestClusterLine(t *testing.T) {
 		"waiting for 2 of 3 machines": {State: "forming", Expected: 3, Peers: []status.ClusterPeer{{State: "ok"}}},
 		"no other machine":            {State: "alone", Peers: []status.ClusterPeer{{State: "ok"}}},
 		"2 of 2 machines":             {State: "ok", Peers: []status.ClusterPeer{{State: "ok"}, {State: "ok"}, {State: "refused"}}},
-		"1 of 4 machines":             {State: "degraded", Expected: 4, Peers: []status.ClusterPeer{{State: "ok"}, {State: "lost"}}},
+		"takes no part: another machine says that it has this cache": {State: "refused"},
+		"1 of 4 machines": {State: "degraded", Expected: 4, Peers: []status.ClusterPeer{{State: "ok"}, {State: "lost"}}},
 	} {
 		if got := clusterLine(c); got != want {
 			t.Errorf("%+v: %q, want %q", c, got, want)

@@ -34,28 +34,29 @@ func FromEnvironment(getenv func(string) string) (e Environment) {
 		}
 		return 0
 	}
+	const mostMachines = 1 << 10
 	world, local := number("WORLD_SIZE"), number("LOCAL_WORLD_SIZE")
-	e.Expect = number("SLURM_STEP_NUM_NODES", "GROUP_WORLD_SIZE")
-	if e.Expect == 0 && local > 0 {
-		e.Expect = world / local
-	}
-	e.Expect = min(e.Expect, 1<<10)
+	inStep := getenv("SLURM_STEP_ID") != "" || getenv("SLURM_STEPID") != "" || getenv("SLURM_STEP_NODELIST") != ""
 	for _, name := range []string{"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"} {
 		list := getenv(name)
-		if list == "" {
+		if list == "" || !inStep { // a shell or a batch script within an allocation is one machine
 			continue
 		}
 		if hosts := firstHosts(list, autoHosts); len(hosts) > 1 {
 			for _, h := range hosts {
 				e.Where.Seeds = append(e.Where.Seeds, Seed{Host: h})
 			}
-			e.From = name
+			e.From, e.Expect, e.Where.IsFound = name, min(number("SLURM_STEP_NUM_NODES"), mostMachines), true
 			return e
 		}
 		break // a step on one machine, within an allocation of several
 	}
 	if host := getenv("MASTER_ADDR"); host != "" && local > 0 && world > local {
-		e.Where.Seeds, e.From = []Seed{{Host: strings.Trim(host, "[]")}}, "MASTER_ADDR"
+		e.Where.Seeds, e.From, e.Where.IsFound = []Seed{{Host: strings.Trim(host, "[]")}}, "MASTER_ADDR", true
+		if e.Expect = number("GROUP_WORLD_SIZE"); e.Expect == 0 {
+			e.Expect = world / local
+		}
+		e.Expect = min(e.Expect, mostMachines)
 		return e
 	}
 	return Environment{}

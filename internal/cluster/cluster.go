@@ -18,6 +18,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"slices"
 	"sync"
@@ -78,6 +79,9 @@ func Start(ctx context.Context, o Options) (*Member, error) {
 	if err != nil {
 		return nil, err
 	}
+	if o.Advertise, err = advertised(ctx, o.Advertise, bind, net.DefaultResolver); err != nil {
+		return nil, err
+	}
 	if err := o.Where.check(ctx, net.DefaultResolver, o.Key != nil); err != nil {
 		return nil, err
 	}
@@ -92,6 +96,7 @@ func Start(ctx context.Context, o Options) (*Member, error) {
 	ctx, m.stop = context.WithCancel(context.WithoutCancel(ctx))
 	m.running.Go(func() { m.track(ctx) })
 	m.running.Go(func() { m.reach(ctx) })
+	m.running.Go(func() { m.tell(ctx) })
 	return m, nil
 }
 
@@ -105,10 +110,10 @@ func (m *Member) Close() (err error) {
 	return err
 }
 
-// Offer enters the part of this process in a dataset, or changes it. There is room for 10 datasets.
+// Offer enters the part of one cache of this process in a dataset, or changes it. There is room for 10 caches.
 func (m *Member) Offer(o Offer) error {
 	m.mu.Lock()
-	i := slices.IndexFunc(m.offers, func(other Offer) bool { return other.Dataset == o.Dataset })
+	i := slices.IndexFunc(m.offers, func(other Offer) bool { return other.Dataset == o.Dataset && other.Cache == o.Cache })
 	full := i < 0 && len(m.offers) == mostDatasets
 	switch {
 	case full:
@@ -119,16 +124,16 @@ func (m *Member) Offer(o Offer) error {
 	}
 	m.mu.Unlock()
 	if full {
-		return usage.Errorf("one process serves at most %d datasets to a cluster: serve the others with a process of their own", mostDatasets)
+		return usage.Errorf("one process takes part in a cluster with at most %d caches: serve the others with a process of their own", mostDatasets)
 	}
 	m.offersChanged()
 	return nil
 }
 
-// Withdraw ends the part of this process in a dataset.
-func (m *Member) Withdraw(d DatasetKey) {
+// Withdraw ends the part of a cache in a dataset.
+func (m *Member) Withdraw(d DatasetKey, c CacheID) {
 	m.mu.Lock()
-	m.offers = slices.DeleteFunc(m.offers, func(o Offer) bool { return o.Dataset == d })
+	m.offers = slices.DeleteFunc(m.offers, func(o Offer) bool { return o.Dataset == d && o.Cache == c })
 	m.mu.Unlock()
 	m.offersChanged()
 }
@@ -155,7 +160,6 @@ func (m *Member) announce() *announcement {
 
 // track makes rosters until ctx ends. It owns the trackers.
 func (m *Member) track(ctx context.Context) {
-	began := time.Now()
 	trackers := map[DatasetKey]*tracker{}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -169,12 +173,16 @@ func (m *Member) track(ctx context.Context) {
 		now := time.Now()
 		members := m.gossip.members()
 		view := &View{Listen: m.gossip.address(), Members: len(members), Datasets: map[DatasetKey]DatasetView{}}
-		view.Refused, view.LastRefusal = m.gossip.refusals()
+		view.Refused, view.LastRefusal, view.RefusedAt = m.gossip.refusals()
 		next := now.Add(time.Minute)
-		for _, o := range m.announce().offers {
+		offers := m.announce().offers
+		maps.DeleteFunc(trackers, func(d DatasetKey, _ *tracker) bool {
+			return !slices.ContainsFunc(offers, func(o Offer) bool { return o.Dataset == d })
+		})
+		for _, o := range offers {
 			t := trackers[o.Dataset]
 			if t == nil {
-				t = &tracker{expect: m.o.Expect, grace: m.o.Grace, began: began, peers: map[CacheID]*standing{}}
+				t = &tracker{self: m.id, expect: m.o.Expect, grace: m.o.Grace, began: now, peers: map[CacheID]*standing{}}
 				trackers[o.Dataset] = t
 			}
 			before := t.roster
@@ -185,7 +193,11 @@ func (m *Member) track(ctx context.Context) {
 			if roster != before {
 				m.o.Logger.Info("the cluster has a new roster", "peers", len(roster.Peers), "roster", fmt.Sprintf("%016x", roster.Hash()))
 			}
-			view.Datasets[o.Dataset] = t.view(m.o.Expect, m.id)
+			d := t.view(m.o.Expect, m.id)
+			if was := m.view.Load().Datasets[o.Dataset]; d.State == Refused && was.State != Refused {
+				m.o.Logger.Warn("another machine of the cluster says that it has this cache, so this one takes no part: one of them is a copy; run lcache rm on the copy, and ingest again")
+			}
+			view.Datasets[o.Dataset] = d
 		}
 		m.view.Store(view)
 		timer.Reset(time.Until(next))
@@ -204,7 +216,19 @@ func sightings(members []seenMember, d DatasetKey) (seen []sighting) {
 	return seen
 }
 
-// reach connects to members that gossip does not have, again and again until ctx ends. It also tells the others what changed here.
+// tell sends each change of the offers to the others, until ctx ends.
+func (m *Member) tell(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-m.offered:
+			m.gossip.update()
+		}
+	}
+}
+
+// reach connects to members that gossip does not have, again and again until ctx ends.
 func (m *Member) reach(ctx context.Context) {
 	wait := time.NewTimer(0)
 	defer wait.Stop()
@@ -212,9 +236,6 @@ func (m *Member) reach(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-m.offered:
-			m.gossip.update()
-			continue
 		case <-wait.C:
 		}
 		m.gossip.join(ctx, m.o.Where.addresses(ctx, net.DefaultResolver))

@@ -105,7 +105,7 @@ func TestMembersFindEachOther(t *testing.T) {
 		return d.Roster.Peers[2].Weight == 77 && d.Peers[2].Threshold == 5 && d.Peers[2].Flags == FlagLog
 	})
 	// A server that ends its part in a dataset is gone from it, and stays a member.
-	c.Withdraw(train)
+	c.Withdraw(train, CacheID{'c'})
 	await(t, a, "loss of c", func(v *View, d DatasetView) bool { return d.Peers[2].State == PeerLost && v.Members == 3 })
 }
 
@@ -198,7 +198,7 @@ func TestCopiedCacheIsRefused(t *testing.T) {
 	b := start(t, 'a', Options{}, seed(a))
 	for _, m := range []*Member{a, b} {
 		await(t, m, "refused copy", func(_ *View, d DatasetView) bool {
-			return len(d.Peers) == 2 && d.Peers[0].State != d.Peers[1].State && (d.Peers[1].State == PeerRefused) == (m == a)
+			return len(d.Peers) == 2 && d.Peers[0].State != d.Peers[1].State && (d.Peers[1].State == PeerRefused) == (m == a) && (d.State == Refused) == (m == b)
 		})
 	}
 }
@@ -293,4 +293,49 @@ func TestBadOptions(t *testing.T) {
 			m.Close()
 		}
 	}
+}
+
+// A process may serve two caches of one dataset: each is a peer.
+func TestTwoCachesOfOneDataset(t *testing.T) {
+	t.Parallel()
+	a := start(t, 'a', Options{}, Listen)
+	if err := a.Offer(Offer{Dataset: train, Cache: CacheID{'b'}, Weight: 50}); err != nil {
+		t.Fatal(err)
+	}
+	await(t, a, "roster of both", hasRoster("ab", OK))
+	a.Withdraw(train, CacheID{'a'})
+	await(t, a, "loss of one", func(_ *View, d DatasetView) bool { return d.State == Degraded && len(d.Peers) == 2 })
+}
+
+// A dataset that is offered long after the start of its process waits for its peers as one at the start does.
+func TestLateOfferWaitsForPeers(t *testing.T) {
+	tr := &tracker{expect: 3, grace: time.Minute, began: time.Unix(90, 0), peers: map[CacheID]*standing{}}
+	roster, wake := tr.update(time.Unix(90, 0), []sighting{{Offer: Offer{Cache: CacheID{1}, Weight: 1}, announcement: &announcement{}}})
+	if roster != nil || !wake.Equal(time.Unix(150, 0)) {
+		t.Errorf("roster %v, again at %v", roster, wake)
+	}
+}
+
+// Seeds that accept connections and say nothing hold up neither what a member tells the others nor its end.
+func TestSilentSeeds(t *testing.T) {
+	t.Parallel()
+	a := start(t, 'a', Options{}, Listen)
+	var silent []string
+	for range 16 {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		silent = append(silent, fmt.Sprintf("127.0.0.1:%d", l.Addr().(*net.TCPAddr).Port-1))
+	}
+	b := start(t, 'b', Options{}, seed(a)+","+strings.Join(silent, ","))
+	await(t, a, "b", func(_ *View, d DatasetView) bool { return len(d.Peers) == 2 })
+	began := time.Now()
+	if err := b.Offer(Offer{Dataset: train, Cache: CacheID{'b'}, Weight: 77}); err != nil {
+		t.Fatal(err)
+	}
+	await(t, a, "new weight", func(_ *View, d DatasetView) bool { return len(d.Peers) == 2 && d.Peers[1].Weight == 77 })
+	t.Logf("the weight came after %v", time.Since(began))
+	b.Close()
 }

@@ -35,6 +35,7 @@ type gossip struct {
 	lost    map[string]time.Time  // addresses of members that were seen once, and when they were lost
 	refused int                   // messages
 	reason  string                // of the last one
+	last    time.Time             // when that was
 	warned  map[string]time.Time  // when a refusal was last logged, by kind
 }
 
@@ -92,6 +93,31 @@ func parseListen(text string, hasKey bool) (b bind, err error) {
 		return b, usage.Errorf("--listen %s needs --cluster-key: without a key lcache listens on the loopback interface (127.0.0.0/8) only; make one with lcache cluster key > FILE", text)
 	}
 	return b, nil
+}
+
+// advertised returns the address that others are given; "": memberlist chooses it.
+func advertised(ctx context.Context, host string, b bind, r resolver) (string, error) {
+	bad := func(why string) (string, error) {
+		return "", usage.Errorf("--advertise %q: %s; give the address or the name by which other machines reach this one", host, why)
+	}
+	if host == "" {
+		if ip := net.ParseIP(b.ip); ip.IsUnspecified() && b.ip != "0.0.0.0" {
+			return bad("it is needed with --listen [::]")
+		}
+		return "", nil
+	}
+	found, err := r.LookupHost(ctx, host)
+	if err != nil || len(found) == 0 {
+		return bad("this machine can't find that host")
+	}
+	ip := net.ParseIP(found[0])
+	switch {
+	case ip == nil || ip.IsUnspecified():
+		return bad("it is not the address of a machine")
+	case net.ParseIP(b.ip).IsLoopback() && !ip.IsLoopback():
+		return bad("the server listens on the loopback interface only")
+	}
+	return ip.String(), nil
 }
 
 // addressIn returns this machine's first address in a network.
@@ -174,11 +200,11 @@ func (g *gossip) members() (all []seenMember) {
 	return all
 }
 
-// refusals returns how many messages were refused, and why the last one was.
-func (g *gossip) refusals() (n int, reason string) {
+// refusals returns how many messages were refused, and why and when the last one was.
+func (g *gossip) refusals() (n int, reason string, last time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.refused, g.reason
+	return g.refused, g.reason, g.last
 }
 
 // join connects to addresses and to those of lost members, without those of live ones.
@@ -204,6 +230,9 @@ func (g *gossip) join(ctx context.Context, addresses []string) {
 		}
 		live[a] = true
 		group.Go(func() error {
+			if ctx.Err() != nil {
+				return nil
+			}
 			if _, err := g.list.Join([]string{a}); err != nil {
 				g.judge(a, err)
 			}
@@ -240,8 +269,8 @@ func (g *gossip) close() error {
 func (g *gossip) refuse(kind, text string) {
 	g.mu.Lock()
 	g.refused++
-	g.reason = text
 	now := time.Now()
+	g.reason, g.last = text, now
 	isDue := now.Sub(g.warned[kind]) >= time.Minute
 	if isDue {
 		g.warned[kind] = now
@@ -310,7 +339,14 @@ func (l memberlistLog) Write(line []byte) (int, error) {
 	l.log.Debug(text)
 	if strings.Contains(text, "unacceptable label") || strings.Contains(text, "No installed keys could decrypt") || strings.Contains(text, "Remote state is encrypted and encryption is not configured") ||
 		strings.Contains(text, "Encryption is configured but remote state is not encrypted") {
-		l.refuse("key", "a machine with another key, or none: "+text)
+		from := "a machine"
+		if _, after, ok := strings.Cut(text, "from="); ok {
+			from, _, _ = strings.Cut(after, " ")
+			if host, _, err := net.SplitHostPort(from); err == nil {
+				from = host
+			}
+		}
+		l.refuse("key", from+" has another key, or none")
 	}
 	return len(line), nil
 }

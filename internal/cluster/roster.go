@@ -69,6 +69,7 @@ type standing struct {
 
 // A tracker decides which peers share one dataset. It is pure: it changes by update only, and the caller brings the time.
 type tracker struct {
+	self   string        // gossip name of this member
 	expect int           // peers that the first roster waits for; 0: unknown
 	grace  time.Duration // how long a lost peer keeps its bins
 	began  time.Time
@@ -166,7 +167,7 @@ func (t *tracker) see(now time.Time, seen []sighting) {
 			here[s.Cache] = s
 			continue
 		}
-		kept, out := choose(other, s)
+		kept, out := t.choose(other, s)
 		here[s.Cache] = kept
 		if out.address == kept.address { // the process before a restart, which gossip still has
 			continue
@@ -195,9 +196,18 @@ func (t *tracker) see(now time.Time, seen []sighting) {
 	}
 }
 
-// choose returns which of two members with the same cache is believed: at one address the one that started later, which took the place of the other; at
-// two addresses the one that started earlier, because the other has a copy of its disk.
-func choose(a, b sighting) (kept, out sighting) {
+// choose returns which of two members with the same cache is believed: at one address the one that started later, which took the place of the other. At
+// two addresses one has a copy of the other's disk: the one at the address of the peer that is known is believed, else the one that started earlier.
+func (t *tracker) choose(a, b sighting) (kept, out sighting) {
+	isOwn := a.member == t.self || b.member == t.self // a member would always know itself first
+	if known := t.peers[a.Cache]; known != nil && a.address != b.address && !isOwn {
+		switch known.address {
+		case a.address:
+			return a, b
+		case b.address:
+			return b, a
+		}
+	}
 	isEarlier := a.started.Before(b.started) || a.started.Equal(b.started) && a.member < b.member
 	if isEarlier == (a.address == b.address) {
 		return b, a
@@ -213,6 +223,7 @@ const (
 	Forming  State = "forming"  // no roster yet
 	Alone    State = "alone"    // this machine is the only peer
 	OK       State = "ok"       // all peers of the roster are there
+	Refused  State = "refused"  // another machine says that it has this member's cache
 	Degraded State = "degraded" // a peer of the roster is lost, or fewer came than were expected
 )
 

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// leafLife is how long a member's certificate is valid. It is renewed when half of it is over, and valid an hour back, because clocks differ.
+// leafLife is how long a member's certificate is valid. It is renewed at half its lifetime. It starts an hour early, because clocks differ.
 const leafLife = 24 * time.Hour
 
 // serverName is the name in every certificate. Addresses change, and the key alone decides who belongs to a cluster.
@@ -32,7 +32,7 @@ type Identity struct {
 
 // NewIdentity returns the identity of a member. now is the clock.
 func NewIdentity(k *Key, name string, now func() time.Time) (*Identity, error) {
-	// The authority's certificate is the same in every process: no date and no number of it depends on when it was made.
+	// The authority's certificate is the same in every process: its dates and its serial number are constants.
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "lcache cluster"}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 		NotBefore: time.Unix(0, 0), NotAfter: time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC),
@@ -72,7 +72,7 @@ func (id *Identity) certificate() (*tls.Certificate, error) {
 	id.mu.Lock()
 	defer id.mu.Unlock()
 	now := id.now()
-	if id.leaf != nil && now.Before(id.leaf.Leaf.NotAfter.Add(-leafLife/2)) {
+	if id.leaf != nil && now.After(id.leaf.Leaf.NotBefore) && now.Before(id.leaf.Leaf.NotAfter.Add(-leafLife/2)) {
 		return id.leaf, nil
 	}
 	public, private, err := ed25519.GenerateKey(rand.Reader)

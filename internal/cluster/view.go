@@ -8,10 +8,11 @@ import (
 
 // A View is what a member knows at one time. It is not changed after it was made.
 type View struct {
-	Listen      string // the address that others use for gossip
-	Members     int    // processes that gossip has, this one included
-	Refused     int    // messages of machines with another key or version
-	LastRefusal string // in words; "": none
+	Listen      string    // the address that others use for gossip
+	Members     int       // processes that gossip has, this one included
+	Refused     int       // messages of machines with another key or version
+	LastRefusal string    // in words; "": none
+	RefusedAt   time.Time // when it came
 	Datasets    map[DatasetKey]DatasetView
 }
 
@@ -51,6 +52,9 @@ func (t *tracker) view(expected int, self string) DatasetView {
 	}
 	for i := range t.copies {
 		add(&t.copies[i])
+		if t.copies[i].member == self {
+			v.State = Refused
+		}
 	}
 	slices.SortFunc(v.Peers, func(a, b PeerView) int {
 		if a.Self != b.Self {

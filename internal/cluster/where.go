@@ -15,6 +15,8 @@ type Where struct {
 	Seeds []Seed // addresses of members
 	Name  string // a name in the DNS that has the addresses of all members; "": none
 	Port  int    // of Name; 0: the first ones are tried
+
+	IsFound bool // by the variables of a launcher: a host without an address is tried again, and no error
 }
 
 // A Seed is the address of a member that may be running.
@@ -108,6 +110,9 @@ func (w Where) check(ctx context.Context, r resolver, hasKey bool) error {
 	}
 	for _, s := range w.Seeds {
 		found, err := r.LookupHost(ctx, s.Host)
+		if err != nil && w.IsFound {
+			continue
+		}
 		if err != nil {
 			return usage.Errorf("--cluster %s: this machine can't find the address of that host (%v); %s", s.Host, err, whereForm)
 		}

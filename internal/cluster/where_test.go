@@ -53,6 +53,10 @@ func TestWhere(t *testing.T) {
 	if err := w.check(context.Background(), names, true); err == nil || !strings.Contains(err.Error(), "gone") {
 		t.Errorf("a host without an address: %v", err)
 	}
+	w.IsFound = true
+	if err := w.check(context.Background(), names, true); err != nil {
+		t.Errorf("a launcher's host without an address: %v", err)
+	}
 	for where, hasKey := range map[string]bool{"node1": false, "dns:lcache.ml.svc": false, "dns:not.yet": true, "node1,node2:1": true, "localhost": false, "listen": false} {
 		w, _ := ParseWhere(where)
 		err := w.check(context.Background(), names, hasKey)
@@ -68,6 +72,25 @@ func TestBadWhere(t *testing.T) {
 		var usageError *usage.Error
 		if !errors.As(err, &usageError) || !strings.Contains(err.Error(), "node1,10.0.0.2:7746") {
 			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
+
+func TestAdvertise(t *testing.T) {
+	names := hosts{"gpu-01": {"10.0.0.1"}, "10.0.0.2": {"10.0.0.2"}, "127.0.0.9": {"127.0.0.9"}, "0.0.0.0": {"0.0.0.0"}, "8.8.8.8": {"8.8.8.8"}}
+	everywhere, loopback := bind{"0.0.0.0", -1}, bind{"127.0.0.1", -1}
+	for _, c := range []struct {
+		host string
+		bind bind
+		want string // "error": a usage error
+	}{
+		{"", everywhere, ""}, {"", bind{"::", -1}, "error"}, {"gpu-01", bind{"::", -1}, "10.0.0.1"}, {"gpu-01", everywhere, "10.0.0.1"}, {"10.0.0.2", everywhere, "10.0.0.2"},
+		{"127.0.0.9", loopback, "127.0.0.9"}, {"8.8.8.8", loopback, "error"}, {"0.0.0.0", everywhere, "error"}, {"gone", everywhere, "error"},
+	} {
+		got, err := advertised(context.Background(), c.host, c.bind, names)
+		var usageError *usage.Error
+		if isError := errors.As(err, &usageError); isError != (c.want == "error") || !isError && (got != c.want || err != nil) {
+			t.Errorf("%q listening on %s: %q, %v, want %s", c.host, c.bind.ip, got, err, c.want)
 		}
 	}
 }

@@ -2,15 +2,16 @@ package status
 
 // Cluster is the part about the other machines that serve the same dataset.
 type Cluster struct {
-	State    string        `json:"state"`            // off, forming, alone, ok or degraded
-	Listen   string        `json:"listen,omitempty"` // the address by which others find this server
-	Expected int           `json:"expected"`         // machines that the first roster waits for; 0: not known
-	Members  int           `json:"members"`          // lcache processes that this one knows, itself included
-	Rosters  int64         `json:"roster_changes"`
-	Roster   string        `json:"roster,omitempty"` // its hash, which is equal on all machines; "": none yet
-	Refused  int64         `json:"refused"`          // messages of machines with another key or version
-	Reason   string        `json:"refused_reason,omitempty"`
-	Peers    []ClusterPeer `json:"peers,omitempty"` // this machine first
+	State         string        `json:"state"`            // off, forming, alone, ok, degraded or refused
+	Listen        string        `json:"listen,omitempty"` // the address by which others find this server
+	Expected      int           `json:"expected"`         // machines that the first roster waits for; 0: not known
+	Members       int           `json:"members"`          // lcache processes that this one knows, itself included
+	Rosters       int64         `json:"roster_changes"`
+	Roster        string        `json:"roster,omitempty"`         // its hash, which is equal on all machines; "": none yet
+	Refused       int64         `json:"refused"`                  // messages of machines with another key or version
+	Reason        string        `json:"refused_reason,omitempty"` // of the last one
+	ReasonSeconds float64       `json:"refused_seconds_ago"`      // when the last one came; 0: none
+	Peers         []ClusterPeer `json:"peers,omitempty"`          // this machine first
 }
 
 // ClusterOff is the State of a server that is in no cluster.

@@ -33,7 +33,7 @@ func (l *local) offer() error {
 		return nil
 	}
 	s := l.engine.Share()
-	l.dataset = datasetKey(s.Dataset)
+	l.dataset, l.cache = datasetKey(s.Dataset), s.Cache
 	o := cluster.Offer{Dataset: l.dataset, Cache: s.Cache, Weight: cluster.WeightOf(s.Room, s.Bytes)}
 	if s.IsLog {
 		o.Flags |= cluster.FlagLog
@@ -55,6 +55,9 @@ func clusterStatus(m *cluster.Member) func(sample.Fingerprint) status.Cluster {
 func describe(v *cluster.View, key cluster.DatasetKey, now time.Time) status.Cluster {
 	d := v.Datasets[key]
 	c := status.Cluster{State: string(d.State), Listen: v.Listen, Expected: d.Expected, Members: v.Members, Rosters: d.Changes, Refused: int64(v.Refused), Reason: v.LastRefusal}
+	if v.Refused > 0 {
+		c.ReasonSeconds = max(0, now.Sub(v.RefusedAt).Seconds())
+	}
 	if c.State == "" { // the member has not looked yet
 		c.State = string(cluster.Forming)
 	}

@@ -170,9 +170,6 @@ func (r *run) prepare(ctx context.Context) (err error) {
 	if r.metrics, err = listenMetrics(r.Metrics, r.Logger); err != nil {
 		return err
 	}
-	if r.member, err = join(ctx, r.Cluster); err != nil {
-		return err
-	}
 	if r.Began != nil {
 		r.Began(r.metrics.URL())
 	}

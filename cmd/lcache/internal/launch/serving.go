@@ -117,6 +117,7 @@ type local struct {
 	served   chan error      // of Serve, once
 	member   *cluster.Member // nil: none
 	dataset  cluster.DatasetKey
+	cache    cluster.CacheID
 }
 
 // start opens a cache and listens. Without a path, the socket is in the cache's directory.
@@ -163,7 +164,7 @@ func start(ctx context.Context, o ServeOptions) (*local, error) {
 // end ends the server and joins it. The engine stays open.
 func (l *local) end(ctx context.Context) error {
 	if l.member != nil {
-		l.member.Withdraw(l.dataset)
+		l.member.Withdraw(l.dataset, l.cache)
 	}
 	err := l.server.Shutdown(ctx)
 	<-l.served

@@ -75,6 +75,12 @@ func (r *run) openNow(ctx context.Context, n int, s Source) error {
 
 // serve brings the n-th source's cache up to date and opens a server for it.
 func (r *run) serve(ctx context.Context, n int, s Source, h home, opened *Opened) (*serving, error) {
+	if r.member == nil { // a run that attaches to a server needs no ports
+		var err error
+		if r.member, err = join(ctx, r.Cluster); err != nil {
+			return nil, err
+		}
+	}
 	o := r.Ingest
 	o.Source, o.Dirs, o.Progress, o.Logger, o.Disk, o.Complete = s.Path, h.dirs, r.Progress, r.Logger, r.Disk, true
 	if h.filtered != nil {

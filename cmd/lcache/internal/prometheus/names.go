@@ -46,14 +46,15 @@ var names = map[string]about{
 	"cache_endurance_per_day_bytes": gauge("Bytes per day that the drives are rated for (--endurance); 0 if not given."),
 	"cache_compress":                gauge("Compression of samples in the log, as a label: lz4 or none."),
 
-	"cluster_state":          gauge("How this server stands with the other machines, as a label: off, forming, alone, ok or degraded."),
-	"cluster_listen":         gauge("Address by which other machines find this server, as a label."),
-	"cluster_expected":       gauge("Machines that the first roster waits for; 0: not known."),
-	"cluster_members":        gauge("lcache processes of the cluster that this server knows, itself included."),
-	"cluster_roster_changes": counter("How often the set of machines that share the dataset changed."),
-	"cluster_roster":         gauge("Hash of the set of machines that share the dataset, as a label; equal on all of them."),
-	"cluster_peers":          gauge("Machines that serve the dataset, by their state: ok, lost or refused."),
-	"cluster_refused":        counter("Messages of machines with another key or version."),
+	"cluster_state":               gauge("How this server stands with the other machines, as a label: off, forming, alone, ok, degraded or refused."),
+	"cluster_listen":              gauge("Address by which other machines find this server, as a label."),
+	"cluster_expected":            gauge("Machines that the first roster waits for; 0: not known."),
+	"cluster_members":             gauge("lcache processes of the cluster that this server knows, itself included."),
+	"cluster_roster_changes":      counter("How often the set of machines that share the dataset changed."),
+	"cluster_roster":              gauge("Hash of the set of machines that share the dataset, as a label; equal on all of them."),
+	"cluster_peers":               gauge("Machines that serve the dataset, by their state: ok, lost or refused."),
+	"cluster_refused_seconds_ago": gauge("Seconds since the last such message; 0: there was none."),
+	"cluster_refused":             counter("Messages of machines with another key or version."),
 
 	// The dataset, and the job.
 	"source":                     gauge("Where the samples come from, as a label."),
