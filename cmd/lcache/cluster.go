@@ -26,7 +26,7 @@ func newClusterCommand(g *globals) *cobra.Command {
 		SuggestFor: []string{"peers", "members", "nodes"},
 		Long: "cluster shows a line for each machine that your servers know: its state, its room for samples, and since when.\n" +
 			"DIR is a cache, PID a server; without them it shows all of your servers that are in a cluster.",
-		Example: "  (umask 077; lcache cluster key > ~/.lcache.key)\n  lcache cluster\n  lcache cluster /nvme/train --json",
+		Example: "  lcache cluster key > ~/.lcache.key && chmod 600 ~/.lcache.key\n  lcache cluster\n  lcache cluster /nvme/train --json",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			server := ""
@@ -43,7 +43,7 @@ func newClusterCommand(g *globals) *cobra.Command {
 		Short: "Print a new secret for a cluster",
 		Long: "key prints 32 random bytes as text. Keep them in a file that only you can read, and copy it to all machines, or put it\n" +
 			"where all of them see it. Whoever has the key can read every dataset of the cluster.",
-		Example: "  (umask 077; lcache cluster key > ~/.lcache.key)",
+		Example: "  lcache cluster key > ~/.lcache.key && chmod 600 ~/.lcache.key",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			_, err := io.WriteString(cmd.OutOrStdout(), cluster.NewKey())
