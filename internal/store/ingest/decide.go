@@ -1,21 +1,21 @@
 package ingest
 
-// A fate is the decision about a cache that ingest finds, or about its log.
-type fate uint8
+// A decision is what ingest does with an existing cache, or with its log.
+type decision uint8
 
 const (
-	keep    fate = iota // it stays as it is; for the log: no sample must be read or moved
-	adapt               // to a changed source: only new samples are read
-	remake              // made again, without its samples
-	begin               // the log: begin a Logfile, because none has samples
-	finish              // the log: complete the sort of the previous job, and decide again
-	sortLog             // the log: sort it into the first epoch's order, and decide again
-	fill                // the log: read the missing samples
+	keep    decision = iota // it stays as it is; for the log: no sample must be read or moved
+	adapt                   // to a changed source: only new samples are read
+	remake                  // made again, without its samples
+	begin                   // the log: begin a Logfile, because none has samples
+	finish                  // the log: complete the sort of the previous job, and decide again
+	sortLog                 // the log: sort it into the first epoch's order, and decide again
+	fill                    // the log: read the missing samples
 )
 
 // String returns the name that tests and log messages use.
-func (f fate) String() string {
-	return [...]string{"keep", "adapt", "remake", "begin", "finish", "resort", "fill"}[f]
+func (d decision) String() string {
+	return [...]string{"keep", "adapt", "remake", "begin", "finish", "resort", "fill"}[d]
 }
 
 // manifestState is how the manifest of a cache that is found compares with the source's listing.
@@ -37,8 +37,8 @@ type found struct {
 	sums         bool // the manifest is lost, and the checksums belong to this listing
 }
 
-// decideCache returns the fate of a cache, and the reason.
-func decideCache(f found) (fate, string) {
+// decideCache decides what to do with a cache, and why.
+func decideCache(f found) (decision, string) {
 	switch {
 	case !f.record:
 		return remake, "there is no cache yet"
@@ -74,8 +74,8 @@ type foundLog struct {
 	all     bool        // the log has all admitted samples
 }
 
-// decideLog returns the fate of the log, and the reason.
-func decideLog(f foundLog) (fate, string) {
+// decideLog decides what to do with the log, and why.
+func decideLog(f foundLog) (decision, string) {
 	fits := f.fits && !(f.first && f.two) // samples that an interrupted sort has left take the room of new samples
 	switch {
 	case !f.holds:

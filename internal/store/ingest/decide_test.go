@@ -8,10 +8,10 @@ import (
 	"github.com/cockroachdb/datadriven"
 )
 
-// TestFate reads testdata/fate.txt. Each paragraph has the facts of a cache or a log that ingest finds, then its fate
+// TestDecide reads testdata/decide.txt. Each paragraph has the facts of a cache or a log that ingest finds, then its decision
 // and the reason. The facts are the fields of found and foundLog; a field that is not named is false.
-func TestFate(t *testing.T) {
-	datadriven.RunTest(t, "testdata/fate.txt", func(t *testing.T, d *datadriven.TestData) string {
+func TestDecide(t *testing.T) {
+	datadriven.RunTest(t, "testdata/decide.txt", func(t *testing.T, d *datadriven.TestData) string {
 		said := map[string]bool{}
 		for _, field := range strings.Fields(d.Input) {
 			said[field] = true
@@ -21,7 +21,7 @@ func TestFate(t *testing.T) {
 			delete(said, name)
 			return is
 		}
-		var what fate
+		var what decision
 		var why string
 		switch d.Cmd {
 		case "cache":

@@ -1,6 +1,6 @@
 // Package ingest makes a cache of a source, or adapts an existing cache to a changed source or job, while no server uses it.
 //
-// [Run] lists the source, fixes the geometry (block, budget, admission), opens or makes the cache, and decides the fate of an existing log:
+// [Run] lists the source, fixes the geometry (block, budget, admission), opens or makes the cache, and decides what to do with an existing log:
 // keep it, finish an interrupted sort, sort it into another order, adapt it to a changed source, or make it again. Then it reads the missing
 // samples from the source. It never reads a stored sample again. If a run is killed at any point, the next run completes the cache.
 package ingest

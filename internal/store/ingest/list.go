@@ -164,7 +164,7 @@ func (in *run) sharded() bool {
 	return ok
 }
 
-// take puts the new listing at path to use, by the fate of the cache. old is the last manifest; nil: there is none. take closes old, unless it
+// take puts the new listing at path to use, as decideCache says. old is the last manifest; nil: there is none. take closes old, unless it
 // stays the manifest.
 func (in *run) take(ctx context.Context, path string, old *sample.Manifest, fp sample.Fingerprint, samples int) error {
 	f := in.lookAtCache()
@@ -178,7 +178,7 @@ func (in *run) take(ctx context.Context, path string, old *sample.Manifest, fp s
 		in.report.Changed = true
 	}
 	what, why := decideCache(f)
-	in.logger().Debug("the cache that is found", "fate", what, "reason", why)
+	in.logger().Debug("the cache that is found", "decision", what, "reason", why)
 	switch {
 	case f.manifest == manifestSame: // space makes the cache again if necessary
 		in.cache.Manifest = old
