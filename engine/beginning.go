@@ -9,14 +9,14 @@ import (
 	"lcache/reorder"
 )
 
-// A job may begin over a full log in another order: with another seed, from its first epoch again, or far from where it was interrupted. The prefetcher
+// A job may start when the log is full and in another order: with another seed, from its first epoch again, or far from where it was interrupted. The prefetcher
 // serves it with random reads at once. Package plan decides from measurements whether to sort the log into the epoch that is read, so that the prefetch
 // window can serve it. Until then nothing is written: a job that reads only three batches, or reads slowly, adds nothing to the write volume.
 
 // fewBatches is the number of batches that an epoch must have delivered before anything is decided.
 const fewBatches = 4
 
-// nearlyEqual is the largest ratio of random-read time to sort time at which the next epoch's log is begun at once, in addition to the random reads.
+// nearlyEqual: if random reads take at most this many times as long as a sort, the engine reads randomly, and begins the next epoch's log at once.
 // Between nearlyEqual and the ratio that justifies a sort, the engine decides later.
 const nearlyEqual = 1.1
 
@@ -233,7 +233,7 @@ func (e *Engine) beginningFacts(b *beginning) plan.Beginning {
 	if all > 0 {
 		facts.Delivered = 1 - float64(left)/float64(all)
 	}
-	if facts.MissBytes < facts.Left/100 || source.Bytes == b.source.Bytes { // padding is not a miss, and ranks did not wait for a source from which nothing was read
+	if facts.MissBytes < facts.Left/100 || source.Bytes == b.source.Bytes { // only padding is missing, or nothing was read from the source
 		facts.MissBytes = 0
 	}
 	return facts

@@ -13,10 +13,11 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"lcache/internal/errcode"
 	"math"
 
 	"github.com/zeebo/xxh3"
+
+	"lcache/internal/errcode"
 )
 
 // Index is a sample's number in the manifest, from 0. It is an alias: a []uint32 is a []Index.

@@ -182,12 +182,12 @@ func appendFailure(b []byte, request uint32, f failure) []byte {
 	return b
 }
 
-// appendBatch appends BATCH. If told is true and the batch has substitutes, it appends SERVED.
-func appendBatch(b []byte, request uint32, batch *deliver.Batch, told bool) []byte {
+// appendBatch appends BATCH. If the batch has substitutes and the client accepts SERVED, it appends that.
+func appendBatch(b []byte, request uint32, batch *deliver.Batch, acceptsServed bool) []byte {
 	at := len(b)
-	told = told && isServed(batch)
+	acceptsServed = acceptsServed && hasSubstitutes(batch)
 	kind := uint8(typeBatch)
-	if told {
+	if acceptsServed {
 		kind = typeServed
 	}
 	b = begin(b, kind, request)
@@ -195,21 +195,21 @@ func appendBatch(b []byte, request uint32, batch *deliver.Batch, told bool) []by
 	b = binary.LittleEndian.AppendUint32(b, uint32(len(batch.Indices)))
 	b = binary.LittleEndian.AppendUint32(b, pinned(batch))
 	b = appendColumns(b, batch)
-	if told {
+	if acceptsServed {
 		b = appendColumn(b, batch.Requested)
 	}
 	return finish(b, at)
 }
 
-// isServed reports whether a batch has substitutes.
-func isServed(batch *deliver.Batch) bool {
+// hasSubstitutes reports whether a batch has substitutes.
+func hasSubstitutes(batch *deliver.Batch) bool {
 	return batch.Requested != nil && !slices.Equal(batch.Requested, batch.Indices)
 }
 
 // appendLoan appends LOAN. If told is true and the loan has substitutes, it appends SERVEDLOAN.
 func appendLoan(b []byte, request uint32, loan *deliver.LentPart, told bool) []byte {
 	at := len(b)
-	told = told && isServed(loan.Batch)
+	told = told && hasSubstitutes(loan.Batch)
 	kind := uint8(typeLoan)
 	if told {
 		kind = typeServedLoan

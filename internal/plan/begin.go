@@ -12,10 +12,8 @@ const WaitedEnough = 300 * time.Millisecond
 // TooLate is the share of an epoch after which a sort of the log into that epoch is too late.
 const TooLate = 0.25
 
-// Another constant of the same rule.
-const (
-	worthSorting = 1.25 // a sort must be faster by this factor, because it rewrites the whole log
-)
+// worthSorting is the factor by which a sort must be faster, because it rewrites the whole log.
+const worthSorting = 1.25
 
 // ReconsiderEvery is the longest time until the choice should be made again after Wait.
 const ReconsiderEvery = 5 * time.Second

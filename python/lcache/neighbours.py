@@ -40,7 +40,7 @@ class Options(NamedTuple):
 
 
 class Counted(NamedTuple):
-    """The number of neighbours of each sample of a batch. Also the sample with the most neighbours of its own class, and those neighbours, nearest first."""
+    """The number of neighbours of each sample of a batch. node is the sample with the most neighbours of its own class; near lists them, nearest first."""
 
     indices: array[int]
     same: array[int]

@@ -1,11 +1,11 @@
 // Package memory holds copies of samples that importance keeps in memory, outside the shared memory. A High holds the
 // samples that a policy chooses (ImPACT §III, SHADE §4, SpiderCache §IV), and the nodes that may replace other
-// samples of their class. An Along holds samples from opportunistic reads. Both keep the bytes in a Bytes, which
+// samples of their class. An Opportunistic holds samples from opportunistic reads. Both keep the bytes in a Bytes, which
 // readers ask before the log.
 //
 // The package makes no decisions about orders, and does no I/O itself: its owner passes functions. Methods may be
 // called concurrently, with these exceptions: Begin, EndEpoch, SetRatio, ForgetNodes and Rehearsal of a High, and
-// Begin of an Along. Only the session's worker may call those.
+// Begin of an Opportunistic. Only the session's worker may call those.
 package memory
 
 import (

@@ -8,7 +8,7 @@
 // Making an order takes about a second at 14 M samples. So no lock is held meanwhile, and the last few orders are kept. Every number
 // from a client (epoch, rank, batch, size of an order) is checked here before it is used. A Schedule may be used concurrently, and
 // while other locks are held. While it holds its own lock it calls only the functions given to Claim and Push, which must not call the
-// not call the Schedule.
+// Schedule.
 package schedule
 
 import (

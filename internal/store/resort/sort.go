@@ -26,7 +26,7 @@ const (
 	stopWait   = 30 * time.Second // for transfers in flight after a sort has ended or was interrupted
 )
 
-// Sort sorts the log into an order. leave is a Logfile without room that is sorted even if it already has that order; nil: none. After an
+// Sort sorts the log into an order. leave is a Logfile without room, which is rewritten even if it has that order; nil: none. After an
 // error, as after a kill, samples are in two Logfiles: the next Sort continues.
 func Sort(ctx context.Context, c *cache.Cache, order *schedule.Order, leave *logfile.Logfile) error {
 	m, err := mover.New(c, mover.Options{})
@@ -196,8 +196,8 @@ func (s *sort) acquire(owner staging.Segment) (slot int, ok bool) {
 	return s.Staging.Acquire(owner)
 }
 
-// swap drops cur, which has no samples left, and makes tgt the next cur. Before that it makes tgt durable: while cur's journal exists, a
-// kill or a power cut loses only the bytes that were overwritten since.
+// swap drops cur, which has no samples left, and makes tgt the next cur. Before that it makes tgt durable. Until cur's journal
+// is deleted, a crash loses only the samples whose blocks were overwritten.
 func (s *sort) swap(ctx context.Context) error {
 	if err := s.tgt.Log.Seal(ctx); err != nil {
 		return err

@@ -15,5 +15,5 @@ def losses(logits: torch.Tensor, labels: Any) -> torch.Tensor:
 
 
 def weights(job: Job, indices: Any) -> torch.Tensor:
-    """job.weights as a tensor. Losses multiplied with it have the expected gradient of all samples."""
+    """job.weights as a tensor. The expected gradient of the weighted losses is that of the mean over all samples."""
     return torch.frombuffer(bytearray(job.weights(indices)), dtype=torch.float32)
