@@ -9,7 +9,7 @@ import (
 	"lcache/internal/cluster/homes"
 )
 
-// What members tell each other about themselves travels as gossip metadata, in little-endian order:
+// An announcement travels as gossip metadata, in little-endian order:
 //
 //	magic 2 "lc" | version 1 | protocol 1 | data port 2 | started, ms since 1970 8 | host 1 + n | program 1 + n | datasets 1 + 35 each
 //	dataset: key 8 | cache 16 | threshold 8 | weight 2 | flags 1
@@ -21,7 +21,7 @@ const (
 	mostProgram         = 32
 )
 
-// Protocol is the version of what members say to each other.
+// Protocol is the version of the protocol between machines.
 const Protocol = 1
 
 // A DatasetKey names a dataset among members: the first 8 bytes of its fingerprint.
@@ -48,8 +48,8 @@ type Offer struct {
 // WeightAll is the weight of a cache with room for the whole dataset.
 const WeightAll = 1024
 
-// WeightOf returns the weight of a cache with room for so many bytes of a dataset. It moves in steps, so that a restart with slightly more or less
-// room changes nothing. A cache that keeps anything has a weight.
+// WeightOf returns the weight of a cache that has room for part of a dataset. It changes in steps, so a restart with slightly more or less room
+// changes nothing. It is at least 1 if the cache has room for anything.
 func WeightOf(room, dataset uint64) uint16 {
 	if room == 0 || dataset == 0 {
 		return 0
@@ -58,7 +58,7 @@ func WeightOf(room, dataset uint64) uint16 {
 	return uint16(max(1, share*WeightAll))
 }
 
-// An announcement is what a member tells the others about itself.
+// An announcement describes a member to the others.
 type announcement struct {
 	protocol uint8
 	dataPort uint16    // for samples; 0: none
@@ -89,7 +89,7 @@ func (a *announcement) encode() []byte {
 	return b
 }
 
-var errAnnouncement = errors.New("not what a member of lcache says about itself")
+var errAnnouncement = errors.New("its announcement is not one of lcache")
 
 // decodeAnnouncement reads the bytes of encode. Later versions may add bytes at the end.
 func decodeAnnouncement(b []byte) (*announcement, error) {
@@ -98,7 +98,7 @@ func decodeAnnouncement(b []byte) (*announcement, error) {
 		return nil, errAnnouncement
 	}
 	if b[2] != announcementVersion {
-		return nil, fmt.Errorf("version %d of what members say about themselves, and this program knows %d: run one version of lcache on all machines", b[2], announcementVersion)
+		return nil, fmt.Errorf("its announcement has version %d, and this program knows version %d: run one version of lcache on all machines", b[2], announcementVersion)
 	}
 	a := &announcement{protocol: b[3], dataPort: le.Uint16(b[4:]), started: time.UnixMilli(int64(le.Uint64(b[6:])))}
 	b = b[14:]

@@ -10,11 +10,11 @@ import (
 // Auto is the word for a member that finds the others by the variables of a launcher.
 const Auto = "auto"
 
-// An Environment is what the variables of a launcher say about the machines of a training.
+// An Environment describes the machines of a training, as far as the variables of its launcher name them.
 type Environment struct {
 	Where  Where
 	Expect int    // machines; 0: unknown
-	From   string // the variable that Where comes from; "": there are no other machines, or no launcher
+	From   string // the variable that Where comes from; "": no launcher, or only this machine
 }
 
 // autoHosts is how many hosts of a list are asked: one is enough, if it is there.

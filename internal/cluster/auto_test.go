@@ -14,7 +14,7 @@ func TestFromEnvironment(t *testing.T) {
 		{"torchrun on four", map[string]string{"MASTER_ADDR": "node1", "WORLD_SIZE": "32", "LOCAL_WORLD_SIZE": "8", "GROUP_WORLD_SIZE": "4"}, "node1", 4},
 		{"a launcher without GROUP_WORLD_SIZE", map[string]string{"MASTER_ADDR": "10.0.0.1", "WORLD_SIZE": "16", "LOCAL_WORLD_SIZE": "8"}, "10.0.0.1", 2},
 		{"IPv6", map[string]string{"MASTER_ADDR": "[fe80::1]", "WORLD_SIZE": "16", "LOCAL_WORLD_SIZE": "8"}, "fe80::1", 2},
-		{"no local world size: nobody knows whether there are others", map[string]string{"MASTER_ADDR": "node1", "WORLD_SIZE": "16"}, "", 0},
+		{"no local world size: other machines are unknown", map[string]string{"MASTER_ADDR": "node1", "WORLD_SIZE": "16"}, "", 0},
 		{"Slurm", map[string]string{"SLURM_STEP_NODELIST": "gpu[07-12],login", "SLURM_STEP_NUM_NODES": "7", "SLURM_JOB_NODELIST": "x[1-9]"}, "gpu07,gpu08,gpu09", 7},
 		{"a shell in an allocation of Slurm", map[string]string{"SLURM_JOB_NODELIST": "a,b1", "SLURM_PROCID": "0"}, "", 0},
 		{"a step without a list of its own", map[string]string{"SLURM_JOB_NODELIST": "a,b1", "SLURM_STEP_ID": "0"}, "a,b1", 0},

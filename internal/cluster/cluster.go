@@ -151,7 +151,7 @@ func signal(c chan struct{}) {
 	}
 }
 
-// announce returns what this member says about itself.
+// announce returns this member's announcement.
 func (m *Member) announce() *announcement {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 	"lcache/internal/testenv"
 )
 
-// deadline bounds each wait of these tests. They return as soon as what they wait for is there.
+// deadline bounds each wait of these tests. A wait ends as soon as its condition is true.
 const deadline = 60 * time.Second
 
 var train = DatasetKey{'t'}
@@ -120,7 +120,7 @@ func TestMemberDies(t *testing.T) {
 
 	kill(t, c)
 	await(t, a, "death of c", func(_ *View, d DatasetView) bool { return d.State == Degraded && peers(d) == "abc" })
-	// The seed itself dies, too, and comes back at its address. b joins it again, though a knows nobody.
+	// The seed itself dies, too, and comes back at its address. b joins it again, though a was given no address.
 	address := a.View().Listen
 	kill(t, a)
 	await(t, b, "roster without both", hasRoster("b", Alone))
@@ -205,7 +205,7 @@ func TestCopiedCacheIsRefused(t *testing.T) {
 
 func TestPortsThatAreTaken(t *testing.T) {
 	t.Parallel()
-	// A machine's first two servers get the first two pairs of ports; there is no error, and both are found.
+	// A machine's first two servers get the first two pairs of ports, and both are found.
 	a := start(t, 'a', Options{Listen: "127.0.0.77", Expect: 2}, Listen)
 	b := start(t, 'b', Options{Listen: "127.0.0.77", Expect: 2}, "127.0.0.77")
 	if a.View().Listen != "127.0.0.77:7747" || b.View().Listen != "127.0.0.77:7749" {
@@ -316,7 +316,7 @@ func TestLateOfferWaitsForPeers(t *testing.T) {
 	}
 }
 
-// Seeds that accept connections and say nothing hold up neither what a member tells the others nor its end.
+// Seeds that accept connections and never answer delay neither a new offer nor Close.
 func TestSilentSeeds(t *testing.T) {
 	t.Parallel()
 	a := start(t, 'a', Options{}, Listen)

@@ -23,8 +23,7 @@ import (
 	"lcache/internal/usage"
 )
 
-// gossip is the memberlist of a Member. It tells the member when something changed, and keeps a copy of what is known of each live one, because a
-// memberlist changes its own.
+// gossip is the memberlist of a Member. It signals each change to the member. It keeps a copy of each live node, because memberlist changes its own.
 type gossip struct {
 	member *Member
 	list   *memberlist.Memberlist
@@ -207,7 +206,7 @@ func (g *gossip) refusals() (n int, reason string, last time.Time) {
 	return g.refused, g.reason, g.last
 }
 
-// join connects to addresses and to those of lost members, without those of live ones.
+// join connects to the given addresses and to lost members. It skips addresses of live members.
 func (g *gossip) join(ctx context.Context, addresses []string) {
 	live := map[string]bool{}
 	g.mu.Lock()
@@ -246,14 +245,14 @@ func (g *gossip) join(ctx context.Context, addresses []string) {
 func (g *gossip) judge(address string, err error) {
 	text := err.Error()
 	if strings.Contains(text, "EOF") || strings.Contains(text, "reset by peer") || strings.Contains(text, "ecrypt") {
-		g.refuse("key", fmt.Sprintf("%s refused to talk: it has another key, or is not lcache", address))
+		g.refuse("key", fmt.Sprintf("%s closed the connection: it has another key, or is not lcache", address))
 	}
 }
 
-// update tells the others what this member offers.
+// update sends this member's offers to the others.
 func (g *gossip) update() {
 	if err := g.list.UpdateNode(time.Second); err != nil {
-		g.log.Debug("tell the cluster what this server has", "err", err)
+		g.log.Debug("send the offers to the cluster", "err", err)
 	}
 }
 
@@ -306,7 +305,7 @@ func (g *gossip) NotifyJoin(n *memberlist.Node) {
 	signal(g.member.changed)
 }
 
-// NotifyUpdate enters what a member says now.
+// NotifyUpdate enters a member's new announcement.
 func (g *gossip) NotifyUpdate(n *memberlist.Node) { g.NotifyJoin(n) }
 
 // NotifyLeave removes a member.
@@ -320,7 +319,7 @@ func (g *gossip) NotifyLeave(n *memberlist.Node) {
 	signal(g.member.changed)
 }
 
-// NodeMeta returns what this member says about itself.
+// NodeMeta returns this member's announcement.
 func (g *gossip) NodeMeta(int) []byte { return g.member.announce().encode() }
 
 // Members send nothing else by gossip.

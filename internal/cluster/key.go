@@ -21,7 +21,7 @@ import (
 // keyBytes is the length of a cluster's secret; its file has it in hexadecimal.
 const keyBytes = 32
 
-// A Key is what a cluster's secret gives: everything by which members prove that they have it. Its zero value is not valid.
+// A Key has the keys that are derived from a cluster's secret. Its zero value is not valid.
 type Key struct {
 	gossip    []byte             // AES-256-GCM, of the messages by which members find each other
 	label     string             // of those messages: two clusters in one network never mix

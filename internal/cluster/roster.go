@@ -60,7 +60,7 @@ type sighting struct {
 	*announcement
 }
 
-// A standing is what is known of a peer.
+// A standing is a peer's last sighting and its state.
 type standing struct {
 	sighting // the last one
 	state    PeerState

@@ -12,7 +12,7 @@ import (
 
 // TestRosters plays testdata/rosters.txt. A story begins with "cluster", which takes expect=N and grace=SECONDS. Then "see" gives what gossip has at a
 // time in seconds: one line a member, with its cache, weight, host:port, the second in which it started, and "leaving" if so. The answer is the
-// roster as cache:weight, the state, what is not ok, and when to look again.
+// roster as cache:weight, the state, the peers that are not ok, and the time of the next look.
 func TestRosters(t *testing.T) {
 	var tr *tracker
 	var begin time.Time

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// A View is what a member knows at one time. It is not changed after it was made.
+// A View is a snapshot of a member's knowledge. It never changes.
 type View struct {
 	Listen      string    // the address that others use for gossip
 	Members     int       // processes that gossip has, this one included
@@ -37,7 +37,7 @@ type PeerView struct {
 	InUse   bool      // it is in the roster
 }
 
-// View returns what is known now. It does not block.
+// View returns the newest snapshot. It does not block.
 func (m *Member) View() *View { return m.view.Load() }
 
 // view describes the tracker. self is the gossip name of this member.

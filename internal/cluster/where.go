@@ -28,7 +28,7 @@ type Seed struct {
 // Listen is the word for a member that waits for others.
 const Listen = "listen"
 
-// whereForm is what a WHERE may be.
+// whereForm lists the forms of WHERE.
 const whereForm = "give auto, listen, dns:NAME or addresses like node1,10.0.0.2:7746,[fe80::1]:7746"
 
 // ParseWhere reads WHERE of --cluster. Auto must have been resolved before. Errors are usage errors.
@@ -149,7 +149,7 @@ func (w Where) addresses(ctx context.Context, r resolver) (found []string) {
 	return found
 }
 
-// String returns what was asked for, for people.
+// String returns WHERE as text for people.
 func (w Where) String() string {
 	if w.Name != "" {
 		return "dns:" + w.Name

@@ -65,7 +65,7 @@ func TestEachPeerGetsItsShareOfTheBytes(t *testing.T) {
 		}
 		for p, n := range bytesOf(h, loads) {
 			fair := float64(sum(loads)) * float64(weights[p]) / float64(sum(weights))
-			// The cap bounds a share from above, and what the others may not take bounds it from below.
+			// The cap bounds each share from above, and so the sum of all others bounds it from below.
 			if over := 0.01*fair + float64(most); float64(n) > fair+over || float64(n) < fair-0.01*float64(sum(loads)) {
 				t.Errorf("peer %d of %d with weight %d keeps %d bytes, and %.0f would be fair", p, len(weights), weights[p], n, fair)
 			}

@@ -26,7 +26,7 @@ type Sample struct {
 	Padded uint64 // bytes that it takes on disk
 }
 
-// Largest returns the largest threshold whose samples fit into room, and their bytes. n samples are given by their number; ranks are of the
+// Largest returns the largest threshold whose samples fit into room, and the sum of their bytes. n samples are given by their number; ranks are of the
 // peer, peers is the number of all. If everything fits, the threshold is the number of peers: every sample is everywhere.
 func Largest(ranks []uint16, peers int, n int, sample func(i int) Sample, room uint64) (t Threshold, bytes uint64) {
 	const bucketBits = 10 // of the fraction

@@ -63,7 +63,7 @@ func TestOnePeerKeepsTheLowestHashes(t *testing.T) {
 	all := samples(2, 10_000)
 	ranks := New(peers(1, 1), make([]uint64, Bins)).Ranks(0)
 	threshold, _ := largest(ranks, 1, all, 100_000_000)
-	var highest, lowest uint64 = 0, 1<<64 - 1 // of those that are kept, and of the others
+	var highest, lowest uint64 = 0, 1<<64 - 1 // hash that is kept, and hash that is not
 	for _, s := range all {
 		if threshold.Keeps(0, s.Name) {
 			highest = max(highest, s.Name)
