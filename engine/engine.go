@@ -335,7 +335,7 @@ func (e *Engine) Defaults() []cache.Default {
 	case e.cache.Record.Memory != 0:
 		d = append(d, chosen("memory", humanize.Bytes(e.cache.Sizing.Memory), "as given to ingest"))
 	default:
-		d = append(d, chosen("memory", humanize.Bytes(e.cache.Sizing.Memory), "the need by the formula"))
+		d = append(d, chosen("memory", humanize.Bytes(e.cache.Sizing.Memory), "computed from the dataset and the job"))
 	}
 	if o := e.opts.IO; o.Engine == "" || o.Engine == "auto" {
 		d = append(d, chosen("io", e.cache.IO.Name(), e.cache.IO.Reason()))

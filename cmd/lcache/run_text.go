@@ -309,7 +309,7 @@ func exactText(s status.Document) string {
 // exactJob says how exact the samples of a job were: the order first, then the bytes. corruptSamples is the server's count.
 func exactJob(j status.Job, corruptSamples int64) string {
 	if j.SamplesDelivered == 0 {
-		return "nothing was asked for: this server was not used"
+		return "no sample was read from this server"
 	}
 	known := 0
 	for _, e := range j.EpochsDone {

@@ -33,9 +33,9 @@ exact       order as torch's, 2 of 2 epochs · every byte verified · 0 corrupt
 bottleneck  the training loop since epoch 1: lcache had 24 batches ready; lcache cannot make this faster
 change      nothing
 `
-	const second = `exact       nothing was asked for: this server was not used
-bottleneck  nothing of lcache: no sample was asked for
-change      read through it: lcache.connect() in Python, or lcache.torch with this source
+	const second = `exact       no sample was read from this server
+bottleneck  nothing: no sample was read through lcache
+change      read samples through lcache: lcache.connect() in Python, or lcache.torch with this source
 `
 	lossy := launch.SourceResult{Verdict: verdict.Judge(verdict.Facts{}), Part: status.Document{Jobs: []status.Job{{SkippedSamples: 1204}}}}
 	check := status.Job{ID: "check", Samples: 1281167, DatasetBytes: 138e9, SamplesDelivered: 100, Hits: 100, EpochsDone: []status.Epoch{{Epoch: 0, Seconds: 2, Hits: 100, StallSeconds: 1}}}
@@ -124,7 +124,7 @@ func TestExactText(t *testing.T) {
 		job  status.Job
 		want string
 	}{
-		{status.Job{}, "nothing was asked for: this server was not used"},
+		{status.Job{}, "no sample was read from this server"},
 		{status.Job{SamplesDelivered: 1}, "no epoch came to its end · every byte verified · 0 corrupt"},
 		{status.Job{SamplesDelivered: 1, Recipe: "numpy.default_rng", EpochsDone: []status.Epoch{known}}, "order as numpy's, 1 of 1 epoch · every byte verified · 0 corrupt"},
 		{status.Job{SamplesDelivered: 1, Recipe: "torch.randperm", CorruptSamples: 2, EpochsDone: []status.Epoch{known, known}},

@@ -122,7 +122,7 @@ func (v Verdict) BoundBy() string {
 func Judge(f Facts) Verdict {
 	switch {
 	case f.Delivered == 0:
-		return Verdict{Cause: Unknown, Bound: "by nothing of lcache: no sample was asked for", Change: "read through it: lcache.connect() in Python, or lcache.torch with this source"}
+		return Verdict{Cause: Unknown, Bound: "by nothing: no sample was read through lcache", Change: "read samples through lcache: lcache.connect() in Python, or lcache.torch with this source"}
 	case f.Seconds <= 0:
 		return Verdict{Cause: Unknown, Bound: "not known: no epoch came to its end", Change: "nothing"}
 	case !f.waits() && f.LoopSeconds == 0:

@@ -299,7 +299,7 @@ func (in *run) create(ctx context.Context) error {
 	}
 	f, z := chosen.facts, chosen.sizing
 	if in.o.Memory == 0 {
-		in.defaulted("memory", z.Memory, "the need by the formula")
+		in.defaulted("memory", z.Memory, "computed from the dataset and the job")
 	}
 	c.Format.Block = int(z.Block)
 	c.Format.Places = int(z.Arena / z.Block)

@@ -76,7 +76,7 @@ def test_another_folder_under_run(pictures, root):
     assert said == "41 True False", err
     warnings = [line for line in err.splitlines() if "starting a server" in line]
     assert len(warnings) == 1 and val in warnings[0] and f"LCACHE_SOCKET serves {train}" in warnings[0]
-    assert of_run["exact"] == "nothing was asked for: this server was not used"
+    assert of_run["exact"] == "no sample was read from this server"
 
 
 def test_the_same_folder_under_run(pictures, root, tmp_path):
