@@ -163,13 +163,13 @@ func TestLayoutIsChosen(t *testing.T) {
 		{"no recipe, all ranks", schedule.Job{World: 4}, "", "auto", cache.LayoutLog, "reordered every epoch"},
 		{"no recipe, all ranks by number", schedule.Job{World: 2, Ranks: []int{1, 0}}, "", "auto", cache.LayoutLog, "reordered every epoch"},
 		{"no recipe, some ranks", schedule.Job{World: 4, Ranks: []int{2, 3}}, "", "auto", cache.LayoutStatic, "2 of 4 ranks"},
-		{"no recipe, some ranks, asked for", schedule.Job{World: 4, Ranks: []int{2, 3}}, "", "log", cache.LayoutLog, "as asked for"},
+		{"no recipe, some ranks, asked for", schedule.Job{World: 4, Ranks: []int{2, 3}}, "", "log", cache.LayoutLog, "given by --layout"},
 		{"no recipe, some ranks, ingest was asked", schedule.Job{World: 4, Ranks: []int{2, 3}}, "log", "auto", cache.LayoutLog, "ingest"},
 		{"some ranks", part, "", "", cache.LayoutStatic, "1 of 2 ranks"},
-		{"some ranks, asked for", part, "", "log", cache.LayoutLog, "as asked for"},
+		{"some ranks, asked for", part, "", "log", cache.LayoutLog, "given by --layout"},
 		{"with replacement", replaced, "", "auto", cache.LayoutStatic, "an epoch leaves out"},
 		{"ingest was asked", plain, "static", "auto", cache.LayoutStatic, "ingest"},
-		{"serve is asked", plain, "static", "log", cache.LayoutLog, "as asked for"},
+		{"serve is asked", plain, "static", "log", cache.LayoutLog, "given by --layout"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			o, _ := ingested(t, d, ingest.Options{Job: c.job, Layout: c.ingest})
