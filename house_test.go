@@ -49,6 +49,7 @@ var mayImport = map[string][]string{
 	"internal/memquota":              nil,
 	"internal/cluster":               {"internal/cluster/homes"},
 	"internal/cluster/homes":         nil,
+	"internal/peer":                  {"sample"},
 	"internal/errcode":               nil,
 	"cmd/lcache/internal/simulate":   nil,
 	"cmd/lcache/internal/scenario":   {"cmd/lcache/internal/simulate"},

@@ -9,7 +9,7 @@ import (
 
 // rooms are the folders that a reader tells apart, each with all that is below it, from the top of the house down. Other folders below internal are leaves: small packages that
 // rooms share, and not counted among them.
-var rooms = []string{"cmd/lcache", "server", "engine", "internal/cluster", "internal/importance", "internal/store", "reorder", "internal/serve", "source", "logfile", "metaindex", "chunker", "sample",
+var rooms = []string{"cmd/lcache", "server", "engine", "internal/cluster", "internal/peer", "internal/importance", "internal/store", "reorder", "internal/serve", "source", "logfile", "metaindex", "chunker", "sample",
 	"internal/disk", "iouring", "shuffle"}
 
 // above returns the folder of a list that a package lies in; "": none of them.
