@@ -97,7 +97,7 @@ def test_no_cache_through_a_link(tmp_path, root):
     (name,) = os.listdir(root)
     os.mkdir(root + "/2")
     os.symlink(os.path.join(root, name), os.path.join(root + "/2", name))
-    with pytest.raises(lcache.Error, match=f"{name} is a link"):
+    with pytest.raises(lcache.Error, match=f"{name}: it is a link"):
         lcache.open(source, root + "/2")
     os.symlink(root, root + "/3")  # a parent folder of a cache may be a link
     with lcache.open(source, root + "/3") as job:
