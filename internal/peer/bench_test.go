@@ -24,8 +24,9 @@ type memory struct {
 	b []byte
 }
 
-func (m *memory) Samples() int     { return m.n }
-func (m *memory) Manifest() []byte { return nil }
+func (m *memory) Samples() int          { return m.n }
+func (m *memory) Size(sample.Index) int { return len(m.b) }
+func (m *memory) Manifest() []byte      { return nil }
 func (m *memory) Bring(_ context.Context, indices []sample.Index, to func(Brought)) {
 	for _, i := range indices {
 		to(Brought{Index: i, Bytes: m.b})

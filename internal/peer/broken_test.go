@@ -39,13 +39,19 @@ func rawServer(t *testing.T, serve func(grpc.ServerStream) error) (address strin
 // rawStream opens a stream Fetch.
 func rawStream(t *testing.T, address string) grpc.ClientStream {
 	t.Helper()
+	return rawStreamOf(t, address, &fetchDesc, fetchMethod)
+}
+
+// rawStreamOf opens a stream of any method.
+func rawStreamOf(t *testing.T, address string, desc *grpc.StreamDesc, method string) grpc.ClientStream {
+	t.Helper()
 	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDefaultCallOptions(grpc.ForceCodecV2(codec{})))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
 	ctx := metadata.AppendToOutgoingContext(t.Context(), metaProtocol, Protocol, metaPeer, "raw", metaDataset, "01020300000000000000000000000000")
-	stream, err := conn.NewStream(ctx, &fetchDesc, fetchMethod)
+	stream, err := conn.NewStream(ctx, desc, method)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +108,7 @@ func TestMoreRequestsThanPlaces(t *testing.T) {
 		})
 	}
 	all.Wait()
-	// Requests that were given up keep their places only until the peer has heard of it.
+	// A cancelled request keeps its place only until the peer has handled its CANCEL.
 	for range MostLists {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
@@ -213,8 +219,33 @@ func TestRemoveEndsStreams(t *testing.T) {
 	}
 }
 
+// Remove does not wait for a consumer that opens a stream Manifest and sends nothing.
+func TestRemoveDoesNotWaitForSilentConsumers(t *testing.T) {
+	t.Parallel()
+	s := &shelf{n: 1, content: make([]byte, 10)}
+	server, address := serve(t, s, ServerOptions{})
+	raw := rawStreamOf(t, address, &manifestDesc, manifestMethod)
+	if err := client(t, 1, ClientOptions{}).Manifest(t.Context(), address, 0, 10, func(uint64, []byte) error { return nil }); err != nil { // both streams are there
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		server.Remove(dataset)
+	}()
+	select {
+	case <-done:
+	case <-time.After(time.Minute):
+		t.Fatal("Remove waits")
+	}
+	var f frame
+	if err := raw.RecvMsg(&f); err == nil {
+		t.Error("the stream goes on")
+	}
+}
+
 // What a peer sends without being asked never reaches the sink.
-func TestPiecesThatNobodyAskedFor(t *testing.T) {
+func TestUnrequestedPieces(t *testing.T) {
 	t.Parallel()
 	for name, entries := range map[string][]entry{
 		"another sample":          {{index: 77, why: NotKept}},

@@ -33,5 +33,5 @@ func (codec) Unmarshal(data mem.BufferSlice, v any) error {
 
 func (codec) Name() string { return "lcache-raw" }
 
-// plain is a message of one slice that nobody else uses.
+// plain returns a message of one slice, which the caller gives away.
 func plain(b []byte) mem.BufferSlice { return mem.BufferSlice{mem.SliceBuffer(b)} }

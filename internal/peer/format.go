@@ -41,7 +41,7 @@ const (
 	kindCancel
 )
 
-// Bounds of what a peer may send.
+// Bounds of frames from a peer.
 const (
 	MostIndices = 4096    // of a LIST
 	MostLists   = 64      // that a stream has open
@@ -221,7 +221,7 @@ func (r *reader) check(rest int) error {
 	return nil
 }
 
-// list reads the body of a LIST of a dataset with so many samples.
+// list reads the body of a LIST. samples is the number of samples in the dataset.
 func (r *reader) list(samples int) (l list, err error) {
 	le := binary.LittleEndian
 	b, err := r.body(12)

@@ -40,6 +40,7 @@ var (
 // A Home brings the samples of one dataset for peers. Its methods may be called concurrently.
 type Home interface {
 	Samples() int
+	Size(sample.Index) int // bytes of a sample
 
 	// Bring calls to once for each sample, at any time until it returns, from one goroutine at a time. It returns soon after ctx has ended,
 	// and may leave out samples then.
@@ -55,7 +56,7 @@ type Brought struct {
 	Why     Why
 	Sum     uint64 // xxh3-64 of Bytes
 	Bytes   []byte // the whole sample
-	Release func() // called once, when Bytes are not read any more; nil: nobody needs to know
+	Release func() // called once, when Bytes have been read; may be nil
 }
 
 // A Piece is a part of a sample that arrived. A sample in one piece has Offset 0 and all its bytes.

@@ -171,8 +171,7 @@ func (c *connection) Close() error {
 	return c.Conn.Close()
 }
 
-// home returns the home that a stream is about.
-// The caller calls streams.Done of it.
+// home returns the dataset that a stream is about. The caller calls streams.Done of it.
 func (s *Server) home(ctx context.Context) (*served, error) {
 	m, _ := metadata.FromIncomingContext(ctx)
 	one := func(name string) string {
@@ -207,33 +206,21 @@ func (s *Server) fetch(_ any, stream grpc.ServerStream) error {
 	}
 	defer h.streams.Done()
 	ctx, cancel := context.WithCancelCause(stream.Context())
-	a := &answers{server: s, home: h, stream: stream, cancel: cancel, open: map[uint32]context.CancelFunc{}, held: semaphore.NewWeighted(s.stream)}
-	var received chan error
-	defer func() {
-		cancel(nil)
-		a.mu.Lock()
-		a.isClosed = true
-		a.mu.Unlock()
-		// Sending and receiving end with the connection, if they don't by themselves.
-		stuck := time.AfterFunc(s.stuck, func() { s.conns.kill(stream.Context()) })
-		defer stuck.Stop()
-		a.running.Wait()
-	}()
+	defer context.AfterFunc(h.ctx, func() { cancel(context.Cause(h.ctx)) })()
+	a := &answers{server: s, home: h, samples: h.Samples(), stream: stream, cancel: cancel, open: map[uint32]context.CancelFunc{}, held: semaphore.NewWeighted(s.stream)}
+	defer a.end()
 	a.running.Go(func() { a.mark(ctx) })
-	received = make(chan error, 1)
+	received := make(chan error, 1)
 	go func() { received <- a.receive(ctx) }() // it ends with the stream, which ends with this function
 	select {
 	case err = <-received:
-		if err == io.EOF {
-			a.lists.Wait()
-			return nil
+		if err != io.EOF {
+			return refusal(err)
 		}
+		a.lists.Wait()
 	case <-ctx.Done():
-		err = context.Cause(ctx)
-	case <-h.ctx.Done():
-		err = context.Cause(h.ctx)
 	}
-	return refusal(err)
+	return refusal(context.Cause(ctx)) // nil: the consumer has ended the stream, and has all answers
 }
 
 // refusal is the status with which a stream ends.
@@ -244,288 +231,30 @@ func refusal(err error) error {
 	return err
 }
 
-// answers are the LISTs of one stream.
-type answers struct {
-	server *Server
-	home   Home
-	stream grpc.ServerStream
-	cancel context.CancelCauseFunc
-	held   *semaphore.Weighted // bytes of samples that are not sent yet
-
-	running sync.WaitGroup
-	lists   sync.WaitGroup
-	brought atomic.Uint64 // bytes
-
-	mu   sync.Mutex
-	open map[uint32]context.CancelFunc // LISTs, by id
-
-	isClosed bool // no LIST is begun any longer
-
-	sending sync.Mutex // the stream
-}
-
-// receive reads LISTs and CANCELs until the consumer ends the stream.
-func (a *answers) receive(ctx context.Context) error {
-	for {
-		var f frame
-		if err := a.stream.RecvMsg(&f); err != nil {
-			return err
-		}
-		err := a.take(ctx, f)
-		f.Free()
-		if err != nil {
-			return err
-		}
-	}
-}
-
-// take handles a frame of the consumer.
-func (a *answers) take(ctx context.Context, f frame) error {
-	r, kind, err := open(f.BufferSlice, kindList, kindCancel)
-	if err != nil {
-		return err
-	}
-	defer r.Close()
-	if kind == kindCancel {
-		id, err := r.done()
-		if err != nil {
-			return err
-		}
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		if cancel := a.open[id]; cancel != nil { // else it is answered
-			cancel()
-		}
-		return nil
-	}
-	l, err := r.list(a.home.Samples())
-	if err != nil {
-		return err
-	}
-	limited, cancel := context.WithTimeout(ctx, min(time.Duration(l.deadlineMS)*time.Millisecond, mostDeadline))
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.isClosed {
-		cancel()
-		return context.Canceled
-	}
-	if a.open[l.id] != nil || len(a.open) >= MostLists {
-		cancel()
-		return fmt.Errorf("%w: LIST %d is open, or %d others are", ErrFrame, l.id, MostLists)
-	}
-	a.open[l.id] = cancel
-	a.lists.Add(1)
-	a.running.Go(func() {
-		defer a.lists.Done()
-		a.answer(ctx, limited, l)
-	})
-	return nil
-}
-
-// close ends a LIST: its id may be used again.
-func (a *answers) close(id uint32) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if cancel := a.open[id]; cancel != nil {
-		cancel()
-	}
-	delete(a.open, id)
-}
-
-// isBusy reports whether a LIST is open.
-func (a *answers) isBusy() bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return len(a.open) > 0
-}
-
-// mostDeadline bounds the deadline of a LIST.
-const mostDeadline = time.Minute
-
-// send sends a message, which it frees. A consumer that takes nothing for stuckTime loses the stream: nobody waits for it longer.
-func (a *answers) send(b mem.BufferSlice) error {
-	a.sending.Lock()
-	defer a.sending.Unlock()
-	stuck := time.AfterFunc(a.server.stuck, func() {
-		a.cancel(status.Error(codes.DeadlineExceeded, "the consumer takes nothing"))
-		a.server.conns.kill(a.stream.Context())
-	})
-	defer stuck.Stop()
-	return a.stream.SendMsg(b)
-}
-
-// mark sends MARKs while LISTs are open.
-func (a *answers) mark(ctx context.Context) {
-	t := time.NewTicker(markEvery)
-	defer t.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-t.C:
-		}
-		if a.isBusy() && a.send(plain(encodeMark(a.brought.Load()))) != nil {
-			return
-		}
-	}
-}
-
-// answer answers a LIST. ctx is the stream's, limited that of the LIST.
-func (a *answers) answer(ctx, limited context.Context, l list) {
-	brought := make(chan Brought)
-	var bringing sync.WaitGroup
-	bringing.Go(func() {
-		defer close(brought)
-		a.home.Bring(limited, l.indices, func(b Brought) { a.hold(ctx, b, brought) })
-	})
-	p := parcel{answers: a, id: l.id}
-	flush := time.NewTimer(parcelWait)
-	defer flush.Stop()
-	err := error(nil)
-	for isOpen := true; isOpen; {
-		var b Brought
-		select {
-		case b, isOpen = <-brought:
-		case <-flush.C:
-			if err == nil {
-				err = p.flush()
-			}
-			continue
-		}
-		switch {
-		case !isOpen:
-		case err != nil:
-			a.held.Release(a.weight(b))
-		default:
-			if p.isEmpty() {
-				flush.Reset(parcelWait)
-			}
-			err = p.add(b)
-		}
-	}
-	bringing.Wait()
-	if err == nil {
-		err = p.flush()
-	}
-	a.close(l.id)                       // before DONE, because the consumer may use its place at once
-	if err == nil && ctx.Err() == nil { // else the stream ends, with its reason
-		err = a.send(plain(encodeDone(l.id)))
-	}
-	p.drop()
-	if err != nil {
-		a.cancel(err)
-	}
-}
-
-// weight is a sample's part of the bytes that a stream may hold. A sample that is larger takes all of it.
-func (a *answers) weight(b Brought) int64 { return min(int64(len(b.Bytes)), a.server.stream) }
-
-// hold copies a sample, so that the home's memory is free again at once, and passes it on. It waits while the stream holds too much. gRPC could send
-// the home's own bytes, but it does not free what is queued when a connection breaks.
-func (a *answers) hold(ctx context.Context, b Brought, to chan<- Brought) {
-	if a.held.Acquire(ctx, a.weight(b)) != nil {
-		b.release()
-		return
-	}
-	copied := b
-	copied.Bytes, copied.Release = bytes.Clone(b.Bytes), nil
-	b.release()
-	select {
-	case to <- copied:
-	case <-ctx.Done():
-		a.held.Release(a.weight(copied))
-	}
-}
-
-// release tells the home that the bytes are not read any more.
-func (b *Brought) release() {
-	if b.Release != nil {
-		b.Release()
-	}
-}
-
-// parcel collects samples for one message.
-type parcel struct {
-	*answers
-	id      uint32
-	entries []entry
-	bytes   int
-	weight  int64 // held for samples that are complete in this message
-	parts   mem.BufferSlice
-}
-
-func (p *parcel) isEmpty() bool { return len(p.entries) == 0 }
-
-// mostPart is the largest part of a sample in one PARCEL: a larger sample is cut.
-const mostPart = MostFrame - 64<<10
-
-// add adds a sample, and sends what is full.
-func (p *parcel) add(b Brought) error {
-	if b.Why.IsAbsent() || len(b.Bytes) == 0 {
-		p.entries = append(p.entries, entry{index: b.Index, why: b.Why, sum: b.Sum})
-		return p.flushIfFull()
-	}
-	for offset := 0; offset < len(b.Bytes); {
-		n := min(len(b.Bytes)-offset, mostPart)
-		if n > mostPart-p.bytes {
-			if err := p.flush(); err != nil {
-				p.held.Release(p.answers.weight(b))
-				return err
-			}
-		}
-		p.entries = append(p.entries, entry{index: b.Index, length: uint32(n), offset: uint32(offset), why: b.Why, sum: b.Sum})
-		p.parts = append(p.parts, mem.SliceBuffer(b.Bytes[offset:offset+n]))
-		p.bytes += n
-		if offset += n; offset == len(b.Bytes) {
-			p.weight += p.answers.weight(b)
-		}
-		if err := p.flushIfFull(); err != nil {
-			if offset < len(b.Bytes) {
-				p.held.Release(p.answers.weight(b))
-			}
-			return err
-		}
-	}
-	return nil
-}
-
-func (p *parcel) flushIfFull() error {
-	if p.bytes >= parcelBytes || len(p.entries) == MostIndices/4 {
-		return p.flush()
-	}
-	return nil
-}
-
-// flush sends the collected samples. gRPC keeps at most one message of a stream besides the one that it is sending.
-func (p *parcel) flush() error {
-	if p.isEmpty() {
-		return nil
-	}
-	message := append(mem.BufferSlice{mem.SliceBuffer(encodeParcel(p.id, p.entries))}, p.parts...)
-	n := uint64(p.bytes)
-	p.brought.Add(n)
-	p.server.bytes.Add(n)
-	err := p.send(message)
-	p.drop()
-	return err
-}
-
-// drop forgets the collected samples.
-func (p *parcel) drop() {
-	p.held.Release(p.weight)
-	p.entries, p.parts, p.bytes, p.weight = p.entries[:0], nil, 0, 0
-}
-
-// manifest serves a stream Manifest: the consumer says from where, and gets the rest in pieces.
+// manifest serves a stream Manifest: the consumer sends an offset, and gets the rest in pieces.
 func (s *Server) manifest(_ any, stream grpc.ServerStream) error {
 	h, err := s.home(stream.Context())
 	if err != nil {
 		return err
 	}
 	defer h.streams.Done()
+	want := make(chan frame, 1)
+	failed := make(chan error, 1)
+	go func() { // it ends with the stream, which ends with this function
+		var f frame
+		if err := stream.RecvMsg(&f); err != nil {
+			failed <- err
+			return
+		}
+		want <- f
+	}()
 	var f frame
-	if err := stream.RecvMsg(&f); err != nil {
+	select {
+	case f = <-want:
+	case err := <-failed:
 		return err
+	case <-h.ctx.Done():
+		return context.Cause(h.ctx)
 	}
 	offset, err := readWant(f)
 	f.Free()
@@ -536,21 +265,17 @@ func (s *Server) manifest(_ any, stream grpc.ServerStream) error {
 	if err != nil {
 		return refusal(err)
 	}
-	for rest := all[offset:]; len(rest) > 0; {
-		n := min(len(rest), parcelBytes)
-		b := mem.BufferSlice{mem.SliceBuffer(encodePiece(uint64(len(all)-len(rest)), uint64(len(all)), n)), mem.SliceBuffer(rest[:n])}
+	for h.ctx.Err() == nil && offset < uint64(len(all)) {
+		piece := bytes.Clone(all[offset:min(offset+parcelBytes, uint64(len(all)))]) // gRPC may keep it longer than the home keeps the manifest
 		stuck := time.AfterFunc(s.stuck, func() { s.conns.kill(stream.Context()) })
-		err := stream.SendMsg(b)
+		err := stream.SendMsg(mem.BufferSlice{mem.SliceBuffer(encodePiece(offset, uint64(len(all)), len(piece))), mem.SliceBuffer(piece)})
 		stuck.Stop()
 		if err != nil {
 			return err
 		}
-		if h.ctx.Err() != nil {
-			return context.Cause(h.ctx)
-		}
-		rest = rest[n:]
+		offset += uint64(len(piece))
 	}
-	return nil
+	return context.Cause(h.ctx)
 }
 
 func readWant(f frame) (uint64, error) {

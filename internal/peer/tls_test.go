@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// selfSigned returns a certificate that nobody signed.
+// selfSigned returns a self-signed certificate.
 func selfSigned(t testing.TB) tls.Certificate {
 	t.Helper()
 	public, private, err := ed25519.GenerateKey(rand.Reader)

@@ -1,0 +1,311 @@
+package peer
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/status"
+
+	"lcache/sample"
+)
+
+// answers are the LISTs of one stream.
+type answers struct {
+	server  *Server
+	home    Home
+	samples int
+	stream  grpc.ServerStream
+	cancel  context.CancelCauseFunc
+	held    *semaphore.Weighted // bytes of samples that are not sent yet
+
+	running sync.WaitGroup
+	lists   sync.WaitGroup
+	brought atomic.Uint64 // bytes
+
+	mu   sync.Mutex
+	open map[uint32]context.CancelFunc // LISTs, by id
+
+	isClosed bool // no LIST is begun any longer
+
+	sending sync.Mutex // the stream
+}
+
+// end ends all LISTs, and joins their goroutines.
+func (a *answers) end() {
+	a.cancel(nil)
+	a.mu.Lock()
+	a.isClosed = true
+	a.mu.Unlock()
+	// A send ends with the connection, if it does not end without that.
+	stuck := time.AfterFunc(a.server.stuck, func() { a.server.conns.kill(a.stream.Context()) })
+	defer stuck.Stop()
+	a.running.Wait()
+}
+
+// receive reads LISTs and CANCELs until the consumer ends the stream.
+func (a *answers) receive(ctx context.Context) error {
+	for {
+		var f frame
+		if err := a.stream.RecvMsg(&f); err != nil {
+			return err
+		}
+		err := a.take(ctx, f)
+		f.Free()
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// take handles a frame of the consumer.
+func (a *answers) take(ctx context.Context, f frame) error {
+	r, kind, err := open(f.BufferSlice, kindList, kindCancel)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	if kind == kindCancel {
+		id, err := r.done()
+		if err != nil {
+			return err
+		}
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if cancel := a.open[id]; cancel != nil { // else it is answered
+			cancel()
+		}
+		return nil
+	}
+	l, err := r.list(a.samples)
+	if err != nil {
+		return err
+	}
+	limited, cancel := context.WithTimeout(ctx, min(time.Duration(l.deadlineMS)*time.Millisecond, mostDeadline))
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.isClosed {
+		cancel()
+		return context.Canceled
+	}
+	if a.open[l.id] != nil || len(a.open) >= MostLists {
+		cancel()
+		return fmt.Errorf("%w: LIST %d is open, or %d others are", ErrFrame, l.id, MostLists)
+	}
+	a.open[l.id] = cancel
+	a.lists.Add(1)
+	a.running.Go(func() {
+		defer a.lists.Done()
+		a.answer(ctx, limited, l)
+	})
+	return nil
+}
+
+// close ends a LIST: its id may be used again.
+func (a *answers) close(id uint32) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if cancel := a.open[id]; cancel != nil {
+		cancel()
+	}
+	delete(a.open, id)
+}
+
+// isBusy reports whether a LIST is open.
+func (a *answers) isBusy() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.open) > 0
+}
+
+// mostDeadline bounds the deadline of a LIST.
+const mostDeadline = time.Minute
+
+// send sends a message. If that takes too long, because the consumer takes nothing, it closes the connection.
+func (a *answers) send(b mem.BufferSlice) error {
+	a.sending.Lock()
+	defer a.sending.Unlock()
+	stuck := time.AfterFunc(a.server.stuck, func() {
+		a.cancel(status.Error(codes.DeadlineExceeded, "the consumer takes nothing"))
+		a.server.conns.kill(a.stream.Context())
+	})
+	defer stuck.Stop()
+	return a.stream.SendMsg(b)
+}
+
+// mark sends MARKs while LISTs are open.
+func (a *answers) mark(ctx context.Context) {
+	t := time.NewTicker(markEvery)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+		if a.isBusy() && a.send(plain(encodeMark(a.brought.Load()))) != nil {
+			return
+		}
+	}
+}
+
+// mostRun is how many samples of a LIST the home is asked for at once.
+const mostRun = 256
+
+// answer answers a LIST. ctx is the stream's, limited the LIST's.
+func (a *answers) answer(ctx, limited context.Context, l list) {
+	brought := make(chan Brought, mostRun) // a run has room, so that no Bring waits for the consumer
+	var bringing sync.WaitGroup
+	bringing.Go(func() {
+		defer close(brought)
+		for rest := l.indices; len(rest) > 0 && limited.Err() == nil; {
+			rest = a.bring(limited, rest, brought)
+		}
+	})
+	p := parcel{answers: a, id: l.id}
+	flush := time.NewTimer(parcelWait)
+	defer flush.Stop()
+	var err error
+	for isOpen := true; isOpen; {
+		var b Brought
+		select {
+		case b, isOpen = <-brought:
+		case <-flush.C:
+			if err == nil {
+				err = p.flush()
+			}
+			continue
+		}
+		switch {
+		case !isOpen:
+		case err != nil:
+			a.held.Release(a.weight(len(b.Bytes)))
+		default:
+			if p.isEmpty() {
+				flush.Reset(parcelWait)
+			}
+			err = p.add(b)
+		}
+	}
+	bringing.Wait()
+	if err == nil {
+		err = p.flush()
+	}
+	a.close(l.id)                       // before DONE, because the consumer may use its place at once
+	if err == nil && ctx.Err() == nil { // else the stream ends, with its reason
+		err = a.send(plain(encodeDone(l.id)))
+	}
+	p.drop()
+	if err != nil {
+		a.cancel(err)
+	}
+}
+
+// bring asks the home for the first samples of a LIST, and returns the others. It reserves room for their bytes first: so the home's memory never
+// waits for the consumer. gRPC could send the home's own bytes, but it does not free queued ones when a connection breaks.
+func (a *answers) bring(limited context.Context, indices []sample.Index, to chan<- Brought) (rest []sample.Index) {
+	n, room := 0, int64(0)
+	for n < min(len(indices), mostRun) {
+		size := a.weight(a.home.Size(indices[n]))
+		if n > 0 && room+size > a.server.stream/4 {
+			break
+		}
+		n, room = n+1, room+size
+	}
+	if a.held.Acquire(limited, room) != nil {
+		return nil
+	}
+	a.home.Bring(limited, indices[:n], func(b Brought) {
+		copied := b
+		copied.Bytes, copied.Release = bytes.Clone(b.Bytes), nil
+		if b.Release != nil {
+			b.Release()
+		}
+		room -= a.weight(len(b.Bytes))
+		to <- copied
+	})
+	a.held.Release(room) // of samples that are absent
+	return indices[n:]
+}
+
+// weight is a sample's part of the bytes that a stream may hold. A sample that is larger takes all of it.
+func (a *answers) weight(bytes int) int64 { return min(int64(bytes), a.server.stream) }
+
+// parcel collects samples for one message.
+type parcel struct {
+	*answers
+	id      uint32
+	entries []entry
+	bytes   int
+	weight  int64 // held for samples that are complete in this message
+	parts   mem.BufferSlice
+}
+
+func (p *parcel) isEmpty() bool { return len(p.entries) == 0 }
+
+// mostPart is the largest part of a sample in one PARCEL: a larger sample is cut.
+const mostPart = MostFrame - 64<<10
+
+// add adds a sample, and sends each message that is full.
+func (p *parcel) add(b Brought) error {
+	if b.Why.IsAbsent() || len(b.Bytes) == 0 {
+		p.entries = append(p.entries, entry{index: b.Index, why: b.Why, sum: b.Sum})
+		return p.flushIfFull()
+	}
+	for offset := 0; offset < len(b.Bytes); {
+		n := min(len(b.Bytes)-offset, mostPart)
+		if n > mostPart-p.bytes {
+			if err := p.flush(); err != nil {
+				p.held.Release(p.answers.weight(len(b.Bytes)))
+				return err
+			}
+		}
+		p.entries = append(p.entries, entry{index: b.Index, length: uint32(n), offset: uint32(offset), why: b.Why, sum: b.Sum})
+		p.parts = append(p.parts, mem.SliceBuffer(b.Bytes[offset:offset+n]))
+		p.bytes += n
+		if offset += n; offset == len(b.Bytes) {
+			p.weight += p.answers.weight(len(b.Bytes))
+		}
+		if err := p.flushIfFull(); err != nil {
+			if offset < len(b.Bytes) {
+				p.held.Release(p.answers.weight(len(b.Bytes)))
+			}
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *parcel) flushIfFull() error {
+	if p.bytes >= parcelBytes || len(p.entries) == MostIndices/4 {
+		return p.flush()
+	}
+	return nil
+}
+
+// flush sends the collected samples. gRPC keeps at most one message of a stream besides the one that it is sending.
+func (p *parcel) flush() error {
+	if p.isEmpty() {
+		return nil
+	}
+	message := append(mem.BufferSlice{mem.SliceBuffer(encodeParcel(p.id, p.entries))}, p.parts...)
+	n := uint64(p.bytes)
+	p.brought.Add(n)
+	p.server.bytes.Add(n)
+	err := p.send(message)
+	p.drop()
+	return err
+}
+
+// drop forgets the collected samples.
+func (p *parcel) drop() {
+	p.held.Release(p.weight)
+	p.entries, p.parts, p.bytes, p.weight = p.entries[:0], nil, 0, 0
+}
