@@ -1,5 +1,5 @@
-// Package lcache_test holds the rules of the house: which package may import which, and that each says what it is. It has
-// no code of its own beside tests, and tests nothing that a package could test itself.
+// Package lcache_test checks the rules for all packages: which package may import which, and that each has a doc comment. It has
+// only tests, and none that a package could have itself.
 package lcache_test
 
 import (
@@ -24,7 +24,7 @@ import (
 const module = "lcache"
 
 // mayImport is the table of the house: a package, and what of ours it may import. A package below another one, like
-// source/sourcetest, may import what that one may, and that one itself.
+// source/sourcetest, may import the same packages as that one, and that one itself.
 var mayImport = map[string][]string{
 	"sample":                   nil,
 	"iouring":                  nil,
@@ -100,7 +100,7 @@ var mayImport = map[string][]string{
 // everywhere are leaves that any package may import: they stand in for something that the language lacks.
 var everywhere = []string{"internal/disk/offheap", "internal/host", "internal/units", "internal/usage", "internal/disk/durable", "internal/trust", "internal/jsonbytes", "internal/errcode"}
 
-// drawers are names that say nothing about what is inside.
+// drawers are package names that do not describe a content.
 var drawers = []string{"util", "utils", "common", "types", "helper", "helpers", "config", "misc", "base"}
 
 type pkg struct {
@@ -110,7 +110,7 @@ type pkg struct {
 	Imports    []string
 }
 
-// packages asks the go command what there is.
+// packages lists all packages, by the go command.
 func packages(t *testing.T) []pkg {
 	t.Helper()
 	var stderr bytes.Buffer
@@ -160,7 +160,7 @@ func TestImportTable(t *testing.T) {
 		name, _ := local(p.ImportPath)
 		in := home(name)
 		if in == "" {
-			t.Errorf("package %s is not in the table of the house: put it there, with what it may import", p.ImportPath)
+			t.Errorf("package %s is not in mayImport: add it, with the packages that it may import", p.ImportPath)
 			continue
 		}
 		for _, imported := range p.Imports {
@@ -182,7 +182,7 @@ func TestImportTable(t *testing.T) {
 	}
 }
 
-// TestTableHasNoCycle guards the table itself: whoever adds a line can't turn two layers around.
+// TestTableHasNoCycle checks the table itself: a new line can't reverse two layers.
 func TestTableHasNoCycle(t *testing.T) {
 	var visit func(name string, path []string)
 	visit = func(name string, path []string) {
@@ -227,14 +227,14 @@ func TestArchitectureTable(t *testing.T) {
 func TestNames(t *testing.T) {
 	for _, p := range packages(t) {
 		if slices.Contains(drawers, filepath.Base(p.ImportPath)) {
-			t.Errorf("package %s: a name for a drawer; say what it is about", p.ImportPath)
+			t.Errorf("package %s: its name does not describe its content", p.ImportPath)
 		}
 	}
 }
 
 var sentenceEnd = regexp.MustCompile(`[.:?](\s|$)`)
 
-// TestPackageDocs holds what a package's doc must be: touching its package line, in one file, two to ten sentences or more
+// TestPackageDocs checks each package's doc comment: touching its package line, in one file, two to ten sentences or more
 // where a format is drawn, never lost to an empty line.
 func TestPackageDocs(t *testing.T) {
 	for _, p := range packages(t) {
@@ -264,7 +264,7 @@ func TestPackageDocs(t *testing.T) {
 			t.Errorf("package %s: its doc begins %.40q, want %q", p.ImportPath, docs[0], want)
 		}
 		if n := len(sentenceEnd.FindAllString(docs[0], -1)); n < 2 {
-			t.Errorf("package %s: its doc has %d sentence, want at least two: what it hides, its types, what it does not do", p.ImportPath, n)
+			t.Errorf("package %s: its doc has %d sentence, want at least two: hidden details, types, limits", p.ImportPath, n)
 		}
 	}
 }
@@ -279,7 +279,7 @@ func lostDoc(f *ast.File) string {
 	return ""
 }
 
-// numbersOnly are files of which no JSON has text from outside.
+// numbersOnly are files whose JSON has no text from outside.
 var numbersOnly = []string{"shuffle/values.go", "cmd/lcache/internal/simulate/machine.go", "cmd/lcache/order.go", "cmd/lcache/order_list.go"}
 
 var codec = regexp.MustCompile(`\bjson\.(Marshal|MarshalIndent|Unmarshal|NewEncoder)\(`)
@@ -317,7 +317,7 @@ func TestGoVersion(t *testing.T) {
 	}
 }
 
-// TestNeeds64Bit: a build for a processor of 32 bits says what it lacks before it compiles anything.
+// TestNeeds64Bit: a build for a 32-bit processor fails with the reason before it compiles anything.
 func TestNeeds64Bit(t *testing.T) {
 	for _, arch := range []string{"386", "arm", "mips", "mipsle"} {
 		cmd := exec.Command("go", "list", "-deps", "./cmd/lcache")

@@ -20,7 +20,7 @@ func TestMakefileRunsAll(t *testing.T) {
 	}
 }
 
-// TestEachTestRuns: no test is left out of both runs of make test: of the one under the race detector, and of the one on pread. scripts/test-faults names those that assert times.
+// TestEachTestRuns: each test runs under the race detector, on pread, or both. scripts/test-faults names the tests that assert times.
 func TestEachTestRuns(t *testing.T) {
 	faults, err := os.ReadFile("scripts/test-faults")
 	if err != nil {
@@ -50,7 +50,7 @@ func TestEachTestRuns(t *testing.T) {
 	}
 }
 
-// TestMakefileWithoutGo: without Go, make says what is missing and what to do.
+// TestMakefileWithoutGo: without Go, make names the missing program and the cure.
 func TestMakefileWithoutGo(t *testing.T) {
 	needMake(t)
 	out, err := exec.Command("make", "-n", "GO=/nowhere/go", "build").CombinedOutput()

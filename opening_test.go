@@ -14,7 +14,7 @@ import (
 // opening are the calls that open a file by its name. Files that lcache reads back later are opened by package trust, which asks who could have written them.
 var opening = []string{"os.Open", "os.OpenFile", "os.ReadFile", "os.WriteFile", "os.Create", "os.OpenRoot", "unix.Open", "unix.Openat", "syscall.Open"}
 
-// openNoCache are the files of code that open something else, with what that is.
+// openNoCache maps source files that open other files to a description of those.
 var openNoCache = map[string]string{
 	"cmd/lcache/internal/attach/client.go":     "the folder of a socket",
 	"cmd/lcache/internal/attach/registry.go":   "a file that it makes, in a folder that it has checked",
@@ -68,7 +68,7 @@ func TestFilesOfCachesAreOpenedByTrust(t *testing.T) {
 				if of, ok := call.X.(*ast.Ident); ok && slices.Contains(opening, of.Name+"."+call.Sel.Name) {
 					delete(unused, path)
 					if openNoCache[path] == "" {
-						t.Errorf("%s: %s.%s: open files of caches by package trust, or say in openNoCache what this opens", set.Position(n.Pos()), of.Name, call.Sel.Name)
+						t.Errorf("%s: %s.%s: open files of caches by package trust, or describe this file in openNoCache", set.Position(n.Pos()), of.Name, call.Sel.Name)
 					}
 				}
 				return true

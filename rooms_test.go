@@ -12,7 +12,7 @@ import (
 var rooms = []string{"cmd/lcache", "server", "engine", "internal/cluster", "internal/peer", "internal/importance", "internal/store", "reorder", "internal/serve", "source", "logfile", "metaindex", "chunker", "sample",
 	"internal/disk", "iouring", "shuffle"}
 
-// above returns the folder of a list that a package lies in; "": none of them.
+// above returns the folder of a list that contains a package; "": none does.
 func above(name string, folders []string) string {
 	for _, folder := range folders {
 		if name == folder || strings.HasPrefix(name, folder+"/") {
@@ -22,7 +22,7 @@ func above(name string, folders []string) string {
 	return ""
 }
 
-// roomOf is the room that a package lies in, or the leaf that it is; "": neither.
+// roomOf returns the room that contains a package, or the package itself if it is a leaf; "": neither.
 func roomOf(name string) string {
 	if room := above(name, rooms); room != "" {
 		return room
@@ -45,7 +45,7 @@ func floorPlanOf(t *testing.T, all []pkg) floorPlan {
 		name, _ := local(p.ImportPath)
 		from := roomOf(name)
 		if from == "" {
-			t.Errorf("package %s lies in no room, and is no leaf below internal", p.ImportPath)
+			t.Errorf("package %s is not in a room, and not a leaf below internal", p.ImportPath)
 			continue
 		}
 		if plan[from] == nil {
@@ -60,7 +60,7 @@ func floorPlanOf(t *testing.T, all []pkg) floorPlan {
 	return plan
 }
 
-// circle returns rooms and leaves of which each imports the next, and the last one the first; nil: there are none.
+// circle returns a cycle of rooms and leaves: each imports the next, and the last imports the first. nil: there is no cycle.
 func (plan floorPlan) circle() (around []string) {
 	done := map[string]bool{}
 	var visit func(room string, path []string) bool
@@ -96,7 +96,7 @@ func height(room string) int {
 	return 0
 }
 
-// floor is how many rooms lie on the longest way down from a room, itself among them.
+// floor returns the number of rooms on the longest path of imports down from a room, including the room.
 func (plan floorPlan) floor(room string) (floor int) {
 	for to := range plan[room] {
 		floor = max(floor, plan.floor(to))
