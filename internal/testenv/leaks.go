@@ -65,9 +65,9 @@ func Run(m interface{ Run() int }, counts ...Count) int {
 	if code := m.Run(); code != 0 {
 		return code
 	}
-	left := errors.Join(goleak.Find(), wait(func() error {
-		return errors.Join(newDescriptors(before), more(counts, make([]int64, len(counts))))
-	}))
+	left := wait(func() error {
+		return errors.Join(goleak.Find(), newDescriptors(before), more(counts, make([]int64, len(counts))))
+	})
 	if left == nil {
 		return 0
 	}
