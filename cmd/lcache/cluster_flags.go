@@ -25,23 +25,13 @@ type clusterFlags struct {
 }
 
 func addClusterFlags(f *pflag.FlagSet, o *clusterFlags) {
-	f.Var(word{&o.where, "WHERE"}, "cluster", "other machines: auto, listen, dns:NAME or HOST[:PORT],…")
-	f.Var(word{&o.key, "FILE"}, "cluster-key", "secret of the cluster; lcache cluster key makes one")
+	f.StringVar(&o.where, "cluster", "", "find other machines by `WHERE`: auto, listen, dns:NAME or HOST[:PORT],…")
+	f.StringVar(&o.key, "cluster-key", "", "`FILE` with the cluster's secret; lcache cluster key makes one")
 	f.IntVar(&o.expect, "expect", 0, "machines to wait for at first (default: unknown)")
-	f.Var(word{&o.listen, "ADDR"}, "listen", "address for other machines: HOST or NETWORK, and :PORT")
-	f.Var(word{&o.advertise, "HOST"}, "advertise", "address that other machines use, if not --listen's")
+	f.StringVar(&o.listen, "listen", "", "`ADDR` for other machines: HOST or NETWORK, and :PORT")
+	f.StringVar(&o.advertise, "advertise", "", "`HOST` by which other machines reach this one, if not --listen's")
 	f.DurationVar(&o.grace, "peer-grace", cluster.DefaultGrace, "how long a lost machine keeps its samples")
 }
-
-// word is a flag with any text, whose help names its kind.
-type word struct {
-	to   *string
-	kind string
-}
-
-func (w word) String() string        { return "" }
-func (w word) Type() string          { return w.kind }
-func (w word) Set(text string) error { *w.to = text; return nil }
 
 // options returns the options of a member; nil: the server is in no cluster.
 func (o *clusterFlags) options(f *pflag.FlagSet, version string, logger *slog.Logger) (*cluster.Options, error) {

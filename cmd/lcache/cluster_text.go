@@ -66,7 +66,7 @@ func clusterText(d status.Document) string {
 		}
 		state := p.State
 		if state == "lost" {
-			state += " " + since(p.StateSeconds)
+			state += " " + units.Duration(p.StateSeconds)
 		}
 		rows = append(rows, []string{host, state, units.Percent(p.RoomShare, 1), p.Layout, p.Address})
 	}
@@ -79,24 +79,19 @@ func clusterText(d status.Document) string {
 	return b.String()
 }
 
-// since writes how long something has been so.
-func since(seconds float64) string {
-	return time.Duration(seconds * float64(time.Second)).Round(time.Second).String()
-}
-
 // clusterWarnings lists the problems that an operator should look at.
 func clusterWarnings(c status.Cluster) (lines []string) {
 	for _, p := range c.Peers {
 		host := fmt.Sprintf("%s (%s)", usage.Name(p.Host), p.Address)
 		switch {
 		case p.State == "lost" && p.InRoster:
-			lines = append(lines, fmt.Sprintf("%s has not answered for %s: after --peer-grace the roster is made without it", host, since(p.StateSeconds)))
+			lines = append(lines, fmt.Sprintf("%s has not answered for %s: after --peer-grace the roster is made without it", host, units.Duration(p.StateSeconds)))
 		case p.State == "refused":
 			lines = append(lines, fmt.Sprintf("%s says that it has the same cache as %s: one of them is a copy; run lcache rm on the copy, and ingest again", host, sameCache(c, p)))
 		}
 	}
 	if c.Refused > 0 && c.ReasonSeconds < recentRefusal.Seconds() {
-		lines = append(lines, fmt.Sprintf("%s refused, the last one %s ago: %s", units.Plural(c.Refused, "message was", "messages were"), since(c.ReasonSeconds), usage.Name(c.Reason)))
+		lines = append(lines, fmt.Sprintf("%s refused, the last one %s ago: %s", units.Plural(c.Refused, "message was", "messages were"), units.Duration(c.ReasonSeconds), usage.Name(c.Reason)))
 	}
 	return lines
 }

@@ -16,13 +16,13 @@ func TestClusterText(t *testing.T) {
 		}}}
 	want := strings.TrimPrefix(`
 cluster  1 of 2 machines · train · 138 GB · listens on 10.0.0.1:7747
-  machine         state   room  layout        address
-  gpu-01 *           ok  100 %     log  10.0.0.1:7747
-  gpu-02       lost 12s   40 %  static  10.0.0.2:7747
-  gpu\x1b[31m   refused   40 %     log  10.0.0.3:7747
-! gpu-02 (10.0.0.2:7747) has not answered for 12s: after --peer-grace the roster is made without it
+  machine          state   room  layout        address
+  gpu-01 *            ok  100 %     log  10.0.0.1:7747
+  gpu-02       lost 12 s   40 %  static  10.0.0.2:7747
+  gpu\x1b[31m    refused   40 %     log  10.0.0.3:7747
+! gpu-02 (10.0.0.2:7747) has not answered for 12 s: after --peer-grace the roster is made without it
 ! gpu\x1b[31m (10.0.0.3:7747) says that it has the same cache as gpu-01 (10.0.0.1:7747): one of them is a copy; run lcache rm on the copy, and ingest again
-! 3 messages were refused, the last one 12s ago: 10.0.0.9 has another key, or none
+! 3 messages were refused, the last one 12 s ago: 10.0.0.9 has another key, or none
 `, "\n")
 	if got := clusterText(d); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)

@@ -96,11 +96,11 @@ func Start(ctx context.Context, o Options) (*Member, error) {
 	ctx, m.stop = context.WithCancel(context.WithoutCancel(ctx))
 	m.running.Go(func() { m.track(ctx) })
 	m.running.Go(func() { m.reach(ctx) })
-	m.running.Go(func() { m.tell(ctx) })
+	m.running.Go(func() { m.sendOffers(ctx) })
 	return m, nil
 }
 
-// Close tells the others that this member leaves, and ends it. It takes a few seconds at most.
+// Close leaves the cluster, and ends the member. It takes a few seconds at most.
 func (m *Member) Close() (err error) {
 	m.closing.Do(func() {
 		m.stop()
@@ -173,7 +173,6 @@ func (m *Member) track(ctx context.Context) {
 		now := time.Now()
 		members := m.gossip.members()
 		view := &View{Listen: m.gossip.address(), Members: len(members), Datasets: map[DatasetKey]DatasetView{}}
-		view.Refused, view.LastRefusal, view.RefusedAt = m.gossip.refusals()
 		next := now.Add(time.Minute)
 		offers := m.announce().offers
 		maps.DeleteFunc(trackers, func(d DatasetKey, _ *tracker) bool {
@@ -216,8 +215,8 @@ func sightings(members []seenMember, d DatasetKey) (seen []sighting) {
 	return seen
 }
 
-// tell sends each change of the offers to the others, until ctx ends.
-func (m *Member) tell(ctx context.Context) {
+// sendOffers sends each change of the offers to the others, until ctx ends.
+func (m *Member) sendOffers(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"maps"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -19,6 +20,7 @@ import (
 	"github.com/hashicorp/memberlist"
 	"golang.org/x/sync/errgroup"
 
+	"lcache/internal/cluster/homes"
 	"lcache/internal/errcode"
 	"lcache/internal/usage"
 )
@@ -45,8 +47,11 @@ type seenMember struct {
 	*announcement
 }
 
-// rememberTime is how long the address of a lost member is tried.
-const rememberTime = 24 * time.Hour
+// Bounds of remembered addresses.
+const (
+	rememberTime = 24 * time.Hour // for which the address of a lost member is tried
+	mostLost     = 256            // addresses of lost members; the oldest are forgotten first
+)
 
 // A bind is where a member listens.
 type bind struct {
@@ -278,7 +283,6 @@ func (g *gossip) refuse(kind, text string) {
 	if isDue {
 		g.log.Warn("the cluster refused a machine", "reason", text)
 	}
-	signal(g.member.changed)
 }
 
 // NotifyAlive decides whether a node belongs to the cluster.
@@ -289,6 +293,15 @@ func (g *gossip) NotifyAlive(n *memberlist.Node) error {
 	}
 	if err != nil {
 		g.refuse("version", fmt.Sprintf("%s: %v", n.Address(), err))
+		return err
+	}
+	g.mu.Lock()
+	_, isKnown := g.seen[n.Name]
+	isFull := !isKnown && len(g.seen) >= homes.MaxPeers
+	g.mu.Unlock()
+	if isFull {
+		err = fmt.Errorf("%s: the cluster has %d members already, which is the limit", n.Address(), homes.MaxPeers)
+		g.refuse("full", err.Error())
 	}
 	return err
 }
@@ -314,6 +327,10 @@ func (g *gossip) NotifyLeave(n *memberlist.Node) {
 	delete(g.seen, n.Name)
 	if n.Name != g.member.id {
 		g.lost[n.Address()] = time.Now()
+		if len(g.lost) > mostLost {
+			oldest := slices.MinFunc(slices.Collect(maps.Keys(g.lost)), func(a, b string) int { return g.lost[a].Compare(g.lost[b]) })
+			delete(g.lost, oldest)
+		}
 	}
 	g.mu.Unlock()
 	signal(g.member.changed)

@@ -37,8 +37,12 @@ type PeerView struct {
 	InUse   bool      // it is in the roster
 }
 
-// View returns the newest snapshot. It does not block.
-func (m *Member) View() *View { return m.view.Load() }
+// View returns the newest snapshot, with the refusals until now. It does not block.
+func (m *Member) View() *View {
+	v := *m.view.Load()
+	v.Refused, v.LastRefusal, v.RefusedAt = m.gossip.refusals()
+	return &v
+}
 
 // view describes the tracker. self is the gossip name of this member.
 func (t *tracker) view(expected int, self string) DatasetView {

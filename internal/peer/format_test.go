@@ -148,7 +148,7 @@ func TestDamagedFrames(t *testing.T) {
 		"a sample that does not exist":        (&list{1, 1, []sample.Index{10}}).encode(),
 		"a PARCEL of nothing":                 encodeParcel(1, nil),
 		"an absent sample with bytes":         append(encodeParcel(1, []entry{{why: NotKept, length: 1}}), 'a'),
-		"an unknown reason":          encodeParcel(1, []entry{{why: lastWhy + 1}}),
+		"an unknown reason":                   encodeParcel(1, []entry{{why: lastWhy + 1}}),
 		"lengths whose sum is too large":      encodeParcel(1, []entry{{length: 1 << 31}, {index: 1, length: 1 << 31}}),
 		"a PIECE beyond the end":              append(encodePiece(16, 18, 3), 'x', 'y', 'z'),
 		"a PIECE at an offset of 64 bits":     append(encodePiece(1<<64-1, 3, 3), 'x', 'y', 'z'),
