@@ -27,6 +27,7 @@ var openNoCache = map[string]string{
 	"internal/disk/durable/durable.go":         "a folder, to sync it",
 	"internal/disk/durable/version.go":         "a file that must not exist yet",
 	"engine/memory.go":                         "/proc",
+	"internal/cluster/certificates.go":         "the files that --tls-cert, --tls-key and --tls-ca name, which may be links; the key is checked as that of a cluster is",
 	"internal/cluster/key.go":                  "the file that --cluster-key names, which may be a link; it checks more than package trust does",
 	"cmd/lcache/internal/hitratio/trace.go":    "the trace that the user names",
 	"internal/store/ingest/dryrun.go":          "a file in its own temporary folder",

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -22,6 +23,8 @@ type clusterFlags struct {
 	advertise string
 	expect    int
 	grace     time.Duration
+	files     cluster.CertificateFiles
+	insecure  bool
 }
 
 func addClusterFlags(f *pflag.FlagSet, o *clusterFlags) {
@@ -31,12 +34,16 @@ func addClusterFlags(f *pflag.FlagSet, o *clusterFlags) {
 	f.StringVar(&o.listen, "listen", "", "`ADDR` for other machines: HOST or NETWORK, and :PORT")
 	f.StringVar(&o.advertise, "advertise", "", "`HOST` by which other machines reach this one, if not --listen's")
 	f.DurationVar(&o.grace, "peer-grace", cluster.DefaultGrace, "how long a lost machine keeps its samples")
+	f.StringVar(&o.files.Cert, "tls-cert", "", "`FILE` with a certificate for this machine, in addition to the key")
+	f.StringVar(&o.files.Key, "tls-key", "", "`FILE` with the private key of --tls-cert")
+	f.StringVar(&o.files.CA, "tls-ca", "", "`FILE` with the authority that signs the certificates of all machines")
+	f.BoolVar(&o.insecure, "peer-insecure", false, "send samples between machines without encryption")
 }
 
 // options returns the options of a member; nil: the server is in no cluster.
 func (o *clusterFlags) options(f *pflag.FlagSet, version string, logger *slog.Logger) (*cluster.Options, error) {
 	if o.where == "" {
-		return nil, nil // the other flags have no effect: their variables may be set for all commands of a machine
+		return nil, unusedFlags(f)
 	}
 	switch {
 	case f.Changed("expect") && (o.expect < 1 || o.expect > maxMachines):
@@ -44,7 +51,7 @@ func (o *clusterFlags) options(f *pflag.FlagSet, version string, logger *slog.Lo
 	case o.grace <= 0:
 		return nil, usagef("--peer-grace %v: give a time like 60s", o.grace)
 	}
-	c := &cluster.Options{Listen: o.listen, Advertise: o.advertise, Expect: o.expect, Grace: o.grace, Program: version, Logger: logger}
+	c := &cluster.Options{Listen: o.listen, Advertise: o.advertise, Expect: o.expect, Grace: o.grace, Program: version, Logger: logger, Certificates: o.files, Insecure: o.insecure}
 	var err error
 	if o.where == cluster.Auto {
 		env := cluster.FromEnvironment(os.Getenv)
@@ -69,9 +76,28 @@ func (o *clusterFlags) options(f *pflag.FlagSet, version string, logger *slog.Lo
 	return c, nil
 }
 
+// unusedFlags returns an error if the command line has flags that need --cluster. Variables are no error, because they may be set for all commands of a
+// machine. With an empty --cluster the others have no effect, so a script can switch a cluster off.
+func unusedFlags(f *pflag.FlagSet) error {
+	var given []string
+	f.Visit(func(f *pflag.Flag) { // flags that variables set are not visited
+		if f.Name == "cluster" || slices.Contains(clusterFlagNames, f.Name) {
+			given = append(given, f.Name)
+		}
+	})
+	if len(given) == 0 || slices.Contains(given, "cluster") {
+		return nil
+	}
+	return usagef("--%s needs --cluster, which says how this machine finds the others: give --cluster auto, listen, dns:NAME or HOST, or leave --%s out", given[0], given[0])
+}
+
+// clusterFlagNames are the flags that have no effect without --cluster.
+var clusterFlagNames = []string{"cluster-key", "expect", "listen", "advertise", "peer-grace", "tls-cert", "tls-key", "tls-ca", "peer-insecure"}
+
 // environ returns the given flags as variables, so that servers which COMMAND starts for other datasets join the same cluster.
 func (o *clusterFlags) environ(f *pflag.FlagSet) (variables []string) {
-	for name, value := range map[string]string{"cluster": o.where, "cluster-key": fromHere(o.key), "listen": withoutPort(o.listen), "advertise": o.advertise, "expect": strconv.Itoa(o.expect), "peer-grace": o.grace.String()} {
+	for name, value := range map[string]string{"cluster": o.where, "cluster-key": fromHere(o.key), "listen": withoutPort(o.listen), "advertise": o.advertise, "expect": strconv.Itoa(o.expect), "peer-grace": o.grace.String(),
+		"tls-cert": fromHere(o.files.Cert), "tls-key": fromHere(o.files.Key), "tls-ca": fromHere(o.files.CA), "peer-insecure": strconv.FormatBool(o.insecure)} {
 		if f.Changed(name) {
 			variables = append(variables, envName(name)+"="+value)
 		}

@@ -30,8 +30,12 @@ import (
 
 // Options of a Member.
 type Options struct {
-	Where     Where
-	Key       *Key          // nil: the loopback interface only
+	Where Where
+	Key   *Key // nil: the loopback interface only
+
+	Certificates CertificateFiles // for the data port, instead of those that Key signs
+	Insecure     bool             // the data port is not encrypted, and takes anybody
+
 	Listen    string        // HOST, CIDR, or one of them with :PORT; "": every address of the machine, and the first free of Ports. Port 0: any
 	Advertise string        // the address that others use; "": the one of Listen, or a private address of the machine
 	Expect    int           // peers to wait for before the first roster; 0: unknown
@@ -57,6 +61,7 @@ type Member struct {
 	id      string // its gossip name
 	started time.Time
 	gossip  *gossip
+	trust   trust // nil: the data port is not encrypted
 	stop    context.CancelFunc
 	running sync.WaitGroup
 	closing sync.Once
@@ -89,6 +94,9 @@ func Start(ctx context.Context, o Options) (*Member, error) {
 	rand.Read(random)
 	m := &Member{o: o, id: hex.EncodeToString(random), started: time.Now(), changed: make(chan struct{}, 1), offered: make(chan struct{}, 1)}
 	m.view.Store(&View{Datasets: map[DatasetKey]DatasetView{}})
+	if m.trust, err = newTrust(&m.o, m.id, bind); err != nil {
+		return nil, err
+	}
 	if m.gossip, err = listen(m, bind); err != nil {
 		return nil, err
 	}

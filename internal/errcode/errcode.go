@@ -152,7 +152,7 @@ var Table = []Row{
 	{"LC060", "DecodeError", "`decode`, `decode_batch`, `loader` or a transform failed on a sample that was read", "read the original error in the message; correct the function, or the file that the message names"},
 	{"LC061", "TimeoutError", "the server did not answer before the deadline, or another process kept a cache locked", "look at `lcache status` and the server's log; a slow source or disk may need a larger `timeout=`"},
 
-	{ClusterKey, "cluster-key", "the key of a cluster can't be used: others may read its file, or it is not a key", "make one with `lcache cluster key > FILE` and run `chmod 600 FILE`; copy it to all machines"},
+	{ClusterKey, "cluster-key", "a key or a certificate of a cluster can't be used: others may read its file, or it is not valid", "make a key with `lcache cluster key > FILE` and run `chmod 600 FILE`; copy it to all machines. For certificates, read the reason in the message"},
 }
 
 // Of returns the code of the innermost error with a code in a chain: the cause, not the operation that failed.
