@@ -22,7 +22,9 @@ BIN         := $(CURDIR)/bin/lcache
 VENV        := .venv
 LINT_VENV   := .venv-lint
 STUDY_VENV  := .venv-study
-VERSION     := $(shell git describe --tags --always --dirty 2>/dev/null || echo 0.1-dev)
+VERSION     := $(shell sed -n 's/^version = "\(.*\)"/\1/p' python/pyproject.toml)
+COMMIT      := $(shell git rev-parse HEAD 2>/dev/null)$(shell test -z "$$(git status --porcelain --untracked-files=no 2>/dev/null)" || echo -dirty)
+DATE        := $(shell TZ=UTC0 git show -s --date=short-local --format=%cd HEAD 2>/dev/null)
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
 # Go compiles for all commands alike, so that each package is compiled once, and once more for the race detector: without cgo, which nothing here uses, and without paths of this machine.
@@ -57,7 +59,7 @@ PY_COMPILED     := python/tests/requirements-compiled.txt# what needs a C++ comp
 .PHONY: build demo check test test-needs test-tools test-go test-go-race test-go-pread test-python test-live test-faults bench docs importance-study lint lint-go lint-python clean
 
 build:
-	$(SELDOM) $(GO) build -ldflags "-s -w -X main.version=$(VERSION)" -o $(BIN) ./cmd/lcache
+	$(SELDOM) $(GO) build -ldflags "-s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT) -X main.date=$(DATE)" -o $(BIN) ./cmd/lcache
 
 demo:
 	@echo "make: compiles lcache, which takes a few minutes the first time and prints nothing"
@@ -151,7 +153,7 @@ lint-go:
 	$(SELDOM) $(GO) run $(STATICCHECK) ./...
 
 lint-python: $(LINT_VENV)/installed
-	cd python && ../$(LINT_VENV)/bin/ruff check --quiet --cache-dir ../$(LINT_VENV)/ruff-cache lcache
+	cd python && ../$(LINT_VENV)/bin/ruff check --quiet --cache-dir ../$(LINT_VENV)/ruff-cache lcache *.py
 	cd python && ../$(LINT_VENV)/bin/mypy --cache-dir ../$(LINT_VENV)/mypy-cache
 
 # A virtual environment of its own, so that lint needs neither torch nor what the tests need.

@@ -21,6 +21,7 @@ var openNoCache = map[string]string{
 	"cmd/lcache/internal/bench/python.go":      "a script in its own temporary folder",
 	"cmd/lcache/internal/demo/demo.go":         "a script in its own temporary folder",
 	"cmd/lcache/internal/devices/devices.go":   "the file that --facts names",
+	"cmd/lcache/manual.go":                     "the manual pages, in the folder that the user names",
 	"cmd/lcache/internal/doctor/place.go":      "a file that it has just made",
 	"cmd/lcache/internal/doctor/reading.go":    "files of a source, /proc",
 	"cmd/lcache/internal/doctor/report.go":     "the file that --save names",

@@ -3,10 +3,7 @@ package main
 import (
 	"fmt"
 	"log/slog"
-	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -21,23 +18,23 @@ func newDemoCommand(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "Train on real files, and check every byte",
-		Long: "demo ingests a folder of real files (the source of the Go toolchain), serves it, and reads it for several fully\n" +
-			"shuffled epochs from Python, with several ranks. It compares every sample with its file, and the order with torch's\n" +
-			"DistributedSampler. Then it repeats this with half of the disk space. Last, it drops the files from the page cache,\n" +
+		Long: "demo ingests a folder of real files (the source of the Go toolchain, or without one Python's library), serves it, and\n" +
+			"reads it for several fully shuffled epochs from Python, with several ranks. It compares every sample with its file, and\n" +
+			"the order with torch's DistributedSampler. Then it repeats this with half of the disk space. Last, it drops the files from the page cache,\n" +
 			"reads the same samples in the same order as plain files, and says where lcache is not faster.\n\n" +
 			"demo prints the verdict first and the measurements after it. It exits with 1 if a check failed; no check is about\n" +
 			"speed. The cache is in a new folder below --dir, and demo removes it at the end.",
 		Example: "  lcache demo\n  lcache demo --source /data/train --dir /nvme --epochs 2",
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.Source, "source", "", "`DIR` of folders of files (default: the Go toolchain's src)")
+	f.StringVar(&o.Source, "source", "", "`DIR` of folders of files (default: Go's source, else Python's library)")
 	f.StringVar(&o.Dir, "dir", ".", "`DIR` for the temporary cache")
 	f.BoolVar(&o.Keep, "keep", false, "keep the caches")
 	f.IntVar(&o.Epochs, "epochs", o.Epochs, "epochs to read")
 	f.IntVar(&o.World, "world-size", o.World, "ranks, one process each")
 	f.IntVar(&o.BatchSize, "batch-size", o.BatchSize, "samples in a mini-batch")
-	f.StringVar(&o.Python, "python", "python3", "`PYTHON` interpreter to read with")
-	f.StringVar(&o.Client, "client", "python", "`DIR` with the Python package lcache")
+	f.StringVar(&o.Python, "python", "", "`PYTHON` interpreter to read with (default: next to lcache, else python3)")
+	f.StringVar(&o.Client, "client", "", "`DIR` with the Python package lcache (default: the installed one)")
 	f.BoolVar(&g.json, "json", false, "the figures as JSON")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := finishDemo(&o); err != nil {
@@ -53,12 +50,8 @@ func finishDemo(o *demo.Options) error {
 	if o.Epochs < 1 || o.World < 1 || o.BatchSize < 1 {
 		return usagef("--epochs, --world-size and --batch-size must be at least 1")
 	}
-	if o.Source == "" {
-		root, err := exec.Command("go", "env", "GOROOT").Output()
-		if err != nil {
-			return usagef("no Go toolchain here to take files from: give --source DIR")
-		}
-		o.Source = filepath.Join(strings.TrimSpace(string(root)), "src")
+	if err := completeDemo(o); err != nil {
+		return err
 	}
 	for _, p := range []*string{&o.Source, &o.Dir, &o.Client} {
 		abs, err := filepath.Abs(*p)
@@ -67,11 +60,8 @@ func finishDemo(o *demo.Options) error {
 		}
 		*p = abs
 	}
-	if _, err := os.Stat(filepath.Join(o.Client, "lcache", "__init__.py")); err != nil {
-		return usagef("no Python package lcache in %s: run demo in the project's folder, or give --client DIR", o.Client)
-	}
-	if _, err := exec.LookPath(o.Python); err != nil {
-		return errcode.Errorf(errcode.NotRunnable, "no %s: install Python 3.9 or newer, or give --python", o.Python)
+	if !hasClient(o.Client) {
+		return usagef("no Python package lcache in %s: install it, run demo in the project's folder, or give --client DIR", o.Client)
 	}
 	o.IO.Engine = "auto"
 	return finishIO(&o.IO)

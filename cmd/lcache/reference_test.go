@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -128,7 +129,8 @@ This page is made from the commands themselves, by `+"`make docs`"+`. `+"`lcache
 | | |
 |---|---|
 `)
-	for _, cmd := range root.Commands() {
+	commands := slices.DeleteFunc(root.Commands(), func(cmd *cobra.Command) bool { return cmd.Hidden })
+	for _, cmd := range commands {
 		fmt.Fprintf(w, "| [%s](#lcache-%s) | %s |\n", cmd.Name(), cmd.Name(), cmd.Short)
 	}
 	fmt.Fprint(w, `
@@ -145,7 +147,7 @@ Exit codes, where a command does not say others:
 `)
 	fence(w, defaultExitCodes)
 	var all []*cobra.Command
-	for _, cmd := range root.Commands() {
+	for _, cmd := range commands {
 		all = append(append(all, cmd), cmd.Commands()...)
 	}
 	for _, cmd := range all {
@@ -189,12 +191,4 @@ func paragraphs(long string) string {
 		joined = append(joined, strings.ReplaceAll(p, "\n", " "))
 	}
 	return strings.Join(joined, "\n\n")
-}
-
-func unindented(example string) string {
-	lines := strings.Split(example, "\n")
-	for i := range lines {
-		lines[i] = strings.TrimPrefix(lines[i], "  ")
-	}
-	return strings.Join(lines, "\n")
 }

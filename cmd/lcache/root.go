@@ -8,8 +8,6 @@ import (
 	"log"
 	"os"
 	"os/signal"
-	"runtime"
-	"runtime/debug"
 	"strings"
 	"syscall"
 
@@ -18,9 +16,6 @@ import (
 	"lcache/internal/errcode"
 	"lcache/internal/usage"
 )
-
-// version is set by the Makefile. If it is empty, versionText takes the module's version.
-var version = ""
 
 // globals are the flags that every command has.
 type globals struct {
@@ -121,7 +116,7 @@ func newRootCommand(g *globals) *cobra.Command {
 	addGroup(root, groupCaches, "Look after caches:", newListCommand(g), newVerifyCommand(g), newRemoveCommand(g), newStopCommand(g))
 	addGroup(root, groupMeasure, "Measure this machine:", newDoctorCommand(g), newBenchCommand(g))
 	addGroup(root, groupPlan, "Plan before you buy:", newPlanCommand(g), newSimulateCommand(g))
-	addGroup(root, groupRest, "Try it, and the rest:", newDemoCommand(g), newOrderCommand(), newCompletionCommand())
+	addGroup(root, groupRest, "Try it, and the rest:", newDemoCommand(g), newOrderCommand(), newCompletionCommand(), newManualCommand())
 	for _, cmd := range append(root.Commands(), root) {
 		complete(cmd, g)
 	}
@@ -174,14 +169,3 @@ const exitCodesNote = "exit codes"
 
 // clientName is the name of this program in the log messages of a server.
 func clientName() string { return "lcache-status " + versionText() }
-
-func versionText() string {
-	v := version
-	if info, ok := debug.ReadBuildInfo(); v == "" && ok {
-		v = info.Main.Version
-	}
-	if v == "" || v == "(devel)" {
-		v = "0.1-dev"
-	}
-	return fmt.Sprintf("%s (%s %s/%s)", v, runtime.Version(), runtime.GOOS, runtime.GOARCH)
-}

@@ -8,12 +8,13 @@
 lcache.open(source) lists a source and starts its server. The package needs Linux and Python's standard library, nothing else.
 """
 
+from ._client.program import program
 from .batch import Batch
 from .errors import ArgumentError, ConnectionError, DecodeError, Error, FileNotFoundError, ProtocolError, SampleError, TimeoutError
 from .job import Job, connect
 from .opening import open
 
-__version__ = "0.1"
+__version__ = "0.1.0"
 __all__ = [
     "ArgumentError",
     "Batch",
@@ -27,4 +28,5 @@ __all__ = [
     "TimeoutError",
     "connect",
     "open",
+    "program",
 ]

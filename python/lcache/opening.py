@@ -10,10 +10,11 @@ from typing import Any
 
 from ._client import buckets
 from ._client.cachedirs import Cache, existing_cache, folders
-from ._client.embedded import Home, ensure_server, lcache_program
+from ._client.embedded import Home, ensure_server
 from ._client.environment import World, launched_world
 from ._client.match import Listing
 from ._client.options import Options, param_texts
+from ._client.program import program
 from ._client.replay import replay_for
 from .job import Job, require_token
 from .running_servers import filter_differs, job_at, offered_job, require_match
@@ -105,7 +106,7 @@ def open_job(source: Any, given: Options) -> Job:
             order = replace(order, on_error="fail")
     try:
         opened.name_job(token)
-        opened.set_order(order, replay_for(order, opened.info, world, lcache_program))
+        opened.set_order(order, replay_for(order, opened.info, world, program))
     except BaseException:
         opened.close()
         raise

@@ -8,15 +8,12 @@ was stopped, that process first waits a moment for another server.
 
 from __future__ import annotations
 
-import errno
 import json
 import logging
 import os
 import re
 import select
-import shutil
 import subprocess
-import sys
 import time
 from typing import Any, NamedTuple
 
@@ -26,6 +23,7 @@ from .connection import Broken, Connection
 from .environment import offered_sockets
 from .first_open import log_report, require_source
 from .match import is_url
+from .program import program
 from .program_errors import exception
 from .stopped_server import Revival
 from .trust import open_file, require_folder, warn_of_folders
@@ -169,18 +167,6 @@ def _listens(socket: str) -> bool:
     return True
 
 
-def lcache_program() -> str:
-    """The path of the lcache program: $LCACHE_BIN, or lcache in the folder of this Python, or on PATH. Raises FileNotFoundError if there is none."""
-    given = os.environ.get("LCACHE_BIN")
-    if given:
-        return given
-    sibling = os.path.join(os.path.dirname(sys.executable), "lcache")
-    found = sibling if os.access(sibling, os.X_OK) else shutil.which("lcache")
-    if found is None:
-        raise of_errno(errno.ENOENT, "find the lcache program: it is not on PATH; install it, or set LCACHE_BIN to its path")
-    return found
-
-
 def _environment(source: str) -> dict[str, str]:
     """This process's environment for a server of the source."""
     dropped = {*_NOT_INHERITED, *offered_sockets()}
@@ -209,7 +195,7 @@ def _ingest(home: Home, lock: Lock) -> Any:
 
     Its progress is written to the lock and to stderr. If this process dies, ingest ends when it next writes progress.
     """
-    command = [lcache_program(), "ingest", "--source", home.source, "--cache", ",".join(home.dirs), "--no-prefill", "--unless-complete"]
+    command = [program(), "ingest", "--source", home.source, "--cache", ",".join(home.dirs), "--no-prefill", "--unless-complete"]
     command += ["--progress", "json", "--json", *home.ingest, *home.ext]
     command += ["--cache-if-filtered", ",".join(home.filtered)] if home.filtered else []
     process = _start(home, command, stderr=subprocess.PIPE)
@@ -277,7 +263,7 @@ def _serve(home: Home) -> _Started:
     A shell starts the server and ends at once. So the server is not a child of this process: it leaves no zombie, and signals to this process's
     children do not reach it.
     """
-    command = [lcache_program(), "serve", "--cache", ",".join(home.dirs), "--socket", home.socket, "--json"]
+    command = [program(), "serve", "--cache", ",".join(home.dirs), "--socket", home.socket, "--json"]
     command += ["--progress", "json", "--exit-last", _linger(), *home.serve]
     path = os.path.join(home.dirs[0], "serve.log")
     log = open_file(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)

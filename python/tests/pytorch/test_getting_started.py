@@ -50,7 +50,7 @@ def machine(tmp_path):
         pytest.skip("torch is not installed")
     if shutil.which("go") is None:
         pytest.skip("Go is not installed")
-    pytest.importorskip("setuptools", minversion="70", reason="setuptools 70 is not installed: pip would have to fetch it")
+    pytest.importorskip("hatchling", reason="hatchling is not installed: pip would have to fetch it")
     scripts, site = tmp_path / "scripts", tmp_path / "site"
     scripts.mkdir()
     (scripts / "pip").write_text(f'#!/bin/sh\nexec {sys.executable} -m pip --disable-pip-version-check "$@" --no-deps --no-build-isolation --target {site}\n')

@@ -18,6 +18,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"syscall"
 
 	"lcache/cmd/lcache/internal/attach"
@@ -33,9 +34,10 @@ var script []byte
 
 // Options of Run.
 type Options struct {
-	Source    string // a directory, absolute
-	Dir       string // the cache is made below it
-	Keep      bool   // leave the caches there
+	Source    string   // a directory, absolute
+	Exts      []string // endings of the files to take from it; none: all
+	Dir       string   // the cache is made below it
+	Keep      bool     // leave the caches there
 	Epochs    int
 	World     int // ranks
 	BatchSize int
@@ -57,10 +59,10 @@ type demo struct {
 
 // canHalve reports whether a source is large enough for a pass with half of the disk space: the log needs some MB, and space for some of the
 // largest samples.
-func canHalve(source string, bytes int64) (bool, error) {
+func canHalve(source string, exts []string, bytes int64) (bool, error) {
 	largest := int64(0)
 	err := filepath.WalkDir(source+"/", func(_ string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
+		if err != nil || d.IsDir() || len(exts) > 0 && !slices.Contains(exts, filepath.Ext(d.Name())) {
 			return err
 		}
 		info, err := d.Info()
@@ -94,7 +96,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 		return nil, err
 	}
 	result.Full, result.Plain = *full, full.plain
-	enough, err := canHalve(d.o.Source, full.Ingest.Bytes)
+	enough, err := canHalve(d.o.Source, d.o.Exts, full.Ingest.Bytes)
 	if err != nil {
 		return nil, fmt.Errorf("look at the source: %w", err)
 	}
@@ -113,7 +115,7 @@ func (d *demo) pass(ctx context.Context, name, cache string, budget int64) (*Pas
 		epochs = 2*d.o.Epochs + 1 // for the timed epochs, too. All but the last epoch of a job write the next one: no timed epoch is the last
 	}
 	report, err := ingest.Run(ctx, ingest.Options{
-		Source: d.o.Source, Dirs: []string{cache}, Budget: budget,
+		Source: d.o.Source, Exts: d.o.Exts, AllowEmpty: len(d.o.Exts) > 0, Dirs: []string{cache}, Budget: budget,
 		Job:    schedule.Job{Recipe: "torch.distributed_sampler", Seed: "0", Epochs: epochs, BatchSize: d.o.BatchSize, World: d.o.World},
 		IO:     d.o.IO,
 		Logger: d.o.Logger, Progress: d.o.Progress,

@@ -23,13 +23,13 @@ READ_SECONDS = 5  # a timed reading ends after them, even in the middle of an ep
 DROP_SECONDS = 2  # and so does the step before it, which drops files from the page cache
 
 
-def image_folder(root):
-    """Paths and labels in the order of torchvision.datasets.ImageFolder, without its filter by extension."""
+def image_folder(root, endings=()):
+    """Paths and labels in the order of torchvision.datasets.ImageFolder, of the files with these endings; () takes all files."""
     classes = sorted(entry.name for entry in os.scandir(root) if entry.is_dir())
     files = []
     for label, name in enumerate(classes):
         for folder, _, names in sorted(os.walk(os.path.join(root, name), followlinks=True)):
-            files += [(os.path.join(folder, n), label) for n in sorted(names)]
+            files += [(os.path.join(folder, n), label) for n in sorted(names) if not endings or n.endswith(endings)]
     return files
 
 
@@ -98,7 +98,7 @@ def from_disk():
 class Rank:
     def __init__(self, arguments):
         self.a = arguments
-        self.files = image_folder(arguments.source)
+        self.files = image_folder(arguments.source, tuple(filter(None, arguments.ext.split(","))))
         self.in_memory = len(self.files)  # files of the last cold reading, which left them in the page cache
         self.job = lcache.connect(arguments.socket)
         if self.job.samples != len(self.files):
@@ -164,6 +164,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--socket", required=True)
     parser.add_argument("--source", required=True)
+    parser.add_argument("--ext", default="")
     parser.add_argument("--rank", type=int, required=True)
     parser.add_argument("--world", type=int, required=True)
     parser.add_argument("--batch-size", type=int, required=True)

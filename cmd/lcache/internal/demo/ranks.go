@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -62,7 +63,7 @@ func askRanks[T any](ranks []*rank, request string) ([]T, error) {
 }
 
 func (d *demo) startRank(ctx context.Context, socket string, i int) (*rank, error) {
-	cmd := exec.CommandContext(ctx, d.o.Python, d.reader, "--socket", socket, "--source", d.o.Source, "--seed", "0",
+	cmd := exec.CommandContext(ctx, d.o.Python, d.reader, "--socket", socket, "--source", d.o.Source, "--ext", strings.Join(d.o.Exts, ","), "--seed", "0",
 		"--rank", strconv.Itoa(i), "--world", strconv.Itoa(d.o.World), "--batch-size", strconv.Itoa(d.o.BatchSize))
 	cmd.Env = append(launch.ChildEnvironment(os.Environ()), "PYTHONPATH="+d.o.Client, "PYTHONDONTWRITEBYTECODE=1")
 	cmd.Stderr = d.o.Logs
