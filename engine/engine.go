@@ -18,7 +18,6 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"log/slog"
 	"os"
 	"strings"
@@ -27,6 +26,7 @@ import (
 	"time"
 
 	"lcache/engine/internal/count"
+	"lcache/engine/internal/events"
 	"lcache/internal/importance/disk"
 	"lcache/internal/importance/session"
 	"lcache/internal/memquota"
@@ -80,6 +80,7 @@ type knobs struct {
 	Side                                                                  int                               // bytes of side memory; 0: computed
 	Begin                                                                 func(plan.Beginning) plan.Choice  // replaces the rule of package plan
 	Relayout                                                              func(plan.Served) string          // replaces the rule of package plan, for epochs of any length
+	LookForEvents                                                         time.Duration                     // time between two looks
 }
 
 // An Engine serves one cache.
@@ -109,6 +110,7 @@ type Engine struct {
 	loops    sync.WaitGroup // move
 	builders sync.WaitGroup // goroutines that lay out epochs, and other short work
 	digests  count.Digester
+	events   events.List
 
 	mu      sync.Mutex                   // guards the fields that follow; see the package comment for the order of locks
 	jobs    map[int]*job                 // by number
@@ -183,6 +185,9 @@ func (o Options) withDefaults() Options {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
+	if o.LookForEvents == 0 {
+		o.LookForEvents = lookForEvents
+	}
 	if o.LateEpoch == 0 {
 		o.LateEpoch = 10 * time.Second
 	}
@@ -241,6 +246,7 @@ func (e *Engine) assemble() (err error) {
 	}
 	e.prefetcher = e.newPrefetcher()
 	e.loops.Go(e.move)
+	e.loops.Go(e.watchEvents)
 	e.loops.Go(func() { e.disk.Sweep(e.ctx, e.importing) })
 	return nil
 }
@@ -351,48 +357,6 @@ func (e *Engine) Layout() string { return e.cache.Layout }
 
 // MemoryFile returns the shared memory, read-only, for clients.
 func (e *Engine) MemoryFile() *os.File { return e.staging.File() }
-
-// Names returns the names of the first of the given samples: as many as take about room bytes in an answer, and at least one.
-func (e *Engine) Names(indices []sample.Index, room int) (names []string, err error) {
-	for _, index := range indices {
-		if int(index) >= e.cache.Manifest.Len() {
-			return nil, &deliver.ArgumentError{Reason: fmt.Sprintf("index %d is not in the dataset of %d samples", index, e.cache.Manifest.Len())}
-		}
-		name, err := e.cache.Manifest.Name(index)
-		if err != nil {
-			return nil, err
-		}
-		names = append(names, name)
-		if room -= 4 + len(name); room < 0 {
-			break
-		}
-	}
-	return names, nil
-}
-
-// Labels returns the labels of count samples from the first one on. Callers must not change them.
-func (e *Engine) Labels(first, count uint32) ([]int32, error) {
-	n := e.cache.Manifest.Len()
-	if end := uint64(first) + uint64(count); end > uint64(n) {
-		return nil, &deliver.ArgumentError{Reason: fmt.Sprintf("labels of samples %d to %d are not in the dataset of %d samples", first, end, n)}
-	}
-	return e.cache.Manifest.Labels()[first : first+count], nil
-}
-
-// Parts returns the parts of samples, limited as in Names. An entry is nil if the sample has no parts.
-func (e *Engine) Parts(indices []sample.Index, room int) (parts [][]sample.Part, err error) {
-	for _, index := range indices {
-		if int(index) >= e.cache.Manifest.Len() {
-			return nil, &deliver.ArgumentError{Reason: fmt.Sprintf("index %d is not in the dataset of %d samples", index, e.cache.Manifest.Len())}
-		}
-		list := e.cache.Manifest.Parts(index)
-		parts = append(parts, list)
-		if room -= 4 + 8*len(list); room < 0 {
-			break
-		}
-	}
-	return parts, nil
-}
 
 func (e *Engine) nudge() {
 	select {

@@ -26,7 +26,7 @@ func (e *Engine) Status() status.Document {
 	e.digests.Wait(digestPatience)
 	held := heldBytes{}
 	held.ranks, held.unplaced = e.deliver.HeldByRank()
-	totals := status.Totals{ServerFigures: status.ServerFigures{MetaIndexBytesEach: e.bytesEach()}}
+	totals := status.Totals{BatchWait: e.waits(), ServerFigures: status.ServerFigures{MetaIndexBytesEach: e.bytesEach()}}
 	e.mu.Lock()
 	var jobs []status.Job
 	for _, of := range e.listed() {
@@ -59,7 +59,7 @@ func (e *Engine) Status() status.Document {
 		PageBytes: e.staging.PageBytes(), MemoryBytes: memory.Planned(), MemoryLimitBytes: max(int64(e.cache.Sizing.Memory), memory.Planned()), Memory: memory,
 		Cache: status.Cache{Dirs: e.cache.Dirs, BudgetBytes: int64(e.cache.Sizing.Budget), UsedBytes: int64(e.cache.Store.Used()) * int64(e.cache.Format.Block), State: state,
 			SlackBytes: int64(e.cache.Sizing.Slack), ArenaBytes: int64(e.cache.Sizing.Arena), BlockBytes: int64(e.cache.Format.Block), Compress: e.cache.Record.CompressName(), Devices: devices, Wear: wear},
-		Cluster: cluster, Jobs: jobs, Totals: totals}
+		Cluster: cluster, Jobs: jobs, Totals: totals, Events: e.events.All()}
 }
 
 // ready returns how many batches are loaded for the slowest rank. e.mu is held.

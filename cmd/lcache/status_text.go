@@ -3,8 +3,6 @@ package main
 import (
 	"fmt"
 	"path/filepath"
-	"regexp"
-	"strconv"
 	"strings"
 
 	"lcache/internal/serve/status"
@@ -80,20 +78,12 @@ func (v view) earlier(job status.Job) status.Job {
 	return job
 }
 
-// madeUp is the form of a token that lcache derived from a process, followed by the number of the loader in that process.
-var madeUp = regexp.MustCompile(`^pid-(\d+)-[0-9a-f]{8}(?:/(\d+))?$`)
-
 // jobName names a job: by its token if a user chose it, else by its process.
 func jobName(job status.Job) string {
-	made := madeUp.FindStringSubmatch(job.ID)
+	name, ok := usage.JobName(job.ID)
 	switch {
-	case made != nil && made[2] != "" && made[2] != "0":
-		n, _ := strconv.Atoi(made[2])
-		return fmt.Sprintf("pid %s loader %d", made[1], n+1)
-	case made != nil:
-		return "pid " + made[1]
-	case job.ID != "":
-		return usage.Name(job.ID)
+	case ok:
+		return name
 	case len(job.Pids) > 0:
 		return "pid " + pidText(job)
 	}

@@ -57,6 +57,18 @@ func (c *Job) Fill(j *status.Job, now Totals) {
 	j.BoundBy = now.since(c.before).boundBy()
 }
 
+// Bottleneck returns the job's bottleneck as Fill does. If the training loop does not report its waits, it is not known to be the bottleneck: then the
+// result is "".
+func (c *Job) Bottleneck(now Totals) string {
+	now.loop = c.reports.totals()
+	switch word := now.since(c.before).boundBy(); {
+	case word == "unknown", word == "consumer" && now.loop.loop == 0:
+		return ""
+	default:
+		return word
+	}
+}
+
 // fillEpoch fills in the figures of the current epoch: the open one with the latest request, or else the last one that ended.
 func (c *Job) fillEpoch(j *status.Job, now Totals) {
 	var open *Epoch

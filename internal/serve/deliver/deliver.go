@@ -74,6 +74,7 @@ type Stats struct {
 	Ready                  atomic.Int64 // chunks whose samples were all in memory when they were requested
 	Reads                  fetch.Counts // reads for this job
 	Stall                  Clock        // wall time with at least one request waiting
+	Waits                  WaitTimes    // of the requests of all jobs; only Deliver.Stats has them
 }
 
 // Misses returns how many samples came from the source.
@@ -250,7 +251,7 @@ func (d *Deliver) known(indices []sample.Index) error {
 }
 
 func (c *Client) serve(ctx context.Context, q *Request) (*Batch, error) {
-	d := c.d
+	d, began := c.d, time.Now()
 	ctx, leave, err := d.enter(ctx)
 	if err != nil {
 		return nil, err
@@ -269,6 +270,7 @@ func (c *Client) serve(ctx context.Context, q *Request) (*Batch, error) {
 		d.o.Staging.Release(&r.hold)
 		return nil, err
 	}
+	d.Stats.Waits.observe(time.Since(began))
 	n := r.delivery(b)
 	n.Ready = !r.stalled
 	d.delivered(r.stats, plan, n, b.bytes())

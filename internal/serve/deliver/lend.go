@@ -129,7 +129,7 @@ func (c *Client) Lend(ctx context.Context, indices []sample.Index, from int, at 
 }
 
 func (c *Client) lendPart(ctx context.Context, q *Request, from int) (*LentPart, error) {
-	d := c.d
+	d, began := c.d, time.Now()
 	ctx, leave, err := d.enter(ctx)
 	if err != nil {
 		return nil, err
@@ -160,6 +160,7 @@ func (c *Client) lendPart(ctx context.Context, q *Request, from int) (*LentPart,
 		d.o.Staging.Release(&r.hold)
 		return nil, ErrClosing
 	}
+	d.Stats.Waits.observe(time.Since(began))
 	return &LentPart{Batch: b, Next: from + n, Total: len(indices)}, nil
 }
 

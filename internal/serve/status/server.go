@@ -15,6 +15,7 @@ type Totals struct {
 	SourceBytes       int64   `json:"source_bytes"`
 	SourceReads       int64   `json:"source_reads"`
 	StallSeconds      float64 `json:"stall_seconds"`
+	BatchWait         *Waits  `json:"batch_wait"` // of all requests; nil: an older server
 	ServerFigures
 }
 

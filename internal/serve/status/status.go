@@ -20,6 +20,7 @@ type Document struct {
 	Cluster Cluster `json:"cluster"`
 	Jobs    []Job   `json:"jobs"` // the owner first, then the others in order of arrival, then the most recently ended ones
 	Totals  Totals  `json:"totals"`
+	Events  []Event `json:"events"` // the latest ones, the oldest first
 }
 
 // Cache is the part about the directories.
