@@ -49,7 +49,7 @@ func opposite(flag string) string {
 }
 
 // withoutFlag are the variables of this program and of the Python client that have no flag.
-var withoutFlag = []string{"LCACHE_DIRECT", "LCACHE_BIN", "LCACHE_LINGER", "LCACHE_CLIENT_ONLY"}
+var withoutFlag = []string{"LCACHE_DIRECT", "LCACHE_BIN", "LCACHE_LINGER", "LCACHE_CLIENT_ONLY", tokenVariable}
 
 // misspeltVariables returns a line for each variable whose name is one typing error away from a variable of lcache. Other names that begin
 // with LCACHE_ may belong to other programs.

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
 	"os/user"
 	"strconv"
 
@@ -85,33 +84,6 @@ func (g *group) Set(text string) error {
 	}
 	g.name, g.id = text, id
 	return nil
-}
-
-// address is a flag of an address to listen on. isLenient may be nil; where it returns true, the flag takes any text, and listening there fails.
-type address struct {
-	to        *string
-	isLenient func() bool
-}
-
-func (a address) String() string { return "" }
-func (a address) Type() string   { return "ADDR" }
-func (a address) Set(text string) error {
-	_, port, err := net.SplitHostPort(text)
-	n, portErr := strconv.Atoi(port)
-	switch {
-	case a.isLenient != nil && a.isLenient():
-	case err != nil:
-		return errors.New("must be host:port or :port, like :9400 or 127.0.0.1:0")
-	case portErr != nil || n < 0 || n > 65535:
-		return errors.New("its port must be a number from 0 to 65535")
-	}
-	*a.to = text
-	return nil
-}
-
-// addMetricsFlag adds --metrics. A training that starts a server of its own passes LCACHE_METRICS on, and must not fail for it: its server is lenient.
-func addMetricsFlag(flags *pflag.FlagSet, to *string, isLenient func() bool) {
-	flags.Var(address{to, isLenient}, "metrics", "HTTP `ADDR` for Prometheus metrics, like :9400 (default: no metrics)")
 }
 
 // addLayoutFlag adds --layout.

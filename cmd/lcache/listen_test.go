@@ -17,7 +17,7 @@ import (
 	"syscall"
 	"testing"
 
-	"lcache/cmd/lcache/internal/prometheus"
+	"lcache/cmd/lcache/internal/monitor"
 	"lcache/internal/store/cachedir"
 )
 
@@ -70,22 +70,23 @@ func TestServeMetrics(t *testing.T) {
 		t.Fatal(err)
 	}
 	var status struct {
-		Pid   float64          `json:"pid"`
-		Limit float64          `json:"memory_limit_bytes"`
-		Jobs  []map[string]any `json:"jobs"`
+		Limit  float64          `json:"memory_limit_bytes"`
+		Totals map[string]any   `json:"totals"`
+		Jobs   []map[string]any `json:"jobs"`
 	}
 	if err := json.Unmarshal(document, &status); err != nil {
 		t.Fatal(err)
 	}
-	want := map[string]float64{"pid": status.Pid, "memory_limit_bytes": status.Limit}
-	for name, v := range status.Jobs[0] {
+	want := map[string]float64{"lcache_memory_limit_bytes": status.Limit, "lcache_samples": status.Jobs[0]["samples"].(float64)}
+	for name, v := range status.Totals {
 		if n, ok := v.(float64); ok && !strings.HasSuffix(name, "_seconds") {
-			want[name] = n
+			want["lcache_"+name] = n
 		}
 	}
 	for name, n := range want {
-		if line := fmt.Sprintf("\nlcache_%s{name=\"data\"} %v\n", name, n); !strings.Contains(text, line) {
-			t.Errorf("no line %q", strings.TrimSpace(line))
+		gauge, counter := fmt.Sprintf("\n%s{name=\"data\"} %v\n", name, n), fmt.Sprintf("\n%s_total{name=\"data\"} %v\n", name, n)
+		if !strings.Contains(text, gauge) && !strings.Contains(text, counter) {
+			t.Errorf("no line %q", strings.TrimSpace(gauge))
 		}
 	}
 	if len(want) < 20 {
@@ -137,8 +138,8 @@ func TestRunMetrics(t *testing.T) {
 		t.Errorf("%v: the command would listen where the run does: %s", err, line)
 	}
 	text := scrape(t, url)
-	for _, want := range []string{`lcache_samples{name="train"} 10`, `lcache_samples{name="val"} 10`, fmt.Sprintf(`lcache_pid{name="val"} %d`, cmd.Process.Pid), fmt.Sprintf(`lcache_pid{name="train"} %d`, s.server.Process.Pid)} {
-		if !strings.Contains(text, "\n"+want+"\n") {
+	for _, want := range []string{`lcache_samples{name="train"} 10`, `lcache_samples{name="val"} 10`, `lcache_build_info{name="train",version=`, `lcache_build_info{name="val",version=`} {
+		if !strings.Contains(text, "\n"+want) {
 			t.Errorf("no line %s", want)
 		}
 	}
@@ -152,14 +153,14 @@ func TestRunMetrics(t *testing.T) {
 }
 
 func TestMetricsAddressInUse(t *testing.T) {
-	m, err := prometheus.Listen("127.0.0.1:0", slog.New(slog.DiscardHandler))
+	m, err := monitor.Listen(monitor.Options{Addr: "127.0.0.1:0", Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer m.Shutdown(context.Background())
 	s := newScript(t)
 	s.ingested()
-	addr := strings.TrimSuffix(strings.TrimPrefix(m.URL(), "http://"), prometheus.Path)
+	addr := strings.TrimSuffix(strings.TrimPrefix(m.URL(), "http://"), monitor.MetricsPath)
 	var stderr bytes.Buffer
 	cmd := s.lcache("serve", "--cache", "cache", "--metrics", addr)
 	cmd.Stderr = &stderr

@@ -21,6 +21,7 @@ import (
 type globals struct {
 	progress string
 	quiet    bool
+	logs     string // text or json
 	json     bool
 
 	began bool // the command's work has begun: an error before that is an error of the command line
@@ -33,7 +34,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	context.AfterFunc(ctx, stop) // so that a second signal kills the process
 
 	log.SetOutput(io.Discard) // net/http logs the bytes of a broken server there; this program logs nothing there
-	g := &globals{progress: "auto"}
+	g := &globals{progress: "auto", logs: "text"}
 	root := newRootCommand(g)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		if cmd == root && !strings.HasPrefix(args[0], "-") { // the flags of an unknown command look like unknown flags of lcache
@@ -111,6 +112,7 @@ func newRootCommand(g *globals) *cobra.Command {
 	root.SetHelpCommand(newHelpCommand())
 	root.SetHelpCommandGroupID(groupRest)
 	root.PersistentFlags().Var(&choice{&g.progress, []string{"auto", "plain", "json", "none"}}, "progress", "how to show progress on stderr")
+	root.PersistentFlags().Var(&choice{&g.logs, []string{"text", "json"}}, "log-format", "format of log messages on stderr")
 	root.PersistentFlags().BoolVar(&g.quiet, "quiet", false, "print errors only, no progress and no remarks")
 	addGroup(root, groupTrain, "Train:", newRunCommand(g), newIngestCommand(g), newServeCommand(g), newStatusCommand(g), newClusterCommand(g))
 	addGroup(root, groupCaches, "Look after caches:", newListCommand(g), newVerifyCommand(g), newRemoveCommand(g), newStopCommand(g))

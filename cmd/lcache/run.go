@@ -29,6 +29,7 @@ type runOptions struct {
 	launch        launch.Options
 	serve         serveOptions
 	disk          diskFlags
+	metrics       metricsFlags
 	machines      clusterFlags
 	withoutRecipe string   // a remark on flags without an effect; "": there are none
 	ingestFlags   []string // the given flags that ingest has, too, for one source
@@ -92,7 +93,8 @@ func addRunFlags(f *pflag.FlagSet, o *runOptions) {
 	f.BoolVar(&l.Ingest.Relist, "relist", false, "list every directory again, not only changed ones")
 	addSocketFlags(f, &o.serve, "socket `PATH` to listen on, for one source (default: in the cache)")
 	addLayoutFlag(f, &l.Ingest.Layout)
-	addMetricsFlag(f, &l.Metrics, nil)
+	addMetricsFlags(f, &o.metrics, nil)
+	f.BoolVar(&o.metrics.page, "page", false, "show this run on a page, at --metrics or a free port")
 	addOnErrorFlag(f, &o.serve.engine.OnError)
 	addJobsMaxFlag(f, &o.serve.engine.JobsMax)
 	addIOFlags(f, &l.Ingest.IO)
@@ -148,6 +150,10 @@ func (o *runOptions) finish(f *pflag.FlagSet, args []string) (err error) {
 	if err := o.serve.finishSocket(given("socket-mode")); err != nil {
 		return err
 	}
+	if _, err := o.metrics.finish(false); err != nil {
+		return err
+	}
+	l.Metrics = o.metrics.Metrics
 	o.ingestFlags = forIngest(f)
 	l.Ingest.NoPrefill = true
 	l.Engine, l.Server = o.serve.engine, o.serve.server
@@ -220,13 +226,13 @@ func runCommand(cmd *cobra.Command, g *globals, o runOptions) (err error) {
 	if l.Cluster, err = o.machines.options(cmd.Flags(), l.Version, logger); err != nil {
 		return err
 	}
-	l.Began = func(metricsURL string) {
+	l.Began = func(metricsURL, pageURL string) {
 		remark(func(w io.Writer) {
 			if !given {
 				writeDefaults(w, []cache.Default{rootDefault(l.Roots, from)})
 			}
 			if metricsURL != "" {
-				fmt.Fprintf(w, "%-9s %s\n", "metrics", metricsURL)
+				fmt.Fprintf(w, "%-9s %s\n%-9s %s\n", "metrics", metricsURL, "page", pageURL)
 			}
 		})
 	}

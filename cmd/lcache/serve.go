@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"os"
@@ -23,8 +24,8 @@ import (
 type serveOptions struct {
 	engine  engine.Options
 	server  server.Options
-	group   group         // a group whose members may connect too
-	metrics string        // host:port; "": no metrics
+	group   group // a group whose members may connect too
+	metrics metricsFlags
 	last    time.Duration // --exit-last; below 0: not given
 	over    bool          // --take-over
 }
@@ -52,22 +53,35 @@ func newServeCommand(g *globals) *cobra.Command {
 		if err := o.finish(cmd.Flags()); err != nil {
 			return err
 		}
+		without, err := o.metrics.finish(o.isEmbedded())
+		if err != nil {
+			return err
+		}
 		disk, err := facts.disk(o.engine.IO)
 		if err != nil {
 			return err
 		}
 		o.engine.Disk = disk(cmd.Context(), false, o.engine.Dirs)
 		out, logs := cmd.OutOrStdout(), cmd.ErrOrStderr()
-		serve := launch.ServeOptions{Engine: o.engine, Server: o.server, Metrics: o.metrics, Registry: attach.Dir(), Version: cmd.Version, Logger: newLogger(g, logs, slog.LevelInfo), Embedded: o.isEmbedded(), TakeOver: o.over}
+		serve := launch.ServeOptions{Engine: o.engine, Server: o.server, Metrics: o.metrics.Metrics, Registry: attach.Dir(), Version: cmd.Version, Logger: newLogger(g, logs, slog.LevelInfo), Embedded: o.isEmbedded(), TakeOver: o.over}
+		if without != "" {
+			serve.Logger.Warn(without)
+		}
 		if serve.Cluster, err = machines.options(cmd.Flags(), cmd.Version, serve.Logger); err != nil {
 			return err
 		}
 		return launch.Serve(cmd.Context(), serve, func(s launch.Served) error {
-			if !g.quiet {
+			switch {
+			case g.quiet:
+			case g.logs == "json":
+				for _, d := range s.Defaults {
+					serve.Logger.Info("default", "name", d.Name, "value", d.Value, "from", d.From)
+				}
+			default:
 				writeDefaults(logs, s.Defaults)
 			}
 			if g.json {
-				return writeJSON(out, servingLine{Socket: s.Socket, Pid: os.Getpid(), Metrics: s.Metrics, Warning: s.Warning})
+				return writeJSON(out, servingLine{Socket: s.Socket, Pid: os.Getpid(), Metrics: s.Metrics, Page: s.Page, Warning: cmp.Or(s.Warning, without)})
 			}
 			_, err := fmt.Fprintln(out, servingText(s, o.engine.Dirs))
 			return err
@@ -86,7 +100,7 @@ func addServeFlags(f *pflag.FlagSet, o *serveOptions) {
 	_ = f.MarkHidden("exit-last")
 	f.BoolVar(&o.over, "take-over", false, "replace the server that a training program started for itself")
 	addLayoutFlag(f, &o.engine.Layout)
-	addMetricsFlag(f, &o.metrics, o.isEmbedded)
+	addMetricsFlags(f, &o.metrics, o.isEmbedded)
 	addOnErrorFlag(f, &o.engine.OnError)
 	addJobsMaxFlag(f, &o.engine.JobsMax)
 	addLinkFlags(f, &o.engine.FollowLinks,
@@ -149,6 +163,7 @@ type servingLine struct {
 	Socket  string `json:"socket"`
 	Pid     int    `json:"pid"`
 	Metrics string `json:"metrics,omitempty"` // their URL
+	Page    string `json:"page,omitempty"`    // URL for a browser
 	Warning string `json:"warning,omitempty"` // why there are none
 }
 

@@ -57,7 +57,7 @@ func New(at time.Time, kind, text string) status.Event {
 	return status.Event{Time: at.UTC().Format(time.RFC3339), Kind: kind, Text: text}
 }
 
-// A State is what a Watcher compares. A job that has ended is not in Jobs.
+// A State is one input of a Watcher. Jobs has no ended jobs.
 type State struct {
 	At             time.Time
 	Devices        []status.Device
@@ -73,7 +73,7 @@ type JobState struct {
 	Bottleneck string // source, disk, consumer, decode; "": not known
 }
 
-// A source fails if so many of its reads were retried in a row of looks without a quiet time between them.
+// A source fails when failingRetries reads were retried without a pause of quietSource.
 const (
 	failingRetries = 3
 	quietSource    = 10 * time.Second
@@ -101,7 +101,7 @@ type sourceHistory struct {
 	seen        int64
 }
 
-// Look returns the events since the last State. Before the first one there are no jobs, and all devices are normal.
+// Look returns the events since the last State. The first State is compared with a server that has no jobs and whose devices are all normal.
 func (w *Watcher) Look(now State) (list []status.Event) {
 	add := func(kind, format string, args ...any) {
 		list = append(list, New(now.At, kind, fmt.Sprintf(format, args...)))

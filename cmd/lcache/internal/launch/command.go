@@ -118,14 +118,14 @@ func SocketVariable(source string) string {
 }
 
 const (
-	socketVariable  = "LCACHE_SOCKET"
-	metricsVariable = "LCACHE_METRICS"
+	socketVariable   = "LCACHE_SOCKET"
+	metricsVariables = "LCACHE_METRICS" // and names that begin so: the token among them
 )
 
-// environment returns the command's environment. It has the sockets, and not the address of the metrics, which is in use: a server that the
-// command starts would try to listen there.
+// environment returns the command's environment. It has the sockets. It has neither the token of the metrics, nor their address, which is in
+// use: a server that the command starts would try to listen there.
 func (r *run) environment() []string {
-	env := slices.DeleteFunc(slices.Clone(r.Environ), func(v string) bool { return strings.HasPrefix(v, metricsVariable+"=") })
+	env := slices.DeleteFunc(slices.Clone(r.Environ), func(v string) bool { return strings.HasPrefix(v, metricsVariables) })
 	for _, s := range r.serving {
 		if s.Name != "" {
 			env = append(env, SocketVariable(s.Name)+"="+s.socket())

@@ -16,7 +16,7 @@ import (
 	"syscall"
 	"time"
 
-	"lcache/cmd/lcache/internal/prometheus"
+	"lcache/cmd/lcache/internal/monitor"
 	"lcache/engine"
 	"lcache/internal/cluster"
 	"lcache/internal/serve/status"
@@ -52,7 +52,7 @@ type Options struct {
 	ListingGiven bool // the files that Ingest lists were asked for: a cache that lists other files is refused
 
 	Disk      ingest.Disk      // known facts of the devices; nil: none
-	Metrics   string           // host:port to listen on for scrapes of all servers; "": none
+	Metrics   Metrics          // of all servers
 	DiskLimit float64          // bytes a second that the disk was measured to give; 0: not known
 	Cluster   *cluster.Options // nil: this machine alone
 	Headspace bool             // loaders of the command feed the second half of each epoch from memory, and measure both
@@ -64,9 +64,9 @@ type Options struct {
 	Registry       string    // folder of this user's servers: see package attach
 	Logger         *slog.Logger
 
-	Progress func(cache.Progress)        // of listing; may be called from any goroutine
-	Began    func(metricsURL string)     // before the first source is looked at
-	Opened   func(source int, o *Opened) // a source can be read from now on
+	Progress func(cache.Progress)             // of listing; may be called from any goroutine
+	Began    func(metricsURL, pageURL string) // before the first source is looked at
+	Opened   func(source int, o *Opened)      // a source can be read from now on
 }
 
 // Opened is how a source was opened.
@@ -158,7 +158,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 // run is one Run.
 type run struct {
 	Options
-	metrics *prometheus.Server
+	metrics *monitor.Server
 	serving []*serving
 	member  *cluster.Member // nil: none
 	folder  string          // in each root; "": by the source
@@ -171,7 +171,7 @@ func (r *run) prepare(ctx context.Context) (err error) {
 		return err
 	}
 	if r.Began != nil {
-		r.Began(r.metrics.URL())
+		r.Began(r.metrics.URL(), r.metrics.PageURL())
 	}
 	if len(r.Sources) == 0 {
 		if err := r.takeOnlyCache(); err != nil {
@@ -189,6 +189,7 @@ func (r *run) prepare(ctx context.Context) (err error) {
 			return err
 		}
 	}
+	r.metrics.SetReady()
 	return nil
 }
 

@@ -116,7 +116,7 @@ func TestServe(t *testing.T) {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
-	serve := ServeOptions{Engine: engine.Options{Dirs: cache, IO: o.Engine.IO}, Metrics: "127.0.0.1:0", Registry: o.Registry, Version: "test"}
+	serve := ServeOptions{Engine: engine.Options{Dirs: cache, IO: o.Engine.IO}, Metrics: Metrics{Addr: "127.0.0.1:0"}, Registry: o.Registry, Version: "test"}
 	var url string
 	err = Serve(ctx, serve, func(s Served) error {
 		defer stop()

@@ -17,9 +17,9 @@ import (
 type ServeOptions struct {
 	Engine   engine.Options // but for its Logger and Version
 	Server   server.Options // except its Logger and Version. Without a path the socket is in the cache
-	Metrics  string         // host:port to listen on for scrapes; "": none
-	Registry string         // folder of this user's servers: see package attach
-	Version  string         // of this program
+	Metrics  Metrics
+	Registry string // folder of this user's servers: see package attach
+	Version  string // of this program
 	Logger   *slog.Logger
 
 	Cluster *cluster.Options // nil: this machine alone
@@ -34,6 +34,7 @@ type ServeOptions struct {
 type Served struct {
 	Socket   string // as it was given, else absolute
 	Metrics  string // URL; "": none
+	Page     string // URL for a browser; "": none
 	Warning  string // why metrics are not served; "" if they are, or were not requested
 	Status   status.Document
 	Defaults []cache.Default // settings that were chosen where ServeOptions leave the choice
@@ -57,7 +58,8 @@ func Serve(ctx context.Context, o ServeOptions, ready func(Served) error) (err e
 		return err
 	}
 	m.Add("", func() (status.Document, error) { return l.engine.Status(), nil })
-	if err = ready(Served{Socket: cmp.Or(o.Server.Path, l.server.Path()), Metrics: m.URL(), Warning: warning, Status: l.engine.Status(), Defaults: append(l.chosen, l.defaults...)}); err == nil {
+	m.SetReady()
+	if err = ready(Served{Socket: cmp.Or(o.Server.Path, l.server.Path()), Metrics: m.URL(), Page: m.PageURL(), Warning: warning, Status: l.engine.Status(), Defaults: append(l.chosen, l.defaults...)}); err == nil {
 		err = l.wait(ctx, o)
 	}
 	within := func(stop func(context.Context) error) {
@@ -66,6 +68,7 @@ func Serve(ctx context.Context, o ServeOptions, ready func(Served) error) (err e
 		err = errors.Join(err, stop(ctx))
 	}
 	within(l.end)
+	err = errors.Join(err, o.Metrics.write(map[string]status.Document{"": l.engine.Status()}))
 	within(func(ctx context.Context) error {
 		return errors.Join(m.Shutdown(ctx), l.engine.Close(ctx)) // in this order: a scrape reads the engine
 	})

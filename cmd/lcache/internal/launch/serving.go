@@ -3,11 +3,9 @@ package launch
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"runtime/debug"
 
 	"lcache/cmd/lcache/internal/attach"
-	"lcache/cmd/lcache/internal/prometheus"
 	"lcache/engine"
 	"lcache/internal/cluster"
 	"lcache/internal/serve/status"
@@ -104,7 +102,11 @@ func (r *run) stop() (err error) {
 	for _, s := range r.serving {
 		err = errors.Join(err, s.stop(ctx))
 	}
-	return errors.Join(err, leave(r.member))
+	last := map[string]status.Document{}
+	for _, s := range r.serving {
+		last[s.Name] = s.last
+	}
+	return errors.Join(err, r.Metrics.write(last), leave(r.member))
 }
 
 // local is a server of this process.
@@ -170,15 +172,6 @@ func (l *local) end(ctx context.Context) error {
 	<-l.served
 	l.entry.Remove()
 	return err
-}
-
-// listenMetrics opens an address for metrics; "": it returns a nil Server, which does nothing. It is called before the listing, so that an
-// address in use is an error at once.
-func listenMetrics(addr string, logger *slog.Logger) (*prometheus.Server, error) {
-	if addr == "" {
-		return nil, nil
-	}
-	return prometheus.Listen(addr, logger)
 }
 
 // mean is the mean of some values.

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"lcache/cmd/lcache/internal/prometheus"
+	"lcache/cmd/lcache/internal/monitor"
 	"lcache/internal/errcode"
 	"lcache/internal/serve/status"
 	"lcache/internal/store/cachedir"
@@ -20,10 +20,10 @@ import (
 const takeOverTime = StopTime + 10*time.Second
 
 // open opens the address of the metrics, and then the cache: an address that is in use must stop no server. warning says why an embedded server has no metrics.
-func (o ServeOptions) open(ctx context.Context) (l *local, m *prometheus.Server, warning string, err error) {
+func (o ServeOptions) open(ctx context.Context) (l *local, m *monitor.Server, warning string, err error) {
 	m, err = listenMetrics(o.Metrics, o.Logger)
 	if err != nil && o.Embedded {
-		warning = noMetrics(o.Metrics, err)
+		warning = noMetrics(o.Metrics.Addr, err)
 		o.Logger.Warn(warning)
 		err = nil
 	}
@@ -43,7 +43,7 @@ func (o ServeOptions) open(ctx context.Context) (l *local, m *prometheus.Server,
 
 // noMetrics says why an embedded server serves no metrics.
 func noMetrics(addr string, err error) string {
-	used, reason := new(prometheus.InUseError), errors.Unwrap(err).Error() // without the advice, which names a flag
+	used, reason := new(monitor.InUseError), errors.Unwrap(err).Error() // without the advice, which names a flag
 	switch isUsed := errors.As(err, &used); {
 	case isUsed && used.Pid != 0:
 		reason = fmt.Sprintf("process %d listens there", used.Pid)
@@ -77,7 +77,7 @@ func takeOverCommand(dirs []string) string {
 
 // takeOver stops the embedded server that has the cache, if one has, and opens the cache in its place. m listens for metrics, unless taken is the error of that. Until
 // this process listens, no client starts a server of its own.
-func (o ServeOptions) takeOver(ctx context.Context, m *prometheus.Server, taken error) (*local, *prometheus.Server, error) {
+func (o ServeOptions) takeOver(ctx context.Context, m *monitor.Server, taken error) (*local, *monitor.Server, error) {
 	waiting, cancel := context.WithTimeout(ctx, takeOverTime)
 	defer cancel()
 	for {
@@ -134,7 +134,7 @@ func (o ServeOptions) stopHolder(ctx context.Context, pid int, mayStop bool, tak
 	}
 	defer a.client.Close()
 	dir := o.Engine.Dirs[0]
-	held := new(prometheus.InUseError)
+	held := new(monitor.InUseError)
 	switch info := a.client.Info(); {
 	case !isStoppable(info):
 		return false, errcode.Errorf(errcode.InUse, "%s is in use by process %d, whose server is a part of that program, as of lcache run: end it first", dir, pid)

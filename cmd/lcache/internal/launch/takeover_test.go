@@ -76,14 +76,14 @@ func TestTakeOverRefuses(t *testing.T) {
 	}
 	defer held.Close()
 	embedded := o
-	embedded.Embedded, embedded.Metrics = true, held.Addr().String()
+	embedded.Embedded, embedded.Metrics.Addr = true, held.Addr().String()
 	var said Served
 	if err := Serve(t.Context(), embedded, func(s Served) error {
 		said = s
 		skipping, other := o, o
 		skipping.Engine.OnError = "skip"
 		refused(skipping, dir+" is served with --on-error fail, which the training relies on: give the same flag")
-		other.Metrics = "192.0.2.1:9400" // of another machine
+		other.Metrics.Addr = "192.0.2.1:9400" // of another machine
 		refused(other, "192.0.2.1:9400")
 		err := Serve(t.Context(), o, func(Served) error { return errors.New("it serves") })
 		want := fmt.Sprintf("%s is in use by process %d, the server that a training started: put this one in its place with lcache serve --take-over --cache %s", dir, pid, dir)

@@ -1,7 +1,6 @@
 package prometheus
 
 import (
-	"cmp"
 	"reflect"
 	"slices"
 	"strconv"
@@ -15,167 +14,162 @@ import (
 
 const prefix = "lcache_"
 
-// Labels of series. A text's own label is its field's name.
+// Labels of series. None is a path, and each has few values.
 const (
-	labelName = "name"
-	labelRank = "rank"
-	labelDir  = "dir"
-	labelJob  = "job" // of jobs with a token
+	labelName   = "name"       // of the dataset, or of the source in lcache run
+	labelJob    = "job_number" // of a job among the connected ones
+	labelRank   = "rank"
+	labelDevice = "device" // its number in --cache
+	labelState  = "state"
 )
 
-// unshown lists the fields without a series. Some are labels. Others are texts for people, and each change of a text would make a new series.
-var unshown = map[string]bool{"name": true, "id": true, "ended": true, "rank_rank": true, "device_dir": true, "layout_reason": true, "epoch_done_order_digest": true, "epoch_done_requested_digest": true, "importance_name": true, "device_last_error": true, "cluster_refused_reason": true}
+// Sections of the document, as prefixes of the keys of the tables in names.go.
+const (
+	ofServer    = ""
+	ofCache     = "cache_"
+	ofCluster   = "cluster_"
+	ofTotals    = "totals_"
+	ofDataset   = "dataset_"
+	ofJob       = "job_"
+	ofRank      = "rank_"
+	ofDevice    = "device_"
+	ofLastEpoch = "job_last_epoch_"
+)
 
-// ofDataset are the fields of a job's entry that are the same in each. Their series have no label of a job.
-var ofDataset = map[string]bool{"source": true, "samples": true, "dataset_bytes": true, "kept_bytes": true, "layout": true}
-
-// ofServer lists the server's own fields in the totals; the first job's entry has them, too. Their series have no job label, so that a sum over jobs counts
-// nothing twice.
-var ofServer = tags(reflect.TypeFor[status.ServerFigures]())
-
-func tags(t reflect.Type) map[string]bool {
-	all := map[string]bool{}
-	for i := range t.NumField() {
-		all[t.Field(i).Tag.Get("json")] = true
-	}
-	return all
-}
-
-// writer turns one document into metrics. It takes their names from the document's JSON tags, so it shows new fields without a change here.
+// writer turns one document into metrics.
 type writer struct {
 	to     chan<- prometheus.Metric
 	labels []string
 	values []string
-	shows  func(name string) bool // nil: everything
 }
 
-func write(to chan<- prometheus.Metric, name string, s status.Document) {
+// write sends the metrics of a document. number returns the number of a job with a token.
+func write(to chan<- prometheus.Metric, name string, s status.Document, number func(token string) int) {
 	if name == "" && len(s.Jobs) > 0 {
 		name = s.Jobs[0].Name
 	}
 	w := writer{to: to, labels: []string{labelName}, values: []string{usage.Name(name)}}
-	w.object("", reflect.ValueOf(s))
+	w.info("build_info", "1, with the version of the server as a label.", []string{"version"}, []string{s.Version})
+	w.object(ofServer, reflect.ValueOf(s))
+	w.object(ofTotals, reflect.ValueOf(s.Totals))
+	w.cache(s.Cache)
+	w.cluster(s.Cluster)
+	if s.Totals.BatchWait != nil {
+		w.to <- batchWait(w.labels, w.values, s.Totals.BatchWait)
+	}
+	recipe, layout := "", ""
 	if len(s.Jobs) > 0 {
-		w.shows = func(name string) bool { return ofDataset[name] }
-		w.object("", reflect.ValueOf(s.Jobs[0]))
+		w.object(ofDataset, reflect.ValueOf(s.Jobs[0]))
+		recipe, layout = s.Jobs[0].Recipe, s.Jobs[0].Layout
+	}
+	w.info("server_info", "1, with the I/O engine, the compression on disk, the layout and the recipe as labels; an empty recipe: the client pushes its own order.",
+		[]string{"io_engine", "compress", "layout", "recipe"}, []string{s.IOEngine, s.Cache.Compress, layout, recipe})
+	for _, j := range s.Jobs {
+		if !j.Ended { // else another job may have its number by now
+			w.with(labelJob, strconv.Itoa(number(j.ID))).job(j)
+		}
 	}
 }
 
-// object writes the fields of a struct. The prefix within is made of the names of the structs around it.
-func (w writer) object(within string, v reflect.Value) {
+func (w writer) cache(c status.Cache) {
+	w.object(ofCache, reflect.ValueOf(c))
+	state, _, _ := strings.Cut(c.State, ":") // the text after it is for people
+	w.states("cache_state", "1 for the present state of the cache's disks: normal, degraded, or aside (all are quarantined).", labelState, state, "normal", "degraded", "aside")
+	for i, d := range c.Devices {
+		of := w.with(labelDevice, strconv.Itoa(i))
+		of.object(ofDevice, reflect.ValueOf(d))
+		of.states("device_state", "1 for the present state of the device: normal, read-only, or aside (quarantined).", labelState, d.State, "normal", "read-only", "aside")
+	}
+}
+
+func (w writer) job(j status.Job) {
+	w.object(ofJob, reflect.ValueOf(j))
+	w.number("job_epochs_done", float64(len(j.EpochsDone)))
+	w.states("job_bound_by", "1 for the bottleneck of the job: source, disk, consumer (the training loop), decode or unknown.", "bound_by", j.BoundBy, "source", "disk", "consumer", "decode", "unknown")
+	for _, r := range j.Ranks {
+		w.with(labelRank, strconv.Itoa(r.Rank)).object(ofRank, reflect.ValueOf(r))
+	}
+	if n := len(j.EpochsDone); n > 0 { // a monitor scrapes more than once an epoch
+		w.object(ofLastEpoch, reflect.ValueOf(j.EpochsDone[n-1]))
+	}
+	if j.Importance != nil {
+		w.importance(j.Importance)
+	}
+}
+
+// object writes the numbers of a struct that the tables name. section begins the keys.
+func (w writer) object(section string, v reflect.Value) {
 	for i := range v.NumField() {
-		tag, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
-		switch {
-		case v.Type().Field(i).Type == reflect.TypeFor[status.ServerFigures]():
-			w.object("", v.Field(i))
-		case v.Type().Field(i).Anonymous:
-			w.object(within, v.Field(i))
-		case tag != "" && tag != "-":
-			w.field(within, tag, v.Field(i))
+		field := v.Type().Field(i)
+		if field.Anonymous {
+			w.object(section, v.Field(i))
+			continue
+		}
+		tag, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+		if n, ok := number(v.Field(i)); ok {
+			w.number(section+tag, n)
 		}
 	}
 }
 
-func (w writer) field(within, tag string, v reflect.Value) {
-	name := within + tag
-	if w.shows != nil && !w.shows(name) {
-		return
-	}
-	if v.Kind() == reflect.Pointer {
-		if v.IsNil() {
-			return
-		}
+// number returns the value of a number or bool, or of a pointer to one; false: it is none, or nil.
+func number(v reflect.Value) (float64, bool) {
+	if v.Kind() == reflect.Pointer && !v.IsNil() {
 		v = v.Elem()
 	}
 	switch {
 	case v.CanInt():
-		w.number(name, float64(v.Int()))
+		return float64(v.Int()), true
 	case v.CanUint():
-		w.number(name, float64(v.Uint()))
+		return float64(v.Uint()), true
 	case v.CanFloat():
-		w.number(name, v.Float())
+		return v.Float(), true
+	case v.Kind() == reflect.Bool && v.Bool():
+		return 1, true
 	case v.Kind() == reflect.Bool:
+		return 0, true
+	}
+	return 0, false
+}
+
+// number writes a metric of the tables. A key that they do not have has no metric.
+func (w writer) number(key string, n float64) {
+	m, ok := names[key]
+	if !ok {
+		return
+	}
+	w.to <- prometheus.MustNewConstMetric(prometheus.NewDesc(m.fullName(key), m.help, w.labels, nil), m.kind, n, w.values...)
+}
+
+// info writes a metric that is 1 and has texts as labels.
+func (w writer) info(name, help string, labels, values []string) {
+	for i := range labels {
+		w = w.with(labels[i], values[i])
+	}
+	w.to <- prometheus.MustNewConstMetric(prometheus.NewDesc(prefix+name, help, w.labels, nil), prometheus.GaugeValue, 1, w.values...)
+}
+
+// states writes a series for each possible state: 1 for the present one, else 0.
+func (w writer) states(name, help, label, now string, all ...string) {
+	if now != "" && !slices.Contains(all, now) {
+		all = append(all, now)
+	}
+	for _, state := range all {
 		n := 0.0
-		if v.Bool() {
+		if state == now {
 			n = 1
 		}
-		w.number(name, n)
-	case v.Kind() == reflect.String:
-		w.text(name, tag, v.String())
-	case v.Kind() == reflect.Struct:
-		w.object(name+"_", v)
-	case v.Kind() == reflect.Slice:
-		w.list(name, v)
+		of := w.with(label, state)
+		of.to <- prometheus.MustNewConstMetric(prometheus.NewDesc(prefix+name, help, of.labels, nil), prometheus.GaugeValue, n, of.values...)
 	}
-}
-
-// list writes a list of the document. A job's fields have no prefix; one that is over has no series any longer, as another one may have its name by now. Ranks and
-// devices have a label. Of the epochs that are over it writes the last one and their number: a monitor scrapes more than once an epoch.
-func (w writer) list(name string, v reflect.Value) {
-	switch of := v.Interface().(type) {
-	case []status.Job:
-		for _, j := range of {
-			if j.Ended {
-				continue
-			}
-			of := w
-			of.shows = func(name string) bool { return !ofServer[name] && !ofDataset[name] }
-			if j.ID != "" {
-				of = of.with(labelJob, j.ID)
-			}
-			of.object("", reflect.ValueOf(j))
-		}
-	case []status.Rank:
-		for _, r := range of {
-			w.with(labelRank, strconv.Itoa(r.Rank)).object("rank_", reflect.ValueOf(r))
-		}
-	case []status.Device:
-		for _, d := range of {
-			w.with(labelDir, d.Dir).object("device_", reflect.ValueOf(d))
-		}
-	case []status.ClusterPeer:
-		if len(of) == 0 { // in no cluster
-			return
-		}
-		by := map[string]int{"ok": 0, "lost": 0, "refused": 0}
-		for _, p := range of {
-			by[p.State]++
-		}
-		for state, n := range by {
-			w.with("state", state).number(name, float64(n))
-		}
-	case []status.Epoch:
-		w.number(name, float64(len(of)))
-		if len(of) > 0 {
-			w.object("epoch_done_", reflect.ValueOf(of[len(of)-1]))
-		}
-	}
-}
-
-func (w writer) number(name string, n float64) {
-	if unshown[name] {
-		return
-	}
-	w.to <- prometheus.MustNewConstMetric(describe(name, w.labels), cmp.Or(names[name].kind, prometheus.UntypedValue), n, w.values...)
-}
-
-// text writes a metric with the text as a label. Its value is always 1.
-func (w writer) text(name, label, value string) {
-	if unshown[name] {
-		return
-	}
-	if name == "cache_state" {
-		value, _, _ = strings.Cut(value, ":") // the text after it is for people, and would make a series each time
-	}
-	with := w.with(label, value)
-	w.to <- prometheus.MustNewConstMetric(describe(name, with.labels), prometheus.GaugeValue, 1, with.values...)
 }
 
 // with returns a writer of series with one label more.
 func (w writer) with(label, value string) writer {
-	return writer{w.to, append(slices.Clone(w.labels), label), append(slices.Clone(w.values), usage.Name(value)), w.shows}
+	return writer{w.to, append(slices.Clone(w.labels), label), append(slices.Clone(w.values), usage.Name(value))}
 }
 
-func describe(name string, labels []string) *prometheus.Desc {
-	return prometheus.NewDesc(prefix+name, names[name].help, labels, nil)
+// gauge writes a number that is no field of the document.
+func (w writer) gauge(name, help string, n float64) {
+	w.to <- prometheus.MustNewConstMetric(prometheus.NewDesc(prefix+name, help, w.labels, nil), prometheus.GaugeValue, n, w.values...)
 }

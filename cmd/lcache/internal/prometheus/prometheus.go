@@ -1,115 +1,51 @@
-// Package prometheus shows status documents to Prometheus, over HTTP at /metrics, in its text format.
+// Package prometheus turns status documents into metrics of Prometheus.
 //
-// Listen makes a Server, Add gives it the status of one more cache, and Shutdown ends it and joins its goroutines. The metrics have the names
-// of the status document, prefixed lcache_; names.go has their kinds and help texts. Every series has the job's name as its label "name",
-// because Prometheus itself sets the label "job"; series of ranks have the label "rank" too. If a job has a token, it is the label "job" of the
-// job's series. Series of the whole server have no such label, so that sums over jobs are right. A label must be UTF-8, but a file name may have
-// any bytes: usage.Name writes the labels. Fields that are null give no series. Nothing is kept between two scrapes. All methods may be called concurrently.
+// A Collector has the status of several servers, by Add, and is a prometheus.Collector. names.go and the files next to it list the metrics: for each number of the document a
+// name, a kind and a help text. Metrics of a job begin with lcache_job_, those of a rank with lcache_rank_, those of a device with lcache_device_; the others are the server's,
+// with sums over all its jobs.
+//
+// Every series has the dataset's name as its label "name", because Prometheus itself sets the label "job". Connected jobs have numbers as labels, because
+// their tokens would be new labels for each training. A label must be UTF-8, but a file name may have any bytes: usage.Name writes the labels. Fields that are null give no series. All methods may be called
+// concurrently.
 package prometheus
 
 import (
-	"context"
-	"errors"
-	"fmt"
-	"log/slog"
-	"net"
-	"net/http"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"lcache/internal/serve/status"
 )
 
-// Path is the URL path of the metrics.
-const Path = "/metrics"
-
-// A Server answers scrapes.
-type Server struct {
-	listener net.Listener
-	http     *http.Server
-	served   chan error
-
-	mu      sync.Mutex // guards the fields that follow
-	sources []source
+// A Collector collects the metrics of some servers. The zero value has none.
+type Collector struct {
+	mu      sync.Mutex // guards the field that follows
+	sources []*source
 }
 
-// source gives the status of one server. name is the label of its series; "": the job's name in the document.
+// source gives the status of one server.
 type source struct {
-	name   string
+	name   string // label of its series; "": the job's name in the document
 	status func() (status.Document, error)
+
+	mu   sync.Mutex // guards the field that follows
+	jobs []string   // tokens of the connected jobs; a job's number is its index. "": no job has this number
 }
 
-// Listen opens addr, host:port or :port, and answers scrapes until Shutdown. Port 0 takes a free port, which URL names. The error of an address that is in use
-// wraps an *InUseError.
-func Listen(addr string, logger *slog.Logger) (*Server, error) {
-	l, err := net.Listen("tcp", addr)
-	if err != nil {
-		return nil, fmt.Errorf("listen for metrics: %w: choose another --metrics", explain(err))
-	}
-	s := &Server{listener: l, served: make(chan error, 1)}
-	registry := prometheus.NewRegistry()
-	registry.MustRegister((*collector)(s))
-	errorLog := slog.NewLogLogger(logger.Handler(), slog.LevelWarn)
-	mux := http.NewServeMux()
-	// A source that does not answer must not hide the others.
-	mux.Handle(Path, promhttp.HandlerFor(registry, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError, ErrorLog: errorLog, MaxRequestsInFlight: 8}))
-	s.http = &http.Server{Handler: mux, ErrorLog: errorLog, ReadHeaderTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: 5 * time.Minute}
-	go func() { s.served <- s.http.Serve(l) }()
-	return s, nil
+// Add adds the status of one more server. The label name tells the series of several servers apart; "" takes the job's name in the document. The Collector calls
+// status at every scrape, from any goroutine.
+func (c *Collector) Add(name string, status func() (status.Document, error)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.sources = append(c.sources, &source{name: name, status: status})
 }
-
-// Add shows one more server's status. The label name tells the series of several servers apart; "" takes the job's name in the document.
-// The Server calls status at every scrape, from any goroutine, and never after Shutdown. A nil Server shows nothing.
-func (s *Server) Add(name string, status func() (status.Document, error)) {
-	if s == nil {
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.sources = append(s.sources, source{name, status})
-}
-
-// URL returns the address of the metrics for a program on this machine; "" of a nil Server.
-func (s *Server) URL() string {
-	if s == nil {
-		return ""
-	}
-	host, port, _ := net.SplitHostPort(s.listener.Addr().String())
-	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
-		host = "localhost"
-	}
-	return "http://" + net.JoinHostPort(host, port) + Path
-}
-
-// Shutdown stops listening, and returns when the scrapes in flight have ended. When ctx ends first, Shutdown cuts these scrapes off, and the
-// error is the error of ctx. A nil Server has nothing to end.
-func (s *Server) Shutdown(ctx context.Context) error {
-	if s == nil {
-		return nil
-	}
-	err := s.http.Shutdown(ctx)
-	if err != nil {
-		err = errors.Join(fmt.Errorf("a scrape of the metrics was still running: %w", err), s.http.Close())
-	}
-	if served := <-s.served; !errors.Is(served, http.ErrServerClosed) {
-		err = errors.Join(err, fmt.Errorf("serve metrics: %w", served))
-	}
-	s.served <- http.ErrServerClosed // for a second call
-	return err
-}
-
-// collector is a Server as a prometheus.Collector.
-type collector Server
 
 // Describe sends nothing: which metrics there are depends on the document's nulls.
-func (c *collector) Describe(chan<- *prometheus.Desc) {}
+func (c *Collector) Describe(chan<- *prometheus.Desc) {}
 
-// Collect asks every source for its status once.
-func (c *collector) Collect(to chan<- prometheus.Metric) {
+// Collect asks every server for its status once. A server that does not answer does not hide the others.
+func (c *Collector) Collect(to chan<- prometheus.Metric) {
 	c.mu.Lock()
 	sources := slices.Clone(c.sources)
 	c.mu.Unlock()
@@ -119,6 +55,55 @@ func (c *collector) Collect(to chan<- prometheus.Metric) {
 			to <- prometheus.NewInvalidMetric(prometheus.NewInvalidDesc(err), err)
 			continue
 		}
-		write(to, src.name, s)
+		numbers := src.number(s.Jobs)
+		write(to, src.name, s, func(token string) int { return numbers[token] })
 	}
+}
+
+// number numbers the connected jobs by their tokens. A job keeps its number until it ends; then another one may take it. Number 0 is the job of the
+// server's own recipe.
+func (s *source) number(jobs []status.Job) map[string]int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	live := map[string]bool{}
+	for _, j := range jobs {
+		if !j.Ended && j.ID != "" {
+			live[j.ID] = true
+		}
+	}
+	if len(s.jobs) == 0 {
+		s.jobs = []string{""}
+	}
+	for i, token := range s.jobs {
+		if !live[token] {
+			s.jobs[i] = ""
+		}
+	}
+	for _, j := range jobs {
+		if !live[j.ID] || slices.Contains(s.jobs, j.ID) {
+			continue
+		}
+		free := 1
+		for free < len(s.jobs) && s.jobs[free] != "" {
+			free++
+		}
+		if free == len(s.jobs) {
+			s.jobs = append(s.jobs, "")
+		}
+		s.jobs[free] = j.ID
+	}
+	numbers := map[string]int{}
+	for i, token := range s.jobs {
+		if token != "" {
+			numbers[token] = i
+		}
+	}
+	return numbers
+}
+
+// WriteFile writes the metrics to a file, for the textfile collector of node_exporter. It replaces the file in one step.
+func (c *Collector) WriteFile(path string) error {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(c)
+	return prometheus.WriteToTextfile(path, registry)
 }
