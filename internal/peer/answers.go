@@ -161,7 +161,7 @@ const mostRun = 256
 
 // answer answers a LIST. ctx is the stream's, limited the LIST's.
 func (a *answers) answer(ctx, limited context.Context, l list) {
-	brought := make(chan Brought, mostRun) // a run has room, so that no Bring waits for the consumer
+	brought := make(chan copied, mostRun) // a run has room, so that no Bring waits for the consumer
 	var bringing sync.WaitGroup
 	bringing.Go(func() {
 		defer close(brought)
@@ -174,9 +174,9 @@ func (a *answers) answer(ctx, limited context.Context, l list) {
 	defer flush.Stop()
 	var err error
 	for isOpen := true; isOpen; {
-		var b Brought
+		var c copied
 		select {
-		case b, isOpen = <-brought:
+		case c, isOpen = <-brought:
 		case <-flush.C:
 			if err == nil {
 				err = p.flush()
@@ -186,12 +186,12 @@ func (a *answers) answer(ctx, limited context.Context, l list) {
 		switch {
 		case !isOpen:
 		case err != nil:
-			a.held.Release(a.weight(len(b.Bytes)))
+			c.drop(a)
 		default:
 			if p.isEmpty() {
 				flush.Reset(parcelWait)
 			}
-			err = p.add(b)
+			err = p.add(c)
 		}
 	}
 	bringing.Wait()
@@ -208,29 +208,52 @@ func (a *answers) answer(ctx, limited context.Context, l list) {
 	}
 }
 
+// copied is a sample, or its absence, with bytes in a buffer of this package.
+type copied struct {
+	entry  // of the whole sample
+	bytes  mem.Buffer
+	weight int64 // held until it is sent
+}
+
+func (c *copied) drop(a *answers) {
+	c.bytes.Free()
+	a.held.Release(c.weight)
+}
+
 // bring asks the home for the first samples of a LIST, and returns the others. It reserves room for their bytes first: so the home's memory never
 // waits for the consumer. gRPC could send the home's own bytes, but it does not free queued ones when a connection breaks.
-func (a *answers) bring(limited context.Context, indices []sample.Index, to chan<- Brought) (rest []sample.Index) {
-	n, room := 0, int64(0)
+func (a *answers) bring(limited context.Context, indices []sample.Index, to chan<- copied) (rest []sample.Index) {
+	n, room, size := 0, int64(0), 0
 	for n < min(len(indices), mostRun) {
-		size := a.weight(a.home.Size(indices[n]))
-		if n > 0 && room+size > a.server.stream/4 {
+		s := a.home.Size(indices[n])
+		if n > 0 && room+a.weight(s) > a.server.stream/4 {
 			break
 		}
-		n, room = n+1, room+size
+		n, room, size = n+1, room+a.weight(s), size+s
 	}
 	if a.held.Acquire(limited, room) != nil {
 		return nil
 	}
+	handle := buffers.Get(size)
+	run, used := mem.NewBuffer(handle, buffers), 0
 	a.home.Bring(limited, indices[:n], func(b Brought) {
-		copied := b
-		copied.Bytes, copied.Release = bytes.Clone(b.Bytes), nil
+		c := copied{entry: entry{index: b.Index, why: b.Why, sum: b.Sum}, bytes: mem.SliceBuffer(nil), weight: min(a.weight(len(b.Bytes)), room)}
+		if !b.Why.IsAbsent() {
+			c.length = uint32(len(b.Bytes))
+			if end := used + len(b.Bytes); end <= len(*handle) {
+				copy((*handle)[used:end], b.Bytes)
+				c.bytes, used = run.Slice(used, end), end
+			} else { // it is larger than the home said
+				c.bytes = mem.SliceBuffer(bytes.Clone(b.Bytes))
+			}
+		}
 		if b.Release != nil {
 			b.Release()
 		}
-		room -= a.weight(len(b.Bytes))
-		to <- copied
+		room -= c.weight
+		to <- c
 	})
+	run.Free()           // the samples have references
 	a.held.Release(room) // of samples that are absent
 	return indices[n:]
 }
@@ -254,33 +277,34 @@ func (p *parcel) isEmpty() bool { return len(p.entries) == 0 }
 const mostPart = MostFrame - 64<<10
 
 // add adds a sample, and sends each message that is full.
-func (p *parcel) add(b Brought) error {
-	if b.Why.IsAbsent() || len(b.Bytes) == 0 {
-		p.entries = append(p.entries, entry{index: b.Index, why: b.Why, sum: b.Sum})
-		return p.flushIfFull()
-	}
-	for offset := 0; offset < len(b.Bytes); {
-		n := min(len(b.Bytes)-offset, mostPart)
-		if n > mostPart-p.bytes {
+func (p *parcel) add(c copied) error {
+	for offset := uint32(0); ; {
+		n := min(c.length-offset, mostPart)
+		if int(n) > mostPart-p.bytes {
 			if err := p.flush(); err != nil {
-				p.held.Release(p.answers.weight(len(b.Bytes)))
+				c.drop(p.answers)
 				return err
 			}
 		}
-		p.entries = append(p.entries, entry{index: b.Index, length: uint32(n), offset: uint32(offset), why: b.Why, sum: b.Sum})
-		p.parts = append(p.parts, mem.SliceBuffer(b.Bytes[offset:offset+n]))
-		p.bytes += n
-		if offset += n; offset == len(b.Bytes) {
-			p.weight += p.answers.weight(len(b.Bytes))
+		part := c.entry
+		part.offset, part.length = offset, n
+		p.entries, p.bytes = append(p.entries, part), p.bytes+int(n)
+		if n > 0 {
+			p.parts = append(p.parts, c.bytes.Slice(int(offset), int(offset+n)))
 		}
-		if err := p.flushIfFull(); err != nil {
-			if offset < len(b.Bytes) {
-				p.held.Release(p.answers.weight(len(b.Bytes)))
+		isLast := offset+n == c.length
+		if isLast {
+			p.weight += c.weight
+			c.bytes.Free()
+		}
+		if err := p.flushIfFull(); err != nil || isLast {
+			if !isLast {
+				c.drop(p.answers)
 			}
 			return err
 		}
+		offset += n
 	}
-	return nil
 }
 
 func (p *parcel) flushIfFull() error {
@@ -299,6 +323,7 @@ func (p *parcel) flush() error {
 	n := uint64(p.bytes)
 	p.brought.Add(n)
 	p.server.bytes.Add(n)
+	p.parts = p.parts[:0] // gRPC frees the buffers
 	err := p.send(message)
 	p.drop()
 	return err
@@ -307,5 +332,6 @@ func (p *parcel) flush() error {
 // drop forgets the collected samples.
 func (p *parcel) drop() {
 	p.held.Release(p.weight)
-	p.entries, p.parts, p.bytes, p.weight = p.entries[:0], nil, 0, 0
+	p.parts.Free()
+	p.entries, p.parts, p.bytes, p.weight = p.entries[:0], p.parts[:0], 0, 0
 }

@@ -15,8 +15,8 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
-	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/experimental"
 	"google.golang.org/grpc/metadata"
 
 	"lcache/sample"
@@ -133,7 +133,7 @@ func (c *Client) link(address string) (*link, error) {
 	}
 	creds := insecure.NewCredentials()
 	if c.o.TLS != nil {
-		creds = credentials.NewTLS(c.o.TLS)
+		creds = newTLS(c.o.TLS)
 	}
 	l := &link{address: address}
 	dial := func(ctx context.Context, address string) (net.Conn, error) {
@@ -144,7 +144,7 @@ func (c *Client) link(address string) (*link, error) {
 		return &watchedConn{conn, l}, nil
 	}
 	var err error
-	l.conn, err = grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(creds), grpc.WithStaticStreamWindowSize(c.o.Window), grpc.WithStaticConnWindowSize(2*c.o.Window),
+	l.conn, err = grpc.NewClient("passthrough:///"+address, experimental.WithBufferPool(buffers), grpc.WithWriteBufferSize(writeBuffer), grpc.WithReadBufferSize(readBuffer(c.o.TLS)), grpc.WithTransportCredentials(creds), grpc.WithStaticStreamWindowSize(c.o.Window), grpc.WithStaticConnWindowSize(2*c.o.Window),
 		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(codec{}), grpc.MaxCallRecvMsgSize(MostFrame+headBytes)), grpc.WithDisableServiceConfig(), grpc.WithDisableRetry(), grpc.WithNoProxy(), grpc.WithContextDialer(dial),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 5 * time.Second}, MinConnectTimeout: time.Second}))
 	if err != nil {

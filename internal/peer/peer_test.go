@@ -206,6 +206,28 @@ func TestFetch(t *testing.T) {
 	released(t, s)
 }
 
+// A home may bring other sizes than it has announced: the consumer gets what it brought.
+func TestSizesThatChange(t *testing.T) {
+	s := &liar{shelf{n: 100, size: func(i sample.Index) int { return 3000 * int(i) }}}
+	server, address := serve(t, s, ServerOptions{})
+	h := newHeap()
+	if _, err := client(t, s.n, ClientOptions{}).Fetch(t.Context(), address, indices(0, s.n), h); err != nil || len(h.got) != s.n {
+		t.Errorf("%d samples, %v", len(h.got), err)
+	}
+	for i := range sample.Index(s.n) {
+		if !bytes.Equal(h.got[i], content(i, s.shelf.size(i))) {
+			t.Errorf("sample %d has wrong bytes", i)
+		}
+	}
+	server.Close()
+	released(t, &s.shelf)
+}
+
+// liar is a shelf that announces wrong sizes.
+type liar struct{ shelf }
+
+func (l *liar) Size(i sample.Index) int { return l.size(i) * int(i%4) / 2 }
+
 // Many requests share a stream, from several goroutines; each gets its own samples.
 func TestManyRequestsAtOnce(t *testing.T) {
 	s := &shelf{n: 100_000, size: func(i sample.Index) int { return 500 + int(i)%3000 }}
@@ -237,12 +259,17 @@ func TestManyRequestsAtOnce(t *testing.T) {
 func TestEncryptedFetch(t *testing.T) {
 	// The certificates are the cluster's; here one made by hand for the server is enough to see that both sides ask for one.
 	cert := selfSigned(t)
-	s := &shelf{n: 10, size: func(sample.Index) int { return 10_000 }}
+	s := &shelf{n: 100, size: func(i sample.Index) int { return 20_000 * int(i) }}
 	_, address := serve(t, s, ServerOptions{TLS: &tls.Config{Certificates: []tls.Certificate{cert}, ClientAuth: tls.RequireAnyClientCert, MinVersion: tls.VersionTLS13}})
 	withCert := &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS13}
 	h := newHeap()
-	if _, err := client(t, s.n, ClientOptions{TLS: withCert}).Fetch(t.Context(), address, indices(0, 10), h); err != nil || len(h.got) != 10 {
+	if _, err := client(t, s.n, ClientOptions{TLS: withCert}).Fetch(t.Context(), address, indices(0, s.n), h); err != nil || len(h.got) != s.n {
 		t.Errorf("%d samples, %v", len(h.got), err)
+	}
+	for i := range sample.Index(s.n) {
+		if !bytes.Equal(h.got[i], content(i, s.size(i))) {
+			t.Errorf("sample %d has wrong bytes", i)
+		}
 	}
 	for name, o := range map[string]ClientOptions{"no certificate": {TLS: &tls.Config{InsecureSkipVerify: true}, Late: 5 * time.Second}, "no encryption": {Late: 5 * time.Second}} {
 		start := time.Now()

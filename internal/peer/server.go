@@ -16,8 +16,8 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/experimental"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/metadata"
@@ -70,9 +70,9 @@ func Serve(l net.Listener, o ServerOptions) *Server {
 	window := cmp.Or(o.Window, 4<<20)
 	creds := insecure.NewCredentials()
 	if o.TLS != nil {
-		creds = credentials.NewTLS(o.TLS)
+		creds = newTLS(o.TLS)
 	}
-	s.grpc = grpc.NewServer(grpc.Creds(creds), grpc.ForceServerCodecV2(codec{}), grpc.MaxRecvMsgSize(MostFrame+headBytes), grpc.MaxConcurrentStreams(mostStreams), grpc.WaitForHandlers(true),
+	s.grpc = grpc.NewServer(grpc.Creds(creds), grpc.ForceServerCodecV2(codec{}), experimental.BufferPool(buffers), grpc.WriteBufferSize(writeBuffer), grpc.ReadBufferSize(readBuffer(o.TLS)), grpc.MaxRecvMsgSize(MostFrame+headBytes), grpc.MaxConcurrentStreams(mostStreams), grpc.WaitForHandlers(true),
 		grpc.StaticStreamWindowSize(window), grpc.StaticConnWindowSize(2*window), grpc.ConnectionTimeout(5*time.Second), grpc.MaxHeaderListSize(8<<10),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: 5 * time.Minute, Time: 30 * time.Second, Timeout: 10 * time.Second}))
