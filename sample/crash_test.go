@@ -38,16 +38,22 @@ type crashImage struct {
 func TestCrashIngest(t *testing.T) {
 	testenv.WithoutRace(t)
 	for _, packed := range []bool{false, true} {
-		t.Run(fmt.Sprintf("packed %v", packed), func(t *testing.T) { crashIngest(t, packed) })
+		for _, records := range []bool{false, true} {
+			t.Run(fmt.Sprintf("packed %v, records %v", packed, records), func(t *testing.T) { crashIngest(t, packed, records) })
+		}
 	}
 }
 
-func crashIngest(t *testing.T, packed bool) {
+func crashIngest(t *testing.T, packed, records bool) {
 	b := &crashBed{t: t, dir: t.TempDir(), disk: durabletest.New(), packed: packed, since: map[string]int{}, until: map[string]int{}}
 	for version := range 2 {
 		var list []Entry
 		for i := range 700 {
-			list = append(list, Entry{Name: fmt.Sprintf("a/sample-%d", i*2+version*100), Size: 100, Version: 5})
+			e := Entry{Name: fmt.Sprintf("a/sample-%d", i*2+version*100), Size: 100, Version: 5}
+			if at := uint64(i*2 + version*100); records {
+				e.Shard, e.Parts, e.Offsets = &Shard{Name: "a", Size: 1 << 30, Version: 5, Records: true}, []Part{{"image", 60}, {"text", 40}}, []uint64{1000 * at, 900_000_000 - 50*at}
+			}
+			list = append(list, e)
 		}
 		b.entries, b.listed = append(b.entries, list), append(b.listed, openTemp(t, nil, list))
 	}

@@ -141,9 +141,9 @@ func TestManifestVersion(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b[8] = 4
+	b[8] = 6
 	reseal(b)
 	if err, _ := tryOpen(b); !errors.Is(err, ErrVersion) || !strings.Contains(err.Error(), "ingest again") {
-		t.Errorf("version 4: %v", err)
+		t.Errorf("version 6: %v", err)
 	}
 }

@@ -81,8 +81,10 @@ func encode(f target, classes []string, entries Listing) (Fingerprint, error) {
 		sections += 3
 	}
 	version := uint32(versionPlain)
-	if hasShards(entries) {
-		version = versionShards
+	if s := firstShard(entries); s != nil {
+		if version = versionShards; s.Records {
+			version, sections = versionRecords, 10 // the parts' sections are there even if all samples are empty
+		}
 		sections++
 	}
 	e := &encoder{f: f, sum: xxh3.New()}
@@ -112,11 +114,14 @@ func encode(f target, classes []string, entries Listing) (Fingerprint, error) {
 		}
 	})
 	e.section(secClasses, func() { e.strings(classes) })
-	if parts > 0 {
+	if parts > 0 || version == versionRecords {
 		e.parts(entries, exts)
 	}
-	if version == versionShards {
+	switch version {
+	case versionShards:
 		e.places(entries)
+	case versionRecords:
+		e.recordPlaces(entries, parts)
 	}
 	e.names(entries)
 	h.length, h.table = e.at, e.table
@@ -206,8 +211,12 @@ func check(classes []string, entries Listing) error {
 	if parts > math.MaxUint32 {
 		return fmt.Errorf("%w: %d parts, a manifest holds at most %d: split the dataset", ErrEntry, parts, uint64(math.MaxUint32))
 	}
-	if hasShards(entries) {
-		if err := checkPlaces(entries); err != nil {
+	if s := firstShard(entries); s != nil {
+		check := checkPlaces
+		if s.Records {
+			check = checkRecordPlaces
+		}
+		if err := check(entries); err != nil {
 			return err
 		}
 	}

@@ -16,7 +16,7 @@ import (
 //	└──────────────┴───────────────────────┴──────────┴─────────────────────────────────────────────┘
 //
 //	fixed    0  magic     "lcachemf"
-//	         8  version   u32 = 1, or 2 if the samples are in shards; 3: packed, see packed.go
+//	         8  version   u32 = 1; 2 if the samples are in tar shards, 4 if they are records of larger files; 3 and 5: packed, see packed.go
 //	        12  sections  u32, rows of the table
 //	        16  samples   u64 = n
 //	        24  classes   u64
@@ -40,7 +40,7 @@ import (
 //	 6? partstarts  u32[n+1]: sample i has the parts [partstarts[i], partstarts[i+1])
 //	 7? parts       {ext u32, size u32}[partstarts[n]]; ext is a place in exts
 //	 8? exts        strings
-//	 9  places      only in version 2, and there always, as are 6 to 8: see places.go
+//	 9  places      only in versions 2 and 4, and there always, as are 6 to 8: see places.go and recordplaces.go
 //	10  nameoffs    u64[n+1]: name i is names[nameoffs[i]:nameoffs[i+1]]
 //	11  names       the names' bytes, back to back
 //
@@ -53,9 +53,10 @@ import (
 // fingerprint covers every byte of the file without reading them all. A listing has only one encoding, so equal listings have equal
 // fingerprints on every machine.
 const (
-	manifestMagic = "lcachemf"
-	versionPlain  = 1
-	versionShards = 2 // the samples are in shards
+	manifestMagic  = "lcachemf"
+	versionPlain   = 1
+	versionShards  = 2 // the samples are in tar shards
+	versionRecords = 4 // the samples are records of larger files
 
 	fixedSize    = 64
 	rowSize      = 40
@@ -134,11 +135,11 @@ func headerLen(fixed []byte) (int, error) {
 		return 0, fmt.Errorf("%w: not a manifest of lcache", ErrCorrupt)
 	}
 	switch v := binary.LittleEndian.Uint32(fixed[8:]); v {
-	case versionPlain, versionShards:
-	case versionPacked:
+	case versionPlain, versionShards, versionRecords:
+	case versionPacked, versionPackedRecords:
 		return 0, fmt.Errorf("%w: a packed manifest of more than %d bytes, or in another one", ErrCorrupt, heldBytes)
 	default:
-		return 0, fmt.Errorf("%w %d, this lcache reads versions %d to %d: use the lcache that wrote it, or remove the cache and ingest again", ErrVersion, v, versionPlain, versionPacked)
+		return 0, fmt.Errorf("%w %d, this lcache reads versions %d to %d: use the lcache that wrote it, or remove the cache and ingest again", ErrVersion, v, versionPlain, versionPackedRecords)
 	}
 	n := binary.LittleEndian.Uint32(fixed[12:])
 	if n > maxSections {
@@ -197,7 +198,7 @@ func (h *header) check(length uint64) error {
 	}
 	const must = 1<<secSizes | 1<<secLabels | 1<<secVersions | 1<<secNameHashes | 1<<secClasses | 1<<secNameOffs | 1<<secNames
 	const parts = 1<<secPartStarts | 1<<secParts | 1<<secExts
-	if h.version == versionPlain && seen != must && seen != must|parts || h.version == versionShards && seen != must|parts|1<<secPlaces {
+	if h.version == versionPlain && seen != must && seen != must|parts || h.version != versionPlain && seen != must|parts|1<<secPlaces {
 		return fmt.Errorf("%w: a section is missing, or one too many", ErrCorrupt)
 	}
 	if end != length {

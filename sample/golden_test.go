@@ -79,7 +79,10 @@ func annotateManifest(b []byte, h header) string {
 	for _, s := range h.table {
 		a.title("section: %v", s)
 		a.take(int(s.off)-a.at, "padding")
-		if s.id == secPlaces {
+		switch {
+		case s.id == secPlaces && h.version == versionRecords:
+			annotateRecordPlaces(a, int(h.samples))
+		case s.id == secPlaces:
 			annotatePlaces(a, int(h.samples), int(h.find(secParts).len/8))
 		}
 		for end := int(s.off + s.len); a.at < end; {
@@ -108,9 +111,30 @@ func annotatePlaces(a *annotator, samples, parts int) {
 	}
 }
 
+func annotateRecordPlaces(a *annotator, samples int) {
+	next := func(what string) uint64 {
+		v := binary.LittleEndian.Uint64(a.rest)
+		a.take(8, "%s %d", what, int64(v))
+		return v
+	}
+	shards, apart := next("shards:"), next("distances:")
+	for range samples {
+		next("position")
+	}
+	for range apart {
+		next("distance")
+	}
+	for range shards {
+		next("size of a shard:")
+		a.take(8, "its version")
+		next("its samples:")
+	}
+}
+
 func TestGoldenManifest(t *testing.T) {
 	checkGolden(t, "testdata/manifest_v1.hex", listingClasses, listing)
 	checkGolden(t, "testdata/manifest_v2.hex", nil, inShards)
+	checkGolden(t, "testdata/manifest_v4.hex", nil, records)
 }
 
 func checkGolden(t *testing.T, golden string, classes []string, listing []Entry) {
@@ -247,6 +271,8 @@ func FuzzManifest(f *testing.F) {
 	f.Add(parts, true)
 	f.Add(parseHex(f, "testdata/manifest_v2.hex"), true)
 	f.Add(parseHex(f, "testdata/manifest_v2.hex"), false)
+	f.Add(parseHex(f, "testdata/manifest_v4.hex"), true)
+	f.Add(parseHex(f, "testdata/manifest_v4.hex"), false)
 	f.Fuzz(func(t *testing.T, b []byte, seal bool) {
 		if seal {
 			b = bytes.Clone(b)

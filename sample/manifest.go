@@ -290,10 +290,14 @@ func newManifest(h header, front []byte, file io.ReaderAt) (*Manifest, error) {
 	if err := m.takeParts(); err != nil {
 		return nil, err
 	}
-	if h.version == versionShards {
-		if err := m.takePlaces(); err != nil {
-			return nil, err
-		}
+	switch h.version {
+	case versionShards:
+		err = m.takePlaces()
+	case versionRecords:
+		err = m.takeRecordPlaces()
+	}
+	if err != nil {
+		return nil, err
 	}
 	sum := uint64(0)
 	for _, n := range m.sizes {

@@ -103,6 +103,9 @@ var roundTrips = []struct {
 	{"one", nil, []Entry{{Name: "x", Size: 1}}},
 	{"all kinds", listingClasses, listing},
 	{"in shards", nil, inShards},
+	{"records", nil, records},
+	{"records, each with one part", nil, records[4:7]},
+	{"records without parts", nil, records[6:7]},
 	{"longest name", []string{strings.Repeat("c", MaxName)}, []Entry{{Name: strings.Repeat("n", MaxName)}, {Name: strings.Repeat("n", MaxName-1)}}},
 	{"many", []string{"0"}, many(20_000)}, // more than one buffer of the writer, one window of the reader
 	{"random, with parts", []string{"0"}, grouped(3000)},

@@ -48,7 +48,7 @@ func pack(plain []byte) ([]byte, error) {
 		binary.LittleEndian.PutUint32(row[4:], uint32(len(b)-from))
 	}
 	copy(b, manifestMagic)
-	binary.LittleEndian.PutUint32(b[8:], versionPacked)
+	binary.LittleEndian.PutUint32(b[8:], packedVersion(h.version))
 	binary.LittleEndian.PutUint32(b[12:], uint32(len(h.table)))
 	binary.LittleEndian.PutUint64(b[16:], uint64(len(plain)))
 	binary.LittleEndian.PutUint64(b[24:], uint64(len(b)+sumSize))

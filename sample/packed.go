@@ -12,14 +12,14 @@ import (
 	"lcache/internal/disk/offheap"
 )
 
-// The packed manifest. It is another form of the same file: unpacked, it is byte for byte a manifest of version 1 or 2, and has the same fingerprint.
+// The packed manifest. It is another form of the same file: unpacked, it is byte for byte a manifest of version 1, 2 or 4, and has the same fingerprint.
 //
 //	┌──────────────┬─────────────────────┬──────────────┬──────────────────┬──────────┐
 //	│ fixed, 32 B  │ rows, 8 B a section │ plain header │ sections, packed │ sum, 8 B │
 //	└──────────────┴─────────────────────┴──────────────┴──────────────────┴──────────┘
 //
 //	fixed    0  magic     "lcachemf"
-//	         8  version   u32 = 3
+//	         8  version   u32 = 3, or 5 if the plain manifest has version 4
 //	        12  sections  u32, of the plain manifest
 //	        16  plain     u64, bytes of the plain manifest: at most 64 MiB
 //	        24  length    u64, of the whole file
@@ -45,10 +45,11 @@ import (
 //
 // The file is unpacked when it is opened, into the same memory that a plain manifest of its size has. So only a manifest of up to 64 MiB may be
 // packed. The checksum is verified before any field is used. A file that claims impossible sizes is refused before memory is allocated. The
-// unpacked bytes are verified as if they had been read. The magic is that of a plain manifest, so that an lcache that knows only versions 1
-// and 2 reports what to do.
+// unpacked bytes are verified as if they had been read. The magic is that of a plain manifest, so that an lcache that does not know
+// the version reports what to do. Version 4 has a packed version of its own for that reason.
 const (
-	versionPacked = 3
+	versionPacked        = 3
+	versionPackedRecords = 5
 
 	packedFixed = 32
 	packedRow   = 8
@@ -69,7 +70,19 @@ var widths = [...]int{secSizes: 4, secLabels: 4, secVersions: 8, secPartStarts: 
 
 // isPacked reports whether a file that begins with b is a packed manifest.
 func isPacked(b []byte) bool {
-	return len(b) >= 12 && string(b[:8]) == manifestMagic && binary.LittleEndian.Uint32(b[8:]) == versionPacked
+	if len(b) < 12 || string(b[:8]) != manifestMagic {
+		return false
+	}
+	v := binary.LittleEndian.Uint32(b[8:])
+	return v == versionPacked || v == versionPackedRecords
+}
+
+// packedVersion returns the version of the packed form of a plain manifest.
+func packedVersion(plain uint32) uint32 {
+	if plain == versionRecords {
+		return versionPackedRecords
+	}
+	return versionPacked
 }
 
 // unpack returns the plain form of a packed manifest, in memory outside Go's heap. The plain form is not verified yet.
@@ -131,6 +144,9 @@ func decodePacked(b []byte) (h header, rows, body []byte, err error) {
 	rows, body = body[packedFixed:][:packedRow*sections], body[packedFixed+packedRow*sections:]
 	head := headerSize(int(sections))
 	h, err = decodeHeader(body[:head], plain)
+	if err == nil && packedVersion(h.version) != binary.LittleEndian.Uint32(b[8:]) {
+		err = fmt.Errorf("%w: a manifest of version %d in a packed one of version %d", ErrCorrupt, h.version, binary.LittleEndian.Uint32(b[8:]))
+	}
 	return h, rows, body[head:], err
 }
 

@@ -360,14 +360,20 @@ func TestPackOnlyIfItPays(t *testing.T) {
 
 // TestGoldenPacked: the file in testdata unpacks to the plain golden file, byte for byte. A file packed today may differ, because the compressor may change, but must unpack to the same bytes.
 func TestGoldenPacked(t *testing.T) {
-	const golden = "testdata/manifest_packed.hex"
-	plain := parseHex(t, "testdata/manifest_v1.hex")
+	for golden, of := range map[string]string{"manifest_packed.hex": "manifest_v1.hex", "manifest_v5.hex": "manifest_v4.hex"} {
+		checkGoldenPacked(t, "testdata/"+golden, of)
+	}
+}
+
+func checkGoldenPacked(t *testing.T, golden, of string) {
+	t.Helper()
+	plain := parseHex(t, "testdata/"+of)
 	now, err := pack(plain)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if *update {
-		if err := os.WriteFile(golden, []byte(annotatePacked(t, now)), 0o644); err != nil {
+		if err := os.WriteFile(golden, []byte(annotatePacked(t, of, now)), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -380,13 +386,13 @@ func TestGoldenPacked(t *testing.T) {
 	}
 }
 
-func annotatePacked(t *testing.T, b []byte) string {
+func annotatePacked(t *testing.T, of string, b []byte) string {
 	h, rows, _, err := decodePacked(b)
 	if err != nil {
 		t.Fatal(err)
 	}
 	a := &annotator{rest: b}
-	fmt.Fprintf(&a.out, "# The packed form of manifest_v1.hex. Made by: go test ./sample -run Golden -update\n")
+	fmt.Fprintf(&a.out, "# The packed form of %s. Made by: go test ./sample -run Golden -update\n", of)
 	a.title("fixed part")
 	a.take(8, "magic")
 	a.take(4, "version")
@@ -411,7 +417,7 @@ func annotatePacked(t *testing.T, b []byte) string {
 
 // FuzzPacked: any bytes, with a right checksum or not, give an error, or unpack to at most their possible length. The unpacked bytes are refused, or are a manifest that stays the same when it is packed and unpacked again.
 func FuzzPacked(f *testing.F) {
-	for _, name := range []string{"testdata/manifest_v1.hex", "testdata/manifest_v2.hex"} {
+	for _, name := range []string{"testdata/manifest_v1.hex", "testdata/manifest_v2.hex", "testdata/manifest_v4.hex"} {
 		b, err := pack(parseHex(f, name))
 		if err != nil {
 			f.Fatal(err)
@@ -421,6 +427,7 @@ func FuzzPacked(f *testing.F) {
 		f.Add(b[:packedFixed+packedRow], true)
 	}
 	f.Add(parseHex(f, "testdata/manifest_packed.hex"), true)
+	f.Add(parseHex(f, "testdata/manifest_v5.hex"), true)
 	for _, entries := range [][]Entry{many(300), grouped(50)} {
 		_, plain := packedTemp(f, []string{"c"}, entries)
 		b, err := pack(plain)

@@ -29,22 +29,25 @@ type places struct {
 	distances []uint32
 	shards    []Shard
 	starts    []uint64 // of each shard, and the end of the last one
+
+	records bool     // the shards are of version 4, and the fields that follow take the place of distances
+	far     []uint64 // by part: its distance; nil: no sample has more than one part
+	firsts  []uint32 // by shard: its first sample, and the number of samples
 }
 
-// hasShards reports whether the samples of a listing are in shards.
-func hasShards(entries Listing) bool {
+// firstShard returns the shard of the first sample that is in one; nil: the samples are in no shards.
+func firstShard(entries Listing) *Shard {
 	for i := range entries.Len() {
-		if entries.At(i).Shard != nil {
-			return true
+		if s := entries.At(i).Shard; s != nil {
+			return s
 		}
 	}
-	return false
+	return nil
 }
 
 // checkPlaces returns an error for positions that a manifest can't hold.
 func checkPlaces(entries Listing) error {
-	seen := map[string]bool{}
-	total := uint64(0)
+	var s shardSet
 	var last *Shard
 	for i := range entries.Len() {
 		e := entries.At(i)
@@ -52,14 +55,10 @@ func checkPlaces(entries Listing) error {
 			return fmt.Errorf("sample %d, %s: %w: it is not in a shard, but other samples are", i, clip(e.Name), ErrEntry)
 		}
 		if last == nil || *e.Shard != *last {
-			if last = e.Shard; seen[last.Name] {
-				return fmt.Errorf("sample %d, %s: %w: its shard comes twice", i, clip(e.Name), ErrEntry)
+			last = e.Shard
+			if err := s.add(i, e); err != nil {
+				return err
 			}
-			seen[last.Name] = true
-			if len(last.Name) > MaxName || last.Size > math.MaxInt64 || total > math.MaxInt64-last.Size {
-				return fmt.Errorf("shard %s: %w: %d bytes", clip(last.Name), ErrEntry, last.Size)
-			}
-			total += last.Size
 		}
 		first := slices.Min(e.Offsets)
 		for k, off := range e.Offsets {
@@ -69,6 +68,32 @@ func checkPlaces(entries Listing) error {
 			}
 		}
 	}
+	return nil
+}
+
+// shardSet checks the shards of a listing.
+type shardSet struct {
+	seen    map[string]bool
+	records bool
+	total   uint64
+}
+
+// add adds the shard of sample i, the first of it.
+func (s *shardSet) add(i int, e Entry) error {
+	shard := e.Shard
+	if s.seen == nil {
+		s.seen, s.records = map[string]bool{}, shard.Records
+	}
+	switch {
+	case s.seen[shard.Name]:
+		return fmt.Errorf("sample %d, %s: %w: its shard comes twice", i, clip(e.Name), ErrEntry)
+	case shard.Records != s.records:
+		return fmt.Errorf("sample %d, %s: %w: one shard is a tar, another one is not", i, clip(e.Name), ErrEntry)
+	case len(shard.Name) > MaxName || shard.Size > math.MaxInt64 || s.total > math.MaxInt64-shard.Size:
+		return fmt.Errorf("shard %s: %w: %d bytes", clip(shard.Name), ErrEntry, shard.Size)
+	}
+	s.seen[shard.Name] = true
+	s.total += shard.Size
 	return nil
 }
 
@@ -160,10 +185,31 @@ func (m *Manifest) setPlace(i Index, e *Entry) {
 		return
 	}
 	shard := m.ShardOf(i)
-	e.Shard, e.Offsets = &l.shards[shard], make([]uint64, len(e.Parts))
-	for k := range e.Offsets {
-		e.Offsets[k] = l.positions[i] - l.starts[shard] + uint64(l.distances[int(m.partStarts[i])+k])*ShardUnit
+	e.Shard, e.Offsets = &l.shards[shard], m.offsets(i, shard)
+}
+
+// offsets returns the offsets of sample i's parts in its shard; nil: it has none.
+func (m *Manifest) offsets(i Index, shard int) []uint64 {
+	l, from, to := &m.places, m.partStarts[i], m.partStarts[i+1]
+	if from == to {
+		return nil
 	}
+	list := make([]uint64, 0, to-from)
+	for p := from; p < to; p++ {
+		list = append(list, l.positions[i]-l.starts[shard]+l.distance(p))
+	}
+	return list
+}
+
+// distance returns the distance of a part from its sample's position, modulo 2⁶⁴.
+func (l *places) distance(part uint32) uint64 {
+	switch {
+	case !l.records:
+		return uint64(l.distances[part]) * ShardUnit
+	case l.far == nil:
+		return 0
+	}
+	return l.far[part]
 }
 
 // Shards returns the source's shards with samples, in order. nil: the source has no shards. The caller must not change them.
@@ -171,13 +217,23 @@ func (m *Manifest) Shards() []Shard { return m.places.shards }
 
 // ShardOf returns the position in Shards of sample i's shard.
 func (m *Manifest) ShardOf(i Index) int {
+	if m.places.records {
+		at, found := slices.BinarySearch(m.places.firsts, i)
+		if !found {
+			at--
+		}
+		return at
+	}
 	at, _ := slices.BinarySearch(m.places.starts, m.places.positions[i])
 	return at - 1
 }
 
-// Span returns the range of sample i's parts in the concatenation of all shards, from the first byte to after the last.
+// Span returns the range of sample i's parts in the concatenation of all shards, from the first byte to after the last. The parts of a record
+// may be far apart, so its range begins at its first part and has the length of all parts.
 func (m *Manifest) Span(i Index) (from, to uint64) {
-	from = m.places.positions[i]
+	if from = m.places.positions[i]; m.places.records {
+		return from, from + uint64(m.sizes[i])
+	}
 	for p := m.partStarts[i]; p < m.partStarts[i+1]; p++ {
 		to = max(to, from+uint64(m.places.distances[p])*ShardUnit+uint64(m.parts[2*p+1]))
 	}

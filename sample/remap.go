@@ -35,10 +35,18 @@ func Remap(old, new *Manifest) ([]Index, error) {
 }
 
 // sameBytes reports whether samples with the same size and version have the same bytes: their parts have the same order, and their shards the
-// same size. A web server's version of a shard may be a time in whole seconds.
+// same size. A web server's version of a shard may be a time in whole seconds. Records must also be at the same location, because an index that
+// is not in the shard can move them.
 func sameBytes(old *Manifest, i Index, new *Manifest, j Index) bool {
-	if old.places.shards != nil && new.places.shards != nil && old.places.shards[old.ShardOf(i)].Size != new.places.shards[new.ShardOf(j)].Size {
-		return false
+	if old.places.shards != nil && new.places.shards != nil {
+		a, b := old.ShardOf(i), new.ShardOf(j)
+		x, y := old.places.shards[a], new.places.shards[b]
+		if x.Size != y.Size || x.Records != y.Records {
+			return false
+		}
+		if x.Records && (x.Name != y.Name || !slices.Equal(old.offsets(i, a), new.offsets(j, b))) {
+			return false
+		}
 	}
 	return slices.Equal(old.Parts(i), new.Parts(j))
 }

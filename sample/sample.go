@@ -78,7 +78,7 @@ type Entry struct {
 
 	Inode   uint64   // for a listing of files: the file's inode, or a hash over its parts' inodes; not in the manifest. NoInode: unknown
 	Shard   *Shard   // the shard with the parts; nil: the source has no shards
-	Offsets []uint64 // in the shard, of the first byte of each part: multiples of ShardUnit, not 0
+	Offsets []uint64 // in the shard, of the first byte of each part. In a tar: multiples of ShardUnit, not 0
 }
 
 // A Listing is samples in order. A listing of many millions stores columns, and makes an Entry on request.
@@ -93,11 +93,12 @@ type Entries []Entry
 func (l Entries) Len() int       { return len(l) }
 func (l Entries) At(i int) Entry { return l[i] }
 
-// Shard is one of the tar files that a source consists of.
+// Shard is one of the files that a source consists of, if they hold several samples each.
 type Shard struct {
 	Name    string // below the source, opaque bytes
 	Size    uint64 // bytes
 	Version uint64 // the source's own identity of this content, as for a sample
+	Records bool   // it is not a tar: its samples may begin at any byte, may overlap, and may have no part
 }
 
 // ShardUnit is the unit of tar files: the bytes of a file in them begin at a multiple of it, after a header.
