@@ -339,7 +339,7 @@ func TestStreamErrors(t *testing.T) {
 			t.Errorf("%s: %v\nwant %s", name, err, want)
 		}
 	}
-	if _, err := source.Open(t.TempDir(), source.Options{Stream: true}); err == nil || !strings.HasSuffix(err.Error(), ": only tar shards can be packed: leave out --stream") {
+	if _, err := source.Open(t.TempDir(), source.Options{Stream: true}); err == nil || !strings.HasSuffix(err.Error(), ": only shards can be packed: leave out --stream") {
 		t.Errorf("a folder: %v", err)
 	}
 }

@@ -149,7 +149,7 @@ func (d *dir) instead(folders []folder) string {
 // meantShards returns advice if src names shards but does not begin with tar:; otherwise "".
 func meantShards(src string) string {
 	src = strings.TrimSuffix(src, "/")
-	if tarshard.NameEnd(src) == "" || strings.HasPrefix(src, TarScheme) {
+	if tarshard.NameEnd(src) == "" || Scheme(src) != "" {
 		return ""
 	}
 	if IsRemote(src) && strings.ContainsAny(src, "*?[") {

@@ -14,7 +14,7 @@ import (
 // is "device:inode"; for other kinds it is the user's text. It is valid on one machine, and while the directory
 // exists.
 func Identity(src string) (string, error) {
-	if strings.Contains(src, "://") || strings.HasPrefix(src, "tar:") {
+	if strings.Contains(src, "://") || Scheme(src) != "" {
 		return Canonical(src), nil
 	}
 	var st unix.Stat_t

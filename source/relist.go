@@ -79,6 +79,9 @@ func Relist(ctx context.Context, s Source, before *Before, progress func(samples
 	if t, ok := s.(*shards); ok {
 		return t.list(ctx, progress)
 	}
+	if r, ok := s.(*recordSource); ok {
+		return r.list(ctx, progress)
+	}
 	if r, ok := s.(*remote); ok {
 		return r.listing(ctx, progress)
 	}

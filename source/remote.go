@@ -43,7 +43,7 @@ const (
 // Completed fills in settings of this source from the environment.
 func (r Remote) Completed(src string) (Remote, error) {
 	r.Given = 0
-	if !strings.HasPrefix(strings.TrimPrefix(src, TarScheme), "s3://") {
+	if !strings.HasPrefix(strings.TrimPrefix(src, Scheme(src)), "s3://") {
 		if r.S3 != (S3{}) {
 			return r, usage.Errorf("--s3-… is for a source s3://BUCKET/PREFIX/, not for %s", src)
 		}
@@ -88,9 +88,9 @@ func (r Remote) Or(other Remote) Remote {
 	}, OtherHosts: pick(OtherHosts, r.OtherHosts, other.OtherHosts), NoHedge: pick(NoHedge, r.NoHedge, other.NoHedge)}
 }
 
-// IsRemote reports whether a source is read over a network: s3:// or http(s)://, also after tar:.
+// IsRemote reports whether a source is read over a network: s3:// or http(s)://, also after tar: and the like.
 func IsRemote(src string) bool {
-	src = strings.TrimPrefix(src, TarScheme)
+	src = strings.TrimPrefix(src, Scheme(src))
 	for _, scheme := range []string{"s3://", "http://", "https://"} {
 		if strings.HasPrefix(src, scheme) {
 			return true

@@ -21,6 +21,7 @@ import (
 	"lcache/internal/errcode"
 	"lcache/sample"
 	"lcache/source/internal/object"
+	"lcache/source/internal/records"
 )
 
 // Source lists samples and reads them.
@@ -104,11 +105,13 @@ func (e *SampleError) Unwrap() error { return e.Err }
 // SampleName returns the name, for callers that use an interface with this method.
 func (e *SampleError) SampleName() string { return e.Name }
 
-// Open opens the source that the user wrote: a directory by its path, tar:PATTERN, s3://BUCKET/PREFIX/, or http(s)://HOST/PATH/LIST.
+// Open opens the source that the user wrote: a directory by its path, tar:PATTERN, s3://BUCKET/PREFIX/, http(s)://HOST/PATH/LIST, or a record
+// source such as ranges:INDEX.
 func Open(src string, opts Options) (Source, error) {
 	scheme, _, found := strings.Cut(src, "://")
+	kind, _, isRecords := records.Of(src)
 	isTar := strings.HasPrefix(src, TarScheme)
-	if found && !isTar && !IsRemote(src) && !strings.ContainsAny(scheme, "/.") {
+	if found && !isTar && !isRecords && !IsRemote(src) && !strings.ContainsAny(scheme, "/.") {
 		return nil, errcode.Errorf(errcode.SourceInvalid, "open source %s: scheme %s:// is unknown: give a directory, tar:PATTERN, s3://BUCKET/PREFIX/ or https://HOST/PATH/LIST", clip(withoutSecrets(src)), scheme)
 	}
 	if src == "" {
@@ -125,14 +128,18 @@ func Open(src string, opts Options) (Source, error) {
 	if opts.Jobs <= 0 {
 		opts.Jobs = DefaultJobs
 	}
-	opts.Part = strings.TrimPrefix(lowerASCII(opts.Part), ".")
-	if opts.Stream && !isTar {
-		return nil, errcode.Errorf(errcode.SourceInvalid, "open source %s: only tar shards can be packed: leave out --stream", clip(src))
+	if !isRecords { // names of columns keep their case
+		opts.Part = strings.TrimPrefix(lowerASCII(opts.Part), ".")
 	}
-	if opts.Part != "" && !isTar {
-		return nil, errcode.Errorf(errcode.SourceInvalid, "open source %s: only samples in tar shards have a part to choose: leave out --part", clip(src))
+	if opts.Stream && !isTar && !isRecords {
+		return nil, errcode.Errorf(errcode.SourceInvalid, "open source %s: only shards can be packed: leave out --stream", clip(src))
+	}
+	if opts.Part != "" && !isTar && !isRecords {
+		return nil, errcode.Errorf(errcode.SourceInvalid, "open source %s: only samples in shards and records have a part to choose: leave out --part", clip(src))
 	}
 	switch {
+	case isRecords:
+		return openRecords(src, kind, opts)
 	case isTar:
 		return openTar(src, opts)
 	case strings.HasPrefix(src, "s3://"):

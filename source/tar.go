@@ -14,6 +14,7 @@ import (
 	"lcache/internal/errcode"
 	"lcache/sample"
 	"lcache/source/internal/object"
+	"lcache/source/internal/records"
 	"lcache/source/internal/tarshard"
 )
 
@@ -24,6 +25,9 @@ const TarScheme = "tar:"
 type shardStore interface {
 	// names returns the names of all shards of a pattern, in order.
 	names(pattern string) ([]string, error)
+
+	// openOther opens a file that is not a shard, such as an index, in its current version.
+	openOther(ctx context.Context, name string) (openShard, error)
 
 	// survey requests the sizes of the shards, if each takes a request. The error is that of the first shard with one.
 	survey(ctx context.Context, names []string) error
@@ -58,8 +62,9 @@ type openShard interface {
 // shards is a source of tar files. A sample is a group of adjacent members of a file. A sample's version is that of
 // its shard.
 type shards struct {
-	src     string // the user's text, cleaned
-	pattern string // relative to the store
+	src     string       // the user's text, cleaned
+	kind    records.Kind // the zero Kind: tar
+	pattern string       // relative to the store
 	store   shardStore
 	remote  *object.Reader // of store; nil: it is on this machine
 	opts    Options
@@ -67,10 +72,11 @@ type shards struct {
 	flows   *flows    // of shards without random access
 }
 
-// TarFolder returns the fixed folder of a tar: source on this machine: the part before the first name with a brace, a
-// bracket, a star, a question mark or a backslash. Names of shards are relative to it. rest is the pattern below it.
-func TarFolder(src string) (folder, rest string) {
-	pattern := filepath.Clean(strings.TrimPrefix(src, TarScheme))
+// ShardFolder returns the fixed folder of a source of shards on this machine: the part before the first name with a
+// brace, a bracket, a star, a question mark or a backslash. Names of shards are relative to it. rest is the pattern
+// below it.
+func ShardFolder(src string) (folder, rest string) {
+	pattern := filepath.Clean(strings.TrimPrefix(src, Scheme(src)))
 	fixed := pattern
 	if i := strings.IndexAny(pattern, `{[*?\`); i >= 0 {
 		fixed = pattern[:i]
@@ -85,33 +91,63 @@ func TarFolder(src string) (folder, rest string) {
 	return pattern[:slash], pattern[slash+1:]
 }
 
-func openTar(src string, opts Options) (Source, error) {
-	pattern := strings.TrimPrefix(src, TarScheme)
+// openShards opens the shards of a pattern, at their location.
+func openShards(src string, opts Options) (*shards, error) {
+	kind := Scheme(src)
+	pattern := strings.TrimPrefix(src, kind)
 	if scheme, _, found := strings.Cut(pattern, "://"); found && !IsRemote(src) && !strings.ContainsAny(scheme, "/.") {
 		return nil, errcode.Errorf(errcode.SourceInvalid, "open source %s: scheme %s:// is unknown: give a pattern of files, or one that begins with s3:// or https://", clip(withoutSecrets(src)), scheme)
 	}
 	if pattern == "" || strings.HasSuffix(pattern, "/") {
-		return nil, errcode.Errorf(errcode.SourceInvalid, "open source %s: it names no shard: give a pattern such as tar:/data/train-{000..146}.tar", clip(withoutSecrets(src)))
+		return nil, errcode.Errorf(errcode.SourceInvalid, "open source %s: it names no shard: give a pattern such as %s", clip(withoutSecrets(src)), examplePattern(kind, "/data/"))
 	}
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
 	if IsRemote(src) {
-		store, rest, err := openShardObjects(pattern, &opts)
+		store, rest, err := openShardObjects(kind, pattern, &opts)
 		if err != nil {
 			return nil, errcode.Errorf(errcode.SourceInvalid, "open source %s: %w", clip(withoutSecrets(src)), err)
 		}
 		return &shards{src: src, pattern: rest, store: store, remote: store.reader, opts: opts, flows: newFlows()}, nil
 	}
-	s := &shards{src: TarScheme + filepath.Clean(pattern), opts: opts, flows: newFlows()}
+	s := &shards{src: kind + filepath.Clean(pattern), opts: opts, flows: newFlows()}
 	var folder string
-	folder, s.pattern = TarFolder(src)
+	folder, s.pattern = ShardFolder(src)
 	store, err := openFolder(folder, opts)
 	if err != nil {
 		return nil, errcode.Errorf(errcode.SourceInvalid, "open source %s: %w", clip(s.src), err)
 	}
 	s.store = store
 	return s, nil
+}
+
+func openTar(src string, opts Options) (Source, error) {
+	s, err := openShards(src, opts)
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// names returns the names of the shards, in order.
+func (s *shards) names(ctx context.Context) ([]string, error) {
+	if s.kind.Name == "" {
+		return s.store.names(s.pattern)
+	}
+	_, names, err := s.format(ctx)
+	return names, err
+}
+
+// shardsOf returns the shards of a source; nil: it has none.
+func shardsOf(s Source) *shards {
+	switch s := s.(type) {
+	case *shards:
+		return s
+	case *recordSource:
+		return s.shards
+	}
+	return nil
 }
 
 func (s *shards) String() string   { return s.src }
@@ -137,8 +173,17 @@ func (s *shards) Read(ctx context.Context, e sample.Entry, dst []byte) error {
 	if err := checkPlace(e, dst); err != nil {
 		return &SampleError{e.Name, "read", err}
 	}
-	if from, to := span(e); (s.remote != nil || s.Streamed(*e.Shard)) && len(e.Parts) > 1 && to-from <= uint64(e.Size)+mostGap {
+	if from, to := span(e); !e.Shard.Records && (s.remote != nil || s.Streamed(*e.Shard)) && len(e.Parts) > 1 && to-from <= uint64(e.Size)+mostGap {
 		if err := s.ReadTogether(ctx, []sample.Entry{e}, [][]byte{dst}); err != nil {
+			return s.failed(ctx, e, err)
+		}
+		return nil
+	}
+	if len(e.Parts) == 0 {
+		return nil // an empty record
+	}
+	if e.Shard.Records {
+		if err := s.readRecords(ctx, []sample.Entry{e}, [][]byte{dst}); err != nil {
 			return s.failed(ctx, e, err)
 		}
 		return nil
@@ -211,6 +256,9 @@ func (s *shards) Together(entries []sample.Entry) int {
 	if s.remote == nil && !s.Streamed(*entries[0].Shard) {
 		most = mostNear
 	}
+	if entries[0].Shard.Records {
+		return recordsTogether(entries, most)
+	}
 	from, to := span(entries[0])
 	for n := 1; n < len(entries); n++ {
 		e := entries[n]
@@ -228,6 +276,9 @@ func (s *shards) Together(entries []sample.Entry) int {
 
 // span returns the range of a sample's parts in its shard.
 func span(e sample.Entry) (from, to uint64) {
+	if len(e.Offsets) == 0 {
+		return 0, 0
+	}
 	from = slices.Min(e.Offsets)
 	for i, off := range e.Offsets {
 		to = max(to, off+uint64(e.Parts[i].Size))
@@ -237,6 +288,9 @@ func span(e sample.Entry) (from, to uint64) {
 
 // ReadTogether implements [Sharded].
 func (s *shards) ReadTogether(ctx context.Context, entries []sample.Entry, dst [][]byte) error {
+	if entries[0].Shard != nil && entries[0].Shard.Records {
+		return s.readRecords(ctx, entries, dst)
+	}
 	first, end := uint64(0), uint64(0)
 	for i, e := range entries {
 		if err := checkPlace(e, dst[i]); err != nil {

@@ -91,6 +91,10 @@ func (f *shardFolder) glob(name string) ([]string, error) {
 
 func (f *shardFolder) survey(context.Context, []string) error { return nil }
 
+func (f *shardFolder) openOther(ctx context.Context, name string) (openShard, error) {
+	return f.open(ctx, name)
+}
+
 func (f *shardFolder) open(_ context.Context, name string) (openShard, error) {
 	file, err := f.dir.open(name, asSample)
 	if err != nil {

@@ -25,7 +25,7 @@ func (s *shards) List(ctx context.Context, progress func(samples int)) ([]string
 }
 
 func (s *shards) list(ctx context.Context, progress func(int)) (l *Listing, err error) {
-	names, err := s.store.names(s.pattern)
+	names, err := s.names(ctx)
 	if err != nil {
 		return nil, errcode.Errorf(errcode.SourceInvalid, "list source %s: %w", clip(s.src), err)
 	}
@@ -46,11 +46,11 @@ func (s *shards) list(ctx context.Context, progress func(int)) (l *Listing, err 
 // SameShards reports whether a source consists of exactly these listed shards. Then its samples need not be listed
 // again. outside says which shards are reached through a link that leaves the source.
 func SameShards(ctx context.Context, src Source, before []sample.Shard) (outside []bool, same bool, err error) {
-	s, ok := src.(*shards)
-	if !ok || len(before) == 0 {
+	s := shardsOf(src)
+	if s == nil || s.kind.Described || len(before) == 0 {
 		return nil, false, nil
 	}
-	names, err := s.store.names(s.pattern)
+	names, err := s.names(ctx)
 	if err != nil || len(names) != len(before) {
 		return nil, false, nil // the listing reports the error
 	}
@@ -105,10 +105,23 @@ func (s *shards) indexAll(ctx context.Context, names []string, progress func(int
 		defer kept.Close()
 	}
 	all = make([]*members, len(names))
+	turns := make(chan struct{}, runtime.GOMAXPROCS(0))
+	err = s.eachShard(names, progress, func(i int) (n int, err error) {
+		all[i], err = s.index(ctx, names[i], kept, turns)
+		return all[i].len(), err
+	})
+	if err == nil && kept != nil {
+		err = kept.Forget()
+	}
+	return all, err
+}
+
+// eachShard calls index for all shards, some at a time. index returns the number of samples. The error is that of the
+// first shard with one.
+func (s *shards) eachShard(names []string, progress func(int), index func(i int) (samples int, err error)) error {
 	errs := make([]error, len(names))
 	var mu sync.Mutex // guards next, found and failed, and the calls of progress
 	next, found, failed := 0, 0, false
-	turns := make(chan struct{}, runtime.GOMAXPROCS(0))
 	var wg sync.WaitGroup
 	for range min(s.opts.Jobs, len(names)) {
 		wg.Go(func() {
@@ -121,9 +134,10 @@ func (s *shards) indexAll(ctx context.Context, names []string, progress func(int
 				if stop {
 					return
 				}
-				all[i], errs[i] = s.index(ctx, names[i], kept, turns)
+				var n int
+				n, errs[i] = index(i)
 				mu.Lock()
-				found += all[i].len()
+				found += n
 				failed = failed || errs[i] != nil && !errors.Is(errs[i], ErrGone) // missing shards are counted, so listing continues
 				if progress != nil {
 					progress(found)
@@ -133,13 +147,7 @@ func (s *shards) indexAll(ctx context.Context, names []string, progress func(int
 		})
 	}
 	wg.Wait()
-	if err := firstOf(names, errs); err != nil {
-		return nil, err
-	}
-	if kept != nil {
-		return all, kept.Forget()
-	}
-	return all, nil
+	return firstOf(names, errs)
 }
 
 // firstOf returns the error of a listing, given the errors of its shards.

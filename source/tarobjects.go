@@ -36,8 +36,8 @@ type shardObjects struct {
 }
 
 // openShardObjects opens the folder of a pattern such as s3://bucket/folder/train-{000..146}.tar, and returns the
-// pattern relative to it.
-func openShardObjects(pattern string, opts *Options) (o *shardObjects, rest string, err error) {
+// pattern relative to it. kind is the prefix of the source's text.
+func openShardObjects(kind, pattern string, opts *Options) (o *shardObjects, rest string, err error) {
 	scheme, path, _ := strings.Cut(pattern, "://")
 	fixed := path
 	if i := strings.IndexAny(path, `{\`); i >= 0 {
@@ -45,7 +45,7 @@ func openShardObjects(pattern string, opts *Options) (o *shardObjects, rest stri
 	}
 	slash := strings.LastIndexByte(fixed, '/')
 	if slash < 1 {
-		return nil, "", errors.New("the part before its first brace has no folder: give a pattern such as tar:s3://BUCKET/train-{000..146}.tar or tar:https://HOST/train-{000..146}.tar")
+		return nil, "", fmt.Errorf("the part before its first brace has no folder: give a pattern such as %s or %s", examplePattern(kind, "s3://BUCKET/"), examplePattern(kind, "https://HOST/"))
 	}
 	folder, rest := scheme+"://"+path[:slash+1], path[slash+1:]
 	if strings.ContainsAny(rest, "?#") {
@@ -94,7 +94,7 @@ func (o *shardObjects) names(pattern string) ([]string, error) {
 
 // GivesNoRanges reports whether the server of a source's shards ignores range requests.
 func GivesNoRanges(s Source) bool {
-	if t, ok := s.(*shards); ok {
+	if t := shardsOf(s); t != nil {
 		o, far := t.store.(*shardObjects)
 		return far && o.noRanges.Load()
 	}
@@ -162,8 +162,8 @@ type Survey struct {
 // SurveyOf requests the sizes of a source's shards, before a share of them is read. It returns nil if the source has
 // none, or if they are on this machine. A later listing does not repeat the requests.
 func SurveyOf(ctx context.Context, s Source, share, shares int) (*Survey, error) {
-	sharded, ok := s.(*shards)
-	if !ok || sharded.remote == nil {
+	sharded := shardsOf(s)
+	if sharded == nil || sharded.remote == nil {
 		return nil, nil
 	}
 	v, err := sharded.survey(ctx, share, shares)
@@ -175,7 +175,7 @@ func SurveyOf(ctx context.Context, s Source, share, shares int) (*Survey, error)
 
 func (s *shards) survey(ctx context.Context, share, shares int) (v *Survey, err error) {
 	o := s.store.(*shardObjects)
-	names, err := o.names(s.pattern)
+	names, err := s.names(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -210,11 +210,20 @@ func (s *shards) survey(ctx context.Context, share, shares int) (v *Survey, err 
 		if i*shares/len(names) == share {
 			v.Gets += pieces
 		}
-		if !has(name, info.Size, packedVersion(name, info.Size, object.Version(info.Tag))) {
+		if s.kind.Name == "" && !has(name, info.Size, packedVersion(name, info.Size, object.Version(info.Tag))) {
 			v.Index += pieces
 		}
 	}
 	return v, nil
+}
+
+// openOther requests the version of a file and opens it.
+func (o *shardObjects) openOther(ctx context.Context, name string) (openShard, error) {
+	info, err := o.stat(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	return o.at(sample.Shard{Name: name, Size: uint64(info.Size), Version: object.Version(info.Tag)}), nil
 }
 
 // stat requests the size and version of a shard. Its errors name the shard.

@@ -14,7 +14,7 @@ import (
 // a file.
 func TarPattern(src string, n int, name func(i int) (string, error)) (string, error) {
 	bucket := strings.HasPrefix(src, "s3://")
-	if n == 0 || strings.HasPrefix(src, TarScheme) || IsRemote(src) && !bucket || strings.ContainsAny(src, `{[*?\`) {
+	if n == 0 || Scheme(src) != "" || IsRemote(src) && !bucket || strings.ContainsAny(src, `{[*?\`) {
 		return "", nil
 	}
 	var end string

@@ -132,21 +132,19 @@ func (f file) Set(text string) (err error) {
 	return nil
 }
 
-// absoluteSource makes the path of a directory or of tar shards absolute, because a server with another working directory opens it again. A source with another
+// absoluteSource makes the path of a directory, of tar shards or of records absolute, because a server with another working directory opens it again. A source with another
 // scheme stays as it is.
 func absoluteSource(text string) (string, error) {
-	path, isTar := strings.CutPrefix(text, source.TarScheme)
-	if strings.Contains(text, "://") || isTar && path == "" {
+	scheme := source.Scheme(text)
+	path := strings.TrimPrefix(text, scheme)
+	if strings.Contains(text, "://") || scheme != "" && path == "" {
 		return source.Canonical(text), nil
 	}
 	abs, err := filepath.Abs(path)
 	if err != nil {
 		return "", fmt.Errorf("working directory: %w", err)
 	}
-	if isTar {
-		abs = source.TarScheme + abs
-	}
-	return abs, nil
+	return scheme + abs, nil
 }
 
 // ranks is a flag of rank numbers, or "all", which is an empty list.
@@ -246,7 +244,7 @@ func addListingFlags(flags *pflag.FlagSet, o *ingest.Options) {
 	flags.BoolVar(&o.Flat, "flat", false, "one sorted list with label 0, without class folders")
 	flags.BoolVar(&o.AllowEmpty, "allow-empty", false, "accept empty class folders")
 	flags.Var(grouping{&o.Group}, "group", "stem: one sample per name up to its first dot")
-	flags.StringVar(&o.Part, "part", "", "first part `EXT` of each tar sample (default: not cls, json or txt)")
+	flags.StringVar(&o.Part, "part", "", "first part `NAME` of each sample in shards (in a tar: not cls, json or txt)")
 	addStreamFlag(flags, &o.Stream)
 	flags.Var(file{&o.Labels}, "labels", "CSV `FILE` of name,label instead of labels from folders")
 	addLinkFlags(flags, &o.FollowLinks,
@@ -278,7 +276,7 @@ func (s *oneSource) Set(text string) error {
 
 // addStreamFlag adds --stream, for commands that list a source.
 func addStreamFlag(flags *pflag.FlagSet, to *bool) {
-	flags.BoolVar(to, "stream", false, "read compressed tar shards (.tar.gz, .tar.zst) from front to back")
+	flags.BoolVar(to, "stream", false, "read compressed shards (.tar.gz, .tar.zst) from front to back")
 }
 
 // addRemoteFlags adds the flags of sources that are asked over a network.

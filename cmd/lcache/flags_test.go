@@ -208,6 +208,8 @@ func TestAbsoluteSource(t *testing.T) {
 		"tar:/d//{a,b}.tar": "tar:/d/{a,b}.tar",
 		"tar:s3://b/x.tar":  "tar:s3://b/x.tar",
 		"tar:":              "tar:",
+		"ranges:i.tsv":      "ranges:" + here + "/i.tsv",
+		"ranges:s3://b/i":   "ranges:s3://b/i",
 	} {
 		if got, err := absoluteSource(source); err != nil || got != want {
 			t.Errorf("%s: got %s, %v; want %s", source, got, err, want)

@@ -29,7 +29,7 @@ func (in *run) cut(todo []sample.Index) (ends []int) {
 		}
 		return append(ends, len(todo))
 	}
-	from, start := 0, uint64(0) // of a run: its first sample, and that sample's position
+	from, start, held := 0, uint64(0), uint64(0) // of a run: its first sample, that sample's position, and the bytes of its samples
 	m := in.cache.Manifest
 	for i, index := range todo {
 		at, end := m.Span(index)
@@ -42,8 +42,10 @@ func (in *run) cut(todo []sample.Index) (ends []int) {
 			}
 			continue
 		}
-		if i > from && (in.streamed(todo[i-1]) || end-start > source.MostTogether || i-from == mostRun) {
-			ends, from, start = append(ends, i), i, at
+		held += uint64(m.Size(index))
+		// Positions of records may descend, and their parts may be far apart.
+		if i > from && (in.streamed(todo[i-1]) || at < start || end-start > source.MostTogether || held > source.MostTogether || i-from == mostRun) {
+			ends, from, start, held = append(ends, i), i, at, uint64(m.Size(index))
 		}
 	}
 	return append(ends, len(todo))

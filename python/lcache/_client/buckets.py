@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from ..errors import ArgumentError
+from .schemes import without_scheme
 
 # The settings that s3= may have: texts, and booleans.
 TEXTS = ("endpoint_url", "region", "profile")
@@ -16,7 +17,7 @@ SWITCHES = ("path_style", "unsigned", "requester_pays")
 
 def endpoint(source: str, s3: Mapping[str, Any] | None) -> str:
     """The endpoint of a source's bucket: from s3=, else from the environment, as `lcache ingest` finds it. "": AWS, or the source is not a bucket."""
-    if not source.removeprefix("tar:").startswith("s3://"):
+    if not without_scheme(source).startswith("s3://"):
         return ""
     given = str((s3 or {}).get("endpoint_url") or "")
     if not given and os.environ.get("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", "").lower() not in ("1", "t", "true"):
@@ -41,7 +42,7 @@ def flags(source: str, s3: Mapping[str, Any] | None) -> list[str]:
             raise ArgumentError(f"s3={{{name!r}: …}}: unknown setting: give {', '.join(TEXTS + SWITCHES)}")
         if value is not None and not isinstance(value, str if name in TEXTS else bool):
             raise ArgumentError(f"s3={{{name!r}: {type(value).__name__}}}: give {'a str' if name in TEXTS else 'True or False'}")
-    if s3 and not source.removeprefix("tar:").startswith("s3://"):
+    if s3 and not without_scheme(source).startswith("s3://"):
         raise ArgumentError(f"s3= is for a source s3://BUCKET/PREFIX/, not for {source}")
     made = [f"--s3-{name}={value}" for name in TEXTS[1:] if (value := (s3 or {}).get(name))]
     return made + [f"--s3-{name.replace('_', '-')}" for name in SWITCHES if (s3 or {}).get(name)]

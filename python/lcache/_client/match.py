@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from ..errors import ArgumentError
 from .buckets import plain_endpoint
+from .schemes import scheme
 
 
 class Listing(NamedTuple):
@@ -41,8 +42,9 @@ class Listing(NamedTuple):
     ) -> Listing:
         """The listing that a program's arguments name."""
         where = os.fspath(source)
-        if where.startswith("tar:") and "://" not in where:
-            where = "tar:" + os.path.abspath(os.path.expanduser(where[len("tar:") :]))
+        kind = scheme(where)
+        if kind and "://" not in where:
+            where = kind + os.path.abspath(os.path.expanduser(where[len(kind) :]))
         elif is_url(where):
             _refuse_secrets(where)
             where = canonical(where)
@@ -97,8 +99,8 @@ class HeldListing(NamedTuple):
 
 
 def is_url(source: str) -> bool:
-    """Whether a source is an address, and not a directory: s3://…, http(s)://…, tar:…"""
-    return "://" in source or source.startswith("tar:")
+    """Whether a source is an address, and not a directory: s3://…, http(s)://…, tar:…, ranges:…"""
+    return "://" in source or scheme(source) != ""
 
 
 def canonical(source: str) -> str:
@@ -109,7 +111,7 @@ def canonical(source: str) -> str:
 
 def _refuse_secrets(source: str) -> None:
     """Raises ArgumentError for an address that may contain a secret, which would appear in file names and messages. The error does not show it."""
-    url = re.match(r"((?:tar:)?[A-Za-z][A-Za-z0-9+.-]*://)(([^/?#]*).*)", source, re.DOTALL)
+    url = re.match(r"((?:[a-z0-9]+:)?[A-Za-z][A-Za-z0-9+.-]*://)(([^/?#]*).*)", source, re.DOTALL)
     if url is None:
         return
     scheme, rest, host = url.groups()

@@ -116,7 +116,7 @@ type readOne func(ctx context.Context, e sample.Entry, buf *[]byte) (n int64, er
 func (r *Reading) look(src source.Source) readOne {
 	if source.IsRemote(r.Source) {
 		r.Kind, r.Nature = "HTTP", cachedir.Network
-		if strings.HasPrefix(strings.TrimPrefix(r.Source, source.TarScheme), "s3://") {
+		if strings.HasPrefix(strings.TrimPrefix(r.Source, source.Scheme(r.Source)), "s3://") {
 			r.Kind = "S3"
 		}
 		return func(ctx context.Context, e sample.Entry, buf *[]byte) (int64, error) {
@@ -125,8 +125,8 @@ func (r *Reading) look(src source.Source) readOne {
 		}
 	}
 	folder := r.Source
-	if strings.HasPrefix(folder, source.TarScheme) {
-		folder, _ = source.TarFolder(folder)
+	if source.Scheme(folder) != "" {
+		folder, _ = source.ShardFolder(folder)
 	}
 	r.Kind, r.Nature, _ = cachedir.FileSystem(folder)
 	sharded, _ := src.(source.Sharded)

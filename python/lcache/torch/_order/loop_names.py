@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import weakref
 
+from ..._client.schemes import scheme, without_scheme
 from ...errors import Error
 from .loader_job import LoaderJob
 from .wrappers import Translation
@@ -47,8 +48,8 @@ def short_name(source: str, every: set[str]) -> str:
 
 def _parts(source: str) -> list[str]:
     """The names in a source's path. For a pattern of shards, the last one is the part before the first brace or star."""
-    parts = [part for part in re.sub(r"^(tar:)?([a-z0-9]+:/)?", "", source).split("/") if part]
-    if source.startswith("tar:") and parts:
+    parts = [part for part in re.sub(r"^([a-z0-9]+:/)?", "", without_scheme(source)).split("/") if part]
+    if scheme(source) and parts:
         last = re.split(r"[*?[{]", parts[-1], maxsplit=1)
         if len(last) > 1:
             stem = last[0].rstrip("-_.")

@@ -1,0 +1,138 @@
+"""Writes index files: samples that are byte ranges of larger files, for the source ranges:INDEX.
+
+    import lcache.index
+
+    rows = [("shard-0.bin", 0, 4096), ("shard-0.bin", 4096, 4096)]
+    lcache.index.write("/data/index.tsv", rows)
+    job = lcache.open("ranges:/data/index.tsv")
+
+A row is (shard, offset, length), or a mapping with these keys and optionally part, name and label. Shards are relative to the index's folder. Rows of
+one shard follow each other, and sample i is row i. Adjacent rows with one name and different parts are one sample.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from .errors import ArgumentError
+
+__all__ = ["write"]
+
+_COLUMNS = ("shard", "offset", "length", "part", "name", "label")
+_NEEDED = _COLUMNS[:3]
+
+
+def write(path: str | os.PathLike[str], rows: Iterable[Mapping[str, Any] | tuple[Any, ...]], *, overlap: bool = False) -> int:
+    """Writes an index file, after checking that each range is in its shard, and returns the number of rows.
+
+    Ranges of a shard must not overlap, unless overlap is true. The file is replaced only if all rows are right. The rows may be a generator: only
+    their offsets are kept in memory, and not even these with overlap=True.
+    """
+    target = os.path.abspath(os.fspath(path))
+    folder = os.path.dirname(target)
+    handle, temporary = tempfile.mkstemp(prefix=os.path.basename(target) + ".", dir=folder)
+    try:
+        with open(handle, "w", encoding="utf-8", errors="surrogateescape", newline="") as out:
+            count = _write(out, folder, rows, overlap)
+            out.flush()
+            os.fsync(out.fileno())
+        os.chmod(temporary, 0o666 & ~_umask())
+        os.replace(temporary, target)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+    return count
+
+
+def _write(out: Any, folder: str, rows: Iterable[Any], overlap: bool) -> int:
+    columns: tuple[str, ...] = ()
+    shard, size = None, 0
+    seen: set[str] = set()
+    spans: list[tuple[int, int, int]] = []  # of the shard: begin, end, row
+    count = 0
+    for i, given in enumerate(rows):
+        row = _row(i, given)
+        if not columns:
+            columns = tuple(c for c in _COLUMNS if c in row)
+            if "part" in columns and "name" not in columns:
+                raise ArgumentError(f"row {i}: it has a part but no name, which says which rows are one sample")
+            out.write("\t".join(columns) + "\n")
+        if tuple(c for c in _COLUMNS if c in row) != columns:
+            raise ArgumentError(f"row {i}: it has other keys than the first row: {', '.join(row)}, not {', '.join(columns)}")
+        if row["shard"] != shard:
+            _check_overlaps(shard, spans)
+            shard = row["shard"]
+            if shard in seen:
+                raise ArgumentError(f"row {i}: shard {shard!r} comes again after another one: sort the rows by shard")
+            seen.add(shard)
+            size = _size(i, folder, shard)
+        begin, end = row["offset"], row["offset"] + row["length"]
+        if end > size:
+            raise ArgumentError(f"row {i}: its range ends at byte {end}, but shard {shard!r} has {size}")
+        if not overlap and end > begin:
+            spans.append((begin, end, i))
+        out.write("\t".join(str(row[c]) for c in columns) + "\n")
+        count = i + 1
+    if not columns:
+        raise ArgumentError("there are no rows")
+    _check_overlaps(shard, spans)
+    return count
+
+
+def _row(i: int, given: Any) -> dict[str, Any]:
+    """A row with checked values."""
+    if isinstance(given, Mapping):
+        row = {str(k): v for k, v in given.items() if v is not None}
+    elif isinstance(given, (tuple, list)) and len(given) == len(_NEEDED):
+        row = dict(zip(_NEEDED, given))
+    else:
+        raise ArgumentError(f"row {i}: it is {type(given).__name__}, want (shard, offset, length) or a mapping")
+    unknown = [k for k in row if k not in _COLUMNS]
+    lacking = [k for k in _NEEDED if k not in row]
+    if unknown or lacking:
+        raise ArgumentError(f"row {i}: " + (f"key {unknown[0]!r} is unknown: use {', '.join(_COLUMNS)}" if unknown else f"it has no {lacking[0]}"))
+    for key, least, most in (("offset", 0, 2**63 - 1), ("length", 0, 2**32 - 1), ("label", -(2**31), 2**31 - 1)):
+        if key in row:
+            row[key] = _integer(i, key, row[key], least, most)
+    row["shard"] = os.fspath(row["shard"])
+    for key in ("shard", "part", "name"):
+        if key in row and (not isinstance(row[key], str) or any(c in row[key] for c in "\t\r\n") or (not row[key] and key != "part")):
+            raise ArgumentError(f"row {i}: its {key} is {row[key]!r}, want a text without tabs and line ends")
+    return row
+
+
+def _integer(i: int, key: str, value: Any, least: int, most: int) -> int:
+    try:
+        number = value.__index__()
+    except AttributeError:
+        raise ArgumentError(f"row {i}: its {key} is {value!r}, want an integer") from None
+    if not least <= number <= most:
+        raise ArgumentError(f"row {i}: its {key} is {number}, want {least} to {most}")
+    return int(number)
+
+
+def _size(i: int, folder: str, shard: str) -> int:
+    if os.path.isabs(shard) or ".." in shard.split("/") or "://" in shard:
+        raise ArgumentError(f"row {i}: shard {shard!r} is not below {folder}: write the index to a folder that has all shards, and name them relative to it")
+    try:
+        found = os.stat(os.path.join(folder, shard))
+    except OSError as e:
+        raise ArgumentError(f"row {i}: shard {shard!r} in {folder}: {e.strerror}") from None
+    return found.st_size
+
+
+def _check_overlaps(shard: Any, spans: list[tuple[int, int, int]]) -> None:
+    spans.sort()
+    for (_, end, a), (begin, _, b) in zip(spans, spans[1:]):
+        if begin < end:
+            raise ArgumentError(f"rows {a} and {b}: their ranges of shard {shard!r} overlap: correct them, or give overlap=True")
+    spans.clear()
+
+
+def _umask() -> int:
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask

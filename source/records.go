@@ -1,0 +1,338 @@
+package source
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"lcache/internal/errcode"
+	"lcache/sample"
+	"lcache/source/internal/records"
+	"lcache/source/internal/tarshard"
+)
+
+// Columns are the flags of a listing of records.
+type Columns = records.Settings
+
+// Scheme returns the prefix of a source of shards, such as "tar:" or "ranges:"; "": it is another source.
+func Scheme(src string) string {
+	if strings.HasPrefix(src, TarScheme) {
+		return TarScheme
+	}
+	if k, _, ok := records.Of(src); ok {
+		return k.Name + ":"
+	}
+	return ""
+}
+
+// examplePattern returns an example of a source, for an error message.
+func examplePattern(kind, folder string) string {
+	switch kind {
+	case TarScheme:
+		return kind + folder + "train-{000..146}.tar"
+	case "ranges:":
+		return kind + folder + "index.tsv"
+	}
+	return kind + folder + "train-*." + strings.TrimSuffix(kind, ":")
+}
+
+// recordSource is a source of larger files in which samples are byte ranges. It reads them as the members of tar
+// shards are read.
+type recordSource struct{ *shards }
+
+func openRecords(src string, kind records.Kind, opts Options) (Source, error) {
+	s, err := openShards(src, opts)
+	if err != nil {
+		return nil, err
+	}
+	s.kind = kind
+	return &recordSource{s}, nil
+}
+
+// format returns the format of a source of records, for one listing, and the names of the shards in order.
+func (s *shards) format(ctx context.Context) (records.Format, []string, error) {
+	f, err := s.kind.New(records.Settings{Part: s.opts.Part, Stream: s.opts.Stream})
+	if err != nil {
+		return nil, nil, err
+	}
+	names, err := f.Shards(ctx, besides{s.store}, s.pattern)
+	if err == nil && len(names) == 0 {
+		err = fmt.Errorf("%w: no file matches", ErrEmpty)
+	}
+	if err == nil {
+		err = checkNames(names, "its folder", s.opts.Stream)
+	}
+	return f, names, err
+}
+
+// besides are the files of a store, for formats that have more files than shards.
+type besides struct{ store shardStore }
+
+func (b besides) Expand(pattern string) ([]string, error) { return b.store.names(pattern) }
+
+func (b besides) Open(ctx context.Context, name string) (records.File, error) {
+	o, err := b.open(ctx, name)
+	return beside{o}, err
+}
+
+func (b besides) Stream(ctx context.Context, name string) (io.ReadCloser, int64, error) {
+	o, err := b.open(ctx, name)
+	if err != nil {
+		return nil, 0, err
+	}
+	return closing{o.stream(ctx), o}, o.Size(), nil
+}
+
+func (b besides) open(ctx context.Context, name string) (openShard, error) {
+	if isOdd(name) {
+		return nil, errors.New("it leads out of the source's folder")
+	}
+	return b.store.openOther(ctx, name)
+}
+
+// beside is an open file for a format.
+type beside struct{ openShard }
+
+func (b beside) Close() { b.close() }
+
+// closing is a stream that closes its file.
+type closing struct {
+	io.ReadCloser
+	of openShard
+}
+
+func (c closing) Close() error {
+	err := c.ReadCloser.Close()
+	c.of.close()
+	return err
+}
+
+// List lists all records, in the order of the shards and of the rows in them.
+func (r *recordSource) List(ctx context.Context, progress func(samples int)) ([]string, []sample.Entry, error) {
+	l, err := r.list(ctx, progress)
+	if err != nil {
+		return nil, nil, err
+	}
+	return l.Classes, entriesOf(l.Samples()), nil
+}
+
+func (r *recordSource) list(ctx context.Context, progress func(int)) (l *Listing, err error) {
+	f, names, err := r.format(ctx)
+	if err == nil {
+		err = r.store.survey(ctx, names)
+	}
+	if err == nil {
+		rows := newRecordRows(len(names), r.opts.Part)
+		err = r.eachShard(names, progress, func(i int) (int, error) {
+			t, shard, outside, err := r.index(ctx, f, names[i])
+			rows.shards[i] = recordShard{t, shard, outside}
+			return t.Len(), err
+		})
+		if err == nil {
+			l, err = r.join(rows)
+		}
+	}
+	if err != nil {
+		return nil, errcode.Errorf(errcode.SourceInvalid, "list source %s: %w", clip(r.src), err)
+	}
+	return l, nil
+}
+
+// index lists one shard.
+func (r *recordSource) index(ctx context.Context, f records.Format, name string) (t *records.Table, shard *sample.Shard, outside bool, err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, nil, false, err
+	}
+	o, err := r.store.open(ctx, name)
+	if err != nil {
+		return nil, nil, false, fmt.Errorf("shard %s: %w", clip(name), err)
+	}
+	defer o.close()
+	if o.streamed() {
+		t, err = r.indexStream(ctx, f, name, o)
+	} else {
+		t = records.NewTable(o.Size())
+		err = f.Index(ctx, besides{r.store}, name, o, t)
+	}
+	switch {
+	case ctx.Err() != nil:
+		return nil, nil, false, ctx.Err()
+	case err != nil:
+		return nil, nil, false, fmt.Errorf("shard %s: %w", clip(name), err)
+	}
+	shard = &sample.Shard{Name: name, Size: uint64(o.Size()), Version: o.Version(), Records: true}
+	if tarshard.Packing(name) != "" {
+		shard.Size = uint64(t.End())
+	}
+	return t, shard, o.outside(), nil
+}
+
+// indexStream lists a shard that has no random access.
+func (r *recordSource) indexStream(ctx context.Context, f records.Format, name string, o openShard) (*records.Table, error) {
+	sequential, ok := f.(records.Sequential)
+	if !ok {
+		return nil, fmt.Errorf("its positions can't be found from front to back, as for a %s without ranges: download it", cmp.Or(tarshard.Packing(name), "web server"))
+	}
+	raw := o.stream(ctx)
+	defer raw.Close()
+	packing := tarshard.Packing(name)
+	if packing == "" {
+		t := records.NewTable(o.Size())
+		return t, sequential.IndexStream(ctx, name, raw, t)
+	}
+	unpacked, err := tarshard.Unpack(packing, raw)
+	if err != nil {
+		return nil, err
+	}
+	defer unpacked.Close()
+	t := records.NewTable(-1)
+	return t, sequential.IndexStream(ctx, name, unpacked, t)
+}
+
+// join makes a listing of the shards' samples.
+func (r *recordSource) join(rows *recordRows) (l *Listing, err error) {
+	if err := rows.seal(); err != nil {
+		return nil, err
+	}
+	l = &Listing{listed: rows}
+	for _, s := range rows.shards {
+		if s.outside {
+			l.Outside += s.table.Len()
+		}
+	}
+	if rows.Len() == 0 {
+		return nil, fmt.Errorf("%w: its files hold no record", ErrEmpty)
+	}
+	switch {
+	case r.opts.Labels != "":
+		l.Entries, l.listed = entriesOf(rows), nil
+		l.Classes, err = applyLabels(r.opts.Labels, l.Entries)
+	case r.opts.Flat:
+		for _, s := range rows.shards {
+			s.table.Unlabel()
+		}
+	default:
+		l.Classes, err = rows.classes()
+	}
+	return l, err
+}
+
+// recordsTogether is Together for records. Part k of each sample must come soon after part k of the sample before.
+func recordsTogether(entries []sample.Entry, most uint64) int {
+	before, held := entries[0], uint64(entries[0].Size)
+	for n := 1; n < len(entries); n++ {
+		e := entries[n]
+		if e.Shard == nil || *e.Shard != *entries[0].Shard || len(before.Parts) > 0 && len(e.Parts) > 0 && len(e.Parts) != len(before.Parts) {
+			return n
+		}
+		held += uint64(e.Size)
+		for k, off := range e.Offsets {
+			if len(before.Parts) == 0 {
+				break
+			}
+			end := before.Offsets[k] + uint64(before.Parts[k].Size)
+			if off < end || off-end > mostGap {
+				return n
+			}
+			held += off - end
+		}
+		if held > most {
+			return n
+		}
+		if len(e.Parts) > 0 {
+			before = e
+		}
+	}
+	return len(entries)
+}
+
+// recordGap is the maximum number of unused bytes between two ranges of a local file that are read in one piece.
+const recordGap = 32 << 10
+
+// piece is a range of a shard with parts of samples.
+type piece struct {
+	off, end uint64
+	parts    []piecePart // in order
+}
+
+type piecePart struct {
+	off uint64
+	dst []byte
+}
+
+// readRecords reads samples of one shard, each into its part of dst. Parts that are close together are read in one
+// piece.
+func (s *shards) readRecords(ctx context.Context, entries []sample.Entry, dst [][]byte) error {
+	var parts []piecePart
+	for i, e := range entries {
+		if err := checkPlace(e, dst[i]); err != nil {
+			return err
+		}
+		to := dst[i]
+		for k, p := range e.Parts {
+			if p.Size > 0 {
+				parts = append(parts, piecePart{e.Offsets[k], to[:p.Size]})
+			}
+			to = to[p.Size:]
+		}
+	}
+	if len(parts) == 0 {
+		return nil
+	}
+	shard := *entries[0].Shard
+	o, err := s.openAt(ctx, shard)
+	if err != nil {
+		return err
+	}
+	defer o.close()
+	gap := uint64(mostGap)
+	if s.remote == nil {
+		gap = recordGap
+	}
+	for _, p := range pieces(parts, gap) {
+		if err := s.readPiece(ctx, o, shard, p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// pieces merges parts with at most gap bytes between them into pieces of at most MostTogether bytes.
+func pieces(parts []piecePart, gap uint64) (list []piece) {
+	slices.SortFunc(parts, func(a, b piecePart) int { return cmp.Compare(a.off, b.off) })
+	for i, p := range parts {
+		end := p.off + uint64(len(p.dst))
+		if n := len(list); n > 0 {
+			if last := &list[n-1]; p.off <= last.end+gap && max(end, last.end)-last.off <= MostTogether {
+				last.end, last.parts = max(end, last.end), parts[i-len(last.parts):i+1]
+				continue
+			}
+		}
+		list = append(list, piece{p.off, end, parts[i : i+1]})
+	}
+	return list
+}
+
+func (s *shards) readPiece(ctx context.Context, o openShard, shard sample.Shard, p piece) error {
+	if len(p.parts) == 1 {
+		return s.readAt(ctx, o, shard, p.parts[0].dst, int64(p.off))
+	}
+	buf, _ := s.spans.Get().(*[]byte)
+	if buf == nil {
+		buf = new([]byte)
+	}
+	defer s.spans.Put(buf)
+	n := int(p.end - p.off)
+	*buf = slices.Grow((*buf)[:0], n)[:n]
+	if err := s.readAt(ctx, o, shard, *buf, int64(p.off)); err != nil {
+		return err
+	}
+	for _, part := range p.parts {
+		copy(part.dst, (*buf)[part.off-p.off:])
+	}
+	return nil
+}
