@@ -61,6 +61,7 @@ type Options struct {
 	Remote  source.Remote // options of a network source; they override the recorded ones
 	JobsMax int           // how many jobs with tokens are read ahead for, at most; 0: 8
 
+	Join    func(Share) Peers                       // connects the open cache with the other machines of a cluster; nil: this machine is alone
 	Cluster func(sample.Fingerprint) status.Cluster // returns the other machines with this dataset; nil: none are known
 
 	sortAtOnce bool // a full log in another order is sorted into the epoch that is read, even if that does not pay
@@ -96,6 +97,7 @@ type Engine struct {
 	fetcher    *fetch.Fetcher   // used by the mover
 	scan       *reorder.Scan    // used by the mover
 	prefetcher *prefetch.Prefetcher
+	peers      Peers // other machines with this dataset; nil: none
 	window     *window
 	deliver    *deliver.Deliver
 	account    *memquota.Account // what --memory leaves for clients
@@ -125,7 +127,8 @@ type Engine struct {
 
 	moving sync.Mutex // held by the mover or a packer while it changes Logfiles; taken before all other locks
 
-	filling atomic.Pointer[filling] // appends misses to the log; nil: none
+	filling  atomic.Pointer[filling]  // appends misses to the log; nil: none
+	arrivals atomic.Pointer[arrivals] // keeps what a cluster gives to this machine; nil: this machine is alone
 }
 
 // Open opens a cache for serving. It reads no samples before the first request.
@@ -142,7 +145,7 @@ func Open(ctx context.Context, o Options) (*Engine, error) {
 		return nil, err
 	}
 	o = o.withDefaults()
-	c, err := cache.Open(cache.Options{Dirs: o.Dirs, IO: o.IO, Memory: o.Memory, Layout: o.Layout, Disk: o.Disk, Remote: o.Remote, Logger: o.Logger})
+	c, err := cache.Open(cache.Options{Dirs: o.Dirs, IO: o.IO, Memory: o.Memory, Layout: o.Layout, Disk: o.Disk, Remote: o.Remote, Shared: o.Join != nil, Logger: o.Logger})
 	if err != nil {
 		return nil, err
 	}
@@ -203,6 +206,9 @@ func newEngine(c *cache.Cache, o Options) (*Engine, error) {
 	}
 	e.server = hex.EncodeToString(random[:])
 	e.openAccount()
+	if o.Join != nil {
+		e.peers = o.Join(e.Share())
+	}
 	e.disk = disk.New(disk.Options{Cache: c, Now: o.Now, Asleep: e.asleep})
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	if err := e.assemble(); err != nil {
@@ -215,7 +221,7 @@ func newEngine(c *cache.Cache, o Options) (*Engine, error) {
 // assemble creates the parts, from the memory up, and starts the loops. If one fails, it frees the parts that were created before.
 func (e *Engine) assemble() (err error) {
 	e.mover, err = mover.New(e.cache, mover.Options{SideBytes: e.opts.Side, BlockTimeout: e.opts.BlockTimeout,
-		LogTimeout: e.opts.LogTimeout, SourceTimeout: e.opts.SourceTimeout, OnRead: e.storeMiss, Awaited: e.isAwaited})
+		LogTimeout: e.opts.LogTimeout, SourceTimeout: e.opts.SourceTimeout, OnRead: e.storeMiss, Awaited: e.isAwaited, Peers: e.fetchPeers()})
 	if err != nil {
 		return err
 	}
@@ -235,8 +241,7 @@ func (e *Engine) assemble() (err error) {
 	e.publishJobs()
 	e.fetcher.Rest.Store(&e.ownerStats().Reads)
 	e.machine = newMachine()
-	err = e.restoreLogs()
-	if err != nil {
+	if err = errors.Join(e.keepArrivals(), e.restoreLogs()); err != nil {
 		return err
 	}
 	if e.cur != nil && e.tgt == nil && e.cur.Epoch >= 0 && e.owner.schedule.IsComplete(e.cur.Epoch+1, e.opts.LateEpoch) {
@@ -255,6 +260,9 @@ func (e *Engine) assemble() (err error) {
 func (e *Engine) restoreLogs() error {
 	if e.cache.IsStatic() {
 		e.relayout.inPlace, e.relayout.lent = true, true
+		if e.peers != nil { // samples are added in the order of arrival
+			return nil
+		}
 		return e.restoreStatic()
 	}
 	found, err := e.recovered()
@@ -284,6 +292,9 @@ func (e *Engine) Close(ctx context.Context) error {
 	if err := e.halt(ctx); err != nil {
 		// A device may still write into staging or a reader use the manifest: leave them mapped, because the process is about to end.
 		return errors.Join(err, e.cache.Store.Close())
+	}
+	if a := e.arrivals.Load(); a != nil {
+		a.stop()
 	}
 	e.writeLayout()
 	if err := e.cache.NoteComplete(); err != nil {

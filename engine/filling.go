@@ -3,8 +3,6 @@ package engine
 import (
 	"context"
 	"errors"
-	"sync"
-	"time"
 
 	"lcache/chunker"
 	"lcache/internal/importance/packing"
@@ -20,12 +18,7 @@ type filling struct {
 	log     *logfile.Logfile
 	segment []uint32
 	router  *reorder.Router // of a Logfile that the scan also fills; nil: the scan does not
-
-	mu      sync.Mutex // guards the fields that follow
-	busy    map[sample.Index]struct{}
-	pause   time.Time // no attempt before this time
-	stopped bool
-	appends sync.WaitGroup // added to only under mu, and not after stopped
+	appends
 }
 
 // startFilling begins to append misses to a Logfile, as far as its layout has room for them.
@@ -33,7 +26,7 @@ func (e *Engine) startFilling(l *reorder.EpochLog) {
 	if l == nil || l.Layout == nil {
 		return
 	}
-	e.filling.Store(&filling{log: l.Log, segment: l.Layout.Segment, busy: map[sample.Index]struct{}{}})
+	e.filling.Store(&filling{log: l.Log, segment: l.Layout.Segment})
 }
 
 // acceptMisses lets the target accept samples that were chosen for it and come from the source. e.mu is held.
@@ -41,7 +34,7 @@ func (e *Engine) acceptMisses(tgt *reorder.EpochLog) {
 	if tgt.Layout == nil || !tgt.Layout.Chosen || tgt.Router == nil {
 		return
 	}
-	e.filling.Store(&filling{log: tgt.Log, segment: tgt.Layout.Segment, router: tgt.Router, busy: map[sample.Index]struct{}{}})
+	e.filling.Store(&filling{log: tgt.Log, segment: tgt.Layout.Segment, router: tgt.Router})
 }
 
 // fillAgain begins to append misses to the log again, when the owner no longer puts samples into packages. Only the mover calls it. e.mu is held.
@@ -61,40 +54,19 @@ func (e *Engine) stopFilling() {
 	if f == nil {
 		return
 	}
-	f.mu.Lock()
-	f.stopped = true
-	f.mu.Unlock()
-	f.appends.Wait()
+	f.stop()
 	if f.router == nil {
 		f.log.FailWaiting() // no arena block was freed meanwhile; the scan, which frees some, needs the write buffers
-	}
-}
-
-// enter reports whether a sample may be appended now. Only one caller at a time tries to append a sample.
-func (f *filling) enter(index sample.Index, now time.Time) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if _, busy := f.busy[index]; busy || f.stopped || now.Before(f.pause) {
-		return false
-	}
-	f.busy[index] = struct{}{}
-	f.appends.Add(1)
-	return true
-}
-
-func (f *filling) leave(now time.Time, index sample.Index, err error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	delete(f.busy, index)
-	f.appends.Done()
-	if err != nil && !errors.Is(err, logfile.ErrFull) {
-		f.pause = now.Add(layOutAgain)
 	}
 }
 
 // storeMiss appends a sample that this machine did not have, if the log should keep it. If the disk does not accept the sample within a second, storeMiss
 // returns, and the sample is read from the source again later.
 func (e *Engine) storeMiss(_ sample.Origin, index sample.Index, data []byte) {
+	if a := e.arrivals.Load(); a != nil {
+		a.store(e.ctx, index, data, e.now, e.appendTimeout())
+		return
+	}
 	if e.packer().Missed(index, data) {
 		return
 	}

@@ -6,6 +6,7 @@ type Origin uint8
 const (
 	FromLog    Origin = iota // this machine's log
 	FromMemory               // memory that keeps samples for importance (fetch.Holder)
+	FromPeer                 // another machine of the cluster
 	FromSource
 	Origins // number of origins
 )

@@ -228,6 +228,12 @@ func (m *Manifest) ShardOf(i Index) int {
 	return at - 1
 }
 
+// PlaceOf returns the position in Shards of sample i's shard, and where in the shard its first part begins.
+func (m *Manifest) PlaceOf(i Index) (shard int, at uint64) {
+	shard = m.ShardOf(i)
+	return shard, m.places.positions[i] - m.places.starts[shard]
+}
+
 // Span returns the range of sample i's parts in the concatenation of all shards, from the first byte to after the last. The parts of a record
 // may be far apart, so its range begins at its first part and has the length of all parts.
 func (m *Manifest) Span(i Index) (from, to uint64) {

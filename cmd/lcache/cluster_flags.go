@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"lcache/cmd/lcache/internal/launch"
 	"lcache/internal/cluster"
 )
 
@@ -41,7 +42,7 @@ func addClusterFlags(f *pflag.FlagSet, o *clusterFlags) {
 }
 
 // options returns the options of a member; nil: the server is in no cluster.
-func (o *clusterFlags) options(f *pflag.FlagSet, version string, logger *slog.Logger) (*cluster.Options, error) {
+func (o *clusterFlags) options(f *pflag.FlagSet, version string, logger *slog.Logger) (*launch.ClusterOptions, error) {
 	if o.where == "" {
 		return nil, unusedFlags(f)
 	}
@@ -51,7 +52,7 @@ func (o *clusterFlags) options(f *pflag.FlagSet, version string, logger *slog.Lo
 	case o.grace <= 0:
 		return nil, usagef("--peer-grace %v: give a time like 60s", o.grace)
 	}
-	c := &cluster.Options{Listen: o.listen, Advertise: o.advertise, Expect: o.expect, Grace: o.grace, Program: version, Logger: logger, Certificates: o.files, Insecure: o.insecure}
+	c := &launch.ClusterOptions{Options: cluster.Options{Listen: o.listen, Advertise: o.advertise, Expect: o.expect, Grace: o.grace, Program: version, Logger: logger, Certificates: o.files, Insecure: o.insecure}}
 	var err error
 	if o.where == cluster.Auto {
 		env := cluster.FromEnvironment(os.Getenv)

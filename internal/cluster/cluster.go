@@ -68,8 +68,9 @@ type Member struct {
 	changed chan struct{} // holds a token if gossip or the offers changed
 	offered chan struct{} // holds a token if the others don't know the offers yet
 
-	mu     sync.Mutex
+	mu     sync.Mutex // guards the fields that follow
 	offers []Offer
+	newer  chan struct{} // closed when there is a newer view; nil: nobody waits
 
 	view atomic.Pointer[View]
 }
@@ -93,20 +94,26 @@ func Start(ctx context.Context, o Options) (*Member, error) {
 	random := make([]byte, 8)
 	rand.Read(random)
 	m := &Member{o: o, id: hex.EncodeToString(random), started: time.Now(), changed: make(chan struct{}, 1), offered: make(chan struct{}, 1)}
-	m.view.Store(&View{Datasets: map[DatasetKey]DatasetView{}})
+	m.setView(&View{Datasets: map[DatasetKey]DatasetView{}})
 	if m.trust, err = newTrust(&m.o, m.id, bind); err != nil {
 		return nil, err
 	}
-	if m.gossip, err = listen(m, bind); err != nil {
+	if _, err = listen(m, bind); err != nil {
 		return nil, err
 	}
-	m.view.Store(&View{Listen: m.gossip.address(), Datasets: map[DatasetKey]DatasetView{}})
+	m.setView(&View{Listen: m.gossip.address(), Datasets: map[DatasetKey]DatasetView{}})
 	ctx, m.stop = context.WithCancel(context.WithoutCancel(ctx))
 	m.running.Go(func() { m.track(ctx) })
 	m.running.Go(func() { m.reach(ctx) })
 	m.running.Go(func() { m.sendOffers(ctx) })
 	return m, nil
 }
+
+// Name returns the member's name, which is new with each start.
+func (m *Member) Name() string { return m.id }
+
+// Data returns the listener on the port that other members know for samples. Close closes it.
+func (m *Member) Data() net.Listener { return m.gossip.data }
 
 // Close leaves the cluster, and ends the member. It takes a few seconds at most.
 func (m *Member) Close() (err error) {
@@ -163,7 +170,7 @@ func signal(c chan struct{}) {
 func (m *Member) announce() *announcement {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return &announcement{protocol: Protocol, started: m.started, host: m.o.Host, program: m.o.Program, offers: slices.Clone(m.offers)}
+	return &announcement{protocol: Protocol, dataPort: m.gossip.dataPort(), started: m.started, host: m.o.Host, program: m.o.Program, offers: slices.Clone(m.offers)}
 }
 
 // track makes rosters until ctx ends. It owns the trackers.
@@ -206,7 +213,7 @@ func (m *Member) track(ctx context.Context) {
 			}
 			view.Datasets[o.Dataset] = d
 		}
-		m.view.Store(view)
+		m.setView(view)
 		timer.Reset(time.Until(next))
 	}
 }

@@ -29,6 +29,7 @@ import (
 type gossip struct {
 	member *Member
 	list   *memberlist.Memberlist
+	data   net.Listener // for samples; set before list
 	log    *slog.Logger
 
 	mu      sync.Mutex
@@ -145,6 +146,7 @@ func addressIn(cidr string) (string, error) {
 // listen opens the ports of a member.
 func listen(m *Member, b bind) (*gossip, error) {
 	g := &gossip{member: m, log: m.o.Logger, seen: map[string]seenMember{}, lost: map[string]time.Time{}, warned: map[string]time.Time{}}
+	m.gossip = g // memberlist asks for the announcement while it is created
 	ports := Ports
 	switch {
 	case b.port == 0:
@@ -154,7 +156,7 @@ func listen(m *Member, b bind) (*gossip, error) {
 	}
 	var err error
 	for _, p := range ports {
-		if g.list, err = memberlist.Create(g.config(b.ip, p+1)); err == nil {
+		if err = g.open(b.ip, p); err == nil {
 			return g, nil
 		}
 		// memberlist has the system's error as text only.
@@ -164,6 +166,17 @@ func listen(m *Member, b bind) (*gossip, error) {
 	}
 	return nil, fmt.Errorf("join the cluster: %w", errcode.New(errcode.PortInUse,
 		fmt.Sprintf("ports %d to %d of %s are taken: stop one of the programs that have them, or give --listen HOST:PORT", ports[0], ports[len(ports)-1]+1, b.ip)))
+}
+
+// open opens a port for samples, and the next one for gossip; -1: any two.
+func (g *gossip) open(ip string, port int) (err error) {
+	if g.data, err = net.Listen("tcp", net.JoinHostPort(ip, strconv.Itoa(max(port, 0)))); err != nil {
+		return err
+	}
+	if g.list, err = memberlist.Create(g.config(ip, port+1)); err != nil {
+		g.data.Close()
+	}
+	return err
 }
 
 func (g *gossip) config(ip string, port int) *memberlist.Config {
@@ -190,6 +203,9 @@ func (g *gossip) address() string {
 	defer g.mu.Unlock()
 	return g.seen[g.member.id].address // it is there since the member listens
 }
+
+// dataPort returns the port for samples.
+func (g *gossip) dataPort() uint16 { return uint16(g.data.Addr().(*net.TCPAddr).Port) }
 
 // members returns the live members, this one included.
 func (g *gossip) members() (all []seenMember) {
@@ -263,6 +279,7 @@ func (g *gossip) update() {
 
 // close leaves the cluster.
 func (g *gossip) close() error {
+	g.data.Close() // a server of samples may have closed it
 	if err := g.list.Leave(leaveTime); err != nil {
 		g.log.Debug("leave the cluster", "err", err)
 	}

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"encoding/binary"
 	"maps"
+	"net"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/zeebo/xxh3"
@@ -58,6 +60,15 @@ type sighting struct {
 	member  string // its gossip name
 	address string // of its gossip
 	*announcement
+}
+
+// data returns the address for samples of a member; "": it has none.
+func (s *sighting) data() string {
+	host, _, err := net.SplitHostPort(s.address)
+	if err != nil || s.dataPort == 0 {
+		return ""
+	}
+	return net.JoinHostPort(host, strconv.Itoa(int(s.dataPort)))
 }
 
 // A standing is a peer's last sighting and its state.

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"time"
@@ -14,6 +15,8 @@ type View struct {
 	LastRefusal string    // in words; "": none
 	RefusedAt   time.Time // when it came
 	Datasets    map[DatasetKey]DatasetView
+
+	number int64 // of the snapshot
 }
 
 // A DatasetView is the part of a View about one dataset.
@@ -31,6 +34,7 @@ type PeerView struct {
 	Self    bool
 	Host    string
 	Address string // of its gossip
+	Data    string // its address for samples, host:port; "": none
 	Program string
 	State   PeerState
 	Since   time.Time // of State
@@ -44,11 +48,45 @@ func (m *Member) View() *View {
 	return &v
 }
 
+// setView makes a view the newest one.
+func (m *Member) setView(v *View) {
+	if last := m.view.Load(); last != nil {
+		v.number = last.number + 1
+	}
+	m.view.Store(v)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.newer != nil {
+		close(m.newer)
+		m.newer = nil
+	}
+}
+
+// Newer waits for a view that is newer than the given one; nil: for any. It returns nil when ctx ends.
+func (m *Member) Newer(ctx context.Context, than *View) *View {
+	for {
+		m.mu.Lock()
+		if m.newer == nil {
+			m.newer = make(chan struct{})
+		}
+		newer := m.newer
+		m.mu.Unlock()
+		if v := m.View(); than == nil || v.number > than.number {
+			return v
+		}
+		select {
+		case <-newer:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
 // view describes the tracker. self is the gossip name of this member.
 func (t *tracker) view(expected int, self string) DatasetView {
 	v := DatasetView{State: t.state(), Expected: expected, Changes: t.changes, Roster: t.roster}
 	add := func(p *standing) {
-		v.Peers = append(v.Peers, PeerView{Offer: p.Offer, Self: p.member == self, Host: p.host, Address: p.address, Program: p.program, State: p.state, Since: p.since,
+		v.Peers = append(v.Peers, PeerView{Offer: p.Offer, Self: p.member == self, Host: p.host, Address: p.address, Data: p.data(), Program: p.program, State: p.state, Since: p.since,
 			InUse: t.roster != nil && p.state != PeerRefused && slices.ContainsFunc(t.roster.Peers, func(r RosterPeer) bool { return r.ID == p.Cache })})
 	}
 	for _, p := range t.peers {

@@ -16,6 +16,9 @@ const One Threshold = 1 << 48
 // name, which counts as a fraction of 2⁶⁴.
 func (t Threshold) Keeps(rank uint16, name uint64) bool { return place(rank, name) < t }
 
+// Float returns the threshold as a number for people: 1.6 keeps 1.6 copies of an average bin of its own.
+func (t Threshold) Float() float64 { return float64(t) / float64(One) }
+
 // place returns the least threshold that does not keep a sample.
 func place(rank uint16, name uint64) Threshold { return Threshold(rank)<<48 | Threshold(name>>16) }
 

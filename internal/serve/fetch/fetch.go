@@ -1,5 +1,5 @@
 // Package fetch reads samples that no producer has loaded. It tries a list of suppliers in order (memory, then either Logfile with random
-// reads, then the source), each with its own deadline, and returns only bytes that match the manifest's checksum.
+// reads, then peers on other machines, then the source), each with its own deadline, and returns only bytes that match the manifest's checksum.
 //
 // FetchAll loads samples that are requested by index into side memory. Source and FromLog fill memory that the caller has reserved. If
 // a supplier does not answer by its deadline, the next one is tried. A quarantined device is skipped at once. A buffer that a late
@@ -37,6 +37,7 @@ type Options struct {
 	Source        source.Source
 	Logfile       func(num int) *logfile.Logfile // nil: no such Logfile
 	Recovered     func(num int) bool             // an earlier process began the Logfile: its checksum mismatches are stale, not corrupt
+	Peers         Peers                          // other machines that have samples; nil: none
 	Jobs          int                            // reads from the source at once
 	LogTimeout    time.Duration
 	SourceTimeout time.Duration // without a byte from the source; 0: 30 s
@@ -51,6 +52,7 @@ type Options struct {
 type Stats struct {
 	Reads                      Counts // of the log: only random reads for requests, not prefetches
 	CorruptSamples, StaleReads atomic.Int64
+	PeerCorrupt                atomic.Int64 // samples whose bytes were wrong when a peer had sent them
 	Timeouts                   atomic.Int64
 }
 
@@ -74,12 +76,9 @@ func (h *Holders) Copy(index sample.Index, dst []byte) bool {
 	return h != nil && slices.ContainsFunc(*h, func(one Holder) bool { return one.Copy(index, dst) })
 }
 
-// A supplier reads samples from one origin. get returns the bytes of a sample. If ok is false, the next supplier is tried. buf has room for
-// the bytes, and req keeps track of reads that may still write to it.
-type supplier struct {
-	from sample.Origin
-	get  func(ctx context.Context, index sample.Index, buf []byte, req *request) (data []byte, ok bool, err error)
-}
+// A supplier reads a sample. If ok is false, the next supplier is tried. buf has room for the bytes, and req keeps track of reads that may still write
+// to it.
+type supplier func(ctx context.Context, index sample.Index, buf []byte, req *request) (got Got, ok bool, err error)
 
 // A Fetcher is described in the package comment.
 type Fetcher struct {
@@ -102,6 +101,8 @@ type Fetcher struct {
 	turns   map[staging.Pool]*semaphore.Weighted // to take room from a pool, first come, first served
 	late    sync.WaitGroup
 
+	underWay underWay // used only with peers
+
 	yielder  atomic.Pointer[Yielder] // nil: only requests use side memory
 	together sync.Mutex              // held while Together takes room
 }
@@ -119,7 +120,7 @@ func New(o Options) *Fetcher {
 	}
 	f := &Fetcher{o: o, began: time.Now(), reads: make(chan *read), left: make(chan struct{}), logs: make(chan struct{}, 64),
 		turns: map[staging.Pool]*semaphore.Weighted{staging.Side: semaphore.NewWeighted(1), staging.Spare: semaphore.NewWeighted(1)}}
-	f.suppliers = []supplier{{sample.FromMemory, f.fromMemory}, {sample.FromLog, f.byPlace}, {sample.FromSource, f.fromSource}}
+	f.suppliers = []supplier{f.fromMemory, f.byPlace, f.fromPeers, f.fromSource}
 	f.leave = sync.OnceFunc(func() { close(f.left) })
 	if o.Form != nil {
 		f.packed = newPackedMemory(o.PackedBytes)
@@ -255,17 +256,17 @@ func (f *Fetcher) FromSourceOnly(ctx context.Context, index sample.Index) (*stag
 
 // one tries the suppliers in order.
 func (f *Fetcher) one(ctx context.Context, index sample.Index, buf []byte, req *request) (Got, error) {
-	for _, s := range f.suppliers {
-		if data, ok, err := s.get(ctx, index, buf, req); ok || err != nil {
-			return Got{Data: data, From: s.from}, err
+	for _, get := range f.suppliers {
+		if got, ok, err := get(ctx, index, buf, req); ok || err != nil {
+			return got, err
 		}
 	}
 	return Got{}, fmt.Errorf("no supplier has sample %d", index)
 }
 
-func (f *Fetcher) fromMemory(_ context.Context, index sample.Index, buf []byte, _ *request) ([]byte, bool, error) {
+func (f *Fetcher) fromMemory(_ context.Context, index sample.Index, buf []byte, _ *request) (Got, bool, error) {
 	data, ok := f.FromMemory(index, buf)
-	return data, ok, nil
+	return Got{Data: data, From: sample.FromMemory}, ok, nil
 }
 
 // FromMemory copies a sample to buf if a Holder has it.
@@ -275,26 +276,26 @@ func (f *Fetcher) FromMemory(index sample.Index, buf []byte) ([]byte, bool) {
 	return data, f.Held.Load().Copy(index, data)
 }
 
-func (f *Fetcher) byPlace(ctx context.Context, index sample.Index, buf []byte, req *request) ([]byte, bool, error) {
+func (f *Fetcher) byPlace(ctx context.Context, index sample.Index, buf []byte, req *request) (got Got, ok bool, err error) {
 	began := time.Now()
 	data, ok := f.fromLog(ctx, index, buf, &req.lateReads)
 	if ok {
 		f.count(ctx, sample.FromLog, len(data), began)
-		return data, true, nil
+		return Got{Data: data, From: sample.FromLog}, true, nil
 	}
 	if err := ctx.Err(); err != nil {
-		return nil, false, f.waited(index, "the log", err)
+		return got, false, f.waited(index, "the log", err)
 	}
-	return nil, false, nil
+	return got, false, nil
 }
 
 // fromSource reads into separate memory if a late read may still write to buf.
-func (f *Fetcher) fromSource(ctx context.Context, index sample.Index, buf []byte, req *request) ([]byte, bool, error) {
+func (f *Fetcher) fromSource(ctx context.Context, index sample.Index, buf []byte, req *request) (got Got, ok bool, err error) {
 	size := f.o.Manifest.Size(index)
 	if req.has(buf) {
 		x, ok := f.o.Staging.Alloc(staging.Side, index, int(size))
 		if !ok { // no wait: the caller holds one room, and must not wait for another
-			return nil, false, ErrNoRoom
+			return got, false, ErrNoRoom
 		}
 		req.extentsMu.Lock()
 		req.extents = append(req.extents, x)
@@ -306,5 +307,8 @@ func (f *Fetcher) fromSource(ctx context.Context, index sample.Index, buf []byte
 	if late != nil {
 		req.add(buf, late)
 	}
-	return dst, err == nil, err
+	if err != nil {
+		return got, false, err
+	}
+	return Got{Data: dst, From: sample.FromSource}, true, nil
 }

@@ -111,9 +111,8 @@ func (f *Fetcher) Bad(index sample.Index, loc metaindex.Loc, num int, err error)
 	f.o.Logger.Warn("sample in the log is corrupt; it is read from the source again", "sample", index)
 }
 
-// Source reads a sample from the source into dst, which has its size, and verifies or records its checksum. After a timeout, late is
-// closed when the read has stopped writing to dst.
-func (f *Fetcher) Source(ctx context.Context, index sample.Index, dst []byte) (late <-chan struct{}, err error) {
+// source is Source for a sample that nothing else reads.
+func (f *Fetcher) source(ctx context.Context, index sample.Index, dst []byte) (late <-chan struct{}, err error) {
 	entry, err := f.o.Manifest.Entry(index)
 	if err != nil {
 		return nil, err

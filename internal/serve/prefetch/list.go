@@ -266,7 +266,7 @@ func (r *Prefetcher) take(p sample.Origin, samples, bytes int) (burst []*prefetc
 
 // readOnceMore lists a prefetch again that its chunks had counted as ready. r.mu is held.
 func (r *Prefetcher) readOnceMore(pf *prefetch) {
-	pf.state, pf.path = prefetchQueued, r.pathOf(pf.index)
+	pf.state, pf.path, pf.asked = prefetchQueued, r.pathOf(pf.index), 0
 	for _, k := range pf.chunks {
 		k.left++
 	}

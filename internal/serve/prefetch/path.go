@@ -17,12 +17,12 @@ type path struct {
 	read func(pf *prefetch, x *staging.Extent)
 }
 
-// usual lists the paths of this machine: its log, with random reads, and the source, which has every sample.
+// usual lists the paths: this machine's log, with random reads, its peers, if there are any, and the source, which has every sample.
 func (r *Prefetcher) usual() []path {
-	return []path{
+	return r.withPeers([]path{
 		{from: sample.FromLog, jobs: r.f.LogReads(), has: r.isInLog, begin: r.beginRandomReads, read: r.readOne},
 		{from: sample.FromSource, jobs: r.f.Jobs(), has: func(sample.Index) bool { return true }, begin: func() { r.readSingly(sample.FromSource) }, read: r.readSource},
-	}
+	})
 }
 
 // isInLog reports whether a sample can be read at its location in the log.

@@ -68,6 +68,7 @@ type Prefetcher struct {
 	later         laterSamples
 	inFlight      int // random reads of several samples, not yet verified
 	inFlightBytes int
+	requested     map[string]int              // bytes of requests to each peer that have not ended
 	depth         int                         // limit of the random reads in flight
 	patient       int                         // job whose bytes in flight count patience times; -1: none
 	landed        []*randomRead               // complete, to be verified
@@ -108,7 +109,7 @@ func newPrefetcher(f *fetch.Fetcher, o Options, paths func(*Prefetcher) []path) 
 	if o.Later == nil {
 		o.Later = o.Chunk
 	}
-	r := &Prefetcher{f: f, cache: f.Options(), o: o, depth: mostInFlight, patient: -1, work: map[int]*meters{AllJobs: {}}, ranks: map[chunker.JobRank]*rankCursor{}, prefetches: map[sample.Index]*prefetch{},
+	r := &Prefetcher{f: f, cache: f.Options(), o: o, depth: mostInFlight, patient: -1, work: map[int]*meters{AllJobs: {}}, ranks: map[chunker.JobRank]*rankCursor{}, prefetches: map[sample.Index]*prefetch{}, requested: map[string]int{},
 		later: laterSamples{samples: map[sample.Index]*laterSample{}}}
 	for i := range r.wakes {
 		r.wakes[i] = make(chan struct{}, 1)

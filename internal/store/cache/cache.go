@@ -70,6 +70,7 @@ type Cache struct {
 	closeTimeout time.Duration                             // how long Close waits for a hung device; 0: the default
 	chosen       *Chosen                                   // the last noted layout; one caller at a time
 	remote       source.Remote                             // the settings for reading the source
+	shared       bool                                      // other machines serve the same dataset
 	readOnly     bool                                      // no file is changed, except the lock files
 	askSpace     func(dir string, fs *unix.Statfs_t) error // replaces unix.Statfs
 	asideErrors  int                                       // errors within a minute that quarantine a device; 0: the default
@@ -93,12 +94,13 @@ type Options struct {
 	Layout string        // as requested now; "" or "auto": the layout given to ingest, or chosen by the job and the disk
 	Disk   Disk          // facts about the devices
 	Remote source.Remote // for a source over a network: settings given now override the stored ones
+	Shared bool          // other machines serve the same dataset, and each keeps a part of it
 	Logger *slog.Logger
 }
 
 // Open opens a cache that ingest made. After an error nothing is open.
 func Open(o Options) (*Cache, error) {
-	c := &Cache{Logger: o.Logger, Elsewhere: o.IO.Elsewhere}
+	c := &Cache{Logger: o.Logger, Elsewhere: o.IO.Elsewhere, shared: o.Shared}
 	if err := c.open(o); err != nil {
 		return nil, err
 	}
@@ -290,6 +292,11 @@ func (c *Cache) OpenStore(o IO, memory int64) (err error) {
 		return err
 	}
 	c.countBorders()
+	if c.shared {
+		if err = c.beginArrivals(); err != nil {
+			return err
+		}
+	}
 	if c.Sizing, err = c.Size(uint64(memory)); err != nil {
 		return err
 	}

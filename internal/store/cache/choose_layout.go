@@ -29,6 +29,8 @@ func CheckLayout(layout string) error {
 // ingest, the job, a server's measurement, the disk.
 func (c *Cache) ChooseLayout(asked string, disk Disk) (layout, reason string) {
 	switch {
+	case c.shared:
+		return LayoutStatic, "several machines share the dataset, and each keeps a part of it"
 	case asked != "" && asked != LayoutAuto:
 		return asked, "given by --layout"
 	case c.Record.Layout != "" && c.Record.Layout != LayoutAuto:

@@ -28,6 +28,7 @@ import (
 type Options struct {
 	SideBytes                               int                                                       // of side memory; 0: by the memory formula
 	BlockTimeout, LogTimeout, SourceTimeout time.Duration                                             // for tests: when a read counts as late
+	Peers                                   fetch.Peers                                               // as in fetch.Options
 	OnRead                                  func(from sample.Origin, index sample.Index, data []byte) // as in fetch.Options
 	Awaited                                 func(staging.Segment) bool                                // as in staging.Options
 }
@@ -62,7 +63,7 @@ func New(c *cache.Cache, o Options) (m *Mover, err error) {
 		return nil, err
 	}
 	m.Fetcher = fetch.New(fetch.Options{Staging: m.Staging, Locations: c.Locations, Manifest: c.Manifest, Sums: c.Sums, Source: c.Source, Jobs: c.SourceJobs(),
-		Form: c.Form, PackedBytes: int64(c.Facts().PackedReads()), Logfile: c.Logfile, Recovered: c.WasRecovered, OnRead: o.OnRead, Learn: c.LearnInode,
+		Form: c.Form, PackedBytes: int64(c.Facts().PackedReads()), Logfile: c.Logfile, Recovered: c.WasRecovered, OnRead: o.OnRead, Peers: o.Peers, Learn: c.LearnInode,
 		LogTimeout: o.LogTimeout, SourceTimeout: o.SourceTimeout, Logger: c.Logger})
 	m.Scan = reorder.New(reorder.Options{Store: c.Store, Staging: m.Staging, Fetcher: m.Fetcher, Locations: c.Locations, Sums: c.Sums, Sizes: c.Manifest.Sizes(),
 		Form: c.Form, Scratch: m.scratch, Align: c.Format.Align, Block: c.Format.Block, InFlight: max(2, len(c.Dirs)*chunker.InFlight/c.Format.Block),

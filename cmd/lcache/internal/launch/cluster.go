@@ -4,47 +4,135 @@ import (
 	"context"
 	"encoding/hex"
 	"fmt"
+	"log/slog"
+	"sync"
 	"time"
 
+	"lcache/engine"
 	"lcache/internal/cluster"
+	"lcache/internal/cluster/homes"
+	"lcache/internal/cluster/peers"
+	"lcache/internal/peer"
+	"lcache/internal/serve/fetch"
 	"lcache/internal/serve/status"
 	"lcache/sample"
 )
 
+// ClusterOptions of the process in a cluster.
+type ClusterOptions struct {
+	cluster.Options
+	Late time.Duration // without a byte of a peer after which its samples come from elsewhere; 0: peer.DefaultLate
+}
+
+// joined is this process as a member of a cluster. One is used by all servers of the process.
+type joined struct {
+	*cluster.Member
+	o      ClusterOptions
+	server *peer.Server
+}
+
 // join makes this process a member of the cluster. Without options it returns nil, and nothing of a cluster runs.
-func join(ctx context.Context, o *cluster.Options) (*cluster.Member, error) {
+func join(ctx context.Context, o *ClusterOptions) (*joined, error) {
 	if o == nil {
 		return nil, nil
 	}
-	return cluster.Start(ctx, *o)
+	m, err := cluster.Start(ctx, o.Options)
+	if err != nil {
+		return nil, err
+	}
+	j := &joined{Member: m, o: *o}
+	secure, _ := m.TLS()
+	j.server = peer.Serve(m.Data(), peer.ServerOptions{TLS: secure})
+	return j, nil
 }
 
 // leave ends join.
-func leave(m *cluster.Member) error {
-	if m == nil {
+func (j *joined) leave() error {
+	if j == nil {
 		return nil
 	}
-	return m.Close()
+	err := j.Close()
+	j.server.Close()
+	return err
 }
 
-// offer sends the capacity of the server's cache to the other members.
-func (l *local) offer() error {
-	if l.member == nil {
-		return nil
-	}
-	s := l.engine.Share()
-	l.dataset, l.cache = datasetKey(s.Dataset), s.Cache
-	o := cluster.Offer{Dataset: l.dataset, Cache: s.Cache, Weight: cluster.WeightOf(s.Room, s.Bytes)}
-	if s.IsLog {
-		o.Flags |= cluster.FlagLog
-	}
-	return l.member.Offer(o)
+// link is one cache of this process in the cluster: it offers the cache to the other machines, answers them, and requests samples from them.
+type link struct {
+	*peers.Dataset
+	of     *joined
+	share  engine.Share
+	client *peer.Client
+
+	mu    sync.Mutex
+	offer cluster.Offer // as the others know it
+
+	stop    context.CancelFunc
+	running sync.WaitGroup
 }
+
+// link connects an open cache. Nothing is offered before begin.
+func (j *joined) link(s engine.Share, logger *slog.Logger) *link {
+	l := &link{of: j, share: s, offer: cluster.Offer{Dataset: datasetKey(s.Dataset), Cache: s.Cache, Weight: cluster.WeightOf(s.Room, s.Bytes)}}
+	l.Dataset = peers.New(peers.Options{Manifest: s.Manifest, Padded: s.Padded, Cache: s.Cache, Room: s.Room, Announce: l.announce, Logger: logger})
+	_, secure := j.TLS()
+	l.client = peer.NewClient(s.Dataset, s.Manifest.Len(), peer.ClientOptions{TLS: secure, ID: j.Name(), Late: j.o.Late})
+	return l
+}
+
+// begin offers the cache, and answers peers from then on.
+func (l *link) begin(h peer.Home) error {
+	l.of.server.Add(l.share.Dataset, h)
+	ctx, stop := context.WithCancel(context.Background())
+	l.stop = stop
+	l.running.Go(func() { l.Follow(ctx, l.of.Member, l.offer.Dataset) })
+	l.mu.Lock()
+	o := l.offer
+	l.mu.Unlock()
+	return l.of.Offer(o)
+}
+
+// announce tells the others what this machine keeps.
+func (l *link) announce(t homes.Threshold) {
+	l.mu.Lock()
+	l.offer.Threshold = t
+	o := l.offer
+	l.mu.Unlock()
+	if err := l.of.Offer(o); err != nil { // begin has reported it
+		return
+	}
+}
+
+// end ends link and begin. No request of a peer runs after it.
+func (l *link) end() {
+	l.of.Withdraw(l.offer.Dataset, l.offer.Cache)
+	if l.stop != nil {
+		l.stop()
+		l.running.Wait()
+		l.of.server.Remove(l.share.Dataset)
+	}
+	l.client.Close()
+}
+
+// Fetch implements fetch.Peers.
+func (l *link) Fetch(ctx context.Context, address string, indices []sample.Index, to fetch.Sink) error {
+	_, err := l.client.Fetch(ctx, address, indices, sink{to})
+	return err
+}
+
+// sink passes what a peer sends to a fetch.Sink.
+type sink struct{ to fetch.Sink }
+
+func arrival(p peer.Piece) fetch.Arrival {
+	return fetch.Arrival{Index: p.Index, Absent: p.Why.IsAbsent(), FromSource: p.Why == peer.FromSource, Offset: p.Offset, Length: p.Length, Sum: p.Sum}
+}
+
+func (s sink) Room(p peer.Piece) []byte { return s.to.Room(arrival(p)) }
+func (s sink) Came(p peer.Piece)        { s.to.Came(arrival(p)) }
 
 func datasetKey(f sample.Fingerprint) cluster.DatasetKey { return cluster.DatasetKey(f[:8]) }
 
 // clusterStatus returns the function by which an engine describes the cluster; nil: there is none.
-func clusterStatus(m *cluster.Member) func(sample.Fingerprint) status.Cluster {
+func clusterStatus(m *joined) func(sample.Fingerprint) status.Cluster {
 	if m == nil {
 		return nil
 	}

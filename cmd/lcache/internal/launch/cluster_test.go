@@ -42,7 +42,7 @@ func clusterGoroutines() int {
 func TestOneMachinePaysNothing(t *testing.T) {
 	o, _ := options(t, "true")
 	serve := cacheOf(t, o)
-	for _, options := range []*cluster.Options{nil, {Listen: "127.0.0.1:0"}} {
+	for _, options := range []*ClusterOptions{nil, {Options: cluster.Options{Listen: "127.0.0.1:0"}}} {
 		serve.Cluster = options
 		ctx, cancel := context.WithCancel(t.Context())
 		err := Serve(ctx, serve, func(s Served) error {
@@ -84,7 +84,7 @@ func awaitCluster(socket, state string, peers int) (c status.Cluster, err error)
 func TestServersOfTwoMachines(t *testing.T) {
 	o, _ := options(t, "true")
 	a, b := cacheOf(t, o), cacheOf(t, o)
-	a.Cluster = &cluster.Options{Listen: "127.0.0.1:0", Expect: 2, Host: "gpu-01"}
+	a.Cluster = &ClusterOptions{Options: cluster.Options{Listen: "127.0.0.1:0", Expect: 2, Host: "gpu-01"}}
 	err := Serve(t.Context(), a, func(s Served) error {
 		host, port, _ := net.SplitHostPort(s.Status.Cluster.Listen)
 		var n int
@@ -93,7 +93,7 @@ func TestServersOfTwoMachines(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		b.Cluster = &cluster.Options{Where: where, Listen: "127.0.0.1:0", Expect: 2, Host: "gpu-02"}
+		b.Cluster = &ClusterOptions{Options: cluster.Options{Where: where, Listen: "127.0.0.1:0", Expect: 2, Host: "gpu-02"}}
 		ctx, end := context.WithCancel(t.Context())
 		if err := Serve(ctx, b, func(other Served) error {
 			defer end()

@@ -18,7 +18,6 @@ import (
 
 	"lcache/cmd/lcache/internal/monitor"
 	"lcache/engine"
-	"lcache/internal/cluster"
 	"lcache/internal/serve/status"
 	"lcache/internal/store/cache"
 	"lcache/internal/store/ingest"
@@ -51,11 +50,11 @@ type Options struct {
 	RanksGiven   bool // Ingest.Job has the ranks that read on this machine, nil for all; false: Environ may have them, by a launcher
 	ListingGiven bool // the files that Ingest lists were asked for: a cache that lists other files is refused
 
-	Disk      ingest.Disk      // known facts of the devices; nil: none
-	Metrics   Metrics          // of all servers
-	DiskLimit float64          // bytes a second that the disk was measured to give; 0: not known
-	Cluster   *cluster.Options // nil: this machine alone
-	Headspace bool             // loaders of the command feed the second half of each epoch from memory, and measure both
+	Disk      ingest.Disk     // known facts of the devices; nil: none
+	Metrics   Metrics         // of all servers
+	DiskLimit float64         // bytes a second that the disk was measured to give; 0: not known
+	Cluster   *ClusterOptions // nil: this machine alone
+	Headspace bool            // loaders of the command feed the second half of each epoch from memory, and measure both
 
 	Stdin          io.Reader // of the command
 	Stdout, Stderr io.Writer // of the command
@@ -160,9 +159,9 @@ type run struct {
 	Options
 	metrics *monitor.Server
 	serving []*serving
-	member  *cluster.Member // nil: none
-	folder  string          // in each root; "": by the source
-	notes   string          // file for the measurements of loaders; "": they measure nothing
+	member  *joined // nil: none
+	folder  string  // in each root; "": by the source
+	notes   string  // file for the measurements of loaders; "": they measure nothing
 }
 
 // prepare lists every source and serves it.

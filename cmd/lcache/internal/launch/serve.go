@@ -7,7 +7,6 @@ import (
 	"log/slog"
 
 	"lcache/engine"
-	"lcache/internal/cluster"
 	"lcache/internal/serve/status"
 	"lcache/internal/store/cache"
 	"lcache/server"
@@ -22,12 +21,12 @@ type ServeOptions struct {
 	Version  string // of this program
 	Logger   *slog.Logger
 
-	Cluster *cluster.Options // nil: this machine alone
+	Cluster *ClusterOptions // nil: this machine alone
 
 	Embedded bool // a training started this server for itself: it serves without metrics if they can't be had
 	TakeOver bool // if an embedded server has the cache, it is stopped
 
-	member *cluster.Member // that the server belongs to; nil: none
+	member *joined // that the server belongs to; nil: none
 }
 
 // Served is a server that clients can connect to.
@@ -51,7 +50,7 @@ func Serve(ctx context.Context, o ServeOptions, ready func(Served) error) (err e
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, leave(member)) }()
+	defer func() { err = errors.Join(err, member.leave()) }()
 	o.member = member
 	l, m, warning, err := o.open(ctx)
 	if err != nil {

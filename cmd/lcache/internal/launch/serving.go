@@ -7,7 +7,6 @@ import (
 
 	"lcache/cmd/lcache/internal/attach"
 	"lcache/engine"
-	"lcache/internal/cluster"
 	"lcache/internal/serve/status"
 	"lcache/internal/store/cache"
 	"lcache/internal/store/cachedir"
@@ -106,7 +105,7 @@ func (r *run) stop() (err error) {
 	for _, s := range r.serving {
 		last[s.Name] = s.last
 	}
-	return errors.Join(err, r.Metrics.write(last), leave(r.member))
+	return errors.Join(err, r.Metrics.write(last), r.member.leave())
 }
 
 // local is a server of this process.
@@ -117,9 +116,7 @@ type local struct {
 	defaults []cache.Default // settings that the engine chose where the options leave the choice
 	chosen   []cache.Default // the socket, if start chose it
 	served   chan error      // of Serve, once
-	member   *cluster.Member // nil: none
-	dataset  cluster.DatasetKey
-	cache    cluster.CacheID
+	link     *link           // to the other machines of the cluster; nil: none
 }
 
 // start opens a cache and listens. Without a path, the socket is in the cache's directory.
@@ -132,23 +129,33 @@ func start(ctx context.Context, o ServeOptions) (*local, error) {
 		chosen = []cache.Default{{Name: "socket", Value: o.Server.Path, From: "in the cache"}}
 	}
 	cachedir.WarnOfFolders(o.Logger, o.Engine.Dirs)
+	l := &local{chosen: chosen, served: make(chan error, 1)}
+	if o.member != nil {
+		o.Engine.Join = func(s engine.Share) engine.Peers {
+			l.link = o.member.link(s, o.Logger)
+			return l.link
+		}
+	}
 	e, err := engine.Open(ctx, o.Engine)
 	if err != nil {
+		l.endLink()
 		return nil, err
 	}
 	if limit := e.HeapLimit(); limit < debug.SetMemoryLimit(-1) { // GOMEMLIMIT may be less
 		debug.SetMemoryLimit(limit)
 	}
-	l := &local{engine: e, defaults: e.Defaults(), chosen: chosen, served: make(chan error, 1)}
+	l.engine, l.defaults = e, e.Defaults()
 	o.Server.Ends = e.SetEnds
 	if l.server, err = server.Listen(e, o.Server); err != nil {
 		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), StopTime)
 		defer cancel()
+		l.endLink()
 		return nil, errors.Join(err, e.Close(stop))
 	}
-	l.member = o.member
-	if err = l.offer(); err != nil {
-		o.Logger.Warn("this server does not take part in the cluster", "err", err)
+	if l.link != nil {
+		if err = l.link.begin(e.Home()); err != nil {
+			o.Logger.Warn("this server does not take part in the cluster", "err", err)
+		}
 	}
 	if l.entry, err = attach.Register(o.Registry, l.server.Path(), o.Engine.Dirs); err != nil {
 		o.Logger.Warn("lcache status will need --socket for this server", "reason", err)
@@ -165,13 +172,18 @@ func start(ctx context.Context, o ServeOptions) (*local, error) {
 
 // end ends the server and joins it. The engine stays open.
 func (l *local) end(ctx context.Context) error {
-	if l.member != nil {
-		l.member.Withdraw(l.dataset, l.cache)
-	}
 	err := l.server.Shutdown(ctx)
 	<-l.served
+	l.endLink()
 	l.entry.Remove()
 	return err
+}
+
+// endLink disconnects the cache from the other machines, if it is connected.
+func (l *local) endLink() {
+	if l.link != nil {
+		l.link.end()
+	}
 }
 
 // mean is the mean of some values.

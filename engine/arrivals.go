@@ -1,0 +1,102 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"lcache/internal/store/cache"
+	"lcache/logfile"
+	"lcache/sample"
+)
+
+// appends are the samples that requests append to the log, each by one caller at a time.
+type appends struct {
+	mu      sync.Mutex // guards the fields that follow
+	busy    map[sample.Index]struct{}
+	pause   time.Time // no attempt before this time
+	stopped bool
+	running sync.WaitGroup // added to only under mu, and not after stopped
+}
+
+// enter reports whether a sample may be appended now. Only one caller at a time tries to append a sample.
+func (a *appends) enter(index sample.Index, now time.Time) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if _, busy := a.busy[index]; busy || a.stopped || now.Before(a.pause) {
+		return false
+	}
+	if a.busy == nil {
+		a.busy = map[sample.Index]struct{}{}
+	}
+	a.busy[index] = struct{}{}
+	a.running.Add(1)
+	return true
+}
+
+// leave ends enter. After an error nothing is appended for a while, unless there was no room.
+func (a *appends) leave(now time.Time, index sample.Index, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.busy, index)
+	a.running.Done()
+	if err != nil && !errors.Is(err, logfile.ErrFull) {
+		a.pause = now.Add(layOutAgain)
+	}
+}
+
+// stop returns when no append is running. None begins after it.
+func (a *appends) stop() {
+	a.mu.Lock()
+	a.stopped = true
+	a.mu.Unlock()
+	a.running.Wait()
+}
+
+// arrivals keeps the samples that a cluster gives to this machine. They are stored in packages, in the order in which they arrive, because the machines
+// decide what each of them keeps, and that may change.
+type arrivals struct {
+	appends
+	cache    *cache.Cache
+	keeps    func(sample.Index) bool
+	packages *logfile.Packages // nil: nothing can be stored
+	register func(*logfile.Logfile) error
+}
+
+// keepArrivals begins to keep the samples that the cluster gives to this machine.
+func (e *Engine) keepArrivals() error {
+	if e.peers == nil {
+		return nil
+	}
+	a := &arrivals{cache: e.cache, keeps: e.peers.Keeps, packages: e.cache.Arrivals()}
+	if a.packages == nil {
+		e.cache.Logger.Warn("this cache has packages that can't be filled, so it keeps no further samples for the cluster; run lcache rm on it, and ingest again")
+	} else if err := e.mover.Register(a.packages.Log()); err != nil {
+		return err
+	}
+	e.arrivals.Store(a)
+	return nil
+}
+
+// store keeps a sample, unless it has it or there is no room. It waits at most for timeout.
+func (a *arrivals) store(ctx context.Context, index sample.Index, data []byte, now func() time.Time, timeout time.Duration) {
+	locations := a.cache.Locations
+	if a.packages == nil || len(data) == 0 || !a.keeps(index) || locations.Get(index) != 0 || !a.enter(index, now()) {
+		return
+	}
+	var err error
+	defer func() { a.leave(now(), index, err) }()
+	reserve := int64(a.packages.Open()+2) * int64(a.cache.Format.Block) // for the last blocks of the open packages
+	if locations.Get(index) != 0 || !a.cache.Store.HasRoom(reserve+int64(len(data))) {
+		return
+	}
+	limited, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	number, off, err := a.cache.Pack(limited, a.packages, int(index)%a.packages.Open(), index, data)
+	if err == nil {
+		locations.Move(index, 0, locations.At(logfile.PackagesNum, number, off))
+	} else if !errors.Is(err, logfile.ErrFull) && ctx.Err() == nil {
+		a.cache.Logger.Warn("cannot keep a sample for the cluster; it will be read from the source again", "sample", index, "error", err)
+	}
+}

@@ -1,0 +1,225 @@
+package prefetch
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"lcache/internal/serve/fetch"
+	"lcache/internal/serve/staging"
+	"lcache/sample"
+)
+
+// Bounds of requests to peers. A request for 1 MiB keeps a peer's disk and the network busy together with the next one.
+const (
+	peerBurstSamples = 2048
+	peerBurstBytes   = 8 << 20
+	peerListSamples  = 256
+	peerListBytes    = 1 << 20
+	peerBytes        = 8 << 20 // requested from one peer and not received yet; a larger request goes alone
+)
+
+// peerRequest asks one peer for several samples. Its memory is reserved before it is sent, so the peer never waits for memory here. It is the Sink of
+// what the peer sends.
+type peerRequest struct {
+	r          *Prefetcher
+	peer       string
+	prefetches []*prefetch
+	bytes      int // of memory
+	began      time.Time
+	ctx        context.Context
+	x          *staging.Extent
+	places     map[sample.Index]*arriving
+	out        [1]*staging.Extent
+}
+
+// arriving is the state of one sample of a request.
+type arriving struct {
+	pf   *prefetch
+	at   int // in the extent
+	over bool
+}
+
+// requestFromPeers begins requests to peers until Stop.
+func (r *Prefetcher) requestFromPeers() {
+	for r.ctx.Err() == nil {
+		burst := r.take(sample.FromPeer, peerBurstSamples, peerBurstBytes)
+		if len(burst) == 0 {
+			select {
+			case <-r.wakes[sample.FromPeer]:
+			case <-r.ctx.Done():
+			}
+			continue
+		}
+		for lists := r.byPeer(burst); len(lists) > 0; {
+			q := lists[0]
+			lists = lists[1:]
+			isFree := func() bool { return r.requested[q.peer] == 0 || r.requested[q.peer]+q.bytes <= peerBytes }
+			var inPieces bool
+			if q.x, inPieces = r.wait(sample.FromPeer, q.bytes, q.prefetches, isFree, func() {}); inPieces {
+				lists = append(q.split(), lists...)
+			}
+			if q.x != nil {
+				r.request(q)
+			}
+		}
+	}
+}
+
+// byPeer groups a burst into requests, each for one peer. A sample that no peer should be asked for goes to the next path.
+func (r *Prefetcher) byPeer(burst []*prefetch) (lists []*peerRequest) {
+	open := map[string]*peerRequest{}
+	for _, pf := range burst {
+		peer, ok := r.cache.Peers.Holder(pf.index, pf.asked)
+		if !ok {
+			r.mu.Lock()
+			r.putBack(pf, r.pathAfter(sample.FromPeer, pf.index))
+			r.mu.Unlock()
+			continue
+		}
+		q, n := open[peer], fetch.SideBytes(pf.size)
+		if q == nil || len(q.prefetches) == peerListSamples || q.bytes+n > peerListBytes {
+			q = &peerRequest{r: r, peer: peer}
+			open[peer] = q
+			lists = append(lists, q)
+		}
+		q.prefetches = append(q.prefetches, pf)
+		q.bytes += n
+	}
+	return lists
+}
+
+// split returns one request for each sample.
+func (q *peerRequest) split() (each []*peerRequest) {
+	for _, pf := range q.prefetches {
+		each = append(each, &peerRequest{r: q.r, peer: q.peer, prefetches: []*prefetch{pf}, bytes: fetch.SideBytes(pf.size)})
+	}
+	return each
+}
+
+// request sends a request that has its memory. A goroutine waits for its end.
+func (r *Prefetcher) request(q *peerRequest) {
+	q.places, q.began = make(map[sample.Index]*arriving, len(q.prefetches)), time.Now()
+	indices := make([]sample.Index, 0, len(q.prefetches))
+	at, align := 0, r.cache.Staging.Align()
+	r.mu.Lock()
+	for _, pf := range q.prefetches {
+		if len(pf.chunks) == 0 || q.places[pf.index] != nil { // nobody wants it any longer
+			r.settle(pf)
+			r.forget(pf)
+			continue
+		}
+		pf.state = prefetchReading
+		q.places[pf.index] = &arriving{pf: pf, at: at}
+		indices = append(indices, pf.index)
+		at += (int(pf.size) + align - 1) / align * align
+	}
+	if len(indices) == 0 {
+		r.mu.Unlock()
+		r.cache.Staging.Drop(q.x)
+		return
+	}
+	work := q.places[indices[0]].pf.work
+	r.requested[q.peer] += q.bytes
+	r.enter(work, sample.FromPeer)
+	r.mu.Unlock()
+	q.ctx = r.counted(q.places[indices[0]].pf)
+	r.singles.Go(func() {
+		ctx, cancel := context.WithTimeout(q.ctx, r.f.Options().SourceTimeout)
+		err := r.cache.Peers.Fetch(ctx, q.peer, indices, q)
+		cancel()
+		if err != nil && r.ctx.Err() == nil {
+			r.cache.Logger.Debug("a request to a peer failed; what is missing comes from elsewhere", "peer", q.peer, "samples", len(indices), "error", err)
+		}
+		for _, a := range q.places {
+			if !a.over {
+				r.askNext(a.pf)
+			}
+		}
+		r.cache.Staging.Drop(q.x)
+		r.mu.Lock()
+		r.leave(work, sample.FromPeer)
+		if r.requested[q.peer] -= q.bytes; r.requested[q.peer] == 0 {
+			delete(r.requested, q.peer)
+		}
+		r.mu.Unlock()
+		r.wakeAll()
+	})
+}
+
+// askNext lists a prefetch for the next peer that should have the sample, or for the path after the peers.
+func (r *Prefetcher) askNext(pf *prefetch) {
+	pf.asked++
+	next := sample.FromPeer
+	if _, ok := r.cache.Peers.Holder(pf.index, pf.asked); !ok {
+		next = r.pathAfter(sample.FromPeer, pf.index)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(pf.chunks) == 0 {
+		r.settle(pf)
+		r.forget(pf)
+		return
+	}
+	r.putBack(pf, next)
+}
+
+// Room implements fetch.Sink.
+func (q *peerRequest) Room(a fetch.Arrival) []byte {
+	p := q.places[a.Index]
+	if p == nil || p.over || uint64(a.Offset)+uint64(a.Length) > uint64(p.pf.size) {
+		return nil
+	}
+	return q.x.Buf[p.at+int(a.Offset):][:a.Length:a.Length]
+}
+
+// Came implements fetch.Sink. It publishes a sample that is complete.
+func (q *peerRequest) Came(a fetch.Arrival) {
+	p, r := q.places[a.Index], q.r
+	switch {
+	case p == nil || p.over:
+		return
+	case !a.Absent && uint64(a.Offset)+uint64(a.Length) < uint64(p.pf.size):
+		return
+	}
+	p.over = true
+	data := q.x.Buf[p.at:][:p.pf.size:p.pf.size]
+	if a.Absent || !r.f.Received(q.ctx, a, data, q.began) {
+		r.askNext(p.pf)
+		return
+	}
+	r.mu.Lock()
+	r.settle(p.pf)
+	if keep := len(p.pf.chunks); keep > 0 && !r.stopped {
+		r.publish([]staging.Piece{{Of: q.x, Index: a.Index, Data: data, Takes: keep, From: a.From()}}, []*prefetch{p.pf}, q.out[:])
+	} else {
+		r.forget(p.pf)
+	}
+	r.mu.Unlock()
+}
+
+// readPeer requests one sample from peers, and reads it from the source if no peer has it.
+func (r *Prefetcher) readPeer(pf *prefetch, x *staging.Extent) {
+	if r.cache.Peers != nil {
+		data := x.Buf[:pf.size:pf.size]
+		if from, ok := r.f.Peer(r.counted(pf), pf.index, data); ok {
+			r.publishOne(pf, x, data, from)
+			return
+		}
+	}
+	r.readSource(pf, x)
+}
+
+// isWithPeer reports whether a peer should have a sample.
+func (r *Prefetcher) isWithPeer(index sample.Index) bool {
+	_, ok := r.cache.Peers.Holder(index, 0)
+	return ok
+}
+
+// withPeers adds the path of other machines to the paths of this one, before the source.
+func (r *Prefetcher) withPeers(paths []path) []path {
+	if r.cache.Peers == nil {
+		return paths
+	}
+	return slices.Insert(paths, len(paths)-1, path{from: sample.FromPeer, jobs: 1, has: r.isWithPeer, begin: r.requestFromPeers, read: r.readPeer})
+}
