@@ -141,6 +141,9 @@ func Open(ctx context.Context, o Options) (*Engine, error) {
 	default:
 		return nil, usage.Errorf("on-error %q: give fail or skip", o.OnError)
 	}
+	if o.Join != nil && o.Layout == cache.LayoutLog {
+		return nil, usage.Errorf("--layout log does not work with --cluster yet: leave --layout out, and the cache is served in the static layout")
+	}
 	if err := cache.CheckLinks(o.Dirs, o.links()); err != nil {
 		return nil, err
 	}
