@@ -61,8 +61,8 @@ type Options struct {
 	Remote  source.Remote // options of a network source; they override the recorded ones
 	JobsMax int           // how many jobs with tokens are read ahead for, at most; 0: 8
 
-	Join    func(Share) Peers                       // connects the open cache with the other machines of a cluster; nil: this machine is alone
-	Cluster func(sample.Fingerprint) status.Cluster // returns the other machines with this dataset; nil: none are known
+	Join    func(Share) Peers     // connects the open cache with the other machines of a cluster; nil: this machine is alone
+	Cluster func() status.Cluster // describes the machines of the cluster; nil: this machine is alone
 
 	sortAtOnce bool // a full log in another order is sorted into the epoch that is read, even if that does not pay
 

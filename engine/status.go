@@ -53,7 +53,8 @@ func (e *Engine) Status() status.Document {
 	memory := e.memory()
 	cluster := status.Cluster{State: status.ClusterOff}
 	if e.opts.Cluster != nil {
-		cluster = e.opts.Cluster(e.cache.Manifest.Fingerprint())
+		cluster = e.opts.Cluster()
+		cluster.CorruptSamples = e.fetcher.Stats.PeerCorrupt.Load()
 	}
 	return status.Document{Schema: 1, Version: e.opts.Version, Pid: os.Getpid(), UptimeSeconds: e.now().Sub(e.started).Seconds(), IOEngine: e.cache.IO.Name(), Direct: e.cache.IO.Direct(),
 		PageBytes: e.staging.PageBytes(), MemoryBytes: memory.Planned(), MemoryLimitBytes: max(int64(e.cache.Sizing.Memory), memory.Planned()), Memory: memory,
@@ -130,6 +131,7 @@ func (e *Engine) statusOf(of *job, held heldBytes) status.Job {
 		Name: e.cache.Name(), Source: e.cache.Record.Source, Samples: e.cache.Manifest.Len(), DatasetBytes: int64(e.cache.Manifest.Bytes()),
 		KeptBytes: int64(e.cache.Record.KeptBytes), Recipe: e.cache.Record.Job.Recipe, Seed: e.cache.Record.Job.Seed, Epochs: e.cache.Record.Job.Epochs,
 		ChunksDelivered: c.Chunks.Load(), SamplesDelivered: c.Samples.Load(), BytesDelivered: c.Bytes.Load(), Hits: c.Hits(), Misses: c.Misses(),
+		HitsPeer: c.From[sample.FromPeer].Load(), HitsLocal: c.Hits() - c.From[sample.FromPeer].Load(), PeerInBytes: c.Reads[sample.FromPeer].Bytes.Load(),
 		PrefetchedSamples: c.Prefetched.Load(), Readiness: share(c.Ready.Load(), c.Chunks.Load()), SourceBytes: source.Bytes.Load(), SourceReads: source.Reads.Load(),
 		SkippedSamples: c.Skipped.Load(), StallSeconds: c.Stall.Total().Seconds(), EpochsDone: []status.Epoch{}, Ranks: []status.Rank{}, Importance: of.importanceStatus()}
 	j.Layout, j.LayoutReason = e.layoutNow()

@@ -31,7 +31,7 @@ func datasetBytes(d status.Document) int64 {
 func clusterLine(c status.Cluster) string {
 	present, known := 0, 0
 	for _, p := range c.Peers {
-		if p.State == "ok" {
+		if p.State == "ok" || p.State == "late" {
 			present++
 		}
 		if p.State != "refused" {
@@ -57,8 +57,8 @@ func clusterLine(c status.Cluster) string {
 func clusterText(d status.Document) string {
 	c := d.Cluster
 	var b strings.Builder
-	fmt.Fprintf(&b, "cluster  %s\n", joined(clusterLine(c), usage.Name(nameOf(d)), units.Bytes(datasetBytes(d)), "listens on "+c.Listen))
-	rows := [][]string{{"machine", "state", "room", "layout", "address"}}
+	fmt.Fprintf(&b, "cluster  %s\n", joined(clusterLine(c), usage.Name(nameOf(d)), units.Bytes(datasetBytes(d)), keptText(c), "listens on "+c.Listen))
+	rows := [][]string{{"machine", "state", "room", "keeps", "in", "out", "late", "address"}}
 	for i, p := range c.Peers {
 		host := usage.Name(p.Host)
 		if i == 0 {
@@ -68,7 +68,15 @@ func clusterText(d status.Document) string {
 		if state == "lost" {
 			state += " " + units.Duration(p.StateSeconds)
 		}
-		rows = append(rows, []string{host, state, units.Percent(p.RoomShare, 1), p.Layout, p.Address})
+		in, late := units.Bytes(p.InBytes), units.Count(p.LateSamples)
+		if i == 0 {
+			in, late = "–", "–"
+		}
+		out := units.Bytes(p.OutBytes)
+		if i == 0 {
+			out = "–"
+		}
+		rows = append(rows, []string{host, state, units.Percent(p.RoomShare, 1), units.Bytes(p.KeepBytes), in, out, late, p.Address})
 	}
 	for _, line := range columnLines("  ", rows, 0) {
 		b.WriteString(line + "\n")
@@ -79,6 +87,18 @@ func clusterText(d status.Document) string {
 	return b.String()
 }
 
+// keptText says what this machine keeps; "": the machines have not agreed yet.
+func keptText(c status.Cluster) string {
+	if len(c.Peers) == 0 || c.Peers[0].Copies == 0 {
+		return ""
+	}
+	kept := "keeps " + units.Bytes(c.Peers[0].KeepBytes)
+	if c.Peers[0].Copies > 1 {
+		kept += fmt.Sprintf(" (%.1f copies)", c.Peers[0].Copies)
+	}
+	return kept
+}
+
 // clusterWarnings lists the problems that an operator should look at.
 func clusterWarnings(c status.Cluster) (lines []string) {
 	for _, p := range c.Peers {
@@ -86,6 +106,8 @@ func clusterWarnings(c status.Cluster) (lines []string) {
 		switch {
 		case p.State == "lost" && p.InRoster:
 			lines = append(lines, fmt.Sprintf("%s has not answered for %s: after --peer-grace the roster is made without it", host, units.Duration(p.StateSeconds)))
+		case p.State == "late":
+			lines = append(lines, fmt.Sprintf("%s does not answer: its samples come from elsewhere until it does", host))
 		case p.State == "refused":
 			lines = append(lines, fmt.Sprintf("%s says that it has the same cache as %s: one of them is a copy; run lcache rm on the copy, and ingest again", host, sameCache(c, p)))
 		}

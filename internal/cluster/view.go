@@ -32,6 +32,7 @@ type DatasetView struct {
 type PeerView struct {
 	Offer
 	Self    bool
+	Member  string // its gossip name
 	Host    string
 	Address string // of its gossip
 	Data    string // its address for samples, host:port; "": none
@@ -86,7 +87,7 @@ func (m *Member) Newer(ctx context.Context, than *View) *View {
 func (t *tracker) view(expected int, self string) DatasetView {
 	v := DatasetView{State: t.state(), Expected: expected, Changes: t.changes, Roster: t.roster}
 	add := func(p *standing) {
-		v.Peers = append(v.Peers, PeerView{Offer: p.Offer, Self: p.member == self, Host: p.host, Address: p.address, Data: p.data(), Program: p.program, State: p.state, Since: p.since,
+		v.Peers = append(v.Peers, PeerView{Offer: p.Offer, Self: p.member == self, Member: p.member, Host: p.host, Address: p.address, Data: p.data(), Program: p.program, State: p.state, Since: p.since,
 			InUse: t.roster != nil && p.state != PeerRefused && slices.ContainsFunc(t.roster.Peers, func(r RosterPeer) bool { return r.ID == p.Cache })})
 	}
 	for _, p := range t.peers {

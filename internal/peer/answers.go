@@ -19,12 +19,13 @@ import (
 
 // answers are the LISTs of one stream.
 type answers struct {
-	server  *Server
-	home    Home
-	samples int
-	stream  grpc.ServerStream
-	cancel  context.CancelCauseFunc
-	held    *semaphore.Weighted // bytes of samples that are not sent yet
+	server   *Server
+	home     Home
+	consumer *consumer
+	samples  int
+	stream   grpc.ServerStream
+	cancel   context.CancelCauseFunc
+	held     *semaphore.Weighted // bytes of samples that are not sent yet
 
 	running sync.WaitGroup
 	lists   sync.WaitGroup
@@ -99,6 +100,7 @@ func (a *answers) take(ctx context.Context, f frame) error {
 		cancel()
 		return fmt.Errorf("%w: LIST %d is open, or %d others are", ErrFrame, l.id, MostLists)
 	}
+	a.consumer.asked.Store(time.Now().UnixNano())
 	a.open[l.id] = cancel
 	a.lists.Add(1)
 	a.running.Go(func() {
@@ -322,7 +324,7 @@ func (p *parcel) flush() error {
 	message := append(mem.BufferSlice{mem.SliceBuffer(encodeParcel(p.id, p.entries))}, p.parts...)
 	n := uint64(p.bytes)
 	p.brought.Add(n)
-	p.server.bytes.Add(n)
+	p.consumer.bytes.Add(n)
 	p.parts = p.parts[:0] // gRPC frees the buffers
 	err := p.send(message)
 	p.drop()

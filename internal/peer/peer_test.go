@@ -200,8 +200,8 @@ func TestFetch(t *testing.T) {
 			t.Errorf("sample %d of %d bytes came as %d bytes, there: %v", i, len(b), len(got), ok)
 		}
 	}
-	if server.SentBytes() != want {
-		t.Errorf("%d bytes were counted of %d", server.SentBytes(), want)
+	if all := server.Consumers(dataset); len(all) != 1 || all[0].Bytes != want || all[0].Asked.IsZero() {
+		t.Errorf("consumers %+v, want one that got %d bytes", all, want)
 	}
 	released(t, s)
 }

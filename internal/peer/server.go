@@ -11,7 +11,6 @@ import (
 	"io"
 	"net"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -35,8 +34,7 @@ type Server struct {
 	conns  *connections
 	served sync.WaitGroup
 	stuck  time.Duration
-	stream int64         // bytes of samples that one stream may hold until they are sent
-	bytes  atomic.Uint64 // sent, of samples
+	stream int64 // bytes of samples that one stream may hold until they are sent
 
 	mu    sync.Mutex
 	homes map[sample.Fingerprint]*served
@@ -48,6 +46,8 @@ type served struct {
 	ctx     context.Context // ends with Remove
 	end     context.CancelCauseFunc
 	streams sync.WaitGroup
+
+	consumers consumers
 }
 
 // ServerOptions of a Server.
@@ -110,9 +110,6 @@ func (s *Server) Remove(f sample.Fingerprint) {
 		of.streams.Wait()
 	}
 }
-
-// SentBytes returns the bytes of samples that were sent.
-func (s *Server) SentBytes() uint64 { return s.bytes.Load() }
 
 // connections are a listener that knows its connections, so that one can be closed under a stream that takes nothing: gRPC has no deadline for that.
 type connections struct {
@@ -207,7 +204,7 @@ func (s *Server) fetch(_ any, stream grpc.ServerStream) error {
 	defer h.streams.Done()
 	ctx, cancel := context.WithCancelCause(stream.Context())
 	defer context.AfterFunc(h.ctx, func() { cancel(context.Cause(h.ctx)) })()
-	a := &answers{server: s, home: h, samples: h.Samples(), stream: stream, cancel: cancel, open: map[uint32]context.CancelFunc{}, held: semaphore.NewWeighted(s.stream)}
+	a := &answers{server: s, home: h, consumer: h.consumers.of(stream.Context()), samples: h.Samples(), stream: stream, cancel: cancel, open: map[uint32]context.CancelFunc{}, held: semaphore.NewWeighted(s.stream)}
 	defer a.end()
 	a.running.Go(func() { a.mark(ctx) })
 	received := make(chan error, 1)

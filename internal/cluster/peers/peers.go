@@ -36,7 +36,7 @@ type Dataset struct {
 	o     Options
 	bins  func(sample.Index) uint16
 	loads []uint64 // padded bytes of each bin
-	bytes uint64   // of all
+	bytes uint64   // sum of loads
 	table atomic.Pointer[table]
 	ready chan struct{} // closed with the first table in which all peers have announced what they keep
 }
@@ -50,6 +50,7 @@ type table struct {
 	kept      uint64          // padded bytes that it keeps
 	self      int             // its number; -1: not in the roster
 	peers     []remote        // by number
+	shares    []uint64        // by number: padded bytes of the bins whose home the peer is
 }
 
 // remote is a peer of a table.
@@ -133,6 +134,10 @@ func (d *Dataset) assign(t *table, r *cluster.Roster) {
 		return
 	}
 	t.homes = homes.New(all, d.loads)
+	t.shares = make([]uint64, len(all))
+	for bin, n := range d.loads {
+		t.shares[t.homes.Home(uint16(bin))] += n
+	}
 	if t.self < 0 {
 		return
 	}
@@ -205,10 +210,18 @@ func (d *Dataset) Holder(index sample.Index, n int) (address string, ok bool) {
 	return p.address, p.address != "" && p.threshold.Keeps(1, name)
 }
 
-// Kept returns the padded bytes of the samples that this machine keeps, and of all samples.
-func (d *Dataset) Kept() (kept, all uint64) {
-	if t := d.table.Load(); t != nil {
-		kept = t.kept
+// Kept returns about how many padded bytes a peer keeps by its threshold, and exactly for this machine; 0: it is in no roster.
+func (d *Dataset) Kept(id cluster.CacheID, of homes.Threshold) uint64 {
+	t := d.table.Load()
+	if t == nil {
+		return 0
 	}
-	return kept, d.bytes
+	at := slices.IndexFunc(t.roster.Peers, func(p cluster.RosterPeer) bool { return p.ID == id })
+	switch {
+	case at < 0:
+		return 0
+	case at == t.self:
+		return t.kept
+	}
+	return min(uint64(of.Float()*float64(t.shares[at])), d.bytes)
 }

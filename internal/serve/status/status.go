@@ -73,6 +73,9 @@ type Job struct {
 	BytesDelivered     int64       `json:"bytes_delivered"`
 	Hits               int64       `json:"hits"`
 	Misses             int64       `json:"misses"`
+	HitsLocal          int64       `json:"hits_local"`         // part of hits: from this machine's log or memory
+	HitsPeer           int64       `json:"hits_peer"`          // part of hits: from other machines
+	PeerInBytes        int64       `json:"peer_in_bytes"`      // of samples from other machines
 	PrefetchedSamples  int64       `json:"prefetched_samples"` // samples in memory when they were requested
 	Readiness          *float64    `json:"readiness"`          // share of batches whose samples were all in memory when requested; nil: no batch was delivered
 	SkippedSamples     int64       `json:"skipped_samples"`    // left out of answers because they could not be read

@@ -3,9 +3,11 @@ package launch
 import (
 	"context"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"lcache/engine"
@@ -61,18 +63,45 @@ type link struct {
 	*peers.Dataset
 	of     *joined
 	share  engine.Share
+	key    cluster.DatasetKey
 	client *peer.Client
+	log    *slog.Logger
 
-	mu    sync.Mutex
-	offer cluster.Offer // as the others know it
+	mu    sync.Mutex                // guards the fields that follow
+	offer cluster.Offer             // as the others know it
+	peers map[string]*requestedFrom // by address
 
 	stop    context.CancelFunc
 	running sync.WaitGroup
 }
 
+// requestedFrom counts what came from a peer, and what did not.
+type requestedFrom struct {
+	bytes, late, absent atomic.Int64
+	isLate              atomic.Bool // the last request ended because the peer did not answer
+}
+
+// mostAddresses bounds the peers that are counted. A peer may have another address after a restart.
+const mostAddresses = 4 * homes.MaxPeers
+
+// from returns the counts of a peer.
+func (l *link) from(address string) *requestedFrom {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	p := l.peers[address]
+	if p == nil {
+		if len(l.peers) >= mostAddresses {
+			clear(l.peers)
+		}
+		p = &requestedFrom{}
+		l.peers[address] = p
+	}
+	return p
+}
+
 // link connects an open cache. Nothing is offered before begin.
 func (j *joined) link(s engine.Share, logger *slog.Logger) *link {
-	l := &link{of: j, share: s, offer: cluster.Offer{Dataset: datasetKey(s.Dataset), Cache: s.Cache, Weight: cluster.WeightOf(s.Room, s.Bytes)}}
+	l := &link{of: j, share: s, key: datasetKey(s.Dataset), log: logger, peers: map[string]*requestedFrom{}, offer: cluster.Offer{Dataset: datasetKey(s.Dataset), Cache: s.Cache, Weight: cluster.WeightOf(s.Room, s.Bytes)}}
 	l.Dataset = peers.New(peers.Options{Manifest: s.Manifest, Padded: s.Padded, Cache: s.Cache, Room: s.Room, Announce: l.announce, Logger: logger})
 	_, secure := j.TLS()
 	l.client = peer.NewClient(s.Dataset, s.Manifest.Len(), peer.ClientOptions{TLS: secure, ID: j.Name(), Late: j.o.Late})
@@ -84,7 +113,7 @@ func (l *link) begin(h peer.Home) error {
 	l.of.server.Add(l.share.Dataset, h)
 	ctx, stop := context.WithCancel(context.Background())
 	l.stop = stop
-	l.running.Go(func() { l.Follow(ctx, l.of.Member, l.offer.Dataset) })
+	l.running.Go(func() { l.Follow(ctx, l.of.Member, l.key) })
 	l.mu.Lock()
 	o := l.offer
 	l.mu.Unlock()
@@ -104,7 +133,7 @@ func (l *link) announce(t homes.Threshold) {
 
 // end ends link and begin. No request of a peer runs after it.
 func (l *link) end() {
-	l.of.Withdraw(l.offer.Dataset, l.offer.Cache)
+	l.of.Withdraw(l.key, l.share.Cache)
 	if l.stop != nil {
 		l.stop()
 		l.running.Wait()
@@ -115,28 +144,87 @@ func (l *link) end() {
 
 // Fetch implements fetch.Peers.
 func (l *link) Fetch(ctx context.Context, address string, indices []sample.Index, to fetch.Sink) error {
-	_, err := l.client.Fetch(ctx, address, indices, sink{to})
+	p := l.from(address)
+	missing, err := l.client.Fetch(ctx, address, indices, sink{to, p})
+	isLate := errors.Is(err, peer.ErrLate)
+	if missing > 0 && (isLate || errors.Is(err, context.DeadlineExceeded)) {
+		p.late.Add(int64(missing))
+	}
+	if p.isLate.Swap(isLate) != isLate && l.stop != nil {
+		if isLate {
+			l.log.Warn("a machine of the cluster does not answer; its samples come from elsewhere until it does", "peer", address, "reason", err)
+		} else {
+			l.log.Info("a machine of the cluster answers again", "peer", address)
+		}
+	}
 	return err
 }
 
-// sink passes what a peer sends to a fetch.Sink.
-type sink struct{ to fetch.Sink }
+// sink passes what a peer sends to a fetch.Sink, and counts it.
+type sink struct {
+	to   fetch.Sink
+	from *requestedFrom
+}
 
 func arrival(p peer.Piece) fetch.Arrival {
 	return fetch.Arrival{Index: p.Index, Absent: p.Why.IsAbsent(), FromSource: p.Why == peer.FromSource, Offset: p.Offset, Length: p.Length, Sum: p.Sum}
 }
 
 func (s sink) Room(p peer.Piece) []byte { return s.to.Room(arrival(p)) }
-func (s sink) Came(p peer.Piece)        { s.to.Came(arrival(p)) }
+
+func (s sink) Came(p peer.Piece) {
+	if p.Why.IsAbsent() {
+		s.from.absent.Add(1)
+	}
+	s.from.bytes.Add(int64(p.Length))
+	s.to.Came(arrival(p))
+}
 
 func datasetKey(f sample.Fingerprint) cluster.DatasetKey { return cluster.DatasetKey(f[:8]) }
 
-// clusterStatus returns the function by which an engine describes the cluster; nil: there is none.
-func clusterStatus(m *joined) func(sample.Fingerprint) status.Cluster {
-	if m == nil {
-		return nil
+// Times that a start waits for the other machines. What is read before they have agreed comes from the source, and is not kept.
+const (
+	meetSoon = 5 * time.Second  // for machines that are there
+	meetAll  = 10 * time.Second // for the expected number of machines
+)
+
+// await waits until the machines have agreed who keeps what, but not for long.
+func (l *link) await(ctx context.Context) {
+	limit := meetSoon
+	if l.of.o.Expect > 0 {
+		limit = meetAll
 	}
-	return func(f sample.Fingerprint) status.Cluster { return describe(m.View(), datasetKey(f), time.Now()) }
+	t := time.NewTimer(limit)
+	defer t.Stop()
+	select {
+	case <-l.Ready():
+	case <-ctx.Done():
+	case <-t.C:
+		l.log.Warn("the machines of the cluster have not agreed yet who keeps what; until then samples come from the source", "waited", limit, "expected", l.of.o.Expect)
+	}
+}
+
+// status describes the cluster for the status document.
+func (l *link) status() status.Cluster {
+	v := l.of.View()
+	c := describe(v, l.key, time.Now())
+	sent := map[string]uint64{}
+	for _, one := range l.of.server.Consumers(l.share.Dataset) {
+		sent[one.Member] += one.Bytes
+	}
+	for i, p := range v.Datasets[l.key].Peers {
+		to := &c.Peers[i]
+		to.Copies, to.KeepBytes, to.OutBytes = p.Threshold.Float(), int64(l.Kept(p.Cache, p.Threshold)), int64(sent[p.Member])
+		if p.Self || p.Data == "" {
+			continue
+		}
+		from := l.from(p.Data)
+		to.InBytes, to.LateSamples, to.AbsentSamples = from.bytes.Load(), from.late.Load(), from.absent.Load()
+		if p.State == cluster.PeerOK && from.isLate.Load() {
+			to.State = "late"
+		}
+	}
+	return c
 }
 
 // describe is the part of the status document about one dataset.

@@ -121,7 +121,7 @@ type local struct {
 
 // start opens a cache and listens. Without a path, the socket is in the cache's directory.
 func start(ctx context.Context, o ServeOptions) (*local, error) {
-	o.Engine.Logger, o.Engine.Version, o.Engine.Cluster = o.Logger, o.Version, clusterStatus(o.member)
+	o.Engine.Logger, o.Engine.Version = o.Logger, o.Version
 	o.Server.Logger, o.Server.Version = o.Logger, o.Version
 	var chosen []cache.Default
 	if o.Server.Path == "" {
@@ -135,6 +135,7 @@ func start(ctx context.Context, o ServeOptions) (*local, error) {
 			l.link = o.member.link(s, o.Logger)
 			return l.link
 		}
+		o.Engine.Cluster = func() status.Cluster { return l.link.status() }
 	}
 	e, err := engine.Open(ctx, o.Engine)
 	if err != nil {
@@ -155,6 +156,8 @@ func start(ctx context.Context, o ServeOptions) (*local, error) {
 	if l.link != nil {
 		if err = l.link.begin(e.Home()); err != nil {
 			o.Logger.Warn("this server does not take part in the cluster", "err", err)
+		} else {
+			l.link.await(ctx)
 		}
 	}
 	if l.entry, err = attach.Register(o.Registry, l.server.Path(), o.Engine.Dirs); err != nil {
