@@ -47,7 +47,7 @@ func (e *Engine) eventState() events.State {
 		}
 		name, ok := usage.JobName(j.token)
 		if !ok {
-			name = "without a name"
+			name = "of the server's recipe"
 		}
 		s.Jobs = append(s.Jobs, events.JobState{Number: j.number, Name: name, Bottleneck: j.counts.Bottleneck(e.totals(j.number))})
 	}

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"lcache/cmd/lcache/internal/launch"
+	"lcache/cmd/lcache/internal/overview"
 	"lcache/internal/serve/status"
 	"lcache/internal/store/cache"
 	"lcache/internal/store/ingest"
@@ -91,7 +92,7 @@ func writeRun(w io.Writer, r *launch.Result) {
 		if s.AttachedTo != 0 {
 			fmt.Fprintf(w, "server      process %d served this cache before, and continues\n", s.AttachedTo)
 		}
-		if n := skipped(s.Part); n > 0 {
+		if n := overview.Skipped(s.Part); n > 0 {
 			fmt.Fprintf(w, "skipped     %s left out of batches, because the source could not supply them; the log above names each\n", units.Plural(n, "sample was", "samples were"))
 		}
 	}
@@ -123,11 +124,11 @@ func wearOf(s status.Document, seconds float64) (w status.Wear) {
 func writeJobs(w io.Writer, s launch.SourceResult) {
 	server := s.Part.Jobs[0] // its entry has the figures of the server
 	for k, j := range s.Part.Jobs {
-		fmt.Fprintf(w, "\njob %s\n", jobName(j))
+		fmt.Fprintf(w, "\njob %s\n", overview.JobName(j))
 		numbers(w, "", dropColumns(epochRows(j), 5, 6)) // bytes read and written count for all jobs together
 		writeVerdict(w, exactJob(j, server.CorruptSamples), s.Verdicts[k])
 	}
-	fmt.Fprintf(w, "\ndisk        %s read and %s written, for all jobs together\n", amount(server.LogReadBytes), amount(server.LogWriteBytes))
+	fmt.Fprintf(w, "\ndisk        %s read and %s written, for all jobs together\n", overview.Amount(server.LogReadBytes), overview.Amount(server.LogWriteBytes))
 }
 
 // dropColumns leaves columns from one to another out of a table.
@@ -193,15 +194,6 @@ func servedText(o *launch.Opened, verb string) string {
 		joined(usage.Name(o.Path)+" from "+usage.Names(o.Dirs, ","), units.Plural(int64(o.Samples), "sample", "samples"), units.Bytes(o.Bytes)))
 }
 
-// skipped returns how often a sample was left out of a batch.
-func skipped(s status.Document) int64 {
-	n := int64(0)
-	for _, j := range s.Jobs {
-		n += j.SkippedSamples
-	}
-	return n
-}
-
 func endedText(r *launch.Result) string {
 	how := fmt.Sprintf("ended (%d)", r.ExitCode)
 	if r.Signal != 0 {
@@ -222,14 +214,14 @@ func writeEpochs(w io.Writer, s status.Document) {
 func epochRows(j status.Job) [][]string {
 	waited := "loop waited"
 	for _, e := range j.EpochsDone {
-		if !launch.Reported(e) {
+		if !overview.Reported(e) {
 			waited = "requests waited" // as the server measured it
 		}
 	}
 	rows := [][]string{{"epoch", "time", "MB/s", "hits", "source", "read", "written", waited, "order"}}
 	rest := status.Epoch{Hits: j.Hits, Misses: j.Misses, LogReadBytes: j.LogReadBytes, LogWriteBytes: j.LogWriteBytes, SourceBytes: j.SourceBytes}
 	for _, e := range j.EpochsDone {
-		rows = append(rows, runEpochRow(fmt.Sprint(e.Epoch), e, j))
+		rows = append(rows, overview.EpochCells(fmt.Sprint(e.Epoch), e, j))
 		rest.Hits, rest.Misses = rest.Hits-e.Hits, rest.Misses-e.Misses
 		rest.LogReadBytes, rest.LogWriteBytes, rest.SourceBytes = rest.LogReadBytes-e.LogReadBytes, rest.LogWriteBytes-e.LogWriteBytes, rest.SourceBytes-e.SourceBytes
 	}
@@ -238,7 +230,7 @@ func epochRows(j status.Job) [][]string {
 		if rest.Hits+rest.Misses == j.HitsEpoch+j.MissesEpoch {
 			name = "unfinished" // the last epoch, or read-ahead for an epoch that did not begin
 		}
-		rows = append(rows, runEpochRow(name, rest, j))
+		rows = append(rows, overview.EpochCells(name, rest, j))
 	}
 	if j.Importance == nil {
 		return rows
@@ -252,50 +244,6 @@ func epochRows(j status.Job) [][]string {
 		rows[k+1] = append(rows[k+1], units.Count(e.Hits+e.Misses))
 	}
 	return rows
-}
-
-func runEpochRow(name string, e status.Epoch, j status.Job) []string {
-	row := []string{name, "–", "–", units.Percent(float64(e.Hits), float64(e.Hits+e.Misses)), amount(e.SourceBytes), amount(e.LogReadBytes), amount(e.LogWriteBytes), "–", "–"}
-	if e.Seconds > 0 {
-		row[1] = clock(e.Seconds)
-		row[2] = megabytes(float64(e.Hits+e.Misses) * float64(j.DatasetBytes) / float64(max(j.Samples, 1)) / e.Seconds)
-		waited, of := e.StallSeconds, e.Seconds
-		if launch.Reported(e) {
-			waited, of = *e.LoopWaitSeconds, launch.LoopTime(e)
-		}
-		row[7] = units.Percent(waited, of)
-	}
-	if e.OrderDigest != nil && len(*e.OrderDigest) >= 4 {
-		row[8] = (*e.OrderDigest)[:4] + "…"
-	}
-	return row
-}
-
-// amount writes bytes, and 0 without a unit, so that a column of zeros is easily seen.
-func amount(n int64) string {
-	if n <= 0 {
-		return "0"
-	}
-	return units.Bytes(n)
-}
-
-func megabytes(perSecond float64) string {
-	if mb := perSecond / 1e6; mb < 10 {
-		return fmt.Sprintf("%.1f", mb)
-	}
-	return units.Count(int64(perSecond/1e6 + 0.5))
-}
-
-// clock writes a duration: "0.4 s", "9:12", "1:03:20".
-func clock(seconds float64) string {
-	if seconds < 60 {
-		return units.Duration(seconds)
-	}
-	n := int64(seconds + 0.5)
-	if n < 3600 {
-		return fmt.Sprintf("%d:%02d", n/60, n%60)
-	}
-	return fmt.Sprintf("%d:%02d:%02d", n/3600, n/60%60, n%60)
 }
 
 // exactText says how exact the samples of the first job were.

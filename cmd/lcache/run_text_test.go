@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"lcache/cmd/lcache/internal/launch"
+	"lcache/cmd/lcache/internal/overview"
 	"lcache/internal/serve/status"
 	"lcache/internal/verdict"
 )
@@ -141,7 +142,7 @@ func TestExactText(t *testing.T) {
 
 func TestClock(t *testing.T) {
 	for s, want := range map[float64]string{0.05: "50 ms", 9.96: "10.0 s", 59: "59 s", 59.7: "60 s", 60: "1:00", 552.4: "9:12", 3599.6: "1:00:00", 3800: "1:03:20"} {
-		if got := clock(s); got != want {
+		if got := overview.Clock(s); got != want {
 			t.Errorf("%v s: got %q, want %q", s, got, want)
 		}
 	}

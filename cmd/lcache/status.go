@@ -15,6 +15,7 @@ import (
 	"golang.org/x/term"
 
 	"lcache/cmd/lcache/internal/attach"
+	"lcache/cmd/lcache/internal/overview"
 	"lcache/internal/errcode"
 	"lcache/internal/jsonbytes"
 )
@@ -72,7 +73,7 @@ func screenOf(out *os.File) screen {
 // watched is one server that is shown.
 type watched struct {
 	*attach.Client
-	view
+	overview.View
 }
 
 // showStatus prints the status once, or with --watch until ctx ends, which is not an error.
@@ -133,9 +134,9 @@ func lookAtAll(servers []*watched, o statusOptions, page *bytes.Buffer) (kept []
 		return kept, writeDocuments(page, documents, o.watch)
 	}
 	markTwins(kept)
-	var views []view
+	var views []overview.View
 	for _, s := range kept {
-		views = append(views, s.view)
+		views = append(views, s.View)
 	}
 	var on screen
 	if o.on != nil {
@@ -155,12 +156,12 @@ func lookAtAll(servers []*watched, o statusOptions, page *bytes.Buffer) (kept []
 func markTwins(servers []*watched) {
 	named := map[string]int{}
 	for _, s := range servers {
-		if len(s.now.Jobs) > 0 {
-			named[s.now.Jobs[0].Name]++ // all jobs of a server have one name
+		if len(s.Now.Jobs) > 0 {
+			named[s.Now.Jobs[0].Name]++ // all jobs of a server have one name
 		}
 	}
 	for _, s := range servers {
-		s.twin = len(s.now.Jobs) > 0 && named[s.now.Jobs[0].Name] > 1
+		s.Twin = len(s.Now.Jobs) > 0 && named[s.Now.Jobs[0].Name] > 1
 	}
 }
 
@@ -189,11 +190,11 @@ func (w *watched) look() (json.RawMessage, error) {
 	if err != nil {
 		return nil, err
 	}
-	if w.before = w.now; w.before.Schema == 0 {
-		w.before = s
+	if w.Before = w.Now; w.Before.Schema == 0 {
+		w.Before = s
 	}
-	w.now = s
-	w.seconds = s.UptimeSeconds - w.before.UptimeSeconds
+	w.Now = s
+	w.Seconds = s.UptimeSeconds - w.Before.UptimeSeconds
 	return raw, nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"lcache/cmd/lcache/internal/overview"
 	"lcache/internal/serve/status"
 	"lcache/internal/units"
 )
@@ -20,9 +21,9 @@ const (
 )
 
 // statusPage returns the lines of a status: as much as fits the screen, what reads first. A line that begins with ! asks the user to do something.
-func statusPage(views []view, on screen) (lines []string) {
+func statusPage(views []overview.View, on screen) (lines []string) {
 	views = slices.Clone(views)
-	slices.SortStableFunc(views, func(a, b view) int { return a.order() - b.order() })
+	slices.SortStableFunc(views, func(a, b overview.View) int { return a.Order() - b.Order() })
 	for detail := withRanks; detail >= jobsOnly; detail-- {
 		if lines = pageOf(views, detail, on.width); on.height == 0 || len(lines) <= on.height {
 			break
@@ -31,7 +32,7 @@ func statusPage(views []view, on screen) (lines []string) {
 	return lines
 }
 
-func pageOf(views []view, detail, width int) (lines []string) {
+func pageOf(views []overview.View, detail, width int) (lines []string) {
 	if detail == jobsOnly && len(views) > 0 {
 		return briefPage(views, width)
 	}
@@ -65,68 +66,19 @@ func crop(lines []string, on screen) []string {
 	return append(append(rest[:min(shown, len(rest)):shown], more), warnings...)
 }
 
-// Jobs and servers are shown in this order.
-const (
-	reading = iota // samples are delivered
-	waiting        // a rank is in an epoch
-	resting        // between epochs, or no sample was requested yet
-)
-
-// jobOrder says where a job stands among others.
-func jobOrder(was, job status.Job) int {
-	if job.SamplesDelivered > was.SamplesDelivered {
-		return reading
-	}
-	for _, r := range job.Ranks {
-		if r.Pid != 0 && !r.Finished {
-			return waiting
-		}
-	}
-	return resting
-}
-
-// order is that of the server's first job.
-func (v view) order() int {
-	first := resting + 1
-	live, _ := v.jobs()
-	for _, job := range live {
-		first = min(first, jobOrder(v.earlier(job), job))
-	}
-	return first
-}
-
-// jobs returns the live jobs of a server, the reading ones first, and the ended ones.
-func (v view) jobs() (live, ended []status.Job) {
-	live, ended = byLife(v.now.Jobs)
-	slices.SortStableFunc(live, func(a, b status.Job) int { return jobOrder(v.earlier(a), a) - jobOrder(v.earlier(b), b) })
-	return live, ended
-}
-
-// byLife returns the live and the ended jobs of a document.
-func byLife(jobs []status.Job) (live, ended []status.Job) {
-	for _, j := range jobs {
-		if j.Ended {
-			ended = append(ended, j)
-		} else {
-			live = append(live, j)
-		}
-	}
-	return live, ended
-}
-
 // briefPage has a line for each job of all servers, one for the jobs that are over, and the warnings.
-func briefPage(views []view, width int) (lines []string) {
+func briefPage(views []overview.View, width int) (lines []string) {
 	rows, empty := [][]string{jobColumns("job")}, 0
 	var ended []status.Job
 	for _, v := range views {
-		live, over := v.jobs()
-		if ended = append(ended, over...); len(v.now.Jobs) == 0 {
+		live, over := v.Jobs()
+		if ended = append(ended, over...); len(v.Now.Jobs) == 0 {
 			empty++
 		}
 		for _, job := range live {
-			name := v.title(job)
+			name := v.Title(job)
 			if len(live) > 1 {
-				name += ", " + jobName(job)
+				name += ", " + overview.JobName(job)
 			}
 			rows = append(rows, jobRow(v, name, job))
 		}
@@ -141,7 +93,7 @@ func briefPage(views []view, width int) (lines []string) {
 		lines = append(lines, factLine(width, "ended  ", endedJobs(ended)))
 	}
 	for _, v := range views {
-		lines = append(lines, wrapped(v.warnings(), width)...)
+		lines = append(lines, wrapped(v.Warnings(), width)...)
 	}
 	return lines
 }
@@ -154,10 +106,10 @@ func jobColumns(first string) []string {
 }
 
 // jobRow is the line of one of several jobs.
-func jobRow(v view, name string, job status.Job) []string {
-	was := v.earlier(job)
-	epoch, batch, done, left := progressOf(v, was, job)
-	_, waited := loopWait(v, was, job)
+func jobRow(v overview.View, name string, job status.Job) []string {
+	was := v.Earlier(job)
+	epoch, batch, done, left := overview.Progress(v, was, job)
+	_, waited := overview.LoopWait(v, was, job)
 	layout := job.Layout
 	if job.OnDemand {
 		layout = "on demand"
@@ -165,11 +117,11 @@ func jobRow(v view, name string, job status.Job) []string {
 		layout = "log, in its order"
 	}
 	rate := "–"
-	if v.seconds > 0 {
-		rate = megabytes(float64(job.BytesDelivered-was.BytesDelivered) / v.seconds)
+	if v.Seconds > 0 {
+		rate = overview.Megabytes(float64(job.BytesDelivered-was.BytesDelivered) / v.Seconds)
 	}
-	return []string{name, epoch, dash(batch), done, dash(left), rate, units.PerSecond(job.SamplesDelivered-was.SamplesDelivered, v.seconds),
-		waited, dash(bottleneck(job)), units.Percent(float64(job.HitsEpoch), float64(job.HitsEpoch+job.MissesEpoch)), units.Bytes(job.SourceBytesEpoch), dash(layout), dash(pidText(job))}
+	return []string{name, epoch, dash(batch), done, dash(left), rate, units.PerSecond(job.SamplesDelivered-was.SamplesDelivered, v.Seconds),
+		waited, dash(overview.Bottleneck(job)), units.Percent(float64(job.HitsEpoch), float64(job.HitsEpoch+job.MissesEpoch)), units.Bytes(job.SourceBytesEpoch), dash(layout), dash(overview.PidText(job))}
 }
 
 // columnLines writes a table of jobs. A narrow terminal loses the columns of least use, and then the ends of names.

@@ -8,14 +8,15 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 
+	"lcache/cmd/lcache/internal/overview"
 	"lcache/internal/serve/status"
 )
 
 // crowded is a server with some live jobs, where only the last one reads, and 16 ended ones.
-func crowded(jobs int) view {
+func crowded(jobs int) overview.View {
 	v := sketch()
-	reads, read := v.now.Jobs[0], v.before.Jobs[0]
-	v.now.Jobs, v.before.Jobs = nil, nil
+	reads, read := v.Now.Jobs[0], v.Before.Jobs[0]
+	v.Now.Jobs, v.Before.Jobs = nil, nil
 	for k := range jobs {
 		job, was := read, read
 		if k == jobs-1 {
@@ -23,10 +24,10 @@ func crowded(jobs int) view {
 		}
 		job.ID = fmt.Sprintf("pid-%d-57520918/%d", 5545+k/2, k%2)
 		was.ID, job.Owner, job.Pids = job.ID, k == 0, []int{5545 + k/2}
-		v.now.Jobs, v.before.Jobs = append(v.now.Jobs, job), append(v.before.Jobs, was)
+		v.Now.Jobs, v.Before.Jobs = append(v.Now.Jobs, job), append(v.Before.Jobs, was)
 	}
 	for k := range 16 {
-		v.now.Jobs = append(v.now.Jobs, status.Job{Name: "train", ID: fmt.Sprintf("pid-4000-57520918/%d", k), Ended: true, SamplesDelivered: 1000})
+		v.Now.Jobs = append(v.Now.Jobs, status.Job{Name: "train", ID: fmt.Sprintf("pid-4000-57520918/%d", k), Ended: true, SamplesDelivered: 1000})
 	}
 	return v
 }
@@ -34,10 +35,10 @@ func crowded(jobs int) view {
 // TestStatusPageFits: a page of any number of jobs and servers fits the width of the screen, and also its height after cropping. The reading job is on top.
 func TestStatusPageFits(t *testing.T) {
 	troubled := crowded(27)
-	troubled.now.Cache.State = "degraded"
+	troubled.Now.Cache.State = "degraded"
 	long := sketch()
-	long.now.Jobs[0].Name = strings.Repeat("a name that is long ", 10)
-	for name, views := range map[string][]view{"1 job": {crowded(1)}, "8 jobs": {crowded(8)}, "27 jobs": {crowded(27)}, "trouble": {troubled}, "a long name": {long},
+	long.Now.Jobs[0].Name = strings.Repeat("a name that is long ", 10)
+	for name, views := range map[string][]overview.View{"1 job": {crowded(1)}, "8 jobs": {crowded(8)}, "27 jobs": {crowded(27)}, "trouble": {troubled}, "a long name": {long},
 		"many servers": {crowded(1), sketch(), crowded(2), sketch(), sketch(), crowded(9), {}}} {
 		for _, on := range []screen{{80, 23}, {200, 49}, {40, 10}, {20, 5}, {1, 1}} {
 			lines := crop(statusPage(views, on), on)
@@ -68,15 +69,15 @@ func TestStatusPage(t *testing.T) {
 		d.MaybeScanArgs(t, "servers", &servers)
 		d.MaybeScanArgs(t, "width", &on.width)
 		d.MaybeScanArgs(t, "height", &on.height)
-		views := []view{crowded(jobs)}
+		views := []overview.View{crowded(jobs)}
 		if servers > 0 {
 			views = nil
 		}
 		for k := range servers {
 			v := sketch()
-			v.now.Jobs[0].Name = fmt.Sprintf("val-%d", k)
+			v.Now.Jobs[0].Name = fmt.Sprintf("val-%d", k)
 			if k%2 == 0 {
-				v.now.Jobs[0].LoopSeconds = nil // it reports no waits
+				v.Now.Jobs[0].LoopSeconds = nil // it reports no waits
 			}
 			views = append(views, v)
 		}

@@ -51,15 +51,15 @@ func TestTwins(t *testing.T) {
 	server := func(name string, jobs int) *watched {
 		w := &watched{}
 		for range jobs {
-			w.now.Jobs = append(w.now.Jobs, status.Job{Name: name})
+			w.Now.Jobs = append(w.Now.Jobs, status.Job{Name: name})
 		}
 		return w
 	}
 	servers := []*watched{server("train", 3), server("val", 1), server("val", 2), server("", 0)}
 	markTwins(servers)
 	for k, want := range []bool{false, true, true, false} {
-		if servers[k].twin != want {
-			t.Errorf("server %d: has a twin is %v, want %v", k, servers[k].twin, want)
+		if servers[k].Twin != want {
+			t.Errorf("server %d: has a twin is %v, want %v", k, servers[k].Twin, want)
 		}
 	}
 }

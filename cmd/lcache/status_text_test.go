@@ -4,13 +4,14 @@ import (
 	"strings"
 	"testing"
 
+	"lcache/cmd/lcache/internal/overview"
 	"lcache/internal/serve/status"
 )
 
 func seconds(s float64) *float64 { return &s }
 
 // sketch is the status that the contract draws.
-func sketch() view {
+func sketch() overview.View {
 	job := status.Job{
 		Name: "train", Source: "s3://data/train", Samples: 1281167, Epochs: 90, Epoch: 3, Batches: 5005, Layout: "log",
 		ReadyBatches: 24, BoundBy: "consumer", Hits: 1000000, Misses: 1281167, HitsEpoch: 538624, SourceBytes: 138e9,
@@ -32,63 +33,63 @@ func sketch() view {
 	}
 	before := now
 	before.Jobs = []status.Job{was}
-	return view{before: before, now: now, seconds: 8}
+	return overview.View{Before: before, Now: now, Seconds: 8}
 }
 
 func TestStatusText(t *testing.T) {
 	plain := sketch()
 	trouble := sketch()
-	trouble.now.Cache.State = "degraded"
-	trouble.now.Direct, trouble.now.PageBytes, trouble.now.MemoryLimitBytes = false, 4096, 0
-	trouble.now.Jobs[0].CorruptSamples = 3
-	trouble.now.Jobs[0].SourceRetries = 12
-	trouble.now.Jobs[0].SkippedSamples = 1
-	trouble.now.Jobs[0].Divergences = 1
-	trouble.now.Jobs[0].FirstDivergence = &status.Divergence{Epoch: 1, Rank: 0, Batch: 17}
-	trouble.now.Jobs[0].WriteErrors = 2
+	trouble.Now.Cache.State = "degraded"
+	trouble.Now.Direct, trouble.Now.PageBytes, trouble.Now.MemoryLimitBytes = false, 4096, 0
+	trouble.Now.Jobs[0].CorruptSamples = 3
+	trouble.Now.Jobs[0].SourceRetries = 12
+	trouble.Now.Jobs[0].SkippedSamples = 1
+	trouble.Now.Jobs[0].Divergences = 1
+	trouble.Now.Jobs[0].FirstDivergence = &status.Divergence{Epoch: 1, Rank: 0, Batch: 17}
+	trouble.Now.Jobs[0].WriteErrors = 2
 	devices := sketch()
-	devices.now.Cache.State = "degraded: /b is aside, /c is read-only"
-	devices.now.Cache.Devices = []status.Device{{Dir: "/a", State: "normal", LastError: "long ago"},
+	devices.Now.Cache.State = "degraded: /b is aside, /c is read-only"
+	devices.Now.Cache.Devices = []status.Device{{Dir: "/a", State: "normal", LastError: "long ago"},
 		{Dir: "/b", State: "aside", Errors: 3, LastError: "read /b/arena: input/output error"},
 		{Dir: "/c", State: "read-only", Errors: 3, LastError: "write /c/arena: read-only file system"}}
 	idle := sketch()
-	idle.now.Jobs[0].Ranks, idle.now.Jobs[0].LoopSeconds, idle.seconds = nil, nil, 0
-	idle.now.Jobs[0].StallSeconds = 0.2
+	idle.Now.Jobs[0].Ranks, idle.Now.Jobs[0].LoopSeconds, idle.Seconds = nil, nil, 0
+	idle.Now.Jobs[0].StallSeconds = 0.2
 	byIndex := sketch() // served on demand, or read without an order
-	byIndex.now.Jobs[0].Ranks = nil
+	byIndex.Now.Jobs[0].Ranks = nil
 
 	twin := sketch()
-	twin.twin, twin.now.RSS, twin.now.Cache.Dirs = true, 2.5e9, []string{"/nvme/train-8c1f02aa"}
+	twin.Twin, twin.Now.RSS, twin.Now.Cache.Dirs = true, 2.5e9, []string{"/nvme/train-8c1f02aa"}
 	over := sketch()
-	over.now.Jobs[0].Epoch, over.now.Jobs[0].Ranks[0].Epoch, over.now.Jobs[0].Ranks[0].Finished = 3, 2, true
-	over.now.Jobs[0].Ranks = append(over.now.Jobs[0].Ranks, status.Rank{Rank: 1, Pid: 4712, Epoch: 2, Finished: true}, status.Rank{Rank: 2})
+	over.Now.Jobs[0].Epoch, over.Now.Jobs[0].Ranks[0].Epoch, over.Now.Jobs[0].Ranks[0].Finished = 3, 2, true
+	over.Now.Jobs[0].Ranks = append(over.Now.Jobs[0].Ranks, status.Rank{Rank: 1, Pid: 4712, Epoch: 2, Finished: true}, status.Rank{Rank: 2})
 	last := sketch()
-	last.now.Jobs[0].Epochs, last.now.Jobs[0].Ranks[0].Epoch, last.now.Jobs[0].Ranks[0].Finished = 4, 3, true
+	last.Now.Jobs[0].Epochs, last.Now.Jobs[0].Ranks[0].Epoch, last.Now.Jobs[0].Ranks[0].Finished = 4, 3, true
 	still := sketch()
-	still.now.Jobs[0].Ranks = append(still.now.Jobs[0].Ranks, status.Rank{Rank: 1, Pid: 4712, Epoch: 3, Finished: true, Position: 5005})
+	still.Now.Jobs[0].Ranks = append(still.Now.Jobs[0].Ranks, status.Rank{Rank: 1, Pid: 4712, Epoch: 3, Finished: true, Position: 5005})
 
 	one := sketch() // alone, with a name
-	one.now.Jobs[0].ID, one.now.Jobs[0].Owner, one.now.Jobs[0].Pids = "run-7", true, []int{4711}
-	one.before.Jobs[0].ID = "run-7"
-	one.now.Jobs = append(one.now.Jobs, status.Job{Name: "train", ID: "check", Ended: true, SamplesDelivered: 1200}, status.Job{Name: "train", ID: "search", Ended: true, SamplesDelivered: 1})
+	one.Now.Jobs[0].ID, one.Now.Jobs[0].Owner, one.Now.Jobs[0].Pids = "run-7", true, []int{4711}
+	one.Before.Jobs[0].ID = "run-7"
+	one.Now.Jobs = append(one.Now.Jobs, status.Job{Name: "train", ID: "check", Ended: true, SamplesDelivered: 1200}, status.Job{Name: "train", ID: "search", Ended: true, SamplesDelivered: 1})
 	several := sketch()
-	second := several.now.Jobs[0]
+	second := several.Now.Jobs[0]
 	second.ID, second.Pids, second.OnDemand, second.Epoch, second.Batches, second.BoundBy = "validation", []int{4713}, true, 0, 40, "disk"
 	second.HitsEpoch, second.SourceBytesEpoch, second.ReadyBatches = 0, 0, 0
 	second.LoopSeconds, second.LoopWaitSeconds, second.StallSeconds, second.LogReadBytes = nil, nil, 1.5, 0
 	second.Ranks = []status.Rank{{Rank: 0, Pid: 4713, Position: 10}}
 	second.FirstDivergence, second.Divergences = &status.Divergence{Epoch: 0, Rank: 0, Batch: 3}, 1
-	several.now.Jobs[0].ID, several.now.Jobs[0].Owner, several.now.Jobs[0].Pids = "run-7\n", true, []int{4711, 4712}
+	several.Now.Jobs[0].ID, several.Now.Jobs[0].Owner, several.Now.Jobs[0].Pids = "run-7\n", true, []int{4711, 4712}
 	third := status.Job{Name: "train", BoundBy: "unknown"}
 	wasSecond := second
 	wasSecond.StallSeconds = 0
-	several.before.Jobs = append(several.before.Jobs, wasSecond)
-	several.before.Jobs[0].ID = "run-7\n" // it owned nothing then: the figures of the log are found all the same
-	several.now.Jobs = append(several.now.Jobs, second, third, status.Job{Name: "train", ID: "check", Ended: true, SamplesDelivered: 1200})
+	several.Before.Jobs = append(several.Before.Jobs, wasSecond)
+	several.Before.Jobs[0].ID = "run-7\n" // it owned nothing then: the figures of the log are found all the same
+	several.Now.Jobs = append(several.Now.Jobs, second, third, status.Job{Name: "train", ID: "check", Ended: true, SamplesDelivered: 1200})
 
 	for _, c := range []struct {
 		name string
-		view view
+		view overview.View
 		want string
 	}{
 		{"one with a name, and some that are over", one, `train · epoch 3 · batch 2,104 / 5,005 · 42 % · 2 min 40 s left
@@ -192,7 +193,7 @@ func TestStatusText(t *testing.T) {
   disk   read 480 + write 478 MB/s · 1 MiB reads · source 0 B
   memory 1.41 / 1.50 GB · huge pages · io_uring · O_DIRECT
 `},
-		{"no job", view{now: status.Document{Pid: 4700}}, "pid 4700 · no job yet\n"},
+		{"no job", overview.View{Now: status.Document{Pid: 4700}}, "pid 4700 · no job yet\n"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			same(t, page(c.view), c.want)
@@ -201,15 +202,17 @@ func TestStatusText(t *testing.T) {
 }
 
 // page is the status of some servers, without a limit.
-func page(views ...view) string { return strings.Join(statusPage(views, screen{}), "\n") + "\n" }
+func page(views ...overview.View) string {
+	return strings.Join(statusPage(views, screen{}), "\n") + "\n"
+}
 
 func TestStatusTextOfImportance(t *testing.T) {
 	v := sketch()
-	v.now.Jobs[0].Importance = &status.Importance{Method: "impact", State: "active", EpochLength: 640583, Requested: 1000, HHits: 342, ObservedShare: 0.5}
+	v.Now.Jobs[0].Importance = &status.Importance{Method: "impact", State: "active", EpochLength: 640583, Requested: 1000, HHits: 342, ObservedShare: 0.5}
 	if got, want := page(v), "  importance impact active · 640,583 samples an epoch · in memory 34 % · observed 50 %\n"; !strings.Contains(got, want) {
 		t.Errorf("got %s, want the line %s", got, want)
 	}
-	i := v.now.Jobs[0].Importance
+	i := v.Now.Jobs[0].Importance
 	i.Substitute, i.Substituted, i.SubstitutedMax = "low", 250, 1
 	if got, want := page(v), " · in memory 34 % · substitutes 25 %, one sample at most 1 × · observed 50 %\n"; !strings.Contains(got, want) {
 		t.Errorf("got %s, want the line %s", got, want)

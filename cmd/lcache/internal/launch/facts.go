@@ -3,6 +3,7 @@ package launch
 import (
 	"strings"
 
+	"lcache/cmd/lcache/internal/overview"
 	"lcache/internal/host"
 	"lcache/internal/plan"
 	"lcache/internal/serve/status"
@@ -48,9 +49,9 @@ func addEpochs(f *verdict.Facts, judged []status.Epoch) {
 		f.Samples += e.Hits + e.Misses
 		f.Misses += e.Misses
 		moved += e.LogReadBytes
-		if reported = reported && Reported(e); reported {
+		if reported = reported && overview.Reported(e); reported {
 			f.LoopWait += *e.LoopWaitSeconds
-			f.LoopSeconds += LoopTime(e)
+			f.LoopSeconds += overview.LoopTime(e)
 		}
 	}
 	if !reported {
@@ -76,20 +77,6 @@ func limitOf(disk cache.Disk, epochs []status.Epoch) float64 {
 		return 0
 	}
 	return read / seconds
-}
-
-// Reported returns whether the training loop reported its waits in an epoch. A loop that ran for no time reported nothing.
-func Reported(e status.Epoch) bool {
-	return e.LoopWaitSeconds != nil && (e.LoopSeconds == nil || *e.LoopSeconds > 0)
-}
-
-// LoopTime returns how long an epoch took the training loop, in seconds, as the loop reported; without a report, how long it took the server.
-// For the server an epoch is over when its last batch is delivered, while the loop still works on that batch.
-func LoopTime(e status.Epoch) float64 {
-	if e.LoopSeconds != nil && *e.LoopSeconds > 0 {
-		return *e.LoopSeconds
-	}
-	return e.Seconds
 }
 
 // loaderOf returns the reported times of the processes that decode; nil: none were reported.

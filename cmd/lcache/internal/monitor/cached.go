@@ -22,7 +22,8 @@ var (
 
 // cached is the status of one server, which all requests share.
 type cached struct {
-	ask func() (status.Document, error)
+	name string // of the source; "": the dataset's
+	ask  func() (status.Document, error)
 
 	mu       sync.Mutex // guards the fields that follow
 	now      answer

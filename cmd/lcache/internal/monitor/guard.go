@@ -82,6 +82,16 @@ func (g guard) wrap(h http.Handler) http.Handler {
 	})
 }
 
+// forPeople is wrap for answers with paths and names of jobs: at an address that other machines reach, they need a token to be set.
+func (g guard) forPeople(h http.Handler) http.Handler {
+	if g.isLocal || g.token != "" {
+		return g.wrap(h)
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, "The page shows names of files and jobs: at an address that other machines reach, it needs --metrics-token-file.", http.StatusForbidden)
+	})
+}
+
 // isAllowed reports whether a request has the token: as a bearer token, or as the password of any user, for browsers.
 func (g guard) isAllowed(r *http.Request) bool {
 	given, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")

@@ -1,4 +1,4 @@
-// Package monitor answers HTTP requests about running servers: metrics for Prometheus at /metrics, and health at /healthz and /readyz.
+// Package monitor answers HTTP requests about running servers: a page for people at /, metrics for Prometheus at /metrics, and health at /healthz and /readyz.
 //
 // Listen makes a Server, Add gives it the status of one more cache, SetReady says that all of them are there, and Shutdown ends it and joins its goroutines. All requests share one
 // status of each cache, which is at most a moment old: however many there are, an engine is asked a few times a second. If a
@@ -43,6 +43,7 @@ type Server struct {
 	http     *http.Server
 	served   chan error
 	metrics  prometheus.Collector
+	page     *page
 
 	mu      sync.Mutex // guards the fields that follow
 	caches  []*cached
@@ -64,9 +65,15 @@ func Listen(o Options) (*Server, error) {
 	guard := guard{token: o.Token, isLocal: isLoopback(l.Addr())}
 	// A cache that does not answer must not hide the others.
 	mux.Handle(MetricsPath, guard.wrap(promhttp.HandlerFor(registry, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError, ErrorLog: errorLog, MaxRequestsInFlight: 8})))
+	s.page = newPage(s)
+	mux.Handle(PagePath+"{$}", guard.forPeople(s.page))
+	mux.Handle(streamPath, guard.forPeople(http.HandlerFunc(s.page.stream)))
 	mux.HandleFunc(HealthPath, s.health)
 	mux.HandleFunc(ReadyPath, s.ready)
 	s.http = &http.Server{Handler: mux, ErrorLog: errorLog, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: 5 * time.Minute, MaxHeaderBytes: 16 << 10}
+	var once sync.Once
+	s.http.RegisterOnShutdown(func() { once.Do(func() { close(s.page.stop) }) })
+	go s.page.watch()
 	go func() { s.served <- s.http.Serve(l) }()
 	return s, nil
 }
@@ -90,7 +97,7 @@ func (s *Server) Add(name string, status func() (status.Document, error)) {
 	if s == nil {
 		return
 	}
-	c := &cached{ask: status}
+	c := &cached{name: name, ask: status}
 	s.metrics.Add(name, c.status)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -127,7 +134,7 @@ func (s *Server) PageURL() string {
 	if s == nil {
 		return ""
 	}
-	return s.base() + "/"
+	return s.base() + PagePath
 }
 
 func (s *Server) base() string {
@@ -152,6 +159,11 @@ func (s *Server) Shutdown(ctx context.Context) error {
 		err = errors.Join(err, fmt.Errorf("serve metrics: %w", served))
 	}
 	s.served <- http.ErrServerClosed // for a second call
+	select {
+	case <-s.page.done:
+	case <-ctx.Done():
+		err = errors.Join(err, fmt.Errorf("the page's last look at a server: %w", ctx.Err()))
+	}
 	caches, _ := s.all()
 	for _, c := range caches {
 		err = errors.Join(err, c.close(ctx))

@@ -1,4 +1,4 @@
-package main
+package overview
 
 import (
 	"fmt"
@@ -27,22 +27,22 @@ func deviceWarnings(c status.Cache) (lines []string) {
 	return lines
 }
 
-// warnings has a line, with advice, for each thing that needs the user's attention.
-func (v view) warnings() []string {
-	s := v.now
+// Warnings has a line, with advice, for each thing that needs the user's attention.
+func (v View) Warnings() []string {
+	s := v.Now
 	if len(s.Jobs) == 0 {
 		return nil
 	}
 	server, was := s.Jobs[0], s.Jobs[0] // the first entry has the figures of the server
-	if len(v.before.Jobs) > 0 {
-		was = v.before.Jobs[0]
+	if len(v.Before.Jobs) > 0 {
+		was = v.Before.Jobs[0]
 	}
 	lines := deviceWarnings(s.Cache)
 	if server.CorruptSamples > 0 {
 		lines = append(lines, fmt.Sprintf("! %s corrupt on disk, and read from the source instead: stop the server and run lcache verify --cache %s",
 			units.Plural(server.CorruptSamples, "sample was", "samples were"), usage.ShellWord(strings.Join(s.Cache.Dirs, ","))))
 	}
-	if n := skipped(s); n > 0 {
+	if n := Skipped(s); n > 0 {
 		lines = append(lines, fmt.Sprintf("! %s left out of batches, because the source could not supply them: the server's log names them; check %s", units.Plural(n, "sample was", "samples were"), usage.Name(server.Source)))
 	}
 	if n := server.SourceRetries - was.SourceRetries; n > 0 {
@@ -52,11 +52,11 @@ func (v view) warnings() []string {
 		lines = append(lines, fmt.Sprintf("! %s of the cache's disk: lost samples are read from the source; check the disk of %s",
 			units.Plural(n, "error", "errors"), usage.Names(s.Cache.Dirs, ",")))
 	}
-	live, _ := byLife(s.Jobs)
+	live, _ := ByLife(s.Jobs)
 	for _, job := range live {
 		of := ""
 		if len(live) > 1 {
-			of = jobName(job) + ": "
+			of = JobName(job) + ": "
 		}
 		if d := job.FirstDivergence; d != nil {
 			lines = append(lines, fmt.Sprintf("! %srequests differ from the planned order, first at epoch %d rank %d batch %d: samples are right but slower; ingest again with the recipe and seed of the training",
@@ -64,4 +64,13 @@ func (v view) warnings() []string {
 		}
 	}
 	return lines
+}
+
+// Skipped returns how often a sample was left out of a batch.
+func Skipped(s status.Document) int64 {
+	n := int64(0)
+	for _, j := range s.Jobs {
+		n += j.SkippedSamples
+	}
+	return n
 }
