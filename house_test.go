@@ -92,13 +92,14 @@ var mayImport = map[string][]string{
 	"internal/verdict":               nil,
 	"cmd/lcache/internal/attach":     {"internal/serve/status"},
 	"cmd/lcache/internal/prometheus": {"internal/serve/status"},
-	"cmd/lcache/internal/monitor":    {"internal/serve/status", "cmd/lcache/internal/prometheus"},
+	"cmd/lcache/internal/overview":   {"internal/serve/status"},
+	"cmd/lcache/internal/monitor":    {"internal/serve/status", "cmd/lcache/internal/prometheus", "cmd/lcache/internal/overview"},
 	"cmd/lcache/internal/devices":    {"internal/store/cache", "cmd/lcache/internal/doctor", "cmd/lcache/internal/attach", "internal/plan"},
 	"cmd/lcache/internal/doctor":     {"internal/disk/blockio", "internal/store/cachedir", "source", "sample"},
-	"cmd/lcache/internal/launch":     {"internal/cluster", "internal/cluster/homes", "internal/cluster/peers", "internal/peer", "internal/serve/fetch", "internal/serve/status", "cmd/lcache/internal/attach", "internal/store/ingest", "engine", "server", "cmd/lcache/internal/prometheus", "cmd/lcache/internal/monitor", "internal/verdict", "internal/store/cache", "internal/store/cachedir", "logfile", "internal/serve/schedule", "internal/plan", "source", "sample"},
+	"cmd/lcache/internal/launch":     {"internal/cluster", "internal/cluster/homes", "internal/cluster/peers", "internal/peer", "internal/serve/fetch", "internal/serve/status", "cmd/lcache/internal/attach", "internal/store/ingest", "engine", "server", "cmd/lcache/internal/prometheus", "cmd/lcache/internal/monitor", "cmd/lcache/internal/overview", "internal/verdict", "internal/store/cache", "internal/store/cachedir", "logfile", "internal/serve/schedule", "internal/plan", "source", "sample"},
 	"cmd/lcache/internal/bench":      {"cmd/lcache/internal/launch", "engine", "server", "internal/verdict", "cmd/lcache/internal/doctor"},
 	"cmd/lcache/internal/demo":       {"internal/serve/status", "cmd/lcache/internal/launch", "cmd/lcache/internal/attach", "internal/store/ingest", "cmd/lcache/internal/doctor", "internal/store/cache", "internal/serve/schedule"},
-	"cmd/lcache":                     {"internal/cluster", "internal/serve/status", "cmd/lcache/internal/launch", "cmd/lcache/internal/devices", "cmd/lcache/internal/attach", "cmd/lcache/internal/bench", "cmd/lcache/internal/demo", "cmd/lcache/internal/doctor", "internal/store/ingest", "engine", "server", "cmd/lcache/internal/monitor", "internal/verdict", "internal/store/cache", "internal/store/cachedir", "internal/serve/schedule", "internal/plan", "cmd/lcache/internal/planner", "cmd/lcache/internal/hitratio", "cmd/lcache/internal/chart", "cmd/lcache/internal/scenario", "cmd/lcache/internal/simulate", "shuffle", "source", "sample", "iouring"},
+	"cmd/lcache":                     {"internal/cluster", "internal/serve/status", "cmd/lcache/internal/launch", "cmd/lcache/internal/devices", "cmd/lcache/internal/attach", "cmd/lcache/internal/bench", "cmd/lcache/internal/demo", "cmd/lcache/internal/doctor", "internal/store/ingest", "engine", "server", "cmd/lcache/internal/monitor", "cmd/lcache/internal/overview", "internal/verdict", "internal/store/cache", "internal/store/cachedir", "internal/serve/schedule", "internal/plan", "cmd/lcache/internal/planner", "cmd/lcache/internal/hitratio", "cmd/lcache/internal/chart", "cmd/lcache/internal/scenario", "cmd/lcache/internal/simulate", "shuffle", "source", "sample", "iouring"},
 }
 
 // everywhere are leaves that any package may import: they stand in for something that the language lacks.

@@ -28,6 +28,8 @@ _LICENCES = {
     "CC0-1.0": r"CC0 1\.0 Universal",
     "CC-BY-4.0": r"Creative Commons Attribution 4\.0 International",
 }
+# What the program has from other registries, copied into this repository: name, version, and folder with the licence.
+_COPIED = {"uplot": ("1.6.32", "cmd/lcache/internal/monitor/uplot")}
 _NAMES = re.compile(r"(LICEN[CS]E|COPYING|NOTICE|UNLICENSE|PATENTS|AUTHORS-LICENSE)([-._][^.]*)?(\.txt|\.md)?", re.I)
 
 
@@ -59,7 +61,8 @@ def modules(program: str) -> list[Module]:
         where[module["Path"]] = (module.get("Replace") or module)["Dir"]
     root = subprocess.run([go, "env", "GOROOT"], cwd=folder, capture_output=True, text=True, check=True).stdout.strip()
     found = [_module("std", info["GoVersion"][len("go") :], "", root)]
-    return found + [_module(path, dep["Version"], dep.get("Sum", ""), where[path]) for path, dep in sorted(deps.items())]
+    found += [_module(path, dep["Version"], dep.get("Sum", ""), where[path]) for path, dep in sorted(deps.items())]
+    return found + [_module(name, version, "", os.path.join(folder, at)) for name, (version, at) in _COPIED.items()]
 
 
 def _module(path: str, version: str, checksum: str, folder: str) -> Module:
@@ -88,13 +91,14 @@ def sbom(program: str, of: program_build.Facts) -> str:
     """The list as CycloneDX JSON. It is the same for each build of a commit: its serial number is made from its content, and its time is the commit's."""
     components: list[Any] = []
     for module in modules(program):
+        purl = f"pkg:{'npm' if module.path in _COPIED else 'golang'}/{module.path}@{module.version}"
         components.append(
             {
-                "bom-ref": f"pkg:golang/{module.path}@{module.version}",
+                "bom-ref": purl,
                 "type": "library",
                 "name": module.path,
                 "version": module.version,
-                "purl": f"pkg:golang/{module.path}@{module.version}",
+                "purl": purl,
                 "licenses": [{"license": {"id": licence}} for licence in module.licences],
                 **({"properties": [{"name": "go:sum", "value": module.sum}]} if module.sum else {}),
             }
@@ -125,6 +129,6 @@ def third_party(program: str) -> str:
             of_text.setdefault(text, []).append(f"{m.path}/{name}")
     texts = [f"\n## {', '.join(names)}\n\n```text\n{text}```\n" for text, names in of_text.items()]
     return (
-        "# Third-party software\n\nThe program `lcache` contains these Go modules. The Python package contains none, and needs none. `make dist` writes this"
+        "# Third-party software\n\nThe program `lcache` contains these Go modules, and uPlot for its page. The Python package contains none, and needs none. `make dist` writes this"
         " file from the program.\n\n| module | version | licences |\n|---|---|---|\n" + "\n".join(rows) + "\n" + "".join(texts)
     )
