@@ -129,6 +129,6 @@ def third_party(program: str) -> str:
             of_text.setdefault(text, []).append(f"{m.path}/{name}")
     texts = [f"\n## {', '.join(names)}\n\n```text\n{text}```\n" for text, names in of_text.items()]
     return (
-        "# Third-party software\n\nThe program `lcache` contains these Go modules, and uPlot for its page. The Python package contains none, and needs none. `make dist` writes this"
-        " file from the program.\n\n| module | version | licences |\n|---|---|---|\n" + "\n".join(rows) + "\n" + "".join(texts)
+        "# Third-party software\n\nThe program `lcache` contains these Go modules, and uPlot for its page. The Python package contains none, and needs none."
+        " `make dist` writes this file from the program.\n\n| module | version | licences |\n|---|---|---|\n" + "\n".join(rows) + "\n" + "".join(texts)
     )
