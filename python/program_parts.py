@@ -62,7 +62,7 @@ def modules(program: str) -> list[Module]:
     root = subprocess.run([go, "env", "GOROOT"], cwd=folder, capture_output=True, text=True, check=True).stdout.strip()
     found = [_module("std", info["GoVersion"][len("go") :], "", root)]
     found += [_module(path, dep["Version"], dep.get("Sum", ""), where[path]) for path, dep in sorted(deps.items())]
-    return found + [_module(name, version, "", os.path.join(folder, at)) for name, (version, at) in _COPIED.items()]
+    return found + [_module(name, version, "", os.path.join(str(folder), at)) for name, (version, at) in _COPIED.items()]
 
 
 def _module(path: str, version: str, checksum: str, folder: str) -> Module:
