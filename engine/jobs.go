@@ -41,7 +41,7 @@ func (e *Engine) Attach(pid int, token string) (*deliver.Client, status.Hello, e
 // listing describes to clients how the dataset was listed.
 func (e *Engine) listing() status.Listing {
 	j := e.cache.Record
-	l := status.Listing{Identity: e.cache.Source.Identity(), Exts: j.Exts, Flat: j.Flat, Group: cmp.Or(j.Group, "none"), Labels: j.Labels, FirstPart: j.FirstPart, S3Endpoint: j.Remote.S3.Endpoint,
+	l := status.Listing{Identity: e.cache.Source.Identity(), Exts: j.Exts, Flat: j.Flat, Group: cmp.Or(j.Group, "none"), Labels: j.Labels, FirstPart: j.FirstPart, RecordFlags: j.RecordFlags, S3Endpoint: j.Remote.S3.Endpoint,
 		FollowLinks: j.FollowLinks, OutsideLinks: j.OutsideLinks}
 	if j.Counted != nil {
 		l.Extensions = j.Counted.Files

@@ -19,6 +19,13 @@ func TestKindsInPython(t *testing.T) {
 	for _, k := range records.Kinds {
 		want = append(want, fmt.Sprintf("%q", k.Name))
 	}
+	flags := "RECORD_FLAGS = ("
+	for _, f := range records.FlagTable {
+		flags += fmt.Sprintf("%q, ", f.Name)
+	}
+	if line := strings.TrimSuffix(flags, ", ") + ")"; !strings.Contains(string(b), line) {
+		t.Errorf("python/lcache/_client/schemes.py does not have\n%s", line)
+	}
 	if line := "KINDS = (" + strings.Join(want, ", ") + ")"; !strings.Contains(string(b), line) {
 		t.Errorf("python/lcache/_client/schemes.py does not have\n%s", line)
 	}

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"lcache/source/internal/records"
 )
 
 // Identity returns a text that is equal for two SRC of the same source, however they are written. For a directory it
@@ -71,6 +73,11 @@ func (o Options) Difference(made Options, counts Counts) string {
 	}
 	if mine, theirs := strings.TrimPrefix(lowerASCII(o.Part), "."), strings.TrimPrefix(lowerASCII(made.Part), "."); mine != theirs {
 		differ = append(differ, fmt.Sprintf("part %s, not %s", partText(theirs), partText(mine)))
+	}
+	for _, f := range records.FlagTable {
+		if mine, theirs := o.Records[f.Name], made.Records[f.Name]; mine != theirs {
+			differ = append(differ, fmt.Sprintf("%s %s, not %s", f.Name, partText(theirs), partText(mine)))
+		}
 	}
 	if !sameFile(made.Labels, o.Labels) {
 		differ = append(differ, fmt.Sprintf("labels %s, not %s", labelsText(made.Labels), labelsText(o.Labels)))

@@ -24,6 +24,9 @@ func TestDifference(t *testing.T) {
 
 		Part      string
 		FirstPart string `json:"first_part"`
+
+		Records     [][2]string        // of the requested flags of a source of records; RecordFlags is for the cache's
+		RecordFlags source.RecordFlags `json:"record_flags"`
 	}
 	var golden struct {
 		Cases []struct {
@@ -37,7 +40,13 @@ func TestDifference(t *testing.T) {
 		t.Fatalf("%d cases: %v", len(golden.Cases), err)
 	}
 	options := func(f flags) source.Options {
-		return source.Options{Exts: f.Ext, Flat: f.Flat, Group: f.Group, Labels: f.Labels, Part: f.Part + f.FirstPart}
+		for _, r := range f.Records {
+			if f.RecordFlags == nil {
+				f.RecordFlags = source.RecordFlags{}
+			}
+			f.RecordFlags[r[0]] = r[1]
+		}
+		return source.Options{Records: f.RecordFlags, Exts: f.Ext, Flat: f.Flat, Group: f.Group, Labels: f.Labels, Part: f.Part + f.FirstPart}
 	}
 	for _, c := range golden.Cases {
 		if differ := options(c.Named).Difference(options(c.Made), c.Files); (differ == "") != c.Same {

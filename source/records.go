@@ -15,8 +15,11 @@ import (
 	"lcache/source/internal/tarshard"
 )
 
-// Columns are the flags of a listing of records.
-type Columns = records.Settings
+// RecordFlags are the flags of a listing of records, by their names.
+type RecordFlags = records.Flags
+
+// AllRecordFlags are all flags of listings of records.
+var AllRecordFlags = records.FlagTable
 
 // Scheme returns the prefix of a source of shards, such as "tar:" or "ranges:"; "": it is another source.
 func Scheme(src string) string {
@@ -45,17 +48,22 @@ func examplePattern(kind, folder string) string {
 type recordSource struct{ *shards }
 
 func openRecords(src string, kind records.Kind, opts Options) (Source, error) {
-	s, err := openShards(src, opts)
+	set, err := kind.Settings(opts.Records)
+	if err != nil {
+		return nil, errcode.Errorf(errcode.SourceInvalid, "open source %s: %w", clip(withoutSecrets(src)), err)
+	}
+	s, err := openShards(strings.TrimRight(src, "/"), opts)
 	if err != nil {
 		return nil, err
 	}
-	s.kind = kind
+	set.Stream, set.NoLabels = opts.Stream, opts.Flat || opts.Labels != ""
+	s.kind, s.settings = kind, set
 	return &recordSource{s}, nil
 }
 
 // format returns the format of a source of records, for one listing, and the names of the shards in order.
 func (s *shards) format(ctx context.Context) (records.Format, []string, error) {
-	f, err := s.kind.New(records.Settings{Part: s.opts.Part, Stream: s.opts.Stream})
+	f, err := s.kind.New(s.settings)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -66,6 +66,8 @@ type Options struct {
 
 	Excluded []string // folders that must not be listed, even through a link: the cache's own
 
+	Records RecordFlags // of a source of records
+
 	Remote                 // of network sources
 	Patience time.Duration // network reads: longest time without a byte (object.Options); 0: 30 s
 

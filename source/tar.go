@@ -62,14 +62,15 @@ type openShard interface {
 // shards is a source of tar files. A sample is a group of adjacent members of a file. A sample's version is that of
 // its shard.
 type shards struct {
-	src     string       // the user's text, cleaned
-	kind    records.Kind // the zero Kind: tar
-	pattern string       // relative to the store
-	store   shardStore
-	remote  *object.Reader // of store; nil: it is on this machine
-	opts    Options
-	spans   sync.Pool // *[]byte, for reads of several samples
-	flows   *flows    // of shards without random access
+	src      string       // the user's text, cleaned
+	kind     records.Kind // the zero Kind: tar
+	pattern  string       // relative to the store
+	store    shardStore
+	settings records.Settings // of kind
+	remote   *object.Reader   // of store; nil: it is on this machine
+	opts     Options
+	spans    sync.Pool // *[]byte, for reads of several samples
+	flows    *flows    // of shards without random access
 }
 
 // ShardFolder returns the fixed folder of a source of shards on this machine: the part before the first name with a

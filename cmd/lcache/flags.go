@@ -247,9 +247,36 @@ func addListingFlags(flags *pflag.FlagSet, o *ingest.Options) {
 	flags.StringVar(&o.Part, "part", "", "first part `NAME` of each sample in shards (in a tar: not cls, json or txt)")
 	addStreamFlag(flags, &o.Stream)
 	flags.Var(file{&o.Labels}, "labels", "CSV `FILE` of name,label instead of labels from folders")
+	for _, f := range source.AllRecordFlags {
+		flags.Var(recordFlag{f.Name, &o.Records}, f.Name, f.Usage)
+	}
 	addLinkFlags(flags, &o.FollowLinks,
 		"follow links that leave the source, even with --socket-group",
 		"treat a link that leaves the source as an error")
+}
+
+// recordFlag is a flag of a source of records.
+type recordFlag struct {
+	name string
+	to   *source.RecordFlags
+}
+
+func (f recordFlag) Type() string   { return "string" }
+func (f recordFlag) String() string { return "" }
+func (f recordFlag) Set(text string) error {
+	if *f.to == nil {
+		*f.to = source.RecordFlags{}
+	}
+	(*f.to)[f.name] = text
+	return nil
+}
+
+// recordFlagNames returns the names of all flags of sources of records.
+func recordFlagNames() (names []string) {
+	for _, f := range source.AllRecordFlags {
+		names = append(names, f.Name)
+	}
+	return names
 }
 
 // addSourceFlag adds a flag that names a source, and all flags that say how it is asked.

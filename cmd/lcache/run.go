@@ -132,7 +132,7 @@ func (o *runOptions) finish(f *pflag.FlagSet, args []string) (err error) {
 	}
 	l.JobGiven = given("recipe", "seed", "epochs", "batch-size", "world-size", "ranks", "drop-last", "param")
 	l.RanksGiven = given("ranks")
-	l.ListingGiven = given("ext", "flat", "group", "labels", "part")
+	l.ListingGiven = given(append(recordFlagNames(), "ext", "flat", "group", "labels", "part")...)
 	o.withoutRecipe = withoutRecipe(f, l.Ingest.Job)
 	for _, name := range []string{"budget", "memory", "compress", "relist", "socket", "socket-mode", "socket-group", "layout", "io", "on-error", "jobs-max"} {
 		if given(name) {

@@ -142,7 +142,7 @@ var programDir = sync.OnceValues(func() (string, error) {
 })
 
 // absolute finds where an absolute path begins in a command line.
-var absolute = regexp.MustCompile(`(^|[\s=,"']|tar:|ranges:)(/[a-z])`)
+var absolute = regexp.MustCompile(`(^|[\s=,"']|[a-z]+:)(/[a-z])`)
 
 // here is a command line with its absolute paths below the stage's root.
 func (s *stage) here(line string) string {
@@ -264,6 +264,16 @@ func (s *stage) dataset(dir string) {
 	} else if index, isRanges := strings.CutPrefix(strings.Trim(dir, "'"), "ranges:"); isRanges {
 		writeFile(s.t, index, "shard\toffset\tlength\nrecords.bin\t0\t260\nrecords.bin\t260\t260\n")
 		writeFile(s.t, filepath.Join(filepath.Dir(index), "records.bin"), strings.Repeat("records.bin/0", 20)+strings.Repeat("records.bin/1", 20)) // what train.py expects
+	} else if pattern, isArrow := strings.CutPrefix(strings.Trim(dir, "'"), "arrow:"); isArrow {
+		b, err := os.ReadFile("testdata/train.arrow")
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		path := strings.Replace(pattern, "*", "0", 1)
+		if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+			s.t.Fatal(err)
+		}
+		writeFile(s.t, path, string(b))
 	} else if _, err := os.Stat(dir); err != nil {
 		makeDataset(s.t, dir)
 	}

@@ -16,6 +16,7 @@ from ._client.match import Listing
 from ._client.options import Options, param_texts
 from ._client.program import program
 from ._client.replay import replay_for
+from ._client.schemes import record_flags
 from .job import Job, require_token
 from .running_servers import filter_differs, job_at, offered_job, require_match
 
@@ -49,6 +50,8 @@ def open(  # the name is part of the API
     likely_batch_size: int | None = None,
     job: str | None = None,
     part: str | None = None,
+    columns: str | Iterable[str] | None = None,
+    label_column: str | None = None,
     stream: bool = False,
 ) -> Job:
     """Opens a Job over a source, and starts a server for the source if none runs.
@@ -73,7 +76,8 @@ def open(  # the name is part of the API
     - on_error: "fail" (default: a sample that can't be read raises a SampleError) or "skip" (its batch is shorter).
     - timeout: the deadline of every later wait, in seconds.
     - job: a text that names one of several jobs on the same server, as for connect.
-    - part: the extension of the part that comes first in samples of tar shards.
+    - part: the part that comes first in samples of shards: an extension in tar shards, a column of records.
+    - columns, label_column: of records: the columns to serve as parts (default: all that can be), and the column of labels (default: label or labels).
     - stream=True allows compressed shards. They are read front to back before open returns.
     - likely_batch_size: sizes a new server's memory if batch_size is unknown. No order depends on it.
 
@@ -88,7 +92,8 @@ def open_job(source: Any, given: Options) -> Job:
     launched = launched_world()
     where = os.fspath(source)
     s3_flags = buckets.flags(where, given.s3)
-    named = Listing.of(source, given.ext, given.flat, given.group, given.labels, given.follow_links, given.part, buckets.endpoint(where, given.s3))
+    endpoint, records = buckets.endpoint(where, given.s3), record_flags(given.changed())
+    named = Listing.of(source, given.ext, given.flat, given.group, given.labels, given.follow_links, given.part, endpoint, records)
     given = replace(given, params=param_texts(given.params))
     order = given.of_order()
     rank, world = launched.rank if given.rank is None else given.rank, launched.size if given.world_size is None else given.world_size

@@ -21,6 +21,7 @@ from lcache._client.cachedirs import folders
         ("s3://bucket/imagenet/train", [], "train-416a9d1d"),
         ("tar:/data/train-{000..146}.tar", [], "train-_000..146_.tar-32d075a5"),
         ("tar:/d/a.tar", ["--part=png"], "a.tar-12ffc80c"),
+        ("arrow:/d/x-*.arrow", ["--flat", "--columns=a,b", "--label-column=y"], "x-_.arrow-0b7cd7fc"),
         ("s3://bucket/train/", ["--s3-endpoint-url=http://minio:9000"], "train-7d45d937"),
         ("/x/" + "n" * 100, [], "n" * 80 + "-abcccf57"),
     ],

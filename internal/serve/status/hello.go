@@ -32,13 +32,14 @@ type Hello struct {
 
 // Listing describes how the server's manifest was listed. A client compares it with its own settings.
 type Listing struct {
-	Identity   string           `json:"identity"` // of the source: source.Identity
-	Exts       []string         `json:"ext"`      // as --ext; empty: all files
-	Flat       bool             `json:"flat"`
-	Group      string           `json:"group"`                // "none" or "stem"
-	Labels     string           `json:"labels"`               // a file; "": the folders' labels
-	FirstPart  string           `json:"first_part,omitempty"` // as --part
-	Extensions map[string]int64 `json:"extensions"`           // files listed, by extension; null: not counted
+	Identity    string            `json:"identity"` // of the source: source.Identity
+	Exts        []string          `json:"ext"`      // as --ext; empty: all files
+	Flat        bool              `json:"flat"`
+	Group       string            `json:"group"`                  // "none" or "stem"
+	Labels      string            `json:"labels"`                 // a file; "": the folders' labels
+	FirstPart   string            `json:"first_part,omitempty"`   // as --part
+	RecordFlags map[string]string `json:"record_flags,omitempty"` // of a source of records, by the flags' names
+	Extensions  map[string]int64  `json:"extensions"`             // files listed, by extension; null: not counted
 
 	S3Endpoint string `json:"s3_endpoint"` // of a bucket outside AWS; "": AWS, or no bucket
 

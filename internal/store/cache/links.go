@@ -22,7 +22,7 @@ type Links struct {
 
 // SourceOptions returns the options to open the source with for reads.
 func (j *Record) SourceOptions() source.Options {
-	return source.Options{Exts: j.Exts, Flat: j.Flat, AllowEmpty: j.AllowEmpty, Group: j.Group, Part: j.FirstPart, Stream: j.Stream, NoRanges: j.NoRanges, NoFollowLinks: !j.FollowLinks, Remote: j.Remote}
+	return source.Options{Exts: j.Exts, Flat: j.Flat, AllowEmpty: j.AllowEmpty, Group: j.Group, Part: j.FirstPart, Records: j.RecordFlags, Stream: j.Stream, NoRanges: j.NoRanges, NoFollowLinks: !j.FollowLinks, Remote: j.Remote}
 }
 
 func (c *Cache) sourceOptions() source.Options {

@@ -21,16 +21,17 @@ import (
 // A Record is the content of job.json: source and job of a cache, and the sizes that were fixed when it was made. Ingest writes it as the
 // last step of its preparation, atomically.
 type Record struct {
-	Schema     int      `json:"schema"`
-	Source     string   `json:"source"`
-	Exts       []string `json:"exts,omitempty"`
-	Flat       bool     `json:"flat,omitempty"`
-	AllowEmpty bool     `json:"allow_empty,omitempty"` // class folders without files are classes
-	Group      string   `json:"group,omitempty"`
-	Labels     string   `json:"labels,omitempty"`
-	FirstPart  string   `json:"first_part,omitempty"` // the extension of the part that comes first, as given
-	Stream     bool     `json:"stream,omitempty"`     // compressed shards are read sequentially
-	NoRanges   bool     `json:"no_ranges,omitempty"`  // the server of its shards does not serve ranges
+	Schema      int                `json:"schema"`
+	Source      string             `json:"source"`
+	Exts        []string           `json:"exts,omitempty"`
+	Flat        bool               `json:"flat,omitempty"`
+	AllowEmpty  bool               `json:"allow_empty,omitempty"` // class folders without files are classes
+	Group       string             `json:"group,omitempty"`
+	Labels      string             `json:"labels,omitempty"`
+	FirstPart   string             `json:"first_part,omitempty"`   // the extension of the part that comes first, as given
+	RecordFlags source.RecordFlags `json:"record_flags,omitempty"` // of a source of records, by the flags' names
+	Stream      bool               `json:"stream,omitempty"`       // compressed shards are read sequentially
+	NoRanges    bool               `json:"no_ranges,omitempty"`    // the server of its shards does not serve ranges
 	LinkFacts
 	Remote    source.Remote `json:"remote,omitzero"`    // of a source that is not a directory
 	Listed    time.Time     `json:"listed,omitzero"`    // when such a source was last listed

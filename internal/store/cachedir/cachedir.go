@@ -60,6 +60,8 @@ type Listing struct {
 
 	FirstPart string `json:"first_part,omitempty"` // --part
 
+	RecordFlags map[string]string `json:"record_flags,omitempty"` // of a source of records, by the flags' names
+
 	// The rule about links, and the number of samples that are reached through a link out of the source. Two rules never make two datasets:
 	// they give the same listing, or one of them is an error. So the name of a cache's folder does not depend on them.
 	FollowLinks  bool `json:"follow_links"`

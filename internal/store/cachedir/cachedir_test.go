@@ -276,6 +276,7 @@ func TestFolder(t *testing.T) {
 		{"s3://bucket/imagenet/train", Listing{}, "train-416a9d1d"},
 		{"tar:/data/train-{000..146}.tar", Listing{}, "train-_000..146_.tar-32d075a5"},
 		{"tar:/d/a.tar", Listing{FirstPart: "png"}, "a.tar-12ffc80c"},
+		{"arrow:/d/x-*.arrow", Listing{Flat: true, RecordFlags: map[string]string{"label-column": "y", "columns": "a,b"}}, "x-_.arrow-0b7cd7fc"},
 		{"s3://bucket/train/", elsewhere, "train-7d45d937"},
 		{"/x/" + strings.Repeat("n", 100), Listing{}, strings.Repeat("n", 80) + "-abcccf57"},
 	} {

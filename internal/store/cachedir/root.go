@@ -4,8 +4,10 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"unicode"
 )
@@ -56,6 +58,9 @@ func Folder(source string, l Listing) string {
 	}
 	if l.FirstPart != "" {
 		key += "\x00--part=" + l.FirstPart
+	}
+	for _, name := range slices.Sorted(maps.Keys(l.RecordFlags)) {
+		key += "\x00--" + name + "=" + l.RecordFlags[name]
 	}
 	if l.Remote.S3.Endpoint != "" {
 		key += "\x00--s3-endpoint-url=" + l.Remote.S3.Endpoint

@@ -38,7 +38,7 @@ func dryRun(ctx context.Context, o Options) (report *Report, err error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := source.Open(o.Source, source.Options{Exts: o.Exts, Flat: o.Flat, Group: o.Group, Part: o.Part, Labels: o.Labels, Stream: o.Stream, AllowEmpty: o.AllowEmpty, Jobs: o.Jobs,
+	s, err := source.Open(o.Source, source.Options{Exts: o.Exts, Flat: o.Flat, Group: o.Group, Part: o.Part, Records: o.Records, Labels: o.Labels, Stream: o.Stream, AllowEmpty: o.AllowEmpty, Jobs: o.Jobs,
 		NoFollowLinks: o.FollowLinks != nil && !*o.FollowLinks, Remote: o.Remote, Excluded: o.Dirs, Kept: kept})
 	if err != nil {
 		return nil, err

@@ -28,15 +28,16 @@ type Options struct {
 	Source         string
 	Exts           []string
 	Flat           bool
-	AllowEmpty     bool          // accept class folders without files
-	Group          string        // source.GroupStem, or "": each file is a sample
-	Part           string        // of shards: the extension of the part that comes first; "": chosen by a rule
-	Labels         string        // a CSV file of name,label; "": the folders' labels
-	Stream         bool          // read compressed shards, which have no random access, sequentially
-	Remote         source.Remote // settings of a source that is not a directory
-	Complete       bool          // do not list a remote source again if the cache has all of it
-	DryRun         bool          // list the source, and report the cost of reading it; no cache is made
-	FollowLinks    *bool         // follow links out of the source; nil: yes, but not for other users
+	AllowEmpty     bool               // accept class folders without files
+	Group          string             // source.GroupStem, or "": each file is a sample
+	Records        source.RecordFlags // of a source of records
+	Part           string             // of shards: the extension of the part that comes first; "": chosen by a rule
+	Labels         string             // a CSV file of name,label; "": the folders' labels
+	Stream         bool               // read compressed shards, which have no random access, sequentially
+	Remote         source.Remote      // settings of a source that is not a directory
+	Complete       bool               // do not list a remote source again if the cache has all of it
+	DryRun         bool               // list the source, and report the cost of reading it; no cache is made
+	FollowLinks    *bool              // follow links out of the source; nil: yes, but not for other users
 	Dirs           []string
 	Filtered       *Options // the cache to use if Exts remove a file; Dirs are then the cache without a filter. nil: Dirs are the cache in any case
 	Job            schedule.Job

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime/debug"
@@ -140,7 +141,7 @@ func (in *run) holdsAll(old *sample.Manifest) bool {
 func (in *run) sameShards(ctx context.Context, old *sample.Manifest) (bool, error) {
 	o, was := in.o, in.old
 	if old == nil || o.Relist || !in.sharded() || o.Labels != "" || was.Labels != "" || !slices.Equal(o.Exts, was.Exts) || o.Flat != was.Flat || o.AllowEmpty != was.AllowEmpty ||
-		o.Group != was.Group || o.Part != was.FirstPart || in.follows() != was.FollowLinks {
+		o.Group != was.Group || o.Part != was.FirstPart || !maps.Equal(o.Records, was.RecordFlags) || in.follows() != was.FollowLinks {
 		return false, nil
 	}
 	outside, same, err := source.SameShards(ctx, in.cache.Lister, old.Shards())

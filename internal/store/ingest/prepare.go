@@ -75,7 +75,7 @@ func (in *run) takeDirs() (err error) {
 	if c.Dirs, err = cache.CleanDirs(in.o.Dirs); err != nil {
 		return ownDirectory(err)
 	}
-	if err = c.OpenSource(in.o.Source, source.Options{Exts: in.o.Exts, Flat: in.o.Flat, Group: in.o.Group, Part: in.o.Part, Labels: in.o.Labels, Stream: in.o.Stream, AllowEmpty: in.o.AllowEmpty, Jobs: in.o.Jobs, NoFollowLinks: !in.follows(), Remote: in.o.Remote, Excluded: c.Dirs,
+	if err = c.OpenSource(in.o.Source, source.Options{Exts: in.o.Exts, Flat: in.o.Flat, Group: in.o.Group, Part: in.o.Part, Records: in.o.Records, Labels: in.o.Labels, Stream: in.o.Stream, AllowEmpty: in.o.AllowEmpty, Jobs: in.o.Jobs, NoFollowLinks: !in.follows(), Remote: in.o.Remote, Excluded: c.Dirs,
 		Kept: filepath.Join(c.Dirs[0], cache.ShardsName), Logger: in.o.Logger}); err != nil {
 		return err
 	}
@@ -144,7 +144,7 @@ func (in *run) describe() (err error) {
 	if c.Schedule, err = schedule.New(in.o.Job, c.Manifest.Len()); err != nil {
 		return err
 	}
-	c.Record = cache.Record{Schema: 1, Source: c.Source.String(), Exts: in.o.Exts, Flat: in.o.Flat, AllowEmpty: in.o.AllowEmpty, Group: in.o.Group, FirstPart: in.o.Part, Labels: in.o.Labels, Stream: in.o.Stream, NoRanges: source.GivesNoRanges(c.Lister), Job: in.o.Job, Budget: in.o.Budget, Memory: in.o.Memory,
+	c.Record = cache.Record{Schema: 1, Source: c.Source.String(), Exts: in.o.Exts, Flat: in.o.Flat, AllowEmpty: in.o.AllowEmpty, Group: in.o.Group, FirstPart: in.o.Part, RecordFlags: in.o.Records, Labels: in.o.Labels, Stream: in.o.Stream, NoRanges: source.GivesNoRanges(c.Lister), Job: in.o.Job, Budget: in.o.Budget, Memory: in.o.Memory,
 		Layout: in.o.Layout, Share: in.o.Share, Shares: in.o.Shares, LinkFacts: in.linkFacts(), LeftOut: in.leftOut, Remote: in.o.Remote, Listed: in.listedAt}
 	if c.Record.Counted, err = in.count(); err != nil {
 		return err

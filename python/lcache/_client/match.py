@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from ..errors import ArgumentError
 from .buckets import plain_endpoint
-from .schemes import scheme
+from .schemes import record_flags, scheme
 
 
 class Listing(NamedTuple):
@@ -27,6 +27,7 @@ class Listing(NamedTuple):
     follow_links: bool | None = None  # None: not given
     part: str = ""  # the extension of the part that comes first; "": chosen by a rule
     endpoint: str = ""  # of a bucket outside AWS; buckets of one name at two endpoints differ
+    records: tuple[tuple[str, str], ...] = ()  # the flags of a source of records, and their values
 
     @classmethod
     def of(
@@ -39,6 +40,7 @@ class Listing(NamedTuple):
         follow_links: bool | None = None,
         part: str | None = None,
         endpoint: str = "",
+        records: tuple[tuple[str, str], ...] = (),
     ) -> Listing:
         """The listing that a program's arguments name."""
         where = os.fspath(source)
@@ -52,7 +54,7 @@ class Listing(NamedTuple):
             where = os.path.abspath(os.path.expanduser(where))
         endings = tuple(filter(None, ext.split(","))) if isinstance(ext, str) else tuple(ext)  # a str is one text, not a sequence of letters
         listed = os.path.abspath(os.fspath(labels)) if labels is not None else ""
-        return cls(where, endings, bool(flat), group or "none", listed, follow_links, part or "", endpoint)
+        return cls(where, endings, bool(flat), group or "none", listed, follow_links, part or "", endpoint, records)
 
     def link_flags(self) -> list[str]:
         """The flag about links of `lcache ingest` and `lcache serve`.
@@ -72,6 +74,7 @@ class Listing(NamedTuple):
         flags += [f"--group={self.group}"] if self.group != "none" else []
         flags += [f"--labels={self.labels}"] if self.labels else []
         flags += [f"--part={self.part}"] if self.part else []
+        flags += [f"--{name}={value}" for name, value in self.records]
         flags += [f"--s3-endpoint-url={self.endpoint}"] if self.endpoint else []
         return flags
 
@@ -138,8 +141,8 @@ def difference(named: Listing, held: HeldListing) -> str:
     """The difference between the samples that a program names and the samples of a server or cache, as text; "": they are the same."""
     theirs = held.listing
     if named.source != theirs.source or held.identity:
-        mine = identity(named.source)
-        if not mine or mine != canonical(held.identity):
+        here = identity(named.source)
+        if not here or here != canonical(held.identity):
             return "the source"
     differ = []
     if named.endpoint and named.endpoint != theirs.endpoint:
@@ -152,6 +155,10 @@ def difference(named: Listing, held: HeldListing) -> str:
         differ.append(f"group {theirs.group}, not {named.group}")
     if _clean(theirs.part) != _clean(named.part):
         differ.append(f"part {theirs.part or 'not chosen'}, not {named.part or 'not chosen'}")
+    mine, others = dict(named.records), dict(theirs.records)
+    for name in sorted({*mine, *others}):
+        if mine.get(name) != others.get(name):
+            differ.append(f"{name.replace('-', '_')} {others.get(name, 'not chosen')}, not {mine.get(name, 'not chosen')}")
     if not _same_file(theirs.labels, named.labels):
         differ.append(f"labels {theirs.labels or 'of the folders'}, not {named.labels or 'of the folders'}")
     if named.follow_links is False and held.outside_links:
@@ -184,6 +191,7 @@ def _listing(source: str, fields: Mapping[str, Any]) -> Listing:
         follow if isinstance(follow, bool) else None,
         str(fields.get("first_part") or ""),
         _endpoint(fields),
+        record_flags(records) if isinstance(records := fields.get("record_flags"), dict) else (),
     )
 
 

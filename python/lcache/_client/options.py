@@ -42,6 +42,8 @@ class Options:
     likely_batch_size: int | None = None
     job: str | None = None
     part: str | None = None
+    columns: str | Iterable[str] | None = None
+    label_column: str | None = None
     stream: bool = False
 
     @classmethod

@@ -12,7 +12,7 @@ from . import buckets
 # Flags of the program, and the arguments of lcache.open that they come from. Flags without a value stand for True or False.
 _VALUES = {
     "budget": "budget", "memory": "memory", "cache": "cache", "batch-size": "batch_size", "world-size": "world_size", "epochs": "epochs", "seed": "seed",
-    "recipe": "recipe", "ext": "ext", "group": "group", "labels": "labels", "part": "part",
+    "recipe": "recipe", "ext": "ext", "group": "group", "labels": "labels", "part": "part", "columns": "columns", "label-column": "label_column",
     "on-error": "on_error", "param": "params", "source": "source", "socket": "socket",
 }  # fmt: skip
 _OF_BUCKETS = {f"s3-{name.replace('_', '-')}": name for name in buckets.TEXTS}  # settings within s3=

@@ -99,6 +99,8 @@ class Dataset(torch.utils.data.Dataset[T], Leaf, Generic[T]):
         timeout: float | None = None,
         likely_batch_size: int | None = None,
         part: str | None = None,
+        columns: str | Iterable[str] | None = None,
+        label_column: str | None = None,
         stream: bool = False,
         return_index: bool = False,
     ) -> None:

@@ -11,13 +11,14 @@ type Kind struct {
 	// is listed again each time.
 	Described bool
 
-	// Flags are the flags of [Settings] that the kind has.
+	// Flags are the names of the flags in [FlagTable] that the kind has.
 	Flags []string
 }
 
 // Kinds are all kinds of record sources.
 var Kinds = []Kind{
-	{Name: "ranges", New: newRanges, Described: true, Flags: []string{"part"}},
+	{Name: "ranges", New: newRanges, Described: true},
+	{Name: "arrow", New: newArrow, Flags: []string{"columns", "label-column"}},
 }
 
 // Find returns a kind of source by its name.

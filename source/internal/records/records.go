@@ -6,7 +6,8 @@
 //  1. Write its file in this package, with a type that has Shards and Index. Embed [PatternShards] if the pattern of the source names the
 //     shards, so that only Index is left to write. Index reads what it needs of one shard, by ranges, and calls [Table.Add] for each sample, in
 //     order. Table checks that all ranges are in the shard, that a sample has at most 16 parts and less than 4 GiB, and numbers the rows.
-//  2. Add a [Kind] to the table in kinds.go. Its name is the prefix of the source: arrow:PATTERN. The source's own flags are in [Settings].
+//  2. Add a [Kind] to the table in kinds.go, and to KINDS of python/lcache/_client/schemes.py. Its name is the prefix of the source:
+//     arrow:PATTERN. Flags of its own are in [FlagTable], and reach it in [Settings].
 //  3. Add a fuzz target, and a test that compares every sample with what the format's own library returns.
 //
 // A format must not believe a number in a file. Compare it with the size of the object before memory is allocated or a loop begins. It must not
@@ -83,17 +84,14 @@ type Decoder interface {
 	Decode(ctx context.Context, name string, o Object) (io.ReadCloser, error)
 }
 
-// Settings are the flags of a listing. They are part of a source's identity: job.json, the name of its folder and the comparison of servers
-// have them.
+// Settings are the flags of a listing, parsed.
 type Settings struct {
-	Columns     []string `json:"columns,omitempty"`      // columns to serve as parts; none: all that can be
-	LabelColumn string   `json:"label_column,omitempty"` // the column of labels; "": label or labels, if there is one
-	Part        string   `json:"-"`                      // the part that comes first; "": chosen by the format
-	Stream      bool     `json:"-"`                      // decode what is compressed
-}
+	Columns     []string // columns to serve as parts; none: all that can be
+	LabelColumn string   // the column of labels; "": label or labels, if there is one
 
-// IsZero reports whether no flag is set that is not a flag of other sources too.
-func (s Settings) IsZero() bool { return len(s.Columns) == 0 && s.LabelColumn == "" }
+	Stream   bool // decode what is compressed
+	NoLabels bool // labels are not needed: do not read them
+}
 
 // PatternShards are the shards of formats whose pattern names the shards.
 type PatternShards struct{}
@@ -101,6 +99,14 @@ type PatternShards struct{}
 // Shards implements [Format].
 func (PatternShards) Shards(_ context.Context, files Files, pattern string) ([]string, error) {
 	return files.Expand(pattern)
+}
+
+// plain returns a name for an error message: as it is, or quoted if that makes a difference.
+func plain(name string) string {
+	if quoted := clip(name); quoted != `"`+name+`"` || name == "" {
+		return quoted
+	}
+	return name
 }
 
 // clip quotes a name for an error message, on one line, and shortens a long one.

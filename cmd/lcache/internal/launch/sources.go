@@ -162,7 +162,7 @@ func (r *run) home(source string) home {
 			return home{dirs: r.Roots}
 		}
 	}
-	listing := cachedir.Listing{Exts: r.Ingest.Exts, Flat: r.Ingest.Flat, Group: r.Ingest.Group, Labels: r.Ingest.Labels, FirstPart: r.Ingest.Part}
+	listing := cachedir.Listing{Exts: r.Ingest.Exts, Flat: r.Ingest.Flat, Group: r.Ingest.Group, Labels: r.Ingest.Labels, FirstPart: r.Ingest.Part, RecordFlags: r.Ingest.Records}
 	if remote, err := r.Ingest.Remote.Completed(source); err == nil { // ingest reports the error
 		listing.Remote.S3.Endpoint = remote.S3.Endpoint
 	}
@@ -190,7 +190,7 @@ func (r *run) keep(n int, o *ingest.Options) {
 		if o.Filtered == nil {
 			o.Exts = c.Exts
 		}
-		o.Flat, o.Group, o.Labels, o.Part = c.Flat, c.Group, c.Labels, c.FirstPart
+		o.Flat, o.Group, o.Labels, o.Part, o.Records = c.Flat, c.Group, c.Labels, c.FirstPart, c.RecordFlags
 		if o.FollowLinks == nil && c.FollowGiven == c.FollowLinks { // one of the two flags was given when the cache was made
 			o.FollowLinks = &c.FollowLinks
 		}
@@ -246,7 +246,7 @@ func (r *run) isOf(c cachedir.Cache, src string, filtered bool) error {
 
 // difference says how the list that the run asks for with these extensions differs from that of a cache.
 func (r *run) difference(c cachedir.Cache, exts []string) string {
-	asked := source.Options{Exts: exts, Flat: r.Ingest.Flat, Group: r.Ingest.Group, Labels: r.Ingest.Labels, Part: r.Ingest.Part}
-	made := source.Options{Exts: c.Exts, Flat: c.Flat, Group: c.Group, Labels: c.Labels, Part: c.FirstPart}
+	asked := source.Options{Exts: exts, Flat: r.Ingest.Flat, Group: r.Ingest.Group, Labels: r.Ingest.Labels, Part: r.Ingest.Part, Records: r.Ingest.Records}
+	made := source.Options{Exts: c.Exts, Flat: c.Flat, Group: c.Group, Labels: c.Labels, Part: c.FirstPart, Records: c.RecordFlags}
 	return asked.Difference(made, c.Files)
 }

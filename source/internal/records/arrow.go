@@ -1,0 +1,228 @@
+package records
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// arrow:PATTERN serves the rows of Arrow IPC files and streams, as the datasets package of Hugging Face writes them. A row has one part for each
+// column of bytes, text or lists of numbers. Only metadata, offsets and the bitmaps of nulls are read, no value.
+
+const (
+	arrowMagic   = "ARROW1"
+	mostMetadata = 64 << 20 // bytes of a message's metadata
+)
+
+// arrow is the format of arrow:PATTERN.
+type arrow struct {
+	set  Settings
+	same sameColumns
+}
+
+func newArrow(s Settings) (Format, error) { return &arrow{set: s}, nil }
+
+// sameColumns checks that all shards of a listing have the same columns.
+type sameColumns struct {
+	mu             sync.Mutex // guards the fields that follow
+	columns, shard string
+}
+
+func (s *sameColumns) check(shard string, parts []leaf, label string) error {
+	var names []string
+	for _, l := range parts {
+		names = append(names, plain(l.name))
+	}
+	columns := strings.Join(names, ", ")
+	if label != "" {
+		columns += " with the labels " + plain(label)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.shard == "" {
+		s.shard, s.columns = shard, columns
+	}
+	if s.columns != columns {
+		return fmt.Errorf("its columns are %s, but those of %s are %s: choose columns that all have (--columns), or name shards of one dataset", columns, clip(s.shard), s.columns)
+	}
+	return nil
+}
+
+// Index implements [Format].
+func (a *arrow) Index(ctx context.Context, _ Files, name string, o Object, t *Table) error {
+	r := arrowReader{ctx: ctx, o: o, t: t}
+	for {
+		m, err := r.next()
+		if err != nil || m == nil {
+			if err == nil && r.schema == nil {
+				err = errors.New("it has no schema: it is not an Arrow file")
+			}
+			return err
+		}
+		switch m.kind {
+		case messageSchema:
+			if r.schema != nil {
+				return errors.New("it has a second schema: write it again")
+			}
+			if err := a.begin(&r, name, m); err != nil {
+				return err
+			}
+		case messageBatch:
+			if r.schema == nil {
+				return errors.New("it has rows before its schema: it is damaged, or not an Arrow file")
+			}
+			if err := r.batch(m); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// begin chooses the columns of a shard.
+func (a *arrow) begin(r *arrowReader, name string, m *arrowMessage) (err error) {
+	if r.schema, err = parseArrowSchema(&m.flat, m.header); err != nil {
+		return err
+	}
+	s := r.schema
+	leaves, fields := s.leaves()
+	chosen, err := chooseLeaves(leaves, a.set, s.features)
+	if err != nil {
+		return err
+	}
+	label, err := chooseLabel(a.set, s.features, s.integers())
+	if err != nil {
+		return err
+	}
+	if err := a.same.check(name, chosen, label); err != nil {
+		return err
+	}
+	for _, l := range chosen {
+		part, err := r.t.Part(l.name)
+		if err != nil {
+			return err
+		}
+		r.columns = append(r.columns, arrowColumn{leaf: fields[l.at], name: l.name, part: part})
+	}
+	if label != "" {
+		at := slices.IndexFunc(s.fields, func(f *arrowField) bool { return f.name == label })
+		r.label = &arrowColumn{leaf: arrowLeaf{field: s.fields[at]}, name: label}
+		r.t.Classes = s.features[label].Names
+	}
+	return nil
+}
+
+// Kinds of messages.
+const (
+	messageSchema = 1
+	messageBatch  = 3
+)
+
+// arrowMessage is the metadata of a message.
+type arrowMessage struct {
+	flat       flat
+	kind       int
+	header     flatTable
+	body, size int64 // of the body in the file
+}
+
+// arrowReader reads one file.
+type arrowReader struct {
+	ctx context.Context
+	o   Object
+	t   *Table
+	pos int64 // of the next message
+
+	schema  *arrowSchema
+	columns []arrowColumn
+	label   *arrowColumn // nil: there are no labels
+	buf     []byte
+}
+
+// read returns n bytes of the file, which are valid until the next call.
+func (r *arrowReader) read(off, n int64) ([]byte, error) {
+	if off < 0 || n < 0 || off > r.o.Size()-n {
+		return nil, fmt.Errorf("it is truncated: it should have bytes up to %d, and has %d: copy or write it again", off+n, r.o.Size())
+	}
+	r.buf = slices.Grow(r.buf[:0], int(n))[:n]
+	if n == 0 {
+		return r.buf, nil
+	}
+	return r.buf, r.o.ReadAt(r.ctx, r.buf, off)
+}
+
+// next reads the metadata of the next message; nil: there is none.
+func (r *arrowReader) next() (*arrowMessage, error) {
+	if err := r.ctx.Err(); err != nil {
+		return nil, err
+	}
+	size := r.o.Size()
+	if r.pos == 0 {
+		b, err := r.read(0, min(8, size))
+		if err != nil {
+			return nil, err
+		}
+		switch {
+		case strings.HasPrefix(string(b), arrowMagic):
+			r.pos = 8
+		case strings.HasPrefix(string(b), "FEA1"):
+			return nil, errors.New("it is a Feather file of version 1: write it again as Arrow (pyarrow.feather.write_feather, compression=\"uncompressed\")")
+		case strings.HasPrefix(string(b), "PAR1"):
+			return nil, errors.New("it is a Parquet file: give parquet: and its path")
+		case size < 8:
+			return nil, fmt.Errorf("it has %d bytes: it is not an Arrow file", size)
+		}
+	}
+	if r.pos == size && r.schema != nil { // a stream may end without a mark
+		return nil, nil
+	}
+	b, err := r.read(r.pos, min(8, size-r.pos))
+	if err != nil {
+		return nil, err
+	}
+	f := flat{b: b}
+	length, head := f.i32(0), int64(4)
+	if length == -1 {
+		length, head = f.i32(4), 8
+	}
+	if f.bad {
+		return nil, fmt.Errorf("it is truncated: it ends at byte %d within a message: copy or write it again", size)
+	}
+	if length == 0 {
+		return nil, nil
+	}
+	if length < 0 || length > mostMetadata {
+		if r.schema == nil {
+			return nil, errors.New("it is not an Arrow file: check the pattern")
+		}
+		return nil, fmt.Errorf("%w (at byte %d)", errDamagedArrow, r.pos)
+	}
+	at := r.pos + head
+	if b, err = r.read(at, int64(length)); err != nil {
+		if r.schema == nil && r.ctx.Err() == nil && at > size-int64(length) {
+			return nil, errors.New("it is not an Arrow file, or it is truncated: check the pattern")
+		}
+		return nil, err
+	}
+	return r.message(slices.Clone(b), at+int64(length))
+}
+
+// message parses the metadata of a message whose body begins at a position.
+func (r *arrowReader) message(b []byte, body int64) (*arrowMessage, error) {
+	m := &arrowMessage{flat: flat{b: b}, body: body}
+	f := &m.flat
+	root := f.root()
+	m.kind, m.size = f.fieldU8(root, 1), f.fieldI64(root, 3)
+	header, ok := f.sub(root, 2)
+	m.header = header
+	if f.bad || !ok {
+		return nil, fmt.Errorf("%w (before byte %d)", errDamagedArrow, body)
+	}
+	if m.size < 0 || m.size > r.o.Size()-body {
+		return nil, fmt.Errorf("it is truncated: its rows from number %d on end at byte %d, and it has %d: copy or write it again", r.t.Len(), uint64(body)+uint64(m.size), r.o.Size())
+	}
+	r.pos = body + m.size
+	return m, nil
+}
