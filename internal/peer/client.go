@@ -5,10 +5,13 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -64,6 +67,16 @@ func (c *Client) Close() {
 	c.running.Wait()
 }
 
+// CloseIdle closes the streams without an open request, so that the peers know that this machine needs nothing now. Fetch opens them again.
+func (c *Client) CloseIdle() {
+	c.mu.Lock()
+	peers := slices.Collect(maps.Values(c.peers))
+	c.mu.Unlock()
+	for _, l := range peers {
+		l.closeIdle()
+	}
+}
+
 // start starts a goroutine of the client, unless the client is closed.
 func (c *Client) start(f func()) bool {
 	c.mu.Lock()
@@ -86,27 +99,18 @@ func (c *Client) Fetch(ctx context.Context, address string, indices []sample.Ind
 	if err != nil {
 		return len(indices), err
 	}
-	s, err := l.stream(c)
-	if err != nil {
-		return len(indices), err
-	}
 	r := &request{to: to, over: make(chan struct{}), next: make(map[sample.Index]uint32, len(indices))}
 	for _, i := range indices {
 		r.next[i] = 0
 	}
 	r.missing = len(r.next)
-	select { // a stream has a limit of open LISTs
-	case s.slots <- struct{}{}:
-	case <-s.over:
-		return len(indices), s.err()
-	case <-ctx.Done():
-		return len(indices), ctx.Err()
+	var s *stream
+	for err = errIdle; err == errIdle; { // CloseIdle may close the stream before the request is open
+		if s, err = l.stream(c); err == nil {
+			err = s.enter(ctx, r, indices)
+		}
 	}
-	deadline := mostDeadline
-	if at, ok := ctx.Deadline(); ok {
-		deadline = min(max(time.Until(at), time.Millisecond), mostDeadline)
-	}
-	if err := s.begin(r, uint32(deadline.Milliseconds()), indices); err != nil {
+	if err != nil {
 		return len(indices), err
 	}
 	select {
@@ -119,6 +123,22 @@ func (c *Client) Fetch(ctx context.Context, address string, indices []sample.Ind
 		}
 	}
 	return r.left, r.err
+}
+
+// enter sends the LIST of a request, as soon as the stream has a slot for it.
+func (s *stream) enter(ctx context.Context, r *request, indices []sample.Index) error {
+	select { // a stream has a limit of open LISTs
+	case s.slots <- struct{}{}:
+	case <-s.over:
+		return s.err()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	deadline := mostDeadline
+	if at, ok := ctx.Deadline(); ok {
+		deadline = min(max(time.Until(at), time.Millisecond), mostDeadline)
+	}
+	return s.begin(r, uint32(deadline.Milliseconds()), indices)
 }
 
 // link returns the connection to an address.
@@ -200,6 +220,22 @@ func (l *link) close() {
 		s.fail(context.Canceled)
 	}
 	l.conn.Close()
+}
+
+// errIdle is why CloseIdle ends a stream.
+var errIdle = errors.New("the stream was idle")
+
+// closeIdle closes the stream, if no LIST is open.
+func (l *link) closeIdle() {
+	l.mu.Lock()
+	s := l.current
+	if s == nil || !s.endIfIdle() {
+		l.mu.Unlock()
+		return
+	}
+	l.current = nil
+	l.mu.Unlock()
+	s.cancel()
 }
 
 // Times between attempts to open a stream again.

@@ -18,6 +18,7 @@ type Consumer struct {
 	Member string    // its name
 	Bytes  uint64    // of samples that were sent to it
 	Asked  time.Time // when its last LIST came
+	IsOpen bool      // it has a stream: one that needs nothing now has none
 }
 
 // mostConsumers bounds the consumers that a dataset remembers. A member has a new name with each start; the longest silent are forgotten first.
@@ -35,6 +36,7 @@ type consumers struct {
 type consumer struct {
 	bytes atomic.Uint64
 	asked atomic.Int64 // in ns since 1970
+	open  atomic.Int64 // streams
 }
 
 // of returns the counts of the member that a stream comes from.
@@ -73,7 +75,7 @@ func (s *Server) Consumers(f sample.Fingerprint) (list []Consumer) {
 	of.consumers.mu.Lock()
 	defer of.consumers.mu.Unlock()
 	for name, c := range of.consumers.each {
-		one := Consumer{Member: name, Bytes: c.bytes.Load()}
+		one := Consumer{Member: name, Bytes: c.bytes.Load(), IsOpen: c.open.Load() > 0}
 		if at := c.asked.Load(); at != 0 {
 			one.Asked = time.Unix(0, at)
 		}

@@ -205,6 +205,8 @@ func (s *Server) fetch(_ any, stream grpc.ServerStream) error {
 	ctx, cancel := context.WithCancelCause(stream.Context())
 	defer context.AfterFunc(h.ctx, func() { cancel(context.Cause(h.ctx)) })()
 	a := &answers{server: s, home: h, consumer: h.consumers.of(stream.Context()), samples: h.Samples(), stream: stream, cancel: cancel, open: map[uint32]context.CancelFunc{}, held: semaphore.NewWeighted(s.stream)}
+	a.consumer.open.Add(1)
+	defer a.consumer.open.Add(-1)
 	defer a.end()
 	a.running.Go(func() { a.mark(ctx) })
 	received := make(chan error, 1)

@@ -182,6 +182,19 @@ func (s *stream) fail(err error) {
 	s.cancel()
 }
 
+// endIfIdle ends the stream, except for its connection, and reports true, if no LIST is open.
+func (s *stream) endIfIdle() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended != nil || len(s.open) > 0 {
+		return false
+	}
+	s.ended = errIdle
+	s.watch.Stop()
+	close(s.over)
+	return true
+}
+
 // explain turns an error of gRPC into one of this package.
 func (s *stream) explain(err error) error {
 	switch st, _ := status.FromError(err); {
