@@ -1,9 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -49,7 +52,7 @@ func opposite(flag string) string {
 }
 
 // withoutFlag are the variables of this program and of the Python client that have no flag.
-var withoutFlag = []string{"LCACHE_DIRECT", "LCACHE_BIN", "LCACHE_LINGER", "LCACHE_CLIENT_ONLY", tokenVariable}
+var withoutFlag = []string{"LCACHE_DIRECT", "LCACHE_BIN", lingerVariable, "LCACHE_CLIENT_ONLY", tokenVariable}
 
 // misspeltVariables returns a line for each variable whose name is one typing error away from a variable of lcache. Other names that begin
 // with LCACHE_ may belong to other programs.
@@ -80,6 +83,25 @@ func misspeltVariables(root *cobra.Command, env []string) (lines []string) {
 		}
 	}
 	return lines
+}
+
+// lingerVariable has the time that servers stay after COMMAND or the last client: here for other machines, in the Python client for any client.
+const lingerVariable = "LCACHE_LINGER"
+
+var lingerForm = regexp.MustCompile(`^(\d+(\.\d*)?|\.\d+)(ms|s|m|h)?$`)
+
+// lingerTime reads lingerVariable as the Python client does: seconds, or a number with a unit.
+func lingerTime(text string) (time.Duration, error) {
+	text = cmp.Or(strings.TrimSpace(text), "60")
+	found := lingerForm.FindStringSubmatch(text)
+	if found != nil && found[3] == "" {
+		text += "s"
+	}
+	d, err := time.ParseDuration(text)
+	if found == nil || err != nil {
+		return 0, usagef("%s=%s: give the time that a server stays for other machines: seconds, such as 60 or 0.5, or 2m; 0: it ends at once", lingerVariable, text)
+	}
+	return d, nil
 }
 
 // addOnErrorFlag adds --on-error, which says how to treat a sample that can't be read.

@@ -226,6 +226,14 @@ func runCommand(cmd *cobra.Command, g *globals, o runOptions) (err error) {
 	if l.Cluster, err = o.machines.options(cmd.Flags(), l.Version, logger); err != nil {
 		return err
 	}
+	if l.Linger, err = lingerTime(os.Getenv(lingerVariable)); err != nil {
+		return err
+	}
+	l.Stays = func(command string) {
+		remark(func(w io.Writer) {
+			fmt.Fprintf(w, "%-9s %s has ended; the server stays for other machines that still read from it, at most %v (Ctrl-C ends it)\n", "cluster", command, l.Linger)
+		})
+	}
 	l.Began = func(metricsURL, pageURL string) {
 		remark(func(w io.Writer) {
 			if !given {

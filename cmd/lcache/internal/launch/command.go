@@ -72,6 +72,7 @@ func (r *run) command(path string, signals *signals) (*Result, error) {
 	for {
 		select {
 		case sig := <-signals.all:
+			signals.isOut = signals.isOut || sig == syscall.SIGTERM
 			if !fromTerminal(sig) {
 				cmd.Process.Signal(sig) // an error: the command has just ended
 			}

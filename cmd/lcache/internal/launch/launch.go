@@ -54,6 +54,7 @@ type Options struct {
 	Metrics   Metrics         // of all servers
 	DiskLimit float64         // bytes a second that the disk was measured to give; 0: not known
 	Cluster   *ClusterOptions // nil: this machine alone
+	Linger    time.Duration   // that the servers stay for other machines after the command has ended, at most; 0: not at all
 	Headspace bool            // loaders of the command feed the second half of each epoch from memory, and measure both
 
 	Stdin          io.Reader // of the command
@@ -66,6 +67,7 @@ type Options struct {
 	Progress func(cache.Progress)             // of listing; may be called from any goroutine
 	Began    func(metricsURL, pageURL string) // before the first source is looked at
 	Opened   func(source int, o *Opened)      // a source can be read from now on
+	Stays    func(command string)             // the command has ended, and the servers stay for other machines
 }
 
 // Opened is how a source was opened.
@@ -147,6 +149,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 		r.abandon()
 		return nil, err
 	}
+	r.linger(result.Command, signals)
 	result.Unclean = r.stop()
 	for _, s := range r.serving {
 		result.Sources = append(result.Sources, s.result(o.DiskLimit))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"runtime/debug"
+	"time"
 
 	"lcache/cmd/lcache/internal/attach"
 	"lcache/engine"
@@ -147,6 +148,14 @@ func start(ctx context.Context, o ServeOptions) (*local, error) {
 	}
 	l.engine, l.defaults = e, e.Defaults()
 	o.Server.Ends = e.SetEnds
+	if l.link != nil {
+		o.Server.Ends = func(at time.Time) {
+			e.SetEnds(at)
+			if !at.IsZero() {
+				l.link.rest(at)
+			}
+		}
+	}
 	if l.server, err = server.Listen(e, o.Server); err != nil {
 		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), StopTime)
 		defer cancel()

@@ -14,6 +14,7 @@ import (
 type signals struct {
 	all   chan os.Signal
 	first syscall.Signal // the signal that ended the listing; 0: none
+	isOut bool           // SIGTERM came while the command ran: somebody wants this process to end soon
 }
 
 // catch catches all signals that lcache forwards to the command. Except: signals that this process ignores, for example after nohup, because
