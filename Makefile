@@ -5,6 +5,8 @@
 # make bench   Go benchmarks
 # make docs    docs/reference.md, from the commands; docs/errors.md, from the table of codes
 # make importance-study   what importance does to hit ratios and accuracy: the numbers of docs/importance.md; minutes
+# make dist    wheels, sdist, archives, deb, rpm, OCI image, in dist/
+# make release-check   makes a release in fresh clones, and installs and tests every file of it: docs/testing.md
 # make lint    gofmt, go vet, staticcheck; ruff and mypy over the Python client
 #
 # Needs Go, Python 3.9 or newer, and a network to their package registries. No root.
@@ -22,6 +24,7 @@ BIN         := $(CURDIR)/bin/lcache
 VENV        := .venv
 LINT_VENV   := .venv-lint
 STUDY_VENV  := .venv-study
+DIST_VENV   := .venv-dist
 VERSION     := $(shell sed -n 's/^version = "\(.*\)"/\1/p' python/pyproject.toml)
 COMMIT      := $(shell git rev-parse HEAD 2>/dev/null)$(shell test -z "$$(git status --porcelain --untracked-files=no 2>/dev/null)" || echo -dirty)
 DATE        := $(shell TZ=UTC0 git show -s --date=short-local --format=%cd HEAD 2>/dev/null)
@@ -50,13 +53,13 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTEST       := LCACHE_BIN=$(BIN) $(VENV)/bin/python -m pytest -q -rs
 # PYTEST_BY_2 runs two tests at a time: each waits for processes and disks much of the time. Threads of numpy and torch would only take the CPU from the other test.
 PYTEST_BY_2  := OMP_NUM_THREADS=1 $(PYTEST) -n 2 --dist loadgroup
-CLIENT_TESTS := python/tests --ignore=python/tests/live --ignore=python/tests/e2e --ignore=python/tests/test_end_to_end.py --ignore=python/tests/pytorch
+CLIENT_TESTS := python/tests --ignore=python/tests/live --ignore=python/tests/e2e --ignore=python/tests/test_end_to_end.py --ignore=python/tests/pytorch --ignore=python/tests/release
 END_TO_END   := python/tests/test_end_to_end.py python/tests/e2e
 
 PY_REQUIREMENTS := $(wildcard python/tests/requirements.txt python/tests/live/requirements.txt python/tests/pytorch/requirements.txt)
 PY_COMPILED     := python/tests/requirements-compiled.txt# what needs a C++ compiler here and there: its tests are left out without one
 
-.PHONY: build demo check test test-needs test-tools test-go test-go-race test-go-pread test-python test-live test-faults bench docs importance-study lint lint-go lint-python clean
+.PHONY: build demo check test test-needs test-tools test-go test-go-race test-go-pread test-python test-live test-faults bench docs importance-study dist release-check release-check-quick lint lint-go lint-python clean
 
 build:
 	$(SELDOM) $(GO) build -ldflags "-s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT) -X main.date=$(DATE)" -o $(BIN) ./cmd/lcache
@@ -117,6 +120,22 @@ test-live: build $(VENV)/installed
 test-faults: build $(VENV)/installed
 	@GO="$(GO)" PYTHON="$(VENV)/bin/python" scripts/test-faults $(PARTS)
 
+# What scripts/dist is given: make dist DIST="--changed --only wheel"
+dist: $(DIST_VENV)/installed
+	GO="$(GO)" $(DIST_VENV)/bin/python scripts/dist $(DIST)
+
+# It uses the Python of the tests, which has torch.
+release-check: $(DIST_VENV)/installed $(VENV)/installed
+	GO="$(GO)" scripts/release-check
+
+release-check-quick: $(DIST_VENV)/installed $(VENV)/installed
+	GO="$(GO)" scripts/release-check quick
+
+$(DIST_VENV)/installed: scripts/dist-requirements.txt
+	@$(PYTHON) -m venv $(DIST_VENV) || { echo "make: no venv module: install python3-venv (Debian, Ubuntu) or a full Python" >&2; exit 1; }
+	$(DIST_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	@touch $@
+
 # What a small network learns from drawn orders, and which requests memory serves: docs/importance.md.
 importance-study: build $(STUDY_VENV)/installed
 	$(BIN) simulate --importance ar1
@@ -163,4 +182,4 @@ $(LINT_VENV)/installed: python/requirements-lint.txt
 	@touch $@
 
 clean:
-	rm -rf bin $(VENV) $(LINT_VENV) $(STUDY_VENV)
+	rm -rf bin dist $(VENV) $(LINT_VENV) $(STUDY_VENV) $(DIST_VENV)

@@ -119,9 +119,10 @@ def sbom(program: str, of: program_build.Facts) -> str:
     return json.dumps(content, indent=1, sort_keys=True) + "\n"
 
 
-def third_party(program: str) -> str:
-    """THIRD_PARTY.md: each module with its licence, then each text once, with the modules that it is of."""
-    found = modules(program)
+def third_party(programs: list[str]) -> str:
+    """THIRD_PARTY.md, of the programs of all architectures: each module with its licence, then each text once, with the modules that it is of."""
+    found = list({module.path: module for program in programs for module in modules(program)}.values())
+    found.sort(key=lambda module: (module.path != "std", module.path))
     rows = [f"| {m.path if m.path != 'std' else 'Go standard library'} | {m.version} | {', '.join(m.licences)} |" for m in found]
     of_text: dict[str, list[str]] = {}
     for m in found:
