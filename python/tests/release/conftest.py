@@ -5,6 +5,7 @@ No test sees Go, or lcache from the project.
 """
 
 import os
+import platform
 import random
 import shutil
 import subprocess
@@ -16,6 +17,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
 TOOLS = Path(os.environ.get("RELEASE_TOOLS", "/nowhere"))
+UV = Path(sys.executable).with_name("uv")
 EPOCH = Path(__file__).with_name("epoch.py")
 
 if "RELEASE_DIST" not in os.environ:
@@ -71,19 +73,29 @@ def data(tmp_path_factory):
     return folder
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def torch():
     """The folder with torch: of the Python that runs the tests."""
     found = pytest.importorskip("torch")
     return Path(found.__file__).resolve().parents[1]
 
 
-def venv(folder, torch=None):
-    """An environment of its own. It sees torch, and nothing else of this Python, by a .pth file."""
-    run(sys.executable, "-m", "venv", folder)
-    if torch is not None:
-        (site,) = (folder / "lib").glob("python*/site-packages")
-        (site / "torch-elsewhere.pth").write_text(f"{torch}\n")
+def venv(folder, torch):
+    """An environment of its own, made by uv. It sees torch, and nothing else of this Python, by a .pth file."""
+    run(UV, "venv", "--quiet", "--offline", "--python", sys.executable, folder)
+    (site,) = (folder / "lib").glob("python*/site-packages")
+    (site / "torch-elsewhere.pth").write_text(f"{torch}\n")
+    (folder / "bin" / "torchrun").write_text(f"#!{folder}/bin/python\nfrom torch.distributed.run import main\nmain()\n")
+    (folder / "bin" / "torchrun").chmod(0o755)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def installed(dist, torch, tmp_path_factory):
+    """An environment with the wheel and torch."""
+    folder = venv(tmp_path_factory.mktemp("installed") / "venv", torch)
+    (wheel,) = dist.glob(f"*_{platform.machine()}.whl")
+    run(UV, "pip", "install", "--quiet", "--offline", "--no-cache", "--python", folder / "bin" / "python", wheel)
     return folder
 
 

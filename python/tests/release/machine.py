@@ -36,6 +36,11 @@ class Machine:
     def run(self, *command, env, **options):
         return run("chroot", self.root, *command, env=env, **options)
 
+    def without_devices(self):
+        """Takes /proc and /dev of this machine away: a container has its own."""
+        for place in ("proc", "dev"):
+            run("umount", "--recursive", "--lazy", self.root / place)
+
     def mount(self, folder, inside):
         """Shows a folder of this machine at a path inside. A file system of its own: an overlay is none for caches."""
         (self.root / inside.lstrip("/")).mkdir(parents=True, exist_ok=True)

