@@ -161,4 +161,7 @@ def go_files() -> list[str]:
             names: list[Any] = [package.get(kind, []) for kind in ("GoFiles", "IgnoredGoFiles", "SFiles", "IgnoredOtherFiles", "HFiles", "EmbedFiles")]
             inside = os.path.relpath(package["Dir"], folder)
             found += [os.path.join(inside, name) for kind in names for name in kind if not name.endswith("_test.go")]
+            # Copied files have their licence beside them.
+            licences = {os.path.join(inside, os.path.dirname(name), "LICENSE") for name in package.get("EmbedFiles", [])}
+            found += [path for path in licences if os.path.exists(os.path.join(folder, path))]
     return sorted(set(found))
