@@ -2,12 +2,14 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -33,7 +35,7 @@ func newClusterCommand(g *globals) *cobra.Command {
 			if len(args) == 1 {
 				server = args[0]
 			}
-			return showCluster(cmd.Context(), server, asJSON, watch, cmd.OutOrStdout())
+			return showCluster(cmd.Context(), server, asJSON, watch, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "as JSON, one document for each server")
@@ -54,9 +56,9 @@ func newClusterCommand(g *globals) *cobra.Command {
 }
 
 // showCluster prints what servers know of other machines, once or until ctx ends.
-func showCluster(ctx context.Context, server string, asJSON, watch bool, out io.Writer) error {
+func showCluster(ctx context.Context, server string, asJSON, watch bool, out, warn io.Writer) error {
 	for shown := false; ; shown = true {
-		documents, err := clusterDocuments(server)
+		documents, silent, err := clusterDocuments(server)
 		if err != nil && watch && shown { // the server may come back
 			fmt.Fprintln(out, err)
 		} else if err != nil {
@@ -71,6 +73,9 @@ func showCluster(ctx context.Context, server string, asJSON, watch bool, out io.
 			if err != nil {
 				return fmt.Errorf("write the cluster: %w", err)
 			}
+		}
+		for _, one := range silent {
+			fmt.Fprintln(warn, "lcache cluster: "+silentLine(one))
 		}
 		if !watch {
 			return nil
@@ -91,20 +96,32 @@ type clusterDocument struct {
 	Cluster status.Cluster `json:"cluster"`
 }
 
-// clusterDocuments asks the server of a directory or a process, or all servers of this user that are in a cluster.
-func clusterDocuments(server string) (documents []status.Document, err error) {
-	clients, err := attach.DialRegistered(attach.Dir(), clientName(), func(string) bool { return false })
+// clusterDocuments asks the server of a directory or a process, or all servers of this user that are in a cluster. silent describes servers that do not
+// answer.
+func clusterDocuments(server string) (documents []status.Document, silent []string, err error) {
+	clients, silent, err := attach.DialRegistered(attach.Dir(), clientName(), func(string) bool { return false })
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
+	answers, errs := make([]status.Document, len(clients)), make([]error, len(clients))
+	var all sync.WaitGroup
+	for i, c := range clients {
+		all.Go(func() {
+			defer c.Close()
+			_, answers[i], errs[i] = c.Status()
+		})
+	}
+	all.Wait()
 	found := false
-	for _, c := range clients {
-		var d status.Document
-		if err == nil {
-			_, d, err = c.Status()
-		}
-		c.Close()
-		if err != nil || server != "" && !isServer(d, server) {
+	for i, d := range answers {
+		switch {
+		case attach.IsSilent(errs[i]):
+			silent = append(silent, clients[i].String())
+			continue
+		case errs[i] != nil:
+			err = errors.Join(err, errs[i])
+			continue
+		case server != "" && !isServer(d, server):
 			continue
 		}
 		found = true
@@ -113,18 +130,20 @@ func clusterDocuments(server string) (documents []status.Document, err error) {
 		}
 	}
 	switch {
-	case err != nil:
-		return nil, err
 	case len(documents) > 0:
-		return documents, nil
+		return documents, silent, nil
+	case err != nil:
+		return nil, nil, err
+	case len(silent) > 0 && !found:
+		return nil, nil, silence(silent)
 	case found && server != "":
-		return nil, errcode.New(errcode.NoServer, "that server is in no cluster: start it with --cluster")
+		return nil, nil, errcode.New(errcode.NoServer, "that server is in no cluster: start it with --cluster")
 	case server != "":
-		return nil, errcode.New(errcode.NoServer, fmt.Sprintf("no server of this user has the cache or the process %s: lcache ls lists running servers", server))
+		return nil, nil, errcode.New(errcode.NoServer, fmt.Sprintf("no server of this user has the cache or the process %s: lcache ls lists running servers", server))
 	case found:
-		return nil, errcode.New(errcode.NoServer, "none of your servers is in a cluster: start one with lcache serve --cluster WHERE")
+		return nil, nil, errcode.New(errcode.NoServer, "none of your servers is in a cluster: start one with lcache serve --cluster WHERE")
 	}
-	return nil, errcode.New(errcode.NoServer, "no server of this user runs: start one with lcache serve --cache DIR --cluster WHERE")
+	return nil, nil, errcode.New(errcode.NoServer, "no server of this user runs: start one with lcache serve --cache DIR --cluster WHERE")
 }
 
 // isServer reports whether a document comes from the server of a cache directory or of a process.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -33,6 +34,7 @@ type statusOptions struct {
 	watch       bool
 	clear       bool          // the output is a terminal: each page replaces the last one
 	on          func() screen // size of the output; nil: no limit
+	warn        io.Writer     // for what is no part of the JSON
 }
 
 func newStatusCommand(g *globals) *cobra.Command {
@@ -56,6 +58,7 @@ func newStatusCommand(g *globals) *cobra.Command {
 		if out, ok := cmd.OutOrStdout().(*os.File); ok && isTerminal(out) {
 			o.clear, o.on = o.watch, func() screen { return screenOf(out) }
 		}
+		o.warn = cmd.ErrOrStderr()
 		return showStatus(cmd.Context(), o, cmd.OutOrStdout())
 	}
 	return cmd
@@ -85,15 +88,16 @@ func showStatus(ctx context.Context, o statusOptions, out io.Writer) error {
 		}
 	}()
 	shown := false
+	var silent []string
 	for first := true; ; first = false {
 		var err error
 		if first || o.watch && o.socket == "" {
-			if servers, err = connectAll(o.socket, servers); err != nil {
+			if servers, silent, err = connectAll(o.socket, servers); err != nil {
 				return err
 			}
 		}
 		var page bytes.Buffer
-		if servers, err = lookAtAll(servers, o, &page); err != nil {
+		if servers, silent, err = lookAtAll(servers, silent, o, &page); err != nil {
 			return err
 		}
 		// The first text would have no rates: ask once more before it is shown.
@@ -116,22 +120,37 @@ func showStatus(ctx context.Context, o statusOptions, out io.Writer) error {
 	}
 }
 
-// lookAtAll queries each server and writes its view. It leaves out a server that is gone, unless the user named its socket.
-func lookAtAll(servers []*watched, o statusOptions, page *bytes.Buffer) (kept []*watched, err error) {
+// lookAtAll queries all servers at once and writes their views. It leaves out a server that is gone or silent, unless the user named its socket. silent
+// describes servers that do not answer.
+func lookAtAll(servers []*watched, silent []string, o statusOptions, page *bytes.Buffer) (kept []*watched, stillSilent []string, err error) {
+	raws, errs := make([]json.RawMessage, len(servers)), make([]error, len(servers))
+	var all sync.WaitGroup
+	for i, s := range servers {
+		all.Go(func() { raws[i], errs[i] = s.look() })
+	}
+	all.Wait()
 	var documents []json.RawMessage
-	for _, s := range servers {
-		raw, err := s.look()
-		if err != nil && o.watch && o.socket == "" {
-			s.Close()
+	for i, s := range servers {
+		isSilent := attach.IsSilent(errs[i]) && o.socket == ""
+		switch {
+		case isSilent || errs[i] != nil && o.watch && o.socket == "":
+			if s.Close(); isSilent {
+				silent = append(silent, s.String())
+			}
 			continue
+		case errs[i] != nil:
+			return servers, silent, errs[i]
 		}
-		if kept = append(kept, s); err != nil {
-			return servers, err
-		}
-		documents = append(documents, raw)
+		kept, documents = append(kept, s), append(documents, raws[i])
+	}
+	if len(kept) == 0 && len(silent) > 0 && !o.watch {
+		return nil, nil, silence(silent)
 	}
 	if o.json {
-		return kept, writeDocuments(page, documents, o.watch)
+		for _, server := range silent {
+			fmt.Fprintln(o.warn, "lcache status: "+silentLine(server))
+		}
+		return kept, silent, writeDocuments(page, documents, o.watch)
 	}
 	markTwins(kept)
 	var views []overview.View
@@ -143,13 +162,26 @@ func lookAtAll(servers []*watched, o statusOptions, page *bytes.Buffer) (kept []
 		on = o.on()
 	}
 	lines := statusPage(views, on)
+	for _, server := range silent {
+		lines = append(lines, "! "+silentLine(server))
+	}
 	if o.clear {
 		lines = crop(lines, on)
 	}
 	for _, line := range lines {
 		fmt.Fprintln(page, line)
 	}
-	return kept, nil
+	return kept, silent, nil
+}
+
+// silentLine is the warning about a server that does not answer.
+func silentLine(server string) string {
+	return fmt.Sprintf("%s has not answered for %v: it is stopped, or its disk hangs; look at its log, or end it with kill", server, attach.FoundDeadline)
+}
+
+// silence is the error if no server answers.
+func silence(silent []string) error {
+	return errcode.New(errcode.NoServer, silentLine(silent[0]))
 }
 
 // markTwins notes which servers have a name that another one has, too.
@@ -218,30 +250,31 @@ func writeDocuments(w *bytes.Buffer, documents []json.RawMessage, compact bool) 
 	return err
 }
 
-// connectAll connects to the server at socket, or without one to all servers of this user that answer. Those in have are connected.
-func connectAll(socket string, have []*watched) ([]*watched, error) {
+// connectAll connects to the server at socket, or without one to all servers of this user that answer. Those in have are connected. silent describes
+// the others.
+func connectAll(socket string, have []*watched) (all []*watched, silent []string, err error) {
 	if socket != "" {
 		path, err := filepath.Abs(socket)
 		if err != nil {
-			return have, fmt.Errorf("working directory: %w", err)
+			return have, nil, fmt.Errorf("working directory: %w", err)
 		}
 		c, err := attach.Dial(path, clientName())
 		if err != nil {
-			return have, err
+			return have, nil, err
 		}
-		return []*watched{{Client: c}}, nil
+		return []*watched{{Client: c}}, nil, nil
 	}
-	clients, err := attach.DialRegistered(attach.Dir(), clientName(), func(socket string) bool {
+	clients, silent, err := attach.DialRegistered(attach.Dir(), clientName(), func(socket string) bool {
 		return slices.ContainsFunc(have, func(w *watched) bool { return w.Path() == socket })
 	})
 	if err != nil {
-		return have, err
+		return have, nil, err
 	}
 	for _, c := range clients {
 		have = append(have, &watched{Client: c})
 	}
-	if len(have) == 0 {
-		return nil, errcode.New(errcode.NoServer, "no server of this user runs: start one with lcache serve --cache DIR, or name its --socket")
+	if len(have) == 0 && len(silent) == 0 {
+		return nil, nil, errcode.New(errcode.NoServer, "no server of this user runs: start one with lcache serve --cache DIR, or name its --socket")
 	}
-	return have, nil
+	return have, silent, nil
 }

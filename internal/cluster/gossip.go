@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -34,7 +35,7 @@ type gossip struct {
 
 	mu      sync.Mutex
 	seen    map[string]seenMember // by gossip name; live ones
-	lost    map[string]time.Time  // addresses of members that were seen once, and when they were lost
+	lost    map[string]lostMember // by address; members that were seen once
 	refused int                   // messages
 	reason  string                // of the last one
 	last    time.Time             // when that was
@@ -48,10 +49,14 @@ type seenMember struct {
 	*announcement
 }
 
+// lostMember is when a member was lost, and when it was last tried again.
+type lostMember struct{ since, tried time.Time }
+
 // Bounds of remembered addresses.
 const (
 	rememberTime = 24 * time.Hour // for which the address of a lost member is tried
 	mostLost     = 256            // addresses of lost members; the oldest are forgotten first
+	mostTried    = 64             // addresses that are tried at once, and lost ones in one round: each may take TCPTimeout if it swallows packets
 )
 
 // A bind is where a member listens.
@@ -145,7 +150,7 @@ func addressIn(cidr string) (string, error) {
 
 // listen opens the ports of a member.
 func listen(m *Member, b bind) (*gossip, error) {
-	g := &gossip{member: m, log: m.o.Logger, seen: map[string]seenMember{}, lost: map[string]time.Time{}, warned: map[string]time.Time{}}
+	g := &gossip{member: m, log: m.o.Logger, seen: map[string]seenMember{}, lost: map[string]lostMember{}, warned: map[string]time.Time{}}
 	m.gossip = g // memberlist asks for the announcement while it is created
 	ports := Ports
 	switch {
@@ -234,16 +239,10 @@ func (g *gossip) join(ctx context.Context, addresses []string) {
 	for _, s := range g.seen {
 		live[s.address] = true
 	}
-	for a, since := range g.lost {
-		if live[a] || time.Since(since) > rememberTime {
-			delete(g.lost, a)
-			continue
-		}
-		addresses = append(addresses, a)
-	}
+	addresses = append(addresses, g.nextLost(live, time.Now())...)
 	g.mu.Unlock()
 	var group errgroup.Group
-	group.SetLimit(8)
+	group.SetLimit(mostTried)
 	for _, a := range addresses {
 		if live[a] || ctx.Err() != nil {
 			continue
@@ -260,6 +259,19 @@ func (g *gossip) join(ctx context.Context, addresses []string) {
 		})
 	}
 	_ = group.Wait() // no error is returned
+}
+
+// nextLost returns the addresses of lost members to try in this round: those that were tried longest ago. g.mu is held.
+func (g *gossip) nextLost(live map[string]bool, now time.Time) []string {
+	maps.DeleteFunc(g.lost, func(a string, l lostMember) bool { return live[a] || now.Sub(l.since) > rememberTime })
+	next := slices.SortedFunc(maps.Keys(g.lost), func(a, b string) int {
+		return cmp.Or(g.lost[a].tried.Compare(g.lost[b].tried), g.lost[b].since.Compare(g.lost[a].since))
+	})
+	next = next[:min(len(next), mostTried)]
+	for _, a := range next {
+		g.lost[a] = lostMember{g.lost[a].since, now}
+	}
+	return next
 }
 
 // judge notes a join that failed after the other side had answered.
@@ -343,9 +355,9 @@ func (g *gossip) NotifyLeave(n *memberlist.Node) {
 	g.mu.Lock()
 	delete(g.seen, n.Name)
 	if n.Name != g.member.id {
-		g.lost[n.Address()] = time.Now()
+		g.lost[n.Address()] = lostMember{since: time.Now()}
 		if len(g.lost) > mostLost {
-			oldest := slices.MinFunc(slices.Collect(maps.Keys(g.lost)), func(a, b string) int { return g.lost[a].Compare(g.lost[b]) })
+			oldest := slices.MinFunc(slices.Collect(maps.Keys(g.lost)), func(a, b string) int { return g.lost[a].since.Compare(g.lost[b].since) })
 			delete(g.lost, oldest)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"syscall"
 	"time"
 
@@ -20,6 +21,7 @@ import (
 	"lcache/internal/errcode"
 	"lcache/internal/jsonbytes"
 	"lcache/internal/serve/status"
+	"lcache/internal/usage"
 )
 
 // The part of docs/protocol.md that a Client speaks.
@@ -32,25 +34,31 @@ const (
 	frameOK         = 133
 	frameError      = 255
 	frameMost       = 16 << 20
-	clientDeadline  = 10 * time.Second
+	clientDeadline  = 10 * time.Second // of a server that the user named
 )
+
+// FoundDeadline is how long a registered server may take for an answer. A server that is stopped or hangs must not keep the others' answers from the user.
+const FoundDeadline = 3 * time.Second
 
 // A Client is one connection to a server, which does not stop for want of clients while the connection is open. It is not for concurrent use.
 type Client struct {
-	conn    net.Conn
-	in      *bufio.Reader
-	path    string
-	request uint32
-	info    status.Hello
+	conn     net.Conn
+	in       *bufio.Reader
+	path     string
+	deadline time.Duration // of each answer
+	request  uint32
+	info     status.Hello
 }
 
 // Dial connects to the server at path, which the user named, and tells it the name of the program that asks. The server may be another user's: see otherServer.
-func Dial(path, name string) (*Client, error) { return dial(path, name, otherServer) }
+func Dial(path, name string) (*Client, error) { return dial(path, name, clientDeadline, otherServer) }
 
 // DialFound is Dial for a socket that lcache found, in a cache or in the registry. Its server must be this user's, or root's.
-func DialFound(path, name string) (*Client, error) { return dial(path, name, ownServer) }
+func DialFound(path, name string) (*Client, error) {
+	return dial(path, name, clientDeadline, ownServer)
+}
 
-func dial(path, name string, check func(path string, uid int) error) (*Client, error) {
+func dial(path, name string, deadline time.Duration, check func(path string, uid int) error) (*Client, error) {
 	conn, err := dialLong(path)
 	info, statErr := os.Stat(path)
 	switch {
@@ -69,7 +77,7 @@ func dial(path, name string, check func(path string, uid int) error) (*Client, e
 		conn.Close()
 		return nil, err
 	}
-	c := &Client{conn: conn, in: bufio.NewReader(conn), path: path}
+	c := &Client{conn: conn, in: bufio.NewReader(conn), path: path, deadline: deadline}
 	hello, err := jsonbytes.Marshal(map[string]any{"protocol": protocolVersion, "client": name})
 	if err == nil {
 		err = c.ask(frameHello, hello, &c.info)
@@ -81,22 +89,41 @@ func dial(path, name string, check func(path string, uid int) error) (*Client, e
 	return c, nil
 }
 
-// DialRegistered connects to all servers in a registry that answer, except for those at sockets that skip has.
-func DialRegistered(dir, name string, skip func(socket string) bool) ([]*Client, error) {
+// DialRegistered connects to all servers in a registry that answer, except for those at sockets that skip has. It asks all of them at once. silent
+// describes servers that run and do not answer in time.
+func DialRegistered(dir, name string, skip func(socket string) bool) (clients []*Client, silent []string, err error) {
 	entries, err := Registered(dir)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var clients []*Client
-	for _, e := range entries {
-		if skip(e.Socket) {
-			continue
-		}
-		if c, err := DialFound(e.Socket, name); err == nil {
-			clients = append(clients, c)
+	entries = slices.DeleteFunc(entries, func(e Entry) bool { return skip(e.Socket) })
+	found, errs := make([]*Client, len(entries)), make([]error, len(entries))
+	var all sync.WaitGroup
+	for i, e := range entries {
+		all.Go(func() { found[i], errs[i] = dial(e.Socket, name, FoundDeadline, ownServer) })
+	}
+	all.Wait()
+	for i, e := range entries {
+		switch {
+		case errs[i] == nil:
+			clients = append(clients, found[i])
+		case IsSilent(errs[i]):
+			silent = append(silent, described(e.Socket, e.PID))
 		}
 	}
-	return clients, nil
+	return clients, silent, nil
+}
+
+// IsSilent reports whether an error says that a server did not answer in time, or accepts no connections.
+func IsSilent(err error) bool {
+	return errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, syscall.EAGAIN)
+}
+
+// String describes the server.
+func (c *Client) String() string { return described(c.path, c.info.Pid) }
+
+func described(socket string, pid int) string {
+	return fmt.Sprintf("the server at %s (process %d)", usage.Name(socket), pid)
 }
 
 // dialLong connects to a socket whose path may be longer than the 107 bytes of a socket address. For a longer path it opens the directory.
@@ -146,7 +173,7 @@ func (c *Client) Stop() error {
 // ask sends one request and reads its answer. It does not receive the descriptor in the answer to HELLO: the kernel drops ancillary data at a
 // plain read.
 func (c *Client) ask(kind byte, body []byte, answer any) error {
-	c.conn.SetDeadline(time.Now().Add(clientDeadline))
+	c.conn.SetDeadline(time.Now().Add(c.deadline))
 	c.request++
 	frame := binary.LittleEndian.AppendUint32(nil, uint32(8+len(body)))
 	frame = append(frame, protocolVersion, kind, 0, 0)

@@ -164,7 +164,7 @@ func start(ctx context.Context, o ServeOptions) (*local, error) {
 	}
 	if l.link != nil {
 		if err = l.link.begin(e.Home()); err != nil {
-			o.Logger.Warn("this server does not take part in the cluster", "err", err)
+			o.Logger.Warn("this cache takes no part in the cluster", "cache", o.Engine.Dirs, "err", err)
 		} else {
 			l.link.await(ctx)
 		}
