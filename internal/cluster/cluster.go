@@ -53,6 +53,8 @@ const (
 	joinSoon  = 2 * time.Second  // between attempts to reach a first member
 	joinLater = 10 * time.Second // between attempts afterwards: gossip alone does not heal a long partition
 	leaveTime = 2 * time.Second  // for the others to learn that this member leaves
+
+	updateTime = 2 * time.Second // for an offer to be sent, before it is sent again
 )
 
 // A Member is this process in a cluster. All methods may be called concurrently.
@@ -237,7 +239,9 @@ func (m *Member) sendOffers(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-m.offered:
-			m.gossip.update()
+			if !m.gossip.update() {
+				signal(m.offered)
+			}
 		}
 	}
 }

@@ -3,13 +3,11 @@ package cluster
 import (
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"math/rand/v2"
 	"net"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -340,41 +338,4 @@ func TestSilentSeeds(t *testing.T) {
 	await(t, a, "new weight", func(_ *View, d DatasetView) bool { return len(d.Peers) == 2 && d.Peers[1].Weight == 77 })
 	t.Logf("the weight came after %v", time.Since(began))
 	b.Close()
-}
-
-// TestLostMembersThatSwallowPackets: a round of joining takes a few seconds, however many lost members never answer, and the next round tries the others.
-func TestLostMembersThatSwallowPackets(t *testing.T) {
-	t.Parallel()
-	a := start(t, 'a', Options{Key: testKey(t)}, Listen) // other tests may get the ports of the lost members
-	var tried atomic.Int64
-	a.gossip.mu.Lock()
-	for range 100 {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.Close()
-		go func() {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			tried.Add(1)
-			l.Close()
-			io.Copy(io.Discard, c) // until the member gives up
-			c.Close()
-		}()
-		a.gossip.lost[l.Addr().String()] = lostMember{since: time.Now()}
-	}
-	a.gossip.mu.Unlock()
-	for _, want := range []int64{mostTried, 100} {
-		began := time.Now()
-		a.gossip.join(t.Context(), nil)
-		if took := time.Since(began); took > 20*time.Second { // one after the other takes 200 s
-			t.Errorf("a round took %v", took)
-		}
-		if n := tried.Load(); n < want {
-			t.Errorf("%d members were tried, want %d", n, want)
-		}
-	}
 }

@@ -282,11 +282,15 @@ func (g *gossip) judge(address string, err error) {
 	}
 }
 
-// update sends this member's offers to the others.
-func (g *gossip) update() {
-	if err := g.list.UpdateNode(time.Second); err != nil {
+// update sends this member's offers to the others, and reports whether they left this machine. memberlist 0.7 loses a message if another one of the same
+// length comes before it is sent: TransmitLimitedQueue begins its numbers again when it replaces its only message, and takes two messages with one number
+// for one (memberlist pull request 263). While there is another member, UpdateNode notices that.
+func (g *gossip) update() bool {
+	err := g.list.UpdateNode(updateTime)
+	if err != nil {
 		g.log.Debug("send the offers to the cluster", "err", err)
 	}
+	return err == nil
 }
 
 // close leaves the cluster.
@@ -343,8 +347,12 @@ func (g *gossip) NotifyJoin(n *memberlist.Node) {
 	}
 	g.mu.Lock()
 	g.seen[n.Name] = seenMember{n.Name, n.Address(), a}
+	isFirst := len(g.seen) == 2 && n.Name != g.member.id
 	g.mu.Unlock()
 	signal(g.member.changed)
+	if isFirst { // what was sent while this member was alone may be lost: see update
+		signal(g.member.offered)
+	}
 }
 
 // NotifyUpdate enters a member's new announcement.

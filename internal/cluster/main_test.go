@@ -7,4 +7,9 @@ import (
 	"lcache/internal/testenv"
 )
 
-func TestMain(m *testing.M) { os.Exit(testenv.Run(m)) }
+func TestMain(m *testing.M) {
+	if os.Getenv(memberVariable) != "" {
+		os.Exit(memberProgram())
+	}
+	os.Exit(testenv.Run(m))
+}
