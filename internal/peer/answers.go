@@ -30,6 +30,7 @@ type answers struct {
 	running sync.WaitGroup
 	lists   sync.WaitGroup
 	brought atomic.Uint64 // bytes
+	asked   atomic.Int64  // when the last LIST came, in ns since 1970
 
 	mu   sync.Mutex
 	open map[uint32]context.CancelFunc // LISTs, by id
@@ -89,6 +90,7 @@ func (a *answers) take(ctx context.Context, f frame) error {
 	if err != nil {
 		return err
 	}
+	a.asked.Store(time.Now().UnixNano())
 	limited, cancel := context.WithTimeout(ctx, min(time.Duration(l.deadlineMS)*time.Millisecond, mostDeadline))
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -142,9 +144,9 @@ func (a *answers) send(b mem.BufferSlice) error {
 	return a.stream.SendMsg(b)
 }
 
-// mark sends MARKs while LISTs are open.
+// mark sends MARKs while LISTs are open. It ends a stream on which none is for too long.
 func (a *answers) mark(ctx context.Context) {
-	t := time.NewTicker(markEvery)
+	t := time.NewTicker(min(markEvery, a.server.idle))
 	defer t.Stop()
 	for {
 		select {
@@ -152,7 +154,13 @@ func (a *answers) mark(ctx context.Context) {
 			return
 		case <-t.C:
 		}
-		if a.isBusy() && a.send(plain(encodeMark(a.brought.Load()))) != nil {
+		switch {
+		case a.isBusy():
+			if a.send(plain(encodeMark(a.brought.Load()))) != nil {
+				return
+			}
+		case time.Since(time.Unix(0, a.asked.Load())) > a.server.idle:
+			a.cancel(errUnused)
 			return
 		}
 	}

@@ -7,7 +7,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"math/rand/v2"
 	"net"
@@ -31,6 +30,7 @@ type ClientOptions struct {
 	ID     string        // of this member, for the logs of others
 	Late   time.Duration // of silence after which a peer is late; 0: DefaultLate
 	Window int32         // bytes that a stream may have under way; 0: 4 MiB
+	Idle   time.Duration // after which a connection without a request is closed; 0: DefaultIdle
 }
 
 // A Client asks the peers of one dataset. All methods may be called concurrently.
@@ -48,7 +48,7 @@ type Client struct {
 
 // NewClient returns a client. It connects when Fetch first needs a peer.
 func NewClient(dataset sample.Fingerprint, samples int, o ClientOptions) *Client {
-	o.Late, o.Window = cmp.Or(o.Late, DefaultLate), cmp.Or(o.Window, 4<<20)
+	o.Late, o.Window, o.Idle = cmp.Or(o.Late, DefaultLate), cmp.Or(o.Window, 4<<20), cmp.Or(o.Idle, DefaultIdle)
 	c := &Client{o: o, dataset: dataset, samples: samples, peers: map[string]*link{}}
 	c.ctx, c.stop = context.WithCancel(context.Background())
 	return c
@@ -62,6 +62,7 @@ func (c *Client) Close() {
 	c.mu.Unlock()
 	c.stop()
 	for _, l := range peers {
+		l.unused.Stop()
 		l.close()
 	}
 	c.running.Wait()
@@ -95,10 +96,11 @@ func (c *Client) Fetch(ctx context.Context, address string, indices []sample.Ind
 	if len(indices) == 0 || len(indices) > MostIndices {
 		return len(indices), fmt.Errorf("a request of %d samples: 1 to %d are allowed", len(indices), MostIndices)
 	}
-	l, err := c.link(address)
+	l, err := c.use(address)
 	if err != nil {
 		return len(indices), err
 	}
+	defer c.unuse(l)
 	r := &request{to: to, over: make(chan struct{}), next: make(map[sample.Index]uint32, len(indices))}
 	for _, i := range indices {
 		r.next[i] = 0
@@ -141,16 +143,51 @@ func (s *stream) enter(ctx context.Context, r *request, indices []sample.Index) 
 	return s.begin(r, uint32(deadline.Milliseconds()), indices)
 }
 
-// link returns the connection to an address.
-func (c *Client) link(address string) (*link, error) {
+// use returns the connection to an address for a request, which calls unuse at its end.
+func (c *Client) use(address string) (*link, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.peers == nil {
 		return nil, context.Canceled
 	}
-	if l := c.peers[address]; l != nil {
-		return l, nil
+	l := c.peers[address]
+	if l == nil {
+		var err error
+		if l, err = c.connect(address); err != nil {
+			return nil, err
+		}
+		l.unused = time.AfterFunc(c.o.Idle, func() { c.closeUnused(l) })
+		c.peers[address] = l
 	}
+	l.unused.Stop()
+	l.uses++
+	return l, nil
+}
+
+// unuse ends a request.
+func (c *Client) unuse(l *link) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if l.uses--; l.uses == 0 && c.peers[l.address] == l {
+		l.unused.Reset(c.o.Idle)
+	}
+}
+
+// closeUnused closes a connection on which there has been no request for a while. The next request connects again.
+func (c *Client) closeUnused(l *link) {
+	c.mu.Lock()
+	isUnused := l.uses == 0 && c.peers[l.address] == l
+	if isUnused {
+		delete(c.peers, l.address)
+	}
+	c.mu.Unlock()
+	if isUnused {
+		l.close()
+	}
+}
+
+// connect returns a connection to an address. gRPC dials later.
+func (c *Client) connect(address string) (*link, error) {
 	creds := insecure.NewCredentials()
 	if c.o.TLS != nil {
 		creds = newTLS(c.o.TLS)
@@ -170,7 +207,6 @@ func (c *Client) link(address string) (*link, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect to %s: %w", address, err)
 	}
-	c.peers[address] = l
 	return l, nil
 }
 
@@ -204,6 +240,9 @@ type link struct {
 	address string
 	conn    *grpc.ClientConn
 	arrived atomic.Int64 // when bytes arrived last, in ns since 1970
+
+	uses   int         // requests; guarded by the client's mu, as unused
+	unused *time.Timer // runs while there is none
 
 	mu      sync.Mutex
 	current *stream   // nil: none is open
@@ -285,78 +324,4 @@ func (l *link) answered() {
 	l.mu.Lock()
 	l.errors = 0
 	l.mu.Unlock()
-}
-
-// Manifest reads a peer's manifest of a dataset from an offset on. to gets its bytes in order; an error of to ends Manifest. most bounds the whole.
-func (c *Client) Manifest(ctx context.Context, address string, offset, most uint64, to func(total uint64, b []byte) error) error {
-	l, err := c.link(address)
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	s := &stream{link: l, client: c}
-	meta := metadata.AppendToOutgoingContext(ctx, metaProtocol, Protocol, metaPeer, c.o.ID, metaDataset, hex.EncodeToString(c.dataset[:]))
-	stream, err := l.conn.NewStream(meta, &manifestDesc, manifestMethod)
-	if err == nil {
-		err = stream.SendMsg(plain(encodeWant(offset)))
-	}
-	if err == nil {
-		err = stream.CloseSend()
-	}
-	if err != nil {
-		return s.explain(err)
-	}
-	silence := time.AfterFunc(10*c.o.Late, cancel)
-	defer silence.Stop()
-	whole := uint64(0)
-	for isFirst := true; ; isFirst = false {
-		var f frame
-		err := stream.RecvMsg(&f)
-		if err == io.EOF && (isFirst || offset == whole) { // the first: nothing is behind the offset
-			return nil
-		}
-		if err == io.EOF {
-			return fmt.Errorf("%s: %w: the manifest ends at %d of %d bytes", address, ErrFrame, offset, whole)
-		}
-		if err != nil {
-			return s.explain(err)
-		}
-		silence.Reset(10 * c.o.Late)
-		total, b, err := readPiece(f, offset)
-		f.Free()
-		switch {
-		case err != nil:
-			return s.explain(err)
-		case !isFirst && total != whole:
-			return fmt.Errorf("%s: %w: a manifest of %d bytes is one of %d now", address, ErrFrame, whole, total)
-		case total > most:
-			return fmt.Errorf("%s: %w: a manifest of %d bytes, and at most %d are allowed", address, ErrFrame, total, most)
-		}
-		whole = total
-		if err := to(total, b); err != nil {
-			return err
-		}
-		if offset += uint64(len(b)); offset == total {
-			return nil
-		}
-	}
-}
-
-// readPiece reads a PIECE that must begin at an offset.
-func readPiece(f frame, offset uint64) (total uint64, b []byte, err error) {
-	r, _, err := open(f.BufferSlice, kindPiece)
-	if err != nil {
-		return 0, nil, err
-	}
-	defer r.Close()
-	at, total, n, err := r.piece()
-	if err != nil {
-		return 0, nil, err
-	}
-	if at != offset {
-		return 0, nil, fmt.Errorf("%w: a piece at %d instead of %d", ErrFrame, at, offset)
-	}
-	b = make([]byte, n)
-	return total, b, r.fill(b)
 }

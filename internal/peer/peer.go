@@ -29,6 +29,8 @@ const (
 	parcelWait  = 20 * time.Millisecond  // from the first sample of a PARCEL until it is sent
 	parcelBytes = 1 << 20                // after which a PARCEL is sent
 	stuckTime   = 10 * time.Second       // that a frame may take to be sent: the other side takes nothing
+	DefaultIdle = time.Minute            // without a request, after which a consumer closes its connection
+	unusedTime  = 2 * DefaultIdle        // without a LIST, after which a server ends a stream
 )
 
 // Errors of Fetch. The samples that have not come can be read from the source.

@@ -34,6 +34,7 @@ type Server struct {
 	conns  *connections
 	served sync.WaitGroup
 	stuck  time.Duration
+	idle   time.Duration
 	stream int64 // bytes of samples that one stream may hold until they are sent
 
 	mu    sync.Mutex
@@ -53,7 +54,8 @@ type served struct {
 // ServerOptions of a Server.
 type ServerOptions struct {
 	TLS    *tls.Config   // nil: no encryption, for the loopback interface
-	Window int32         // bytes that a stream may have in flight; 0: 4 MiB
+	Window int32         // bytes of requests that a stream may have in flight; 0: 64 KiB
+	Idle   time.Duration // without a LIST, after which a stream is ended; 0: twice DefaultIdle
 	Stuck  time.Duration // that a frame may take to be sent, before its connection is closed; 0: 10 s
 	Stream int64         // bytes of samples that a stream may hold until they are sent; 0: 4 MiB. A larger sample may be held alone
 }
@@ -61,18 +63,20 @@ type ServerOptions struct {
 // Bounds of connections and streams.
 const (
 	mostConnections = 256
-	mostStreams     = 64 // of one connection: two for each dataset
+	mostStreams     = 64                             // of one connection: two for each dataset
+	mostWindow      = 256 << 10                      // bytes that the requests of a stream may have in flight, and half of those of a connection
+	mostRequest     = headBytes + 12 + 4*MostIndices // bytes of a frame from a consumer: a LIST
 )
 
 // Serve starts a server on a listener, which it closes when Close is called.
 func Serve(l net.Listener, o ServerOptions) *Server {
-	s := &Server{homes: map[sample.Fingerprint]*served{}, conns: &connections{Listener: l, open: map[string]net.Conn{}}, stuck: cmp.Or(o.Stuck, stuckTime), stream: cmp.Or(o.Stream, 4<<20)}
-	window := cmp.Or(o.Window, 4<<20)
+	s := &Server{homes: map[sample.Fingerprint]*served{}, conns: &connections{Listener: l, open: map[string]net.Conn{}}, stuck: cmp.Or(o.Stuck, stuckTime), idle: cmp.Or(o.Idle, unusedTime), stream: cmp.Or(o.Stream, 4<<20)}
+	window := min(cmp.Or(o.Window, 64<<10), mostWindow)
 	creds := insecure.NewCredentials()
 	if o.TLS != nil {
 		creds = newTLS(o.TLS)
 	}
-	s.grpc = grpc.NewServer(grpc.Creds(creds), grpc.ForceServerCodecV2(codec{}), experimental.BufferPool(buffers), grpc.WriteBufferSize(writeBuffer), grpc.ReadBufferSize(readBuffer(o.TLS)), grpc.MaxRecvMsgSize(MostFrame+headBytes), grpc.MaxConcurrentStreams(mostStreams), grpc.WaitForHandlers(true),
+	s.grpc = grpc.NewServer(grpc.Creds(creds), grpc.ForceServerCodecV2(codec{}), experimental.BufferPool(buffers), grpc.WriteBufferSize(writeBuffer), grpc.ReadBufferSize(readBuffer(o.TLS)), grpc.MaxRecvMsgSize(mostRequest), grpc.MaxConcurrentStreams(mostStreams), grpc.WaitForHandlers(true),
 		grpc.StaticStreamWindowSize(window), grpc.StaticConnWindowSize(2*window), grpc.ConnectionTimeout(5*time.Second), grpc.MaxHeaderListSize(8<<10),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: 5 * time.Minute, Time: 30 * time.Second, Timeout: 10 * time.Second}))
@@ -207,6 +211,7 @@ func (s *Server) fetch(_ any, stream grpc.ServerStream) error {
 	a := &answers{server: s, home: h, consumer: h.consumers.of(stream.Context()), samples: h.Samples(), stream: stream, cancel: cancel, open: map[uint32]context.CancelFunc{}, held: semaphore.NewWeighted(s.stream)}
 	a.consumer.open.Add(1)
 	defer a.consumer.open.Add(-1)
+	a.asked.Store(time.Now().UnixNano())
 	defer a.end()
 	a.running.Go(func() { a.mark(ctx) })
 	received := make(chan error, 1)
@@ -221,6 +226,9 @@ func (s *Server) fetch(_ any, stream grpc.ServerStream) error {
 	}
 	return refusal(context.Cause(ctx)) // nil: the consumer has ended the stream, and has all answers
 }
+
+// errUnused ends a stream on which nothing is asked. Consumers end theirs earlier.
+var errUnused = status.Error(codes.DeadlineExceeded, "nothing was asked for too long")
 
 // refusal is the status with which a stream ends.
 func refusal(err error) error {
@@ -254,6 +262,8 @@ func (s *Server) manifest(_ any, stream grpc.ServerStream) error {
 		return err
 	case <-h.ctx.Done():
 		return context.Cause(h.ctx)
+	case <-time.After(s.idle):
+		return errUnused
 	}
 	offset, err := readWant(f)
 	f.Free()
