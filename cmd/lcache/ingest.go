@@ -7,13 +7,18 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"lcache/cmd/lcache/internal/launch"
+	"lcache/engine"
+	"lcache/internal/store/cache"
 	"lcache/internal/store/cachedir"
 	"lcache/internal/store/ingest"
+	"lcache/internal/units"
 )
 
 func newIngestCommand(g *globals) *cobra.Command {
 	var o ingest.Options
 	var facts diskFlags
+	var machines clusterFlags
 	var filtered []string
 	cmd := &cobra.Command{
 		Use:         "ingest --source SRC --cache DIR[,DIR…]",
@@ -29,6 +34,7 @@ func newIngestCommand(g *globals) *cobra.Command {
 			"  lcache ingest --source /data/train --cache /nvme0/c,/nvme1/c --budget 400GB",
 	}
 	addIngestFlags(cmd.Flags(), &o)
+	addClusterFlags(cmd.Flags(), &machines)
 	addDiskFlags(cmd.Flags(), &facts)
 	// For programs that name the cache as run does.
 	cmd.Flags().Var(dirs{&filtered}, "cache-if-filtered", "cache directory to use if --ext removes files")
@@ -51,7 +57,7 @@ func newIngestCommand(g *globals) *cobra.Command {
 		if remark := withoutRecipe(cmd.Flags(), o.Job); remark != "" && !g.quiet {
 			fmt.Fprintln(cmd.ErrOrStderr(), remark)
 		}
-		return runIngest(cmd, g, o, filtered)
+		return runIngest(cmd, g, o, filtered, &machines)
 	}
 	return cmd
 }
@@ -77,7 +83,7 @@ func addIngestFlags(f *pflag.FlagSet, o *ingest.Options) {
 }
 
 // runIngest makes or adapts the cache, and prints the report. filtered has the directories of the cache if --ext removes files; nil: the directories of o in any case.
-func runIngest(cmd *cobra.Command, g *globals, o ingest.Options, filtered []string) (err error) {
+func runIngest(cmd *cobra.Command, g *globals, o ingest.Options, filtered []string, machines *clusterFlags) (err error) {
 	typed := o.Source
 	if o.Source, err = absoluteSource(typed); err != nil {
 		return err
@@ -103,6 +109,13 @@ func runIngest(cmd *cobra.Command, g *globals, o ingest.Options, filtered []stri
 		other := o
 		other.Dirs, o.Filtered = filtered, &other
 	}
+	joins, err := machines.options(cmd.Flags(), version, o.Logger)
+	if err != nil {
+		return err
+	}
+	if joins != nil && !o.DryRun {
+		return ingestInCluster(cmd, g, o, joins, bar)
+	}
 	report, err := ingest.Run(cmd.Context(), o)
 	bar.done()
 	if err != nil {
@@ -125,5 +138,39 @@ func runIngest(cmd *cobra.Command, g *globals, o ingest.Options, filtered []stri
 	}
 	report.Source = typed
 	writeIngest(cmd.OutOrStdout(), report)
+	return nil
+}
+
+// ingestInCluster makes the caches of several machines, and fills each with its part of the source.
+func ingestInCluster(cmd *cobra.Command, g *globals, o ingest.Options, joins *launch.ClusterOptions, bar *progress) error {
+	switch {
+	case o.Shares > 0:
+		return usagef("--share does not work with --cluster: the machines divide the source themselves; leave --share out")
+	case o.Layout == cache.LayoutLog:
+		return usagef("--layout log does not work with --cluster yet: leave --layout out")
+	}
+	r, err := launch.Ingest(cmd.Context(), launch.IngestOptions{Ingest: o, Cluster: joins, Version: version, Logger: o.Logger})
+	bar.done()
+	if err != nil {
+		return err
+	}
+	if g.json {
+		return writeJSON(cmd.OutOrStdout(), struct {
+			*ingest.Report
+			Machines int           `json:"machines"`
+			Filled   engine.Filled `json:"filled"`
+		}{r.Report, r.Machines, r.Filled})
+	}
+	if !g.quiet {
+		writeDefaults(cmd.ErrOrStderr(), r.Defaults)
+	}
+	out := cmd.OutOrStdout()
+	fmt.Fprintf(out, "listed %s · %s\n", units.Plural(int64(r.Samples), "sample", "samples"), units.Bytes(r.Bytes))
+	if r.Machines > 0 {
+		fmt.Fprintf(out, "filled %s of %s, the part of 1 of %s\n", units.Bytes(r.Filled.Bytes), units.Bytes(r.Bytes), units.Plural(int64(r.Machines), "machine", "machines"))
+	}
+	if r.Filled.Failed > 0 {
+		fmt.Fprintf(out, "! %s could not be read or stored: training reads them from the source\n", units.Plural(r.Filled.Failed, "sample", "samples"))
+	}
 	return nil
 }

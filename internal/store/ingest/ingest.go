@@ -48,6 +48,7 @@ type Options struct {
 	Jobs           int    // reads at once; 0: 16
 	Share, Shares  int    // the Share-th of Shares parts of the source, from 0; 0, 0: all of it
 	Relist         bool   // list every folder, not only changed ones
+	Lister         Lister // other machines that list the same source; nil: none
 	Disk           Disk   // nil: no facts about the devices are known
 	IO             cache.IO
 	Block          int // bytes; 0: chosen (tests)

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"runtime/debug"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/zeebo/xxh3"
@@ -18,14 +19,95 @@ import (
 	"lcache/internal/jsonbytes"
 	"lcache/internal/store/cache"
 	"lcache/internal/trust"
+	"lcache/internal/usage"
 	"lcache/sample"
 	"lcache/source"
 )
 
-// list lists the source and makes the manifest. If the source has not changed, the old manifest stays. If it has changed, the cache is
+// A Lister makes one machine of a cluster list a source for all. properties names the listing: it is equal on all machines that want the same one.
+type Lister interface {
+	// Await waits until another machine has listed the source, and writes its manifest to a file. It returns false if this machine should list it.
+	Await(ctx context.Context, properties, path string, waits func(host string, samples int64)) (fetched bool, err error)
+	Progress(properties string, samples int64) // what this machine has listed so far
+	Listed(properties, path string) error      // the manifest in a file is for the others
+	Withdraw(properties string)                // this machine could not list the source
+}
+
+// list makes the manifest: by the listing of another machine, or of this one.
+func (in *run) list(ctx context.Context) error {
+	l := in.o.Lister
+	if l == nil || in.o.DryRun || in.o.Filtered != nil || in.moved != nil {
+		return in.listHere(ctx)
+	}
+	properties, path := in.properties(), filepath.Join(in.cache.Dirs[0], cache.ManifestName)
+	if !in.o.Relist {
+		fetched, err := l.Await(ctx, properties, path+".listed", func(host string, samples int64) {
+			in.o.Progress(cache.Progress{Stage: "waiting for " + usage.Name(host) + ": listing", Done: samples, Unit: "samples"})
+		})
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err != nil:
+			in.logger().Warn("the listing is not shared with other machines", "error", err)
+			return in.listHere(ctx)
+		case fetched:
+			if err = in.takeFetched(ctx, path); err == nil {
+				return l.Listed(properties, path)
+			}
+			in.logger().Warn("the listing of another machine can't be used; the source is listed here", "error", err)
+		}
+	}
+	if err := in.listHere(ctx); err != nil {
+		l.Withdraw(properties)
+		return err
+	}
+	return l.Listed(properties, path)
+}
+
+// progressEvery is the time between two reports of progress to other machines, in seconds.
+const progressEvery = 5
+
+// properties names the listing among the machines of a cluster.
+func (in *run) properties() string {
+	said, err := jsonbytes.Marshal([]any{in.cache.Source.String(), in.o.Exts, in.o.Flat, in.o.AllowEmpty, in.o.Group, in.o.Part, in.o.Labels, in.follows(), in.o.Remote.S3.Endpoint})
+	if err != nil {
+		panic(err) // impossible: strings and booleans
+	}
+	return string(said)
+}
+
+// takeFetched takes the manifest of another machine as the new listing.
+func (in *run) takeFetched(ctx context.Context, path string) error {
+	tmp := path + ".listed"
+	m, err := wholeManifest(tmp)
+	if err != nil {
+		return errors.Join(err, os.Remove(tmp))
+	}
+	fp, samples := m.Fingerprint(), m.Len()
+	if err := m.Close(); err != nil {
+		return err
+	}
+	var old *sample.Manifest
+	if in.old != nil {
+		in.leftOut = in.old.LeftOut
+		if old, err = wholeManifest(path); err != nil {
+			in.logger().Warn("the manifest of the last ingest can't be read", "error", err)
+		}
+	}
+	if source.IsRemote(in.cache.Source.String()) {
+		in.listedAt = time.Now().UTC().Truncate(time.Second)
+	}
+	err = in.take(ctx, tmp, old, fp, samples)
+	if err == nil && in.cache.Manifest == nil {
+		in.cache.Manifest, err = sample.OpenManifest(path)
+	}
+	return err
+}
+
+// listHere lists the source and makes the manifest. If the source has not changed, the old manifest stays. If it has changed, the cache is
 // adapted. A damaged manifest is written again, and the cache stays if its checksums belong to the same listing. Folders that have not
 // changed since the last listing are not read, unless a sample was found to have changed.
-func (in *run) list(ctx context.Context) error {
+func (in *run) listHere(ctx context.Context) error {
 	c := in.cache
 	in.o.Progress(cache.Progress{Stage: "listing", Unit: "samples"})
 	path := filepath.Join(c.Dirs[0], cache.ManifestName)
@@ -114,7 +196,14 @@ func (in *run) listSource(ctx context.Context, old *sample.Manifest) (*source.Li
 	}
 	before := in.before(old)
 	in.partly = before != nil
-	return source.Relist(ctx, in.cache.Lister, before, func(n int) { in.o.Progress(cache.Progress{Stage: "listing", Done: int64(n), Unit: "samples"}) })
+	var told atomic.Int64 // when the other machines got the progress last, in seconds
+	return source.Relist(ctx, in.cache.Lister, before, func(n int) {
+		in.o.Progress(cache.Progress{Stage: "listing", Done: int64(n), Unit: "samples"})
+		if l, now := in.o.Lister, time.Now().Unix(); l != nil && now-told.Load() >= progressEvery {
+			told.Store(now)
+			l.Progress(in.properties(), int64(n))
+		}
+	})
 }
 
 // write writes the manifest of a listing in the form that the cache has. For a new cache, create chooses the form.

@@ -13,6 +13,7 @@ import (
 	"lcache/engine"
 	"lcache/internal/cluster"
 	"lcache/internal/cluster/homes"
+	"lcache/internal/cluster/lister"
 	"lcache/internal/cluster/peers"
 	"lcache/internal/peer"
 	"lcache/internal/serve/fetch"
@@ -31,6 +32,7 @@ type joined struct {
 	*cluster.Member
 	o      ClusterOptions
 	server *peer.Server
+	lister sharedListing
 }
 
 // join makes this process a member of the cluster. Without options it returns nil, and nothing of a cluster runs.
@@ -43,8 +45,9 @@ func join(ctx context.Context, o *ClusterOptions) (*joined, error) {
 		return nil, err
 	}
 	j := &joined{Member: m, o: *o}
-	secure, _ := m.TLS()
-	j.server = peer.Serve(m.Data(), peer.ServerOptions{TLS: secure})
+	accept, _ := m.TLS()
+	j.server = peer.Serve(m.Data(), peer.ServerOptions{TLS: accept})
+	j.lister = sharedListing{&lister.Lister{Member: m, Server: j.server, Client: j.client(), Expect: o.Expect, Logger: o.Logger}}
 	return j, nil
 }
 
@@ -53,10 +56,31 @@ func (j *joined) leave() error {
 	if j == nil {
 		return nil
 	}
+	j.lister.Close()
 	err := j.Close()
 	j.server.Close()
 	return err
 }
+
+// client returns the options of requests to other machines.
+func (j *joined) client() peer.ClientOptions {
+	_, connect := j.TLS()
+	return peer.ClientOptions{TLS: connect, ID: j.Name(), Late: j.o.Late}
+}
+
+// sharedListing is the Lister of an ingest.
+type sharedListing struct{ *lister.Lister }
+
+func (s sharedListing) Await(ctx context.Context, properties, path string, waits func(string, int64)) (bool, error) {
+	return s.Lister.Await(ctx, lister.KeyOf(properties), path, waits)
+}
+func (s sharedListing) Progress(properties string, n int64) {
+	s.Lister.Progress(lister.KeyOf(properties), n)
+}
+func (s sharedListing) Listed(properties, path string) error {
+	return s.Lister.Listed(lister.KeyOf(properties), path)
+}
+func (s sharedListing) Withdraw(properties string) { s.Lister.Withdraw(lister.KeyOf(properties)) }
 
 // link is one cache of this process in the cluster: it offers the cache to the other machines, answers them, and requests samples from them.
 type link struct {
@@ -103,8 +127,7 @@ func (l *link) from(address string) *requestedFrom {
 func (j *joined) link(s engine.Share, logger *slog.Logger) *link {
 	l := &link{of: j, share: s, key: datasetKey(s.Dataset), log: logger, peers: map[string]*requestedFrom{}, offer: cluster.Offer{Dataset: datasetKey(s.Dataset), Cache: s.Cache, Weight: cluster.WeightOf(s.Room, s.Bytes)}}
 	l.Dataset = peers.New(peers.Options{Manifest: s.Manifest, Padded: s.Padded, Cache: s.Cache, Room: s.Room, Announce: l.announce, Logger: logger})
-	_, secure := j.TLS()
-	l.client = peer.NewClient(s.Dataset, s.Manifest.Len(), peer.ClientOptions{TLS: secure, ID: j.Name(), Late: j.o.Late})
+	l.client = peer.NewClient(s.Dataset, s.Manifest.Len(), j.client())
 	return l
 }
 
@@ -202,6 +225,24 @@ func (l *link) await(ctx context.Context) {
 	case <-t.C:
 		l.log.Warn("the machines of the cluster have not agreed yet who keeps what; until then samples come from the source", "waited", limit, "expected", l.of.o.Expect)
 	}
+}
+
+// awaitRoster waits for the first roster, as long as it takes.
+func (l *link) awaitRoster(ctx context.Context) error {
+	select {
+	case <-l.Ready():
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// machines returns the number of peers in the roster.
+func (l *link) machines() int {
+	if r := l.of.View().Datasets[l.key].Roster; r != nil {
+		return len(r.Peers)
+	}
+	return 0
 }
 
 // status describes the cluster for the status document.

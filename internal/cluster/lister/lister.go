@@ -1,0 +1,240 @@
+// Package lister makes one machine of a cluster list a source for all.
+//
+// Machines that want the listing of a source offer its [Key] to the cluster. The one with the lowest name lists it; the others wait, and get the manifest
+// from any machine that has it. If the lister is lost, or makes no progress for [Patience], the next one lists. So the list of a bucket or a shared
+// file system is read once, not by each machine. A machine without others lists at once.
+//
+// The decision is a pure function (decide.go). The manifest travels by package peer, under a fingerprint that is made of the key.
+package lister
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"lcache/internal/cluster"
+	"lcache/internal/cluster/homes"
+	"lcache/internal/peer"
+	"lcache/internal/trust"
+	"lcache/sample"
+)
+
+// Times of a Lister.
+const (
+	Patience = 30 * time.Second // with a lister that makes no progress
+	settle   = time.Second      // for other machines to be seen, before this one lists
+	gather   = 5 * time.Second  // for the expected number of machines
+	handOver = 60 * time.Second // that Close waits for machines that still want the listing
+	look     = 250 * time.Millisecond
+)
+
+// MostManifest bounds a manifest from another machine, in bytes.
+const MostManifest = 64 << 30
+
+// A Key names a listing: the source as it is written, and all options that change the listing.
+type Key struct{ print sample.Fingerprint }
+
+// KeyOf returns the key of a listing with the given properties.
+func KeyOf(properties string) Key {
+	sum := sha256.Sum256([]byte("lcache listing\x00" + properties))
+	var k Key
+	copy(k.print[:], sum[:])
+	return k
+}
+
+func (k Key) dataset() cluster.DatasetKey { return cluster.DatasetKey(k.print[:8]) }
+
+// A Lister takes part for one process. All methods may be called concurrently.
+type Lister struct {
+	Member *cluster.Member
+	Server *peer.Server
+	Client peer.ClientOptions
+	Expect int // machines of the cluster; 0: unknown
+	Logger *slog.Logger
+
+	mu   sync.Mutex // guards the field that follows
+	held map[Key]*listing
+}
+
+// listing is a manifest that this process offers to others.
+type listing struct{ manifest []byte }
+
+// Await waits until another machine has listed a source, and writes that manifest to a file. It returns false if this machine should list the source; it
+// then calls Listed, or Withdraw. waits receives what Await waits for.
+func (l *Lister) Await(ctx context.Context, k Key, path string, waits func(host string, samples int64)) (fetched bool, err error) {
+	began := time.Now()
+	if err := l.offer(k, flagWants, 0); err != nil {
+		return false, err
+	}
+	client := peer.NewClient(k.print, 1, l.Client)
+	defer client.Close()
+	s := state{expect: l.Expect, began: began, since: map[string]progress{}, bad: map[string]time.Time{}}
+	timer := time.NewTicker(look)
+	defer timer.Stop()
+	for {
+		v := l.Member.View()
+		switch d := s.decide(time.Now(), l.Member.Name(), v.Datasets[k.dataset()].Peers); d.what {
+		case list:
+			return false, nil
+		case fetch:
+			if err = receive(ctx, client, d.from.Data, path); err == nil {
+				return true, nil
+			}
+			l.Logger.Warn("the listing of another machine can't be used", "host", d.from.Host, "error", err)
+			s.bad[d.from.Member] = time.Now()
+		case wait:
+			if d.from.Host != "" {
+				waits(d.from.Host, int64(d.from.Threshold))
+			}
+		}
+		select {
+		case <-ctx.Done():
+			l.Withdraw(k)
+			return false, ctx.Err()
+		case <-timer.C:
+		}
+	}
+}
+
+// Progress tells the others how many samples this machine has listed so far.
+func (l *Lister) Progress(k Key, samples int64) {
+	_ = l.offer(k, flagWants, homes.Threshold(min(max(samples, 0), int64(homes.One)))) // Await has reported the error
+}
+
+// receive reads a manifest from a machine, and writes it to a file.
+func receive(ctx context.Context, c *peer.Client, address, path string) (err error) {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	f, err := trust.Open(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err = errors.Join(err, f.Close()); err != nil {
+			err = errors.Join(err, os.Remove(path))
+		}
+	}()
+	return c.Manifest(ctx, address, 0, MostManifest, func(_ uint64, b []byte) error {
+		_, err := f.Write(b)
+		return err
+	})
+}
+
+// Listed offers a manifest to the machines that wait for it, until Close. The file may be renamed afterwards, or replaced.
+func (l *Lister) Listed(k Key, path string) error {
+	f, err := trust.Open(path, os.O_RDONLY)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	size, err := f.Seek(0, io.SeekEnd)
+	if err != nil {
+		return err
+	}
+	if size == 0 {
+		return fmt.Errorf("%s is empty", path)
+	}
+	b, err := unix.Mmap(int(f.Fd()), 0, int(size), unix.PROT_READ, unix.MAP_PRIVATE)
+	if err != nil {
+		return fmt.Errorf("map %s: %w", path, err)
+	}
+	l.mu.Lock()
+	if l.held == nil {
+		l.held = map[Key]*listing{}
+	}
+	old := l.held[k]
+	l.held[k] = &listing{b}
+	l.mu.Unlock()
+	l.drop(k, old)
+	l.Server.Add(k.print, home{b})
+	return l.offer(k, flagHas, 0)
+}
+
+// drop ends the use of a manifest.
+func (l *Lister) drop(k Key, old *listing) {
+	if old != nil {
+		l.Server.Remove(k.print)
+		_ = unix.Munmap(old.manifest)
+	}
+}
+
+// Withdraw ends this machine's part in a listing.
+func (l *Lister) Withdraw(k Key) {
+	l.mu.Lock()
+	old := l.held[k]
+	delete(l.held, k)
+	l.mu.Unlock()
+	l.Member.Withdraw(k.dataset(), l.id())
+	l.drop(k, old)
+}
+
+// HandOver waits until no machine wants one of this machine's listings any longer, but not for long. A process that ends after it has listed calls it.
+func (l *Lister) HandOver(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, handOver)
+	defer cancel()
+	timer := time.NewTicker(look)
+	defer timer.Stop()
+	for l.isWanted() {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		}
+	}
+}
+
+// isWanted reports whether a machine waits for a listing that this one has.
+func (l *Lister) isWanted() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	v := l.Member.View()
+	for k := range l.held {
+		for _, p := range v.Datasets[k.dataset()].Peers {
+			if p.State == cluster.PeerOK && !p.Self && p.Flags&flagWants != 0 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// Close ends this machine's part in all listings. The Server must not be closed before.
+func (l *Lister) Close() {
+	l.mu.Lock()
+	held := l.held
+	l.held = nil
+	l.mu.Unlock()
+	for k, old := range held {
+		l.Member.Withdraw(k.dataset(), l.id())
+		l.drop(k, old)
+	}
+}
+
+// id stands for this process where a cache's identity is expected.
+func (l *Lister) id() (id cluster.CacheID) {
+	sum := sha256.Sum256([]byte(l.Member.Name()))
+	copy(id[:], sum[:])
+	return id
+}
+
+func (l *Lister) offer(k Key, flags uint8, t homes.Threshold) error {
+	return l.Member.Offer(cluster.Offer{Dataset: k.dataset(), Cache: l.id(), Threshold: t, Flags: flags})
+}
+
+// home gives a manifest to peers. It has no samples.
+type home struct{ manifest []byte }
+
+func (home) Samples() int                                                { return 0 }
+func (home) Size(sample.Index) int                                       { return 0 }
+func (home) Bring(context.Context, []sample.Index, func(b peer.Brought)) {}
+func (h home) Manifest() []byte                                          { return h.manifest }

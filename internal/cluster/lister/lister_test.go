@@ -1,0 +1,116 @@
+package lister
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"lcache/internal/cluster"
+	"lcache/internal/peer"
+	"lcache/internal/testenv"
+)
+
+func TestMain(m *testing.M) { os.Exit(testenv.Run(m)) }
+
+// machines are Listers of n members that know each other.
+func machines(t *testing.T, n int) (all []*Lister) {
+	t.Helper()
+	where := cluster.Where{}
+	for i := range n {
+		m, err := cluster.Start(t.Context(), cluster.Options{Where: where, Listen: "127.0.0.1:0", Host: fmt.Sprint("gpu-", i)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		server := peer.Serve(m.Data(), peer.ServerOptions{})
+		l := &Lister{Member: m, Server: server, Client: peer.ClientOptions{ID: m.Name()}, Expect: n, Logger: slog.New(slog.NewTextHandler(t.Output(), nil))}
+		t.Cleanup(func() {
+			l.Close()
+			if err := m.Close(); err != nil {
+				t.Error(err)
+			}
+			server.Close()
+		})
+		if i == 0 {
+			_, port, _ := net.SplitHostPort(m.View().Listen)
+			var gossip int
+			fmt.Sscan(port, &gossip)
+			if where, err = cluster.ParseWhere(fmt.Sprintf("127.0.0.1:%d", gossip-1)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		all = append(all, l)
+	}
+	return all
+}
+
+// TestOneLists: of three machines one lists, the others get its manifest, and a fourth request later too. The one that ends waits until all have it.
+func TestOneLists(t *testing.T) {
+	all, key := machines(t, 3), KeyOf("s3://bucket/train/ flat")
+	manifest := bytes.Repeat([]byte("0123456789abcdef"), 200_000) // several pieces
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var mu sync.Mutex
+	listed, waited := 0, 0
+	var running sync.WaitGroup
+	for i, l := range all {
+		running.Go(func() {
+			path := filepath.Join(t.TempDir(), fmt.Sprint("manifest", i))
+			fetched, err := l.Await(ctx, key, path, func(host string, _ int64) {
+				mu.Lock()
+				defer mu.Unlock()
+				waited++
+			})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if !fetched {
+				mu.Lock()
+				listed++
+				mu.Unlock()
+				if err := os.WriteFile(path, manifest, 0o600); err != nil {
+					t.Error(err)
+				}
+				if err := l.Listed(key, path); err != nil {
+					t.Error(err)
+				}
+				l.HandOver(ctx)
+				if l.isWanted() {
+					t.Error("the lister ends although others wait for it")
+				}
+				return
+			}
+			if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, manifest) {
+				t.Errorf("machine %d got %d bytes: %v", i, len(got), err)
+			}
+			if err := l.Listed(key, path); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	running.Wait()
+	if listed != 1 {
+		t.Errorf("%d machines listed the source", listed)
+	}
+	if waited == 0 {
+		t.Error("no machine reported that it waits for the lister")
+	}
+}
+
+// TestOtherListing: a listing with other properties is another one.
+func TestOtherListing(t *testing.T) {
+	all := machines(t, 2)
+	for i, l := range all {
+		if fetched, err := l.Await(t.Context(), KeyOf(fmt.Sprint(i)), filepath.Join(t.TempDir(), "m"), func(string, int64) {}); fetched || err != nil {
+			t.Errorf("machine %d: fetched %v, %v", i, fetched, err)
+		}
+		l.Withdraw(KeyOf(fmt.Sprint(i)))
+	}
+}
