@@ -21,6 +21,7 @@ const (
 	labelRank   = "rank"
 	labelDevice = "device" // its number in --cache
 	labelState  = "state"
+	labelPeer   = "peer"
 )
 
 // Sections of the document, as prefixes of the keys of the tables in names.go.
@@ -167,6 +168,11 @@ func (w writer) states(name, help, label, now string, all ...string) {
 // with returns a writer of series with one label more.
 func (w writer) with(label, value string) writer {
 	return writer{w.to, append(slices.Clone(w.labels), label), append(slices.Clone(w.values), usage.Name(value))}
+}
+
+// counter writes a counter.
+func (w writer) counter(name, help string, n float64) {
+	w.to <- prometheus.MustNewConstMetric(prometheus.NewDesc(prefix+name, help, w.labels, nil), prometheus.CounterValue, n, w.values...)
 }
 
 // gauge writes a number that is no field of the document.

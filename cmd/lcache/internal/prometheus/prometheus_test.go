@@ -93,6 +93,7 @@ func full() status.Document {
 	fill(reflect.ValueOf(&s).Elem(), 2, &next)
 	s.Cluster.State = "ok"
 	s.Cluster.Peers[0].State, s.Cluster.Peers[1].State = "ok", "lost"
+	s.Cluster.Peers[1].Host, s.Cluster.Peers[1].InBytes = "gpu-02", 12
 	s.Jobs = s.Jobs[:1]
 	s.Jobs[0].Name, s.Jobs[0].ID, s.Jobs[0].Ended = "train", "run-7", false
 	s.Totals.BatchWait = &status.Waits{Count: 6, SumSeconds: 3.5, Bounds: []float64{0.1, 1}, Cumulative: []int64{1, 5}, First: -30, Native: []int64{1, 0, 4, 1}}
@@ -200,7 +201,7 @@ func TestNames(t *testing.T) {
 			t.Errorf("%s is a %v, want a %v", name, f.GetType(), kind)
 		}
 	}
-	allowed := []string{"name", "job_number", "rank", "device", "state", "bound_by", "version", "io_engine", "compress", "layout", "recipe", "method", "lag", "policy", "substitute"}
+	allowed := []string{"name", "job_number", "rank", "device", "state", "bound_by", "version", "io_engine", "compress", "layout", "peer", "recipe", "method", "lag", "policy", "substitute"}
 	for name, f := range families {
 		if !strings.HasPrefix(name, "lcache_") || f.GetHelp() == "" {
 			t.Errorf("%s: help %q", name, f.GetHelp())
@@ -248,6 +249,8 @@ func TestStates(t *testing.T) {
 		`lcache_cache_state{name="train",state="of the future"}`:             1,
 		`lcache_cluster_peers{name="train",state="ok"}`:                      1,
 		`lcache_cluster_peers{name="train",state="refused"}`:                 0,
+		`lcache_peer_up{name="train",peer="gpu-02"}`:                         0,
+		`lcache_peer_in_bytes_total{name="train",peer="gpu-02"}`:             12,
 		`lcache_build_info{name="train",version="` + doc.Version + `"}`:      1,
 	} {
 		if got, ok := series[name]; !ok || got != want {
