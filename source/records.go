@@ -39,6 +39,8 @@ func examplePattern(kind, folder string) string {
 		return kind + folder + "train-{000..146}.tar"
 	case "ranges:":
 		return kind + folder + "index.tsv"
+	case "megatron:":
+		return kind + folder + "tokens"
 	}
 	return kind + folder + "train-*." + strings.TrimSuffix(kind, ":")
 }
@@ -58,6 +60,9 @@ func openRecords(src string, kind records.Kind, opts Options) (Source, error) {
 	}
 	set.Stream, set.NoLabels = opts.Stream, opts.Flat || opts.Labels != ""
 	s.kind, s.settings = kind, set
+	if _, err := kind.New(set); err != nil {
+		return nil, errors.Join(errcode.Errorf(errcode.SourceInvalid, "open source %s: %w", clip(s.src), err), s.Close())
+	}
 	return &recordSource{s}, nil
 }
 
@@ -183,7 +188,7 @@ func (r *recordSource) index(ctx context.Context, f records.Format, name string)
 func (r *recordSource) indexStream(ctx context.Context, f records.Format, name string, o openShard) (*records.Table, error) {
 	sequential, ok := f.(records.Sequential)
 	if !ok {
-		return nil, fmt.Errorf("its positions can't be found from front to back, as for a %s without ranges: download it", cmp.Or(tarshard.Packing(name), "web server"))
+		return nil, fmt.Errorf("its records can't be found %s: unpack it, or download it", withoutRandom(name))
 	}
 	raw := o.stream(ctx)
 	defer raw.Close()
@@ -201,16 +206,31 @@ func (r *recordSource) indexStream(ctx context.Context, f records.Format, name s
 	return t, sequential.IndexStream(ctx, name, unpacked, t)
 }
 
+// withoutRandom says why a shard can only be read from front to back.
+func withoutRandom(name string) string {
+	if packing := tarshard.Packing(name); packing != "" {
+		return "in a file compressed with " + packing
+	}
+	return "on a web server without ranges"
+}
+
 // join makes a listing of the shards' samples.
 func (r *recordSource) join(rows *recordRows) (l *Listing, err error) {
 	if err := rows.seal(); err != nil {
 		return nil, err
 	}
 	l = &Listing{listed: rows}
+	ends, bytes := 0, int64(0)
 	for _, s := range rows.shards {
 		if s.outside {
 			l.Outside += s.table.Len()
 		}
+		if s.table.Rest > 0 {
+			ends, bytes = ends+1, bytes+s.table.Rest
+		}
+	}
+	if ends > 0 {
+		r.opts.Logger.Warn("files end with bytes that are less than a record: these bytes belong to no sample", "files", ends, "bytes", bytes)
 	}
 	if rows.Len() == 0 {
 		return nil, fmt.Errorf("%w: its files hold no record", ErrEmpty)
@@ -301,7 +321,7 @@ func (s *shards) readRecords(ctx context.Context, entries []sample.Entry, dst []
 	if s.remote == nil {
 		gap = recordGap
 	}
-	for _, p := range pieces(parts, gap) {
+	for _, p := range pieces(parts, gap, s.tail()) {
 		if err := s.readPiece(ctx, o, shard, p); err != nil {
 			return err
 		}
@@ -309,11 +329,19 @@ func (s *shards) readRecords(ctx context.Context, entries []sample.Entry, dst []
 	return nil
 }
 
-// pieces merges parts with at most gap bytes between them into pieces of at most MostTogether bytes.
-func pieces(parts []piecePart, gap uint64) (list []piece) {
+// tail returns the number of bytes after each part that its check needs.
+func (s *shards) tail() uint64 {
+	if s.kind.Check == nil || len(s.settings.Features) > 0 {
+		return 0
+	}
+	return uint64(s.kind.Tail)
+}
+
+// pieces merges parts with at most gap bytes between them into pieces of at most MostTogether bytes. Each has tail bytes after its last part.
+func pieces(parts []piecePart, gap, tail uint64) (list []piece) {
 	slices.SortFunc(parts, func(a, b piecePart) int { return cmp.Compare(a.off, b.off) })
 	for i, p := range parts {
-		end := p.off + uint64(len(p.dst))
+		end := p.off + uint64(len(p.dst)) + tail
 		if n := len(list); n > 0 {
 			if last := &list[n-1]; p.off <= last.end+gap && max(end, last.end)-last.off <= MostTogether {
 				last.end, last.parts = max(end, last.end), parts[i-len(last.parts):i+1]
@@ -326,8 +354,16 @@ func pieces(parts []piecePart, gap uint64) (list []piece) {
 }
 
 func (s *shards) readPiece(ctx context.Context, o openShard, shard sample.Shard, p piece) error {
-	if len(p.parts) == 1 {
-		return s.readAt(ctx, o, shard, p.parts[0].dst, int64(p.off))
+	tail := int(s.tail())
+	if one := p.parts[0]; len(p.parts) == 1 && (tail == 0 || len(one.dst) > MostTogether) {
+		if err := s.readAt(ctx, o, shard, one.dst, int64(one.off)); err != nil || tail == 0 {
+			return err
+		}
+		after := make([]byte, tail)
+		if err := s.readAt(ctx, o, shard, after, int64(one.off)+int64(len(one.dst))); err != nil {
+			return err
+		}
+		return s.checkPart(one, one.dst, after)
 	}
 	buf, _ := s.spans.Get().(*[]byte)
 	if buf == nil {
@@ -340,7 +376,21 @@ func (s *shards) readPiece(ctx context.Context, o openShard, shard sample.Shard,
 		return err
 	}
 	for _, part := range p.parts {
-		copy(part.dst, (*buf)[part.off-p.off:])
+		from := (*buf)[part.off-p.off:]
+		if tail > 0 {
+			if err := s.checkPart(part, from[:len(part.dst)], from[len(part.dst):][:tail]); err != nil {
+				return err
+			}
+		}
+		copy(part.dst, from)
+	}
+	return nil
+}
+
+// checkPart compares a part with the bytes after it.
+func (s *shards) checkPart(part piecePart, data, after []byte) error {
+	if err := s.kind.Check(data, after); err != nil {
+		return fmt.Errorf("byte %d: %w", part.off, err)
 	}
 	return nil
 }

@@ -14,7 +14,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -130,7 +132,7 @@ func Open(src string, opts Options) (Source, error) {
 	if opts.Jobs <= 0 {
 		opts.Jobs = DefaultJobs
 	}
-	if !isRecords { // names of columns keep their case
+	if !isRecords || kind.Members { // names of columns keep their case
 		opts.Part = strings.TrimPrefix(lowerASCII(opts.Part), ".")
 	}
 	if opts.Stream && !isTar && !isRecords {
@@ -139,11 +141,18 @@ func Open(src string, opts Options) (Source, error) {
 	if opts.Part != "" && !isTar && !isRecords {
 		return nil, errcode.Errorf(errcode.SourceInvalid, "open source %s: only samples in shards and records have a part to choose: leave out --part", clip(src))
 	}
+	if !isRecords || kind.Members {
+		for _, name := range slices.Sorted(maps.Keys(opts.Records)) {
+			return nil, errcode.Errorf(errcode.SourceInvalid, "open source %s: --%s is only for records of larger files: leave it out", clip(src), name)
+		}
+	}
 	switch {
+	case isRecords && kind.Members:
+		return openMembers(src, kind, opts)
 	case isRecords:
 		return openRecords(src, kind, opts)
 	case isTar:
-		return openTar(src, opts)
+		return openMembers(src, records.Kind{}, opts)
 	case strings.HasPrefix(src, "s3://"):
 		return openS3(src, opts)
 	case IsRemote(src):

@@ -123,17 +123,22 @@ func openShards(src string, opts Options) (*shards, error) {
 	return s, nil
 }
 
-func openTar(src string, opts Options) (Source, error) {
+// openMembers opens shards in which a sample is a group of members: tar or zip files.
+func openMembers(src string, kind records.Kind, opts Options) (Source, error) {
 	s, err := openShards(src, opts)
 	if err != nil {
 		return nil, err
 	}
+	s.kind = kind
 	return s, nil
 }
 
+// hasMembers reports whether samples are groups of members.
+func (s *shards) hasMembers() bool { return s.kind.New == nil }
+
 // names returns the names of the shards, in order.
 func (s *shards) names(ctx context.Context) ([]string, error) {
-	if s.kind.Name == "" {
+	if s.hasMembers() {
 		return s.store.names(s.pattern)
 	}
 	_, names, err := s.format(ctx)

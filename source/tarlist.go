@@ -186,7 +186,7 @@ func (s *shards) index(ctx context.Context, name string, kept *tarshard.Kept, tu
 		found, known = kept.Get(name, o.Size(), o.Version())
 	}
 	if !known {
-		if found, err = indexOf(ctx, name, o); err != nil {
+		if found, err = s.membersOf(ctx, name, o); err != nil {
 			return nil, err
 		}
 		if kept != nil {
@@ -205,7 +205,7 @@ func (s *shards) index(ctx context.Context, name string, kept *tarshard.Kept, tu
 	if len(again) > 0 {
 		s.opts.Logger.Warn("members of a shard have the same name: the last of each counts, as when it is extracted", "shard", name, "first", again[0], "members", len(again))
 	}
-	shard := &sample.Shard{Name: name, Size: uint64(o.Size()), Version: o.Version()}
+	shard := &sample.Shard{Name: name, Size: uint64(o.Size()), Version: o.Version(), Records: s.kind.Members}
 	if tarshard.Packing(name) != "" {
 		shard.Size = tarshard.End(found)
 	}
@@ -221,8 +221,14 @@ func (s *shards) index(ctx context.Context, name string, kept *tarshard.Kept, tu
 	return m, m.take(samples, s.opts.Part)
 }
 
-// indexOf reads the index of a shard.
-func indexOf(ctx context.Context, name string, o openShard) ([]tarshard.Member, error) {
+// membersOf lists the members of a shard.
+func (s *shards) membersOf(ctx context.Context, name string, o openShard) ([]tarshard.Member, error) {
+	if s.kind.Members {
+		if o.streamed() {
+			return nil, fmt.Errorf("shard %s: the directory of a zip file is at its end, which can't be reached %s: unpack it, or download it", clip(name), withoutRandom(name))
+		}
+		return tarshard.IndexZip(ctx, name, o)
+	}
 	if !o.streamed() {
 		return tarshard.Index(ctx, name, o)
 	}

@@ -210,7 +210,7 @@ func (s *shards) survey(ctx context.Context, share, shares int) (v *Survey, err 
 		if i*shares/len(names) == share {
 			v.Gets += pieces
 		}
-		if s.kind.Name == "" && !has(name, info.Size, packedVersion(name, info.Size, object.Version(info.Tag))) {
+		if s.hasMembers() && !has(name, info.Size, packedVersion(name, info.Size, object.Version(info.Tag))) {
 			v.Index += pieces
 		}
 	}

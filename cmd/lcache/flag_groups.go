@@ -13,7 +13,7 @@ var flagGroups = []struct {
 	title string
 	flags []string
 }{
-	{"Source", []string{"source", "ext", "flat", "allow-empty", "group", "part", "stream", "labels", "columns", "label-column", "follow-links", "no-follow-links", "jobs", "relist", "share", "dry-run"}},
+	{"Source", []string{"source", "ext", "flat", "allow-empty", "group", "part", "stream", "labels", "columns", "dtype", "feature", "key", "label-column", "label-feature", "label-field", "record-bytes", "shape", "follow-links", "no-follow-links", "jobs", "relist", "share", "dry-run"}},
 	{"Job", []string{"recipe", "seed", "epochs", "batch-size", "world-size", "ranks", "drop-last", "param"}},
 	{"Cache", []string{"cache", "budget", "memory", "compress", "layout", "no-prefill", "facts", "endurance", "io"}},
 	{"Server", []string{"socket", "socket-mode", "socket-group", "take-over", "exit-idle", "on-error", "jobs-max"}},

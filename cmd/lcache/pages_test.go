@@ -79,6 +79,8 @@ var elsewhere = map[string]string{
 	"docs/pytorch.md python":         "python/tests/pytorch/test_docs.py",
 	"docs/importance.md sh":          "cmd/lcache/simulate_hits_test.go",
 	"docs/importance.md python":      "python/tests/pytorch/test_importance_sampler.py",
+	"docs/records.md sh":             "python/tests/pytorch/test_records_page.py",
+	"docs/records.md python":         "python/tests/pytorch/test_records_page.py",
 	"docs/sources.md sh":             "cmd/lcache/sources_test.go",
 	"docs/sources.md python":         "cmd/lcache/sources_test.go",
 	"docs/deploy.md sh":              "python/tests/release/test_deploy.py",

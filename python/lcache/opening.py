@@ -52,6 +52,13 @@ def open(  # the name is part of the API
     part: str | None = None,
     columns: str | Iterable[str] | None = None,
     label_column: str | None = None,
+    feature: str | Iterable[str] | None = None,
+    label_feature: str | None = None,
+    record_bytes: int | None = None,
+    dtype: Any = None,
+    shape: int | Sequence[int] | None = None,
+    label_field: str | None = None,
+    key: str | None = None,
     stream: bool = False,
 ) -> Job:
     """Opens a Job over a source, and starts a server for the source if none runs.
@@ -78,6 +85,9 @@ def open(  # the name is part of the API
     - job: a text that names one of several jobs on the same server, as for connect.
     - part: the part that comes first in samples of shards: an extension in tar shards, a column of records.
     - columns, label_column: of records: the columns to serve as parts (default: all that can be), and the column of labels (default: label or labels).
+    - feature, label_feature: of TFRecord files with tf.train.Example: the features to serve as parts (default: the whole record), and the label's.
+    - record_bytes, or dtype and shape: the size of a record of bin:…, and of a window over npy:….
+    - label_field, key: of JSON Lines: the fields with the label and with the sample's name.
     - stream=True allows compressed shards. They are read front to back before open returns.
     - likely_batch_size: sizes a new server's memory if batch_size is unknown. No order depends on it.
 

@@ -44,6 +44,13 @@ class Options:
     part: str | None = None
     columns: str | Iterable[str] | None = None
     label_column: str | None = None
+    feature: str | Iterable[str] | None = None
+    label_feature: str | None = None
+    record_bytes: int | None = None
+    dtype: Any = None
+    shape: int | Sequence[int] | None = None
+    label_field: str | None = None
+    key: str | None = None
     stream: bool = False
 
     @classmethod
@@ -84,7 +91,7 @@ _OF_CACHE = ("recipe", "seed", "epochs", "batch_size", "drop_last", "params")  #
 
 def arguments(given: Mapping[str, Any]) -> dict[str, Any]:
     """The values of all options among the arguments of a function, given its locals()."""
-    return {f.name: given[f.name] for f in fields(Options)}
+    return {f.name: given.get(f.name) for f in fields(Options)}  # an ImageFolder has no flags of records
 
 
 def param_texts(given: Mapping[str, Any] | None) -> dict[str, str] | None:

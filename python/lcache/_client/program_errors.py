@@ -12,7 +12,9 @@ from . import buckets
 # Flags of the program, and the arguments of lcache.open that they come from. Flags without a value stand for True or False.
 _VALUES = {
     "budget": "budget", "memory": "memory", "cache": "cache", "batch-size": "batch_size", "world-size": "world_size", "epochs": "epochs", "seed": "seed",
-    "recipe": "recipe", "ext": "ext", "group": "group", "labels": "labels", "part": "part", "columns": "columns", "label-column": "label_column",
+    "recipe": "recipe", "ext": "ext", "group": "group", "labels": "labels", "part": "part",
+    "columns": "columns", "dtype": "dtype", "feature": "feature", "key": "key", "label-column": "label_column", "label-feature": "label_feature",
+    "label-field": "label_field", "record-bytes": "record_bytes", "shape": "shape",
     "on-error": "on_error", "param": "params", "source": "source", "socket": "socket",
 }  # fmt: skip
 _OF_BUCKETS = {f"s3-{name.replace('_', '-')}": name for name in buckets.TEXTS}  # settings within s3=

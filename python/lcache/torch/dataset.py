@@ -13,6 +13,7 @@ import torch.utils.data
 from .._client.environment import process_run
 from .._client.memory import keep_freed
 from .._client.options import Options
+from .._client.schemes import of_records
 from .._client.server_errors import may_be_too_large
 from ..batch import Batch
 from ..errors import ArgumentError, DecodeError, Error, SampleError
@@ -48,7 +49,9 @@ class Dataset(torch.utils.data.Dataset[T], Leaf, Generic[T]):
     """A map-style dataset of a source's samples.
 
     decode(data: bytes, sample: Sample) makes each sample. data is the sample's first part; sample.parts has all parts. Without decode a sample is
-    (bytes, label). decode="array" is for samples of one size, with numpy's dtype and shape: each batch is one tensor, and samples are its rows.
+    (bytes, label). decode="array" is for samples of one size, with numpy's dtype and shape: each batch is one tensor, and samples are its rows. Without
+    shape= the samples have one dimension and may have different lengths, as sequences of tokens: each is a tensor of its own. dtype and shape are also the
+    record's size of a source bin:PATTERN.
 
     decode_batch(views, columns) makes all samples of a batch at once. views are read-only memoryviews of the samples (of their first parts) in shared
     memory, without a copy. columns is the lcache.Batch, with indices, labels, lengths, names and parts. It returns a list with one item for each sample.
@@ -101,6 +104,11 @@ class Dataset(torch.utils.data.Dataset[T], Leaf, Generic[T]):
         part: str | None = None,
         columns: str | Iterable[str] | None = None,
         label_column: str | None = None,
+        feature: str | Iterable[str] | None = None,
+        label_feature: str | None = None,
+        record_bytes: int | None = None,
+        label_field: str | None = None,
+        key: str | None = None,
         stream: bool = False,
         return_index: bool = False,
     ) -> None:
@@ -109,7 +117,7 @@ class Dataset(torch.utils.data.Dataset[T], Leaf, Generic[T]):
             self._whole = WholeBatch("decode_batch", None)
         self._return_index = return_index
         if not isinstance(job, Job):
-            job = job_of(source, Options.of(locals()))
+            job = job_of(source, Options.of(of_records(locals())))
         if job.on_error != "fail":
             job.close()
             raise ArgumentError(

@@ -13,7 +13,7 @@ import torch
 import torch.utils.data
 from torch.utils.data._utils.collate import default_collate_fn_map
 
-from ..arrays import Layout
+from ..arrays import Layout, numpy_module
 from ..batch import Batch
 from ..errors import ArgumentError
 
@@ -147,14 +147,35 @@ class Array:
 
     def __init__(self, dtype: Any, shape: int | Sequence[int]) -> None:
         layout = Layout(dtype, shape)
-        try:
-            torch.from_numpy(layout.numpy.empty(0, layout.dtype))
-        except TypeError as e:
-            raise ArgumentError(f'decode="array": torch has no dtype for {layout.dtype}: {e}') from None
-        self._dtype, self._shape = layout.dtype, layout.shape
+        self._dtype, self._shape = _dtype(layout), layout.shape
 
     def __call__(self, _: Sequence[memoryview], batch: Batch) -> torch.Tensor:
         return torch.from_numpy(batch.array(self._dtype, self._shape))
+
+
+class Sequences:
+    """Samples of one dimension, each as a tensor of its own length. It can be pickled."""
+
+    def __init__(self, dtype: Any) -> None:
+        self._dtype = _dtype(Layout(dtype, 1))
+
+    def __call__(self, views: Sequence[memoryview], batch: Batch) -> list[torch.Tensor]:
+        np = numpy_module('decode="array" needs')
+        made = []
+        for i, view in enumerate(views):
+            size = self._dtype.itemsize
+            if len(view) % size:
+                raise ArgumentError(f"sample {batch.names[i]!r} has {len(view):,} bytes, which is not a multiple of {size}, the size of {self._dtype}")
+            made.append(torch.from_numpy(np.frombuffer(view, self._dtype).copy()))
+        return made
+
+
+def _dtype(layout: Layout) -> Any:
+    try:
+        torch.from_numpy(layout.numpy.empty(0, layout.dtype))
+    except TypeError as e:
+        raise ArgumentError(f'decode="array": torch has no dtype for {layout.dtype}: {e}') from None
+    return layout.dtype
 
 
 def chosen(decode: Any, decode_batch: Any, dtype: Any, shape: Any) -> WholeBatch | None:
@@ -165,9 +186,9 @@ def chosen(decode: Any, decode_batch: Any, dtype: Any, shape: Any) -> WholeBatch
         if not callable(decode_batch):
             raise ArgumentError(f"decode_batch={decode_batch!r} is not a function: give a function of (views, columns)")
     if decode == "array":
-        if dtype is None or shape is None:
-            raise ArgumentError('decode="array" needs dtype= and shape=, those of one sample')
-        return WholeBatch('decode="array"', Array(dtype, shape))
+        if dtype is None:
+            raise ArgumentError('decode="array" needs dtype=, and shape= unless samples are sequences of any length')
+        return WholeBatch('decode="array"', Sequences(dtype) if shape is None else Array(dtype, shape))
     if dtype is not None or shape is not None:
         raise ArgumentError('dtype= and shape= need decode="array"')
     if decode is not None and not callable(decode):

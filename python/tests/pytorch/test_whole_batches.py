@@ -100,7 +100,7 @@ def test_sample_of_another_size(tokens, root, tmp_path):
 
 
 @pytest.mark.parametrize("more, why", [
-    ({"shape": None}, "needs dtype= and shape="),
+    ({"dtype": None}, "needs dtype="),
     ({"dtype": "nothing"}, "do not describe an array"),
     ({"dtype": "S4"}, "torch has no dtype"),
     ({"decode": None}, 'need decode="array"'),

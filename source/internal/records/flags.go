@@ -1,9 +1,12 @@
 package records
 
 import (
+	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -28,10 +31,89 @@ var FlagTable = []Flag{
 		}
 		return nil
 	}},
+	{"dtype", "`TYPE` of the values of a record, as numpy names it, like uint16; with --shape", func(s *Settings, v string) (err error) {
+		s.item, err = dtypeBytes(v)
+		return err
+	}},
+	{"feature", "`NAMES` of features of tf.train.Example to serve as parts, like image/encoded (default: the whole record)", func(s *Settings, v string) error {
+		s.Features = strings.Split(v, ",")
+		if slices.Contains(s.Features, "") {
+			return fmt.Errorf("an empty name in %s", clip(v))
+		}
+		return nil
+	}},
+	{"key", "`FIELD` of each line with the name of its sample", func(s *Settings, v string) error {
+		s.Key = v
+		return nil
+	}},
 	{"label-column", "`NAME` of the column of labels (default: label or labels)", func(s *Settings, v string) error {
 		s.LabelColumn = v
 		return nil
 	}},
+	{"label-feature", "integer feature `NAME` of tf.train.Example with the label (default: all labels are 0)", func(s *Settings, v string) error {
+		s.LabelFeature = v
+		return nil
+	}},
+	{"label-field", "`FIELD` of each line with its label, an integer (default: all labels are 0)", func(s *Settings, v string) error {
+		s.LabelField = v
+		return nil
+	}},
+	{"record-bytes", "`N` bytes of each record, for files of one size of records", func(s *Settings, v string) (err error) {
+		s.RecordBytes, err = positive(v, math.MaxUint32)
+		return err
+	}},
+	{"shape", "`SHAPE` of a record, like 1025 or 3,32,32; with --dtype", func(s *Settings, v string) error {
+		s.values = 1
+		for d := range strings.SplitSeq(v, ",") {
+			n, err := positive(strings.TrimSpace(d), math.MaxUint32/s.values)
+			if err != nil {
+				return err
+			}
+			s.values *= n
+		}
+		return nil
+	}},
+}
+
+// positive parses a positive integer.
+func positive(text string, most int64) (int64, error) {
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n < 1 || n > most {
+		return 0, fmt.Errorf("%s is not an integer from 1 to %d", clip(text), most)
+	}
+	return n, nil
+}
+
+// dtypes are the bytes of a value of a type of numpy.
+var dtypes = map[string]int64{
+	"bool": 1, "int8": 1, "uint8": 1, "int16": 2, "uint16": 2, "float16": 2, "bfloat16": 2, "int32": 4, "uint32": 4, "float32": 4,
+	"int64": 8, "uint64": 8, "float64": 8, "complex64": 8, "complex128": 16,
+}
+
+// dtypeBytes returns the bytes of a value of a type, as int32 or <i4.
+func dtypeBytes(name string) (int64, error) {
+	if n, ok := dtypes[name]; ok {
+		return n, nil
+	}
+	if n, err := itemSize(name, 0); err == nil {
+		return n, nil
+	}
+	return 0, fmt.Errorf("%s is unknown: give one of %s", clip(name), strings.Join(slices.Sorted(maps.Keys(dtypes)), ", "))
+}
+
+// recordBytes returns the size of a record that the flags give; 0: none.
+func (s Settings) recordBytes() (int64, error) {
+	switch {
+	case s.item == 0 && s.values == 0:
+		return s.RecordBytes, nil
+	case s.item == 0 || s.values == 0:
+		return 0, errors.New("a record's size needs both --dtype and --shape, or --record-bytes")
+	case s.values > math.MaxUint32/s.item:
+		return 0, errors.New("a record of this --shape has 4 GiB or more")
+	case s.RecordBytes != 0 && s.RecordBytes != s.item*s.values:
+		return 0, fmt.Errorf("the record's size is %d by --record-bytes, and %d by --dtype and --shape: leave one out", s.RecordBytes, s.item*s.values)
+	}
+	return s.item * s.values, nil
 }
 
 // Settings parses flags for a kind of source.

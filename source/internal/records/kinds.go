@@ -7,9 +7,16 @@ type Kind struct {
 	Name string
 	New  func(Settings) (Format, error)
 
+	// Members means that a sample is a group of members, as in tar shards. Such a kind has no New: package source lists it as tar shards.
+	Members bool
+
 	// Described means that another file than the shards has positions or labels. It may change while the shards stay the same, so the source
 	// is listed again each time.
 	Described bool
+
+	// Check compares a part with the Tail bytes after it, before the first use of a sample. nil: parts have no checksum.
+	Check func(data, after []byte) error
+	Tail  int
 
 	// Flags are the names of the flags in [FlagTable] that the kind has.
 	Flags []string
@@ -19,6 +26,13 @@ type Kind struct {
 var Kinds = []Kind{
 	{Name: "ranges", New: newRanges, Described: true},
 	{Name: "arrow", New: newArrow, Flags: []string{"columns", "label-column"}},
+	{Name: "tfrecord", New: newTFRecord, Check: checkTFRecord, Tail: tfrecordTail, Flags: []string{"feature", "label-feature"}},
+	{Name: "megatron", New: newMegatron, Described: true},
+	{Name: "npy", New: newNPY, Flags: []string{"record-bytes", "dtype", "shape"}},
+	{Name: "bin", New: newBin, Flags: []string{"record-bytes", "dtype", "shape"}},
+	{Name: "jsonl", New: newJSONL, Flags: []string{"label-field", "key"}},
+	{Name: "hdf5", New: newHDF5},
+	{Name: "zip", Members: true},
 }
 
 // Find returns a kind of source by its name.

@@ -89,6 +89,14 @@ type Settings struct {
 	Columns     []string // columns to serve as parts; none: all that can be
 	LabelColumn string   // the column of labels; "": label or labels, if there is one
 
+	Features     []string // features of tf.train.Example to serve as parts; none: the whole record
+	LabelFeature string   // an integer feature; "": all labels are 0
+	RecordBytes  int64    // bytes of a record; 0: a row of the array
+	LabelField   string   // a field with an integer; "": all labels are 0
+	Key          string   // a field with the sample's name; "": its name is the shard's and the number of its row
+
+	item, values int64 // of a record: bytes of a value, and their number; 0: not given
+
 	Stream   bool // decode what is compressed
 	NoLabels bool // labels are not needed: do not read them
 }

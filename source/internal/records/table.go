@@ -23,6 +23,9 @@ type Table struct {
 	// Classes are the names of labels 0, 1, …; none: labels are only numbers.
 	Classes []string
 
+	// Rest is the number of bytes at the end of the shard that are less than a record, and belong to no sample.
+	Rest int64
+
 	size  int64 // of the shard; -1: not known yet
 	end   int64 // of the last byte of a sample
 	exts  []string

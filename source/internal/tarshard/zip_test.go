@@ -1,0 +1,145 @@
+package tarshard
+
+import (
+	"archive/zip"
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+)
+
+// zipObject is a zip file in memory.
+type zipObject []byte
+
+func (o zipObject) Size() int64     { return int64(len(o)) }
+func (o zipObject) Version() uint64 { return 1 }
+func (o zipObject) Piece() int      { return 1000 }
+func (o zipObject) ReadAt(_ context.Context, dst []byte, off int64) error {
+	if off < 0 || off > int64(len(o)) || int64(len(dst)) > int64(len(o))-off {
+		return io.ErrUnexpectedEOF
+	}
+	copy(dst, o[off:])
+	return nil
+}
+
+// zipOf returns an archive of members; each is a header and its content.
+func zipOf(t testing.TB, members ...any) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	z := zip.NewWriter(&b)
+	for i := 0; i < len(members); i += 2 {
+		h, named := members[i].(*zip.FileHeader)
+		if !named {
+			h = &zip.FileHeader{Name: members[i].(string)}
+		}
+		w, err := z.CreateHeader(h)
+		if err == nil {
+			_, err = w.Write([]byte(members[i+1].(string)))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// zipListing formats the members of an archive with their bytes.
+func zipListing(t testing.TB, file []byte) string {
+	t.Helper()
+	members, err := IndexZip(t.Context(), "a.zip", zipObject(file))
+	if err != nil {
+		if strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), "a.zip") {
+			t.Errorf("an error of several lines, or without the shard: %q", err)
+		}
+		return err.Error()
+	}
+	var b strings.Builder
+	for _, m := range members {
+		if m.Off < 0 || m.Size < 0 || m.Off > int64(len(file))-m.Size || len(m.Text) > MaxText {
+			t.Fatalf("%+v in %d bytes", m, len(file))
+		}
+		fmt.Fprintf(&b, " %s=%s/%s", m.Name, file[m.Off:m.Off+m.Size], m.Text)
+	}
+	return b.String()
+}
+
+func TestIndexZip(t *testing.T) {
+	link := &zip.FileHeader{Name: "a.lnk"}
+	link.SetMode(0o777 | 1<<27) // fs.ModeSymlink
+	large := strings.Repeat("x", 5000)
+	good := zipOf(t, "d/", "", "d/0.img", large, "d/0.cls", "7\n", "README", "", "__meta__/x.y", "")
+	for _, c := range []struct {
+		file []byte
+		want string
+	}{
+		{good, " d/0.img=" + large + "/ d/0.cls=7\n/7\n README=/"},
+		{zipOf(t), ""},
+		{zipOf(t, "0.a", "1", &zip.FileHeader{Name: "0.b", Method: zip.Deflate}, "22"), `shard "a.zip": member "0.b" is compressed (deflate), so its bytes are not in the file: write the archive without compression (zip -0, or ZIP_STORED in Python), or unpack it`},
+		{zipOf(t, &zip.FileHeader{Name: "README", Method: zip.Deflate}, "x", "0.a", "1"), " README=/ 0.a=1/"},
+		{zipOf(t, link, "target"), `shard "a.zip": member "a.lnk" is a symbolic link: write the archive with the file itself`},
+		{flagged(zipOf(t, "0.a", "1")), `shard "a.zip": member "0.a" is encrypted: write the archive without a password`},
+		{[]byte("PK\x03\x04 but no more"), `shard "a.zip": it is not a zip file, or is truncated: copy or write it again`},
+		{nil, `shard "a.zip": it is not a zip file, or is truncated: copy or write it again`},
+		{good[:len(good)-1], `shard "a.zip": it is not a zip file, or is truncated: copy or write it again`},
+		{good[100:], `shard "a.zip": member "d/0.img": its header is not where the directory says: the file is damaged, or not written completely: copy or write it again (EOF)`},
+	} {
+		if got := zipListing(t, c.file); got != c.want {
+			t.Errorf("%.30q: %.300s\nwant %.300s", c.file, got, c.want)
+		}
+	}
+}
+
+// flagged sets the flag of encryption of the first member.
+func flagged(file []byte) []byte {
+	at := bytes.Index(file, []byte("PK\x01\x02"))
+	file[at+8] |= 1
+	return file
+}
+
+// TestIndexZipReads: the headers of small members cost no read each, and large members are not read.
+func TestIndexZipReads(t *testing.T) {
+	var members []any
+	for i := range 300 {
+		members = append(members, fmt.Sprintf("%d.x", i), strings.Repeat("y", 50))
+	}
+	file := zipOf(t, append(members, "big.x", strings.Repeat("z", 1<<22), "last.x", "")...)
+	o := &countedZip{zipObject: file}
+	if found, err := IndexZip(t.Context(), "a.zip", o); err != nil || len(found) != 302 {
+		t.Fatal(len(found), err)
+	}
+	if o.reads > 90 || o.bytes > 90_000 {
+		t.Errorf("%d reads of %d bytes", o.reads, o.bytes)
+	}
+}
+
+type countedZip struct {
+	zipObject
+	reads, bytes int
+}
+
+func (o *countedZip) ReadAt(ctx context.Context, dst []byte, off int64) error {
+	o.reads, o.bytes = o.reads+1, o.bytes+len(dst)
+	return o.zipObject.ReadAt(ctx, dst, off)
+}
+
+// FuzzIndexZip: any bytes give an error, or members in the file. Numbers of the directory are damaged one by one.
+func FuzzIndexZip(f *testing.F) {
+	good := zipOf(f, "d/0.img", "pixels", "d/0.cls", "7", "1.x", "")
+	f.Add(good, 0, uint32(0))
+	for at := bytes.Index(good, []byte("PK\x01\x02")); at < len(good)-4; at += 4 {
+		f.Add(good, at, uint32(0xffffffff))
+	}
+	f.Fuzz(func(t *testing.T, file []byte, at int, value uint32) {
+		if at >= 0 && at < len(file)-4 {
+			file = bytes.Clone(file)
+			binary.LittleEndian.PutUint32(file[at:], value)
+		}
+		zipListing(t, file)
+	})
+}
