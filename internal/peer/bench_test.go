@@ -4,6 +4,9 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
+	"io"
+	"net"
+	"net/http"
 	"sync"
 	"syscall"
 	"testing"
@@ -80,4 +83,76 @@ func pair(b *testing.B) (server, client *tls.Config) {
 	cert := selfSigned(b)
 	return &tls.Config{Certificates: []tls.Certificate{cert}, ClientAuth: tls.RequireAnyClientCert, MinVersion: tls.VersionTLS13},
 		&tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS13}
+}
+
+// BenchmarkOthers carries bytes over the loopback interface without gRPC: what the alternatives of docs/adr/0048-grpc.md cost. CPU-s/GB is that of both
+// sides.
+func BenchmarkOthers(b *testing.B) {
+	const message = 1 << 20
+	carry := func(name string, read func(b *testing.B, encrypted bool) io.Reader) {
+		for _, encrypted := range []bool{false, true} {
+			b.Run(fmt.Sprintf("%s, TLS %v", name, encrypted), func(b *testing.B) {
+				r, buffer := read(b, encrypted), make([]byte, message)
+				b.SetBytes(message)
+				cpu := cpuTime()
+				b.ResetTimer()
+				for range b.N {
+					if _, err := io.ReadFull(r, buffer); err != nil {
+						b.Fatal(err)
+					}
+				}
+				b.ReportMetric((cpuTime()-cpu).Seconds()/(float64(b.N)*message/1e9), "CPU-s/GB")
+			})
+		}
+	}
+	endless := func(w io.Writer) {
+		for sent := make([]byte, message); ; {
+			if _, err := w.Write(sent); err != nil {
+				return
+			}
+		}
+	}
+	listen := func(b *testing.B, encrypted bool) (net.Listener, *tls.Config) {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Cleanup(func() { l.Close() })
+		if !encrypted {
+			return l, nil
+		}
+		server, client := pair(b)
+		return tls.NewListener(l, server), client
+	}
+	carry("TCP", func(b *testing.B, encrypted bool) io.Reader {
+		l, trust := listen(b, encrypted)
+		go func() {
+			if c, err := l.Accept(); err == nil {
+				endless(c)
+				c.Close()
+			}
+		}()
+		c, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			b.Fatal(err)
+		}
+		if encrypted {
+			c = tls.Client(c, trust)
+		}
+		b.Cleanup(func() { c.Close() })
+		return c
+	})
+	carry("HTTP 1.1", func(b *testing.B, encrypted bool) io.Reader {
+		l, trust := listen(b, encrypted)
+		s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { endless(w) })}
+		go s.Serve(l)
+		scheme := map[bool]string{false: "http://", true: "https://"}[encrypted]
+		client := &http.Client{Transport: &http.Transport{TLSClientConfig: trust}}
+		answer, err := client.Get(scheme + l.Addr().String())
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Cleanup(func() { answer.Body.Close(); s.Close(); client.CloseIdleConnections() })
+		return answer.Body
+	})
 }
