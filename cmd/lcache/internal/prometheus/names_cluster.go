@@ -13,7 +13,12 @@ func init() {
 		"roster_changes": counter("Changes of the set of machines that share the dataset."),
 		"refused":        counter("Messages of machines with another key or version."),
 
-		"corrupt_samples": counter("Samples that came from other machines with wrong bytes, and were read again."),
+		"corrupt_samples": counter("Samples that arrived from other machines with wrong bytes, and were read again."),
+	})
+	add(ofJob, map[string]about{
+		"hits_local":    counter("Samples delivered that came from this machine's log or memory."),
+		"hits_peer":     counter("Samples delivered that came from other machines."),
+		"peer_in_bytes": counter("Bytes of samples that came from other machines."),
 	})
 }
 
