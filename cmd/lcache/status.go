@@ -227,6 +227,7 @@ func (w *watched) look() (json.RawMessage, error) {
 	}
 	w.Now = s
 	w.Seconds = s.UptimeSeconds - w.Before.UptimeSeconds
+	w.Remember()
 	return raw, nil
 }
 

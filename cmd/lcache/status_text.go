@@ -3,10 +3,12 @@ package main
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"lcache/cmd/lcache/internal/overview"
 	"lcache/internal/serve/status"
 	"lcache/internal/units"
+	"lcache/internal/usage"
 )
 
 // serverLines is the status of one server.
@@ -42,6 +44,9 @@ func serverLines(v overview.View, detail, width int) (lines []string) {
 			}
 		}
 	}
+	if detail >= withRanks {
+		lines = append(lines, pastLines(v.Past, width)...)
+	}
 	lines = append(lines, factLine(width, "  disk   ", diskFacts(v, wasServer, server, source)...))
 	if facts := wearFacts(v.Now.Cache.Wear); facts != nil {
 		lines = append(lines, factLine(width, "  wear   ", facts...))
@@ -52,6 +57,7 @@ func serverLines(v overview.View, detail, width int) (lines []string) {
 	}
 	if detail >= withRanks {
 		lines = append(lines, rankLines(live, width)...)
+		lines = append(lines, eventLines(v.Now.Events, width)...)
 	}
 	if len(ended) > 0 {
 		lines = append(lines, factLine(width, "  ended  ", endedJobs(ended)))
@@ -174,6 +180,25 @@ func rankLines(jobs []status.Job, width int) []string {
 	lines := strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n")
 	for k := range lines {
 		lines[k] = cut(lines[k], width)
+	}
+	return lines
+}
+
+// mostEvents is the number of events in a text.
+const mostEvents = 3
+
+// eventLines has the latest events, except those that the text shows anyway: jobs that come and go, and the start.
+func eventLines(events []status.Event, width int) (lines []string) {
+	for i := len(events) - 1; i >= 0 && len(lines) < mostEvents; i-- {
+		e := events[i]
+		if e.Kind == "started" || e.Kind == "job" {
+			continue
+		}
+		at, err := time.Parse(time.RFC3339, e.Time)
+		if err != nil {
+			continue
+		}
+		lines = append(lines, cut("  event  "+at.Local().Format("2 Jan 15:04:05")+"  "+usage.Message(e.Text), width))
 	}
 	return lines
 }

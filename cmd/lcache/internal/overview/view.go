@@ -6,6 +6,7 @@ package overview
 
 import (
 	"fmt"
+	"math"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -19,6 +20,31 @@ type View struct {
 	Before, Now status.Document
 	Seconds     float64 // between the two
 	Twin        bool    // another shown server has a job with the same name
+
+	Past []Moment // at the last looks, the oldest first; nil: one look
+}
+
+// A Moment has the figures of one look.
+type Moment struct {
+	Rate   float64 // bytes delivered a second
+	Waited float64 // share of waiting of the server's first job; NaN: nothing is read
+}
+
+// mostPast is the number of Moments that are kept.
+const mostPast = 512
+
+// Remember adds the figures of Now to Past.
+func (v *View) Remember() {
+	if v.Seconds <= 0 {
+		return
+	}
+	m := Moment{Rate: float64(max(v.Now.Totals.BytesDelivered-v.Before.Totals.BytesDelivered, 0)) / v.Seconds, Waited: math.NaN()}
+	if live, _ := v.Jobs(); len(live) > 0 && Activity(v.Earlier(live[0]), live[0]) != Resting {
+		if _, wait, of := v.Waited(v.Earlier(live[0]), live[0]); of > 0 {
+			m.Waited = min(max(wait/of, 0), 1)
+		}
+	}
+	v.Past = append(v.Past[max(len(v.Past)+1-mostPast, 0):], m)
 }
 
 // Earlier is a job in the earlier document, or the job itself if it is new.
