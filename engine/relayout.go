@@ -81,7 +81,7 @@ func (e *Engine) reconsider(d status.Epoch) {
 	inPlace := layout == cache.LayoutStatic
 	e.relayout.reason = reason
 	if inPlace != e.relayout.inPlace {
-		e.cache.Logger.Info("the layout changes", "after epoch", d.Epoch, "layout", layout, "why", reason)
+		e.cache.Logger.Info("the layout changes", "after_epoch", d.Epoch, "layout", layout, "why", reason)
 		e.changeLayout(inPlace)
 	}
 }

@@ -25,8 +25,8 @@ func (e *Engine) logTransition(last *logfiles, moved bool) *logfiles {
 	now := e.logfiles(moved)
 	e.mu.Unlock()
 	if last == nil || now != *last {
-		e.cache.Logger.Debug("Logfiles", "read", now.read, "target", now.target, "has target", now.hasTarget, "sorting", now.sorting, "recovered", now.recovered,
-			"loaded", now.loaded, "scanned", now.scanned, "served", now.served, "in window", now.inWindow, "waits", now.waits)
+		e.cache.Logger.Debug("Logfiles", "read", now.read, "target", now.target, "has_target", now.hasTarget, "sorting", now.sorting, "recovered", now.recovered,
+			"loaded", now.loaded, "scanned", now.scanned, "served", now.served, "in_window", now.inWindow, "waits", now.waits)
 	}
 	return &now
 }

@@ -76,8 +76,8 @@ func (e *Engine) nowLogfiles() (l logfiles, ok bool, changed <-chan struct{}) {
 	}
 	last := all[len(all)-1]
 	number := func(key string) int { return int(last[key].Int64()) }
-	return logfiles{read: number("read"), target: number("target"), hasTarget: last["has target"].Bool(), sorting: last["sorting"].Bool(),
-		recovered: last["recovered"].Bool(), loaded: number("loaded"), scanned: last["scanned"].Bool(), served: number("served"), inWindow: number("in window"),
+	return logfiles{read: number("read"), target: number("target"), hasTarget: last["has_target"].Bool(), sorting: last["sorting"].Bool(),
+		recovered: last["recovered"].Bool(), loaded: number("loaded"), scanned: last["scanned"].Bool(), served: number("served"), inWindow: number("in_window"),
 		waits: last["waits"].Bool()}, true, changed
 }
 

@@ -59,7 +59,7 @@ func TestGroupReachesTheSocket(t *testing.T) {
 			if err := s.Shutdown(context.Background()); err != nil {
 				t.Error(err)
 			}
-			said := strings.Contains(log.String(), "directory=\""+filepath.Join(top, c.stopped)+"\"")
+			said := strings.Contains(log.String(), "dir=\""+filepath.Join(top, c.stopped)+"\"")
 			if said != (c.stopped != "") || !said && log.Len() > 0 {
 				t.Errorf("%s: stopped by %q, said %s", c.name, c.stopped, log.String())
 			}

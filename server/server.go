@@ -110,7 +110,7 @@ func Listen(e *engine.Engine, o Options) (*Server, error) {
 		return nil, err
 	}
 	if dir := p.closedTo(o.AllowGroup); o.AllowGroup > 0 && dir != "" {
-		o.Logger.Warn("members of the group can't reach the socket: give them execute permission for this directory, or choose another --socket", "group", o.AllowGroup, "directory", dir)
+		o.Logger.Warn("members of the group can't reach the socket: give them execute permission for this directory, or choose another --socket", "group", o.AllowGroup, "dir", dir)
 	}
 	each := max(leastFrames, e.MemoryLimit()/shareFrames) / 2
 	return &Server{engine: e, opts: o, received: e.Account().Share(maxFrame, each), answers: e.Account().Share(maxFrame, each), limits: defaultLimits, place: p, listener: l,

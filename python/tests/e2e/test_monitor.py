@@ -111,7 +111,7 @@ def test_page(run, browser, tmp_path, width, scheme):
     assert {"loop waited", "delivered", "samples a second"} <= set(page.locator(".tiles dt").all_inner_texts())
     titles = page.locator(".card h3").all_inner_texts()
     assert {"Ranks", "Epochs", "Devices", "Cache", "Events"} <= set(titles), titles
-    # The numbers are those of lcache status.
+    # The epochs table begins with the latest epoch.
     first = page.inner_text("table:below(h3:text('Epochs')) tbody th")
     assert first.isdigit()
     # Nothing is wider than the screen, and the bottleneck is on the first screen, in large type.
@@ -119,14 +119,14 @@ def test_page(run, browser, tmp_path, width, scheme):
     box = page.locator(".headline").bounding_box()
     assert box["y"] + box["height"] < 900
     assert float(page.evaluate("parseFloat(getComputedStyle(document.querySelector('.headline')).fontSize)")) >= 24
-    # The colours of text have enough contrast with what is behind them (WCAG AA).
+    # Text has the contrast that WCAG AA requires.
     for part, least in ((".headline", 4.5), (".progress", 4.5), (".tiles dt", 4.5), ("tbody td", 4.5), (".legend li", 4.5), (".events time", 4.5)):
         assert contrast(page, part) >= least, part
     # A keyboard reaches what scrolls; a screen reader gets the values of the charts.
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.getAttribute('role')") == "region"
     assert "delivered" in page.get_attribute(".chart >> nth=0", "aria-label")
-    # The page goes on by itself.
+    # The page updates without a reload.
     before = page.inner_text(".progress")
     page.wait_for_function("old => document.querySelector('.progress').textContent !== old", arg=before, timeout=WAIT * 1000)
     page.screenshot(path=os.environ.get("LCACHE_SCREENSHOTS", str(tmp_path)) + f"/page-{width}-{scheme}.png", full_page=True)

@@ -40,7 +40,7 @@ const (
 	viewerTime  = 5 * time.Second // in which a viewer must take a document
 )
 
-// document is what the page gets each second.
+// document is one update of the page.
 type document struct {
 	Time    int64    `json:"time"`    // Unix milliseconds
 	Ready   bool     `json:"ready"`   // all sources are listed

@@ -74,7 +74,7 @@ func show(name string, v overview.View, points []point) shown {
 	return s
 }
 
-// now shows what the first job does.
+// now shows the progress and the rates of the first job.
 func (s *shown) now(v overview.View, job status.Job, points []point) {
 	was := v.Earlier(job)
 	s.Progress = strings.Join(kept(overview.ProgressFacts(v, was, job)), " · ")
@@ -97,7 +97,7 @@ func (s *shown) now(v overview.View, job status.Job, points []point) {
 	}
 }
 
-// dataset shows what the server has, and how.
+// dataset shows the dataset, its layout, and the memory and disk space that it uses.
 func (s *shown) dataset(v overview.View) {
 	d, j := v.Now, v.Now.Jobs[0]
 	memory := units.Bytes(d.MemoryBytes)

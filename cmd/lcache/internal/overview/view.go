@@ -1,4 +1,4 @@
-// Package overview says about a server what people want to know first: what its jobs do, how far they are, what they wait for, and what needs a person.
+// Package overview describes a server for people: the bottleneck in one sentence, the progress and waits of its jobs, and warnings.
 //
 // A View has two status documents of one server. Rates are computed from their difference. lcache status and the page use the same words. The package
 // does no I/O and keeps no state.

@@ -15,11 +15,6 @@ func init() {
 
 		"corrupt_samples": counter("Samples that arrived from other machines with wrong bytes, and were read again."),
 	})
-	add(ofJob, map[string]about{
-		"hits_local":    counter("Samples delivered that came from this machine's log or memory."),
-		"hits_peer":     counter("Samples delivered that came from other machines."),
-		"peer_in_bytes": counter("Bytes of samples that came from other machines."),
-	})
 }
 
 // cluster writes the part about other machines. A server that is in no cluster has only its state.
