@@ -78,7 +78,7 @@ const (
 	failingRetries = 3
 	quietSource    = 10 * time.Second
 	// steadyBottleneck is how long a bottleneck must last before it is an event: between two of them it may go back and forth.
-	steadyBottleneck = 10 * time.Second
+	steadyBottleneck = 30 * time.Second
 )
 
 // A Watcher compares states.

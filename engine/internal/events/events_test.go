@@ -89,7 +89,7 @@ func TestBottleneck(t *testing.T) {
 	s := begun()
 	is := func(what string) func(*State) { return func(s *State) { s.Jobs[0].Bottleneck = what } }
 	expect(t, s.after(2, is("source")))
-	expect(t, s.after(8, nil))
+	expect(t, s.after(28, nil))
 	expect(t, s.after(2, nil), "bottleneck: the bottleneck is now the source")
 	expect(t, s.after(60, nil))
 	expect(t, s.after(2, is("disk")))
@@ -97,7 +97,7 @@ func TestBottleneck(t *testing.T) {
 	expect(t, s.after(60, nil))
 	expect(t, s.after(2, is("")))
 	expect(t, s.after(60, is("consumer")))
-	expect(t, s.after(10, func(s *State) { s.Jobs = append(s.Jobs, JobState{Number: 1, Name: "val"}) }), "job: job val came", "bottleneck: the bottleneck of job recipe is now the training loop")
+	expect(t, s.after(30, func(s *State) { s.Jobs = append(s.Jobs, JobState{Number: 1, Name: "val"}) }), "job: job val came", "bottleneck: the bottleneck of job recipe is now the training loop")
 }
 
 func TestSource(t *testing.T) {

@@ -140,7 +140,8 @@ def contrast(page, selector):
     return page.evaluate(
         """selector => {
             const parse = c => c.match(/[\\d.]+/g).map(Number);
-            const light = ([r, g, b]) => [r, g, b].map(v => v / 255).map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4).reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+            const linear = v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4;
+            const light = c => c.slice(0, 3).reduce((sum, v, i) => sum + linear(v / 255) * [0.2126, 0.7152, 0.0722][i], 0);
             let e = document.querySelector(selector);
             const text = light(parse(getComputedStyle(e).color));
             let behind = [0, 0, 0, 0];

@@ -161,6 +161,8 @@
     set(s, "progress", v.progress, text => { s.live.textContent = text; });
     set(s, "share", v.share, share => {
       s.track.hidden = share < 0;
+      s.fill.className = share < s.share ? "back" : ""; // a new epoch begins at once
+      s.share = share;
       s.fill.style.width = 100 * Math.max(share, 0) + "%";
       s.track.setAttribute("aria-valuenow", Math.round(100 * Math.max(share, 0)));
     });
