@@ -13,7 +13,7 @@ func init() {
 		"roster_changes": counter("Changes of the set of machines that share the dataset."),
 		"refused":        counter("Messages of machines with another key or version."),
 
-		"corrupt_samples": counter("Samples that arrived from other machines with wrong bytes, and were read again."),
+		"corrupt_samples": counter("Samples that came from other machines with wrong bytes, and were read again."),
 	})
 }
 
