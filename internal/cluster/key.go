@@ -28,6 +28,14 @@ type Key struct {
 	authority ed25519.PrivateKey // signs the certificate of each member
 }
 
+// Label names the cluster: members with the same key have the same one. It is no secret, and gossip sends it unencrypted. Without a key it is empty.
+func (k *Key) Label() string {
+	if k == nil {
+		return ""
+	}
+	return k.label
+}
+
 // NewKey returns the text of a new key file.
 func NewKey() string {
 	b := make([]byte, keyBytes)

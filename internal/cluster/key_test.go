@@ -57,6 +57,17 @@ func TestKeysOfOneFileAreEqual(t *testing.T) {
 	}
 }
 
+// TestLabel: the Python client computes the same label. Without a key there is none.
+func TestLabel(t *testing.T) {
+	k, err := ReadKey(write(t, filepath.Join(t.TempDir(), "key"), strings.Repeat("00", 31)+"01\n", 0o600))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, none := k.Label(), (*Key)(nil).Label(); got != "lcache-M2Qj08aMV4cDMQK8" || none != "" {
+		t.Errorf("labels %q and %q", got, none)
+	}
+}
+
 func TestBadKeyFiles(t *testing.T) {
 	dir := t.TempDir()
 	key := NewKey()

@@ -80,6 +80,9 @@ const pythonError Code = "LC050"
 // ClusterKey is the first code of commands after the codes of Python.
 const ClusterKey Code = "LC062"
 
+// OtherCluster is the code of a running server that is not in the wanted cluster. The Python client has the same code for it.
+const OtherCluster Code = "LC063"
+
 // IsPython reports whether the code is that of a class of the Python package. A test there compares the classes with docs/errors.md.
 func (r *Row) IsPython() bool { return r.Code >= pythonError && r.Code < ClusterKey }
 
@@ -153,6 +156,7 @@ var Table = []Row{
 	{"LC061", "TimeoutError", "the server did not answer before the deadline, or another process kept a cache locked", "look at `lcache status` and the server's log; a slow source or disk may need a larger `timeout=`"},
 
 	{ClusterKey, "cluster-key", "a key or a certificate of a cluster can't be used: others may read its file, or it is not valid", "make a key with `lcache cluster key > FILE` and run `chmod 600 FILE`; copy it to all machines. For certificates, read the reason in the message"},
+	{OtherCluster, "other-cluster", "a server that runs already is in no cluster, or in one with another key", "stop that server, as the message says, so that the next one joins the cluster; or leave out `--cluster` or `cluster=`"},
 }
 
 // Of returns the code of the innermost error with a code in a chain: the cause, not the operation that failed.

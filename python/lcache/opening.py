@@ -10,6 +10,7 @@ from typing import Any
 
 from ._client import buckets
 from ._client.cachedirs import Cache, existing_cache, folders
+from ._client.clusters import Cluster
 from ._client.embedded import Home, ensure_server
 from ._client.environment import World, launched_world
 from ._client.match import Listing
@@ -60,6 +61,8 @@ def open(  # the name is part of the API
     label_field: str | None = None,
     key: str | None = None,
     stream: bool = False,
+    cluster: str | None = None,
+    cluster_key: str | os.PathLike[str] | None = None,
 ) -> Job:
     """Opens a Job over a source, and starts a server for the source if none runs.
 
@@ -89,6 +92,9 @@ def open(  # the name is part of the API
     - record_bytes, or dtype and shape: the size of a record of bin:…, and of a window over npy:….
     - label_field, key: of JSON Lines: the fields with the label and with the sample's name.
     - stream=True allows compressed shards. They are read front to back before open returns.
+    - cluster: how a new server finds those of other machines: "auto" (by the launcher's variables), "listen", "dns:NAME", or addresses like "node1,node2".
+      The default is $LCACHE_CLUSTER; "" is no cluster. A running server must be in that cluster.
+    - cluster_key: the file with the cluster's secret, which `lcache cluster key` makes. The default is $LCACHE_CLUSTER_KEY.
     - likely_batch_size: sizes a new server's memory if batch_size is unknown. No order depends on it.
 
     Raises Error or a subclass: ArgumentError for options that don't fit, ConnectionError and TimeoutError if there is no server before the deadline.
@@ -104,6 +110,7 @@ def open_job(source: Any, given: Options) -> Job:
     s3_flags = buckets.flags(where, given.s3)
     endpoint, records = buckets.endpoint(where, given.s3), record_flags(given.changed())
     named = Listing.of(source, given.ext, given.flat, given.group, given.labels, given.follow_links, given.part, endpoint, records)
+    cluster = Cluster.of(given.cluster, given.cluster_key)
     given = replace(given, params=param_texts(given.params))
     order = given.of_order()
     rank, world = launched.rank if given.rank is None else given.rank, launched.size if given.world_size is None else given.world_size
@@ -116,10 +123,13 @@ def open_job(source: Any, given: Options) -> Job:
         flags = (order if order.batch_size is not None else replace(order, batch_size=given.likely_batch_size)).order_flags()
         if order.recipe is not None or world > 1:  # also without a recipe each rank pushes an order and needs a share of the memory
             flags += _world_flags(world, launched)
-        opened, started = _own(named, rank, _home(named, existing, given, s3_flags, flags))
+        home = _home(named, existing, given, s3_flags, flags)._replace(variables=cluster.variables())
+        opened, started = _own(named, rank, home)
         if order.on_error is None:
             order = replace(order, on_error="fail")
     try:
+        if not started and cluster.has_others():
+            cluster.require(opened.stats(), opened.pid)
         opened.name_job(token)
         opened.set_order(order, replay_for(order, opened.info, world, program))
     except BaseException:

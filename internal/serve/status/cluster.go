@@ -3,6 +3,7 @@ package status
 // Cluster is the part about the other machines that serve the same dataset.
 type Cluster struct {
 	State          string        `json:"state"`            // off, forming, alone, ok, degraded or refused
+	Label          string        `json:"label,omitempty"`  // of its key, the same on all machines; "": it has no key
 	Listen         string        `json:"listen,omitempty"` // the address by which others find this server
 	Expected       int           `json:"expected"`         // machines that the first roster waits for; 0: not known
 	Members        int           `json:"members"`          // lcache processes that this one knows, itself included

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 from ..errors import ConnectionError, Error, RefusedError, TimeoutError, of_errno, printable
 from .cache_lock import POLL, Lock, NewFolder, print_line
+from .clusters import absolute_paths
 from .connection import Broken, Connection
 from .environment import offered_sockets
 from .first_open import log_report, require_source
@@ -54,6 +55,7 @@ class Home(NamedTuple):
     timeout: float  # seconds
     ext: tuple[str, ...] = ()  # the flag of a filter that may remove files. `ingest` and dirs belong to the source without the filter
     filtered: tuple[str, ...] = ()  # the directories of the cache if that filter removes files
+    variables: tuple[tuple[str, str], ...] = ()  # of the environment of the server, in place of this process's
 
     def with_filter(self) -> Home:
         """The home of the cache that is made with the filter."""
@@ -167,18 +169,18 @@ def _listens(socket: str) -> bool:
     return True
 
 
-def _environment(source: str) -> dict[str, str]:
+def _environment(home: Home) -> dict[str, str]:
     """This process's environment for a server of the source."""
     dropped = {*_NOT_INHERITED, *offered_sockets()}
-    if not is_url(source):
+    if not is_url(home.source):
         dropped |= {name for name in os.environ if name.startswith(_OF_NETWORKS)}
-    return {k: v for k, v in os.environ.items() if k not in dropped}
+    return absolute_paths({**{k: v for k, v in os.environ.items() if k not in dropped}, **dict(home.variables)})
 
 
 def _start(home: Home, command: list[str], **streams: Any) -> subprocess.Popen[bytes]:
     try:
         return subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=_environment(home.source), start_new_session=True, **streams
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=_environment(home), start_new_session=True, **streams
         )
     except OSError as e:
         raise of_errno(e.errno, f"start {command[0]}: {e.strerror}; set LCACHE_BIN to the lcache program") from None

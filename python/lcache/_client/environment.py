@@ -36,13 +36,13 @@ def launched_world(env: Mapping[str, str] | None = None) -> World:
     """Reads the launcher's variables, as cmd/lcache/internal/launch/world.go does; World(1, 0, None) without a launcher."""
     env = os.environ if env is None else env
     for size_names, rank_name, local_rank_name in _LAUNCHERS:
-        size, rank, local_rank = _integer(env, *size_names), _integer(env, rank_name), _integer(env, local_rank_name)
+        size, rank, local_rank = integer(env, *size_names), integer(env, rank_name), integer(env, local_rank_name)
         if size is None or rank is None or not 0 <= rank < size <= _MOST:
             continue
         is_slurm = rank_name == "SLURM_PROCID"
         if is_slurm and _is_slurm_shell(env):
             continue
-        local_size = _slurm_local_size(env, size, rank) if is_slurm else _integer(env, "LOCAL_WORLD_SIZE")
+        local_size = _slurm_local_size(env, size, rank) if is_slurm else integer(env, "LOCAL_WORLD_SIZE")
         if local_rank is None or local_size is None or not 0 <= local_rank < local_size or local_rank > rank:
             return World(size, rank, None)
         first = rank - local_rank
@@ -62,8 +62,8 @@ def _slurm_local_size(env: Mapping[str, str], size: int, rank: int) -> int | Non
             break
         counts += [count] * times
     if sum(counts) != size:  # the list describes the allocation, not this step
-        return _integer(env, "SLURM_NTASKS_PER_NODE")
-    machine = _integer(env, "SLURM_NODEID")
+        return integer(env, "SLURM_NTASKS_PER_NODE")
+    machine = integer(env, "SLURM_NODEID")
     if machine is None or not 0 <= machine < len(counts):
         machine = bisect_right(list(accumulate(counts)), rank)
     return counts[machine]
@@ -85,11 +85,11 @@ def launched_run(env: Mapping[str, str] | None = None, several: bool = False) ->
     name = env.get("TORCHELASTIC_RUN_ID", "")
     if name and name not in _NO_RUN:
         return name
-    if name == "" and _integer(env, "SLURM_PROCID") is not None and not _is_slurm_shell(env):
+    if name == "" and integer(env, "SLURM_PROCID") is not None and not _is_slurm_shell(env):
         step = env.get("SLURM_STEP_ID") or env.get("SLURM_STEPID")
         if env.get("SLURM_JOB_ID") and step:
             return f"slurm-{env['SLURM_JOB_ID']}.{step}"
-    size, host, port = _integer(env, "WORLD_SIZE"), env.get("MASTER_ADDR"), env.get("MASTER_PORT")
+    size, host, port = integer(env, "WORLD_SIZE"), env.get("MASTER_ADDR"), env.get("MASTER_PORT")
     return f"{host}:{port}" if host and port and (name or several or (size or 1) > 1) else None
 
 
@@ -122,7 +122,7 @@ def _is_slurm_shell(env: Mapping[str, str]) -> bool:
     return env.get("SLURM_JOB_NAME") in ("bash", "interactive")
 
 
-def _integer(env: Mapping[str, str], *names: str) -> int | None:
+def integer(env: Mapping[str, str], *names: str) -> int | None:
     """The first of the variables that is an integer; None if none is."""
     for name in names:
         try:

@@ -52,6 +52,8 @@ class Options:
     label_field: str | None = None
     key: str | None = None
     stream: bool = False
+    cluster: str | None = None
+    cluster_key: str | os.PathLike[str] | None = None
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Options:

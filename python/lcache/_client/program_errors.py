@@ -16,6 +16,7 @@ _VALUES = {
     "columns": "columns", "dtype": "dtype", "feature": "feature", "key": "key", "label-column": "label_column", "label-feature": "label_feature",
     "label-field": "label_field", "record-bytes": "record_bytes", "shape": "shape",
     "on-error": "on_error", "param": "params", "source": "source", "socket": "socket",
+    "cluster": "cluster", "cluster-key": "cluster_key",
 }  # fmt: skip
 _OF_BUCKETS = {f"s3-{name.replace('_', '-')}": name for name in buckets.TEXTS}  # settings within s3=
 _SWITCHES = {
@@ -27,7 +28,8 @@ _OF_JSON = {"": "…", "true": "True", "false": "False"}  # values of --param
 
 _ERRNO = {"not_found": errno.ENOENT, "permission": errno.EACCES, "not_a_directory": errno.ENOTDIR, "no_space": errno.ENOSPC, "read_only": errno.EROFS}
 
-_COMMAND = re.compile(r"\blcache (?:bench|doctor|ingest|ls|order|rm|run|serve|status|stop|verify)\b[^;]*")  # a command line within a message stays as it is
+# A command line within a message stays as it is.
+_COMMAND = re.compile(r"\blcache (?:bench|cluster|doctor|ingest|ls|order|rm|run|serve|status|stop|verify)\b[^;]*")
 _FLAG = re.compile(r"(?<![\w/-])--([a-z][a-z0-9-]*[a-z])(?:[ =]((?:-\d|[^-\s,;:()])[^\s,;:()]*))?")
 _WORD = re.compile(r"\b(and|another|if|in|is|it|of|or|that|they|to|which)\b")
 _ADVICE = re.compile(r"\b(?:give|add|use) (?:another )?(?:" + "|".join(_VALUES.values()) + r")=")

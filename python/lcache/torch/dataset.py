@@ -110,6 +110,8 @@ class Dataset(torch.utils.data.Dataset[T], Leaf, Generic[T]):
         label_field: str | None = None,
         key: str | None = None,
         stream: bool = False,
+        cluster: str | None = None,
+        cluster_key: str | os.PathLike[str] | None = None,
         return_index: bool = False,
     ) -> None:
         self._whole = chosen(decode, decode_batch, dtype, shape)

@@ -90,6 +90,8 @@ class ImageFolder(Dataset[Any]):
         likely_batch_size: int | None = None,
         part: str | None = None,
         stream: bool = False,
+        cluster: str | None = None,
+        cluster_key: str | os.PathLike[str] | None = None,
         return_index: bool = False,
     ) -> None:
         given = arguments(locals())

@@ -45,6 +45,9 @@ func (r *run) attach(s Source, dirs []string, opened *Opened) (*serving, error) 
 		err = errcode.Errorf(errcode.OutsideLinks, "process %d serves %s with %s that links outside the source lead to: stop it, or leave out --no-follow-links", a.pid, c.Dir,
 			units.Plural(int64(c.OutsideLinks), "sample", "samples"))
 	}
+	if err == nil {
+		err = r.inCluster(a)
+	}
 	if err != nil {
 		a.client.Close()
 		return nil, err
@@ -53,6 +56,21 @@ func (r *run) attach(s Source, dirs []string, opened *Opened) (*serving, error) 
 	opened.OtherJob = r.JobGiven && (jsonbytes.Unmarshal(c.Job, &has) != nil || !sameJob(has, r.Ingest.Job))
 	opened.AttachedTo, opened.Dirs, opened.Samples, opened.Bytes = a.pid, a.began.Cache.Dirs, job.Samples, job.DatasetBytes
 	return &serving{Source: s, other: a}, nil
+}
+
+// inCluster returns an error if a running server is not in the cluster that this run asks for.
+func (r *run) inCluster(a *attached) error {
+	if r.Cluster == nil {
+		return nil
+	}
+	c, advice := a.began.Cluster, fmt.Sprintf("stop it with lcache stop %d and run again, or leave out --cluster", a.pid)
+	switch {
+	case c.State == status.ClusterOff || c.State == "":
+		return errcode.Errorf(errcode.OtherCluster, "process %d serves this cache without a cluster, and --cluster asks for one: %s", a.pid, advice)
+	case c.Label != r.Cluster.Key.Label():
+		return errcode.Errorf(errcode.OtherCluster, "process %d serves this cache in a cluster with another key, or one of both has no key: %s", a.pid, advice)
+	}
+	return nil
 }
 
 // findServer connects to the server of the process that holds the cache's lock. It tries the default socket of the cache, and the sockets in

@@ -249,6 +249,7 @@ func (l *link) machines() int {
 func (l *link) status() status.Cluster {
 	v := l.of.View()
 	c := describe(v, l.key, time.Now())
+	c.Label = l.of.o.Key.Label()
 	sent := map[string]uint64{}
 	for _, one := range l.of.server.Consumers(l.share.Dataset) {
 		sent[one.Member] += one.Bytes

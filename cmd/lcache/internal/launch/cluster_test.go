@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"lcache/cmd/lcache/internal/attach"
 	"lcache/engine"
 	"lcache/internal/cluster"
+	"lcache/internal/errcode"
 	"lcache/internal/serve/status"
 )
 
@@ -122,3 +124,40 @@ func TestServersOfTwoMachines(t *testing.T) {
 
 // errEnough ends a server of a test.
 var errEnough = errors.New("the test is over")
+
+// TestAttachOutsideTheCluster: a run that asks for a cluster does not use a running server that is in none, or in another one.
+func TestAttachOutsideTheCluster(t *testing.T) {
+	o, _ := options(t, "true")
+	serve := cacheOf(t, o)
+	o.Roots = serve.Engine.Dirs
+	key := filepath.Join(t.TempDir(), "key")
+	if err := os.WriteFile(key, []byte(cluster.NewKey()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	secret, err := cluster.ReadKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	plain, keyed := &ClusterOptions{Options: cluster.Options{Listen: "127.0.0.1:0"}}, &ClusterOptions{Options: cluster.Options{Listen: "127.0.0.1:0", Key: secret}}
+	for _, test := range []struct {
+		server, run *ClusterOptions
+		want        string // in the error; "": none
+	}{
+		{nil, nil, ""},
+		{keyed, keyed, ""},
+		{nil, plain, "serves this cache without a cluster, and --cluster asks for one: stop it with lcache stop"},
+		{plain, keyed, "in a cluster with another key"},
+	} {
+		serve.Cluster, o.Cluster = test.server, test.run
+		err := Serve(t.Context(), serve, func(Served) error {
+			_, err := Run(t.Context(), o)
+			if code, _ := errcode.Of(err); (err == nil) != (test.want == "") || err != nil && (code != errcode.OtherCluster || !strings.Contains(err.Error(), test.want)) {
+				t.Errorf("got %v, want %q", err, test.want)
+			}
+			return errEnough
+		})
+		if !errors.Is(err, errEnough) {
+			t.Fatal(err)
+		}
+	}
+}
