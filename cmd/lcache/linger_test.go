@@ -119,9 +119,7 @@ func TestLinger(t *testing.T) {
 					t.Errorf("rank %d: %v:\n%s%s", rank, err, logs[rank].String(), out[rank].String())
 					continue
 				}
-				for _, j := range sum.Sources[0].Status.Jobs {
-					read += j.SourceBytes
-				}
+				read += sum.Sources[0].Status.Totals.SourceBytes
 				stayed := strings.Contains(logs[rank].String(), "\ncluster   sh has ended; the server stays for other machines that still read from it, at most 1m0s (Ctrl-C ends it)\n")
 				if stayed != (linger == "60" && rank < 2) {
 					t.Errorf("rank %d: whether it stayed: %v:\n%s", rank, stayed, logs[rank].String())
