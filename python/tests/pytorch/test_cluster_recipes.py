@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -84,4 +85,23 @@ def test_torchrun(folder, machines):
     command = [os.path.join(RECIPES, "torchrun.sh"), os.path.join(HERE, "cluster_run.py"), folder.root, "2"]
     port = str(free_port(machines.hosts[0]))
     said = run_everywhere(machines, command, HEAD=machines.hosts[0], MACHINES="3", PORT=port, RUN=f"test-{port}")
+    require_one_read(said, len(folder), folder.bytes, ranks=3)
+
+
+# A recipe that needs a scheduler is part of make test-faults.
+scheduler = pytest.mark.skipif(not os.environ.get("LCACHE_SCHEDULERS"), reason="schedulers are started by make test-faults PARTS=schedulers")
+
+
+@scheduler
+@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("slurmctld"), reason="needs root, and slurm-wlm")
+def test_slurm(folder, machines):
+    """Three nodes of a real Slurm, all on this machine: in a step, auto finds the others by SLURM_STEP_NODELIST."""
+    where = os.path.join(machines.folder, "slurm")
+    command = [os.path.join(HERE, "slurm_here.sh"), where, os.path.join(RECIPES, "slurm.sh"), folder.root, os.path.join(HERE, "cluster_run.py"), folder.root, "2"]
+    env = machines.environment(0)
+    env["PATH"] = os.pathsep.join([os.path.dirname(realserver.BINARY), env["PATH"]])
+    done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=300)
+    assert done.returncode == 0, done.stderr[-5000:]
+    with open(os.path.join(where, "out")) as f:
+        said = f.read()
     require_one_read(said, len(folder), folder.bytes, ranks=3)
