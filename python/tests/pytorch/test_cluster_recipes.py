@@ -6,6 +6,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import time
 
 import pytest
 import realserver
@@ -88,8 +89,15 @@ def test_torchrun(folder, machines):
     require_one_read(said, len(folder), folder.bytes, ranks=3)
 
 
-# A recipe that needs a scheduler is part of make test-faults.
-scheduler = pytest.mark.skipif(not os.environ.get("LCACHE_SCHEDULERS"), reason="schedulers are started by make test-faults PARTS=schedulers")
+# The folder of programs with Ray and kubernetes-validate, for recipes that are part of make test-faults.
+PROGRAMS = os.environ.get("LCACHE_SCHEDULERS", "")
+scheduler = pytest.mark.skipif(not PROGRAMS, reason="schedulers are started by make test-faults PARTS=schedulers")
+
+
+def finish(command, env):
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, env=env, timeout=300)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-5000:]
+    return done.stdout
 
 
 @scheduler
@@ -97,11 +105,55 @@ scheduler = pytest.mark.skipif(not os.environ.get("LCACHE_SCHEDULERS"), reason="
 def test_slurm(folder, machines):
     """Three nodes of a real Slurm, all on this machine: in a step, auto finds the others by SLURM_STEP_NODELIST."""
     where = os.path.join(machines.folder, "slurm")
-    command = [os.path.join(HERE, "slurm_here.sh"), where, os.path.join(RECIPES, "slurm.sh"), folder.root, os.path.join(HERE, "cluster_run.py"), folder.root, "2"]
     env = machines.environment(0)
     env["PATH"] = os.pathsep.join([os.path.dirname(realserver.BINARY), env["PATH"]])
-    done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=300)
-    assert done.returncode == 0, done.stderr[-5000:]
+    finish([os.path.join(HERE, "slurm_here.sh"), where, os.path.join(RECIPES, "slurm.sh"), folder.root, os.path.join(HERE, "cluster_run.py"), folder.root, 2], env)
     with open(os.path.join(where, "out")) as f:
-        said = f.read()
-    require_one_read(said, len(folder), folder.bytes, ranks=3)
+        require_one_read(f.read(), len(folder), folder.bytes, ranks=3)
+
+
+@scheduler
+def test_ray(folder, machines):
+    """Three nodes of a real Ray, all on this machine. The servers, which stay for a while, have read the source once together."""
+    address = f"{machines.hosts[0]}:{free_port(machines.hosts[0])}"
+    ray = os.path.join(PROGRAMS, "ray")
+    common = ["--num-cpus=1", "--object-store-memory=100000000", "--disable-usage-stats"]
+    heads = ["--head", f"--port={address.rpartition(':')[2]}", "--include-dashboard=false", f"--temp-dir={machines.folder}/ray"], [f"--address={address}"]
+    env = [machines.environment(number, RAY_raylet_start_wait_time_s="180") for number in range(3)]
+    nodes = []
+    try:
+        for number, host in enumerate(machines.hosts):
+            nodes.append(subprocess.Popen([ray, "start", "--block", f"--node-ip-address={host}", *heads[number > 0], *common], env=env[number]))
+            if number == 0:
+                wait_until(lambda: subprocess.run([ray, "status", f"--address={address}"], env=env[0], capture_output=True).returncode == 0)
+        command = [os.path.join(PROGRAMS, "python"), os.path.join(RECIPES, "ray_train.py"), folder.root, "--workers=3", "--epochs=2"]
+        said = finish(command, {**env[0], "RAY_ADDRESS": address})
+        status = [realserver.lcache_command("status", "--socket", socket, "--json").json for socket in sockets(machines.folder)]
+    finally:
+        for node in nodes:
+            node.terminate()
+        for node in nodes:
+            node.wait(60)
+    assert sorted(re.findall(r"epoch (\d) rank (\d): 80 samples", said)) == [(str(e), str(r)) for e in range(2) for r in range(3)], said
+    assert [one["cluster"]["state"] for one in status] == ["ok"] * 3
+    assert folder.bytes <= sum(one["totals"]["source_bytes"] for one in status) <= 1.02 * folder.bytes
+
+
+def sockets(root):
+    return [os.path.join(where, name) for where, _, names in os.walk(root) for name in names if name == "lcache.sock"]
+
+
+def wait_until(holds, seconds=60):
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.1)
+
+
+@scheduler
+def test_kubernetes():
+    """The manifests are valid, and lcache understands the commands and variables in them."""
+    files = sorted(name for name in os.listdir(RECIPES) if name.startswith("kubernetes"))
+    command = [os.path.join(PROGRAMS, "python"), os.path.join(HERE, "manifests_run.py"), realserver.BINARY, *(os.path.join(RECIPES, name) for name in files)]
+    said = finish(command, realserver.environment())
+    assert sorted(line.partition(":")[0] for line in said.splitlines()) == ["lcache", "list", "train"]
