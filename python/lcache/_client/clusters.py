@@ -20,7 +20,7 @@ _SECRET = re.compile(r"[0-9a-fA-F]{64}")
 
 
 class Cluster(NamedTuple):
-    """What a program asks for: where the other machines are, as for `lcache serve --cluster`, and the file with the key; "": nothing."""
+    """What a program asks for: where the other machines are, as the flag --cluster takes it, and the file with the key; "": nothing."""
 
     where: str
     key: str
