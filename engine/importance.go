@@ -52,6 +52,9 @@ func (e *Engine) Importance(ctx context.Context, number, rank int, run string, t
 	if e.cache.Manifest.Len() == 0 {
 		return ImportanceInfo{}, &deliver.ArgumentError{Reason: "importance: the dataset has no samples"}
 	}
+	if e.peers != nil && c.Substitute != "" {
+		return ImportanceInfo{}, &deliver.ArgumentError{Reason: "importance: substitute does not work with --cluster yet, because the machines keep the samples of all; leave substitute out, or start the server without --cluster"}
+	}
 	p, err := e.importanceWithin(ctx, j, c)
 	if err != nil {
 		return ImportanceInfo{}, err

@@ -14,6 +14,7 @@ import (
 
 	"lcache/cmd/lcache/internal/launch"
 	"lcache/internal/cluster"
+	"lcache/internal/peer"
 )
 
 // clusterFlags are the flags of serve and run by which several machines find each other.
@@ -24,6 +25,7 @@ type clusterFlags struct {
 	advertise string
 	expect    int
 	grace     time.Duration
+	late      time.Duration
 	files     cluster.CertificateFiles
 	insecure  bool
 }
@@ -35,6 +37,7 @@ func addClusterFlags(f *pflag.FlagSet, o *clusterFlags) {
 	f.StringVar(&o.listen, "listen", "", "`ADDR` for other machines: HOST or NETWORK, and :PORT")
 	f.StringVar(&o.advertise, "advertise", "", "`HOST` by which other machines reach this one, if not --listen's")
 	f.DurationVar(&o.grace, "peer-grace", cluster.DefaultGrace, "how long a lost machine keeps its samples")
+	f.DurationVar(&o.late, "peer-timeout", peer.DefaultLate, "silence of a machine after which its samples come from elsewhere")
 	f.StringVar(&o.files.Cert, "tls-cert", "", "`FILE` with a certificate for this machine, in addition to the key")
 	f.StringVar(&o.files.Key, "tls-key", "", "`FILE` with the private key of --tls-cert")
 	f.StringVar(&o.files.CA, "tls-ca", "", "`FILE` with the authority that signs the certificates of all machines")
@@ -51,8 +54,10 @@ func (o *clusterFlags) options(f *pflag.FlagSet, version string, logger *slog.Lo
 		return nil, usagef("--expect %d: give the number of machines, from 1 to %d, or leave it out", o.expect, maxMachines)
 	case o.grace <= 0:
 		return nil, usagef("--peer-grace %v: give a time like 60s", o.grace)
+	case o.late < leastLate || o.late > mostLate:
+		return nil, usagef("--peer-timeout %v: give a time from %v to %v", o.late, leastLate, mostLate)
 	}
-	c := &launch.ClusterOptions{Options: cluster.Options{Listen: o.listen, Advertise: o.advertise, Expect: o.expect, Grace: o.grace, Program: version, Logger: logger, Certificates: o.files, Insecure: o.insecure}}
+	c := &launch.ClusterOptions{Late: o.late, Options: cluster.Options{Listen: o.listen, Advertise: o.advertise, Expect: o.expect, Grace: o.grace, Program: version, Logger: logger, Certificates: o.files, Insecure: o.insecure}}
 	var err error
 	if o.where == cluster.Auto {
 		env := cluster.FromEnvironment(os.Getenv)
@@ -77,6 +82,12 @@ func (o *clusterFlags) options(f *pflag.FlagSet, version string, logger *slog.Lo
 	return c, nil
 }
 
+// Bounds of --peer-timeout. A machine that is busy answers every half second.
+const (
+	leastLate = 600 * time.Millisecond
+	mostLate  = time.Minute
+)
+
 // unusedFlags returns an error if the command line has flags that need --cluster. Variables are no error, because they may be set for all commands of a
 // machine. With an empty --cluster the others have no effect, so a script can switch a cluster off.
 func unusedFlags(f *pflag.FlagSet) error {
@@ -93,11 +104,11 @@ func unusedFlags(f *pflag.FlagSet) error {
 }
 
 // clusterFlagNames are the flags that have no effect without --cluster.
-var clusterFlagNames = []string{"cluster-key", "expect", "listen", "advertise", "peer-grace", "tls-cert", "tls-key", "tls-ca", "peer-insecure"}
+var clusterFlagNames = []string{"cluster-key", "expect", "listen", "advertise", "peer-grace", "peer-timeout", "tls-cert", "tls-key", "tls-ca", "peer-insecure"}
 
 // environ returns the given flags as variables, so that servers which COMMAND starts for other datasets join the same cluster.
 func (o *clusterFlags) environ(f *pflag.FlagSet) (variables []string) {
-	for name, value := range map[string]string{"cluster": o.where, "cluster-key": fromHere(o.key), "listen": withoutPort(o.listen), "advertise": o.advertise, "expect": strconv.Itoa(o.expect), "peer-grace": o.grace.String(),
+	for name, value := range map[string]string{"cluster": o.where, "cluster-key": fromHere(o.key), "listen": withoutPort(o.listen), "advertise": o.advertise, "expect": strconv.Itoa(o.expect), "peer-grace": o.grace.String(), "peer-timeout": o.late.String(),
 		"tls-cert": fromHere(o.files.Cert), "tls-key": fromHere(o.files.Key), "tls-ca": fromHere(o.files.CA), "peer-insecure": strconv.FormatBool(o.insecure)} {
 		if f.Changed(name) {
 			variables = append(variables, envName(name)+"="+value)
