@@ -132,5 +132,5 @@ func (e *Engine) addDigests(j *job, end count.Ended, served, requested []count.B
 func (e *Engine) totals(number int) count.Totals {
 	s, d := e.cache.Store.Stats(), e.deliver.StatsOf(number)
 	return count.Totals{At: e.now(), LogRead: int64(s.BlockReadBytes), ReadOps: int64(s.BlockReads), LogWrite: int64(s.WriteBytes), Source: d.Reads[sample.FromSource].Bytes.Load(),
-		Samples: d.Samples.Load(), Misses: d.Misses(), Stall: d.Stall.Total(), Idle: e.idleFor()}
+		Samples: d.Samples.Load(), Misses: d.Misses(), Peer: d.From[sample.FromPeer].Load(), Stall: d.Stall.Total(), Idle: e.idleFor()}
 }

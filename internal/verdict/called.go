@@ -7,6 +7,8 @@ func Called(word string) string {
 		return "the training loop"
 	case "decode":
 		return "decoding"
+	case "peer":
+		return "the network or other machines"
 	case "source", "disk", "network":
 		return "the " + word
 	}

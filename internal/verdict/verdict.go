@@ -9,6 +9,7 @@
 //   - Was the disk at its measured limit?
 //   - Did requests ask for another order than planned?
 //   - Were the CPUs busy?
+//   - Did samples come from other machines?
 //
 // The status document, lcache run and lcache bench all call Judge. They differ only in the facts that they have: a fact that is zero was not
 // measured, and explains nothing. The package measures nothing and keeps no state. Judge may be called concurrently.
@@ -32,12 +33,14 @@ const (
 	Order   Cause = "order"  // requests asked for another order than that of the log
 	Python  Cause = "Python" // the reader in Python was busy
 	CPU     Cause = "CPU"    // all CPUs were busy
+	Peer    Cause = "peer"   // samples came from other machines, and the network or those machines were slower than the training loop
 )
 
 // Thresholds, as shares.
 const (
 	littleWaiting  = 0.02 // of the time of the training loop or of the server
 	fewMisses      = 0.02 // of the samples
+	fewFromPeers   = 0.1  // of the samples
 	atLimit        = 0.9  // of the disk's measured bandwidth
 	busy           = 0.8  // of CPU time
 	mostlyDecoding = 0.5  // of the time of the loader's workers
@@ -50,6 +53,7 @@ type Facts struct {
 	Since     int     // the first judged epoch
 	Samples   int64   // delivered in the judged time
 	Misses    int64   // part of Samples that came from the source
+	Peer      int64   // part of Samples that came from other machines
 
 	Stall float64 // seconds in which a request waited for the server
 	Idle  float64 // seconds in which everything that the server may load was ready
@@ -100,7 +104,7 @@ type Verdict struct {
 	Suspect Cause `json:"-"`
 }
 
-// BoundBy returns the verdict as a word of the status document: source, disk, consumer, decode or unknown. If the cause is not known, it returns
+// BoundBy returns the verdict as a word of the status document: source, disk, consumer, decode, peer or unknown. If the cause is not known, it returns
 // the suspect.
 func (v Verdict) BoundBy() string {
 	cause := v.Cause
@@ -112,7 +116,7 @@ func (v Verdict) BoundBy() string {
 		return "consumer"
 	case Source, Budget:
 		return "source"
-	case Disk, Decode:
+	case Disk, Decode, Peer:
 		return string(cause)
 	}
 	return "unknown"
@@ -143,6 +147,9 @@ func Judge(f Facts) Verdict {
 		return Verdict{Cause: Python, Bound: "by the reader in Python" + f.since(), Change: "more readers, or less work for each sample"}
 	case f.ServerCPU > 0 && f.ServerCPU+f.ReaderCPU >= busy*f.Seconds*float64(f.CPUs):
 		return Verdict{Cause: CPU, Bound: "by " + units.Plural(int64(f.CPUs), "CPU", "CPUs") + f.since(), Change: "more CPUs"}
+	case float64(f.Peer) > fewFromPeers*float64(f.Samples):
+		return Verdict{Cause: Peer, Bound: "by the network or the other machines" + f.since() + ": " + units.Percent(float64(f.Peer), float64(f.Samples)) + " of the samples came from them",
+			Change: "a larger --budget keeps more copies here; or a faster network, or faster disks there (lcache cluster shows what comes from where)"}
 	}
 	return f.unknown()
 }

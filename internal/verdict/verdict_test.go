@@ -46,7 +46,7 @@ func TestStories(t *testing.T) {
 		met[v.Cause] = true
 		return fmt.Sprintf("%s (%s)\nbound   %s\nchange  %s\n", v.Cause, v.BoundBy(), v.Bound, v.Change)
 	})
-	for _, cause := range []Cause{Unknown, Loop, Decode, Source, Budget, Disk, Order, Python, CPU} {
+	for _, cause := range []Cause{Unknown, Loop, Decode, Source, Budget, Disk, Order, Python, CPU, Peer} {
 		if !met[cause] {
 			t.Errorf("no story ends with %s", cause)
 		}
@@ -56,7 +56,7 @@ func TestStories(t *testing.T) {
 // groups has the words that may begin a line of facts, and for each word the names of its facts, with their fields.
 var groups = map[string]map[string]string{
 	"epochs": {"seconds": "Seconds", "since": "Since", "filling": "Filling", "single": "Single"},
-	"asked":  {"delivered": "Delivered", "samples": "Samples", "misses": "Misses", "stale": "Stale"},
+	"asked":  {"delivered": "Delivered", "samples": "Samples", "misses": "Misses", "peer": "Peer", "stale": "Stale"},
 	"server": {"stall": "Stall", "idle": "Idle", "ready": "Ready", "cpu": "ServerCPU"},
 	"loop":   {"ran": "LoopSeconds", "waited": "LoopWait"},
 	"loader": {"ran": "Loader.LoopSeconds", "waited": "Loader.LoopWait", "decode": "Loader.Decode", "workers": "Loader.Workers", "loops": "Loader.Loops"},

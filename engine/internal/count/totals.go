@@ -13,6 +13,7 @@ type Totals struct {
 	LogRead, LogWrite, Source int64 // bytes
 	ReadOps                   int64
 	Samples, Misses           int64
+	Peer                      int64         // part of Samples that came from other machines
 	Stall                     time.Duration // a rank waited for its batch
 	Idle                      time.Duration // nothing more could be read before a client had consumed batches
 	loop                      loopTotals
@@ -22,13 +23,14 @@ type Totals struct {
 type period struct {
 	seconds         float64
 	samples, misses int64
+	peer            int64
 	stall, idle     float64 // seconds
 	loop            loopTotals
 }
 
 // since returns the period from then to t.
 func (t Totals) since(then Totals) period {
-	return period{seconds: t.At.Sub(then.At).Seconds(), samples: t.Samples - then.Samples, misses: t.Misses - then.Misses,
+	return period{seconds: t.At.Sub(then.At).Seconds(), samples: t.Samples - then.Samples, misses: t.Misses - then.Misses, peer: t.Peer - then.Peer,
 		stall: (t.Stall - then.Stall).Seconds(), idle: (t.Idle - then.Idle).Seconds(),
 		loop: loopTotals{wait: t.loop.wait - then.loop.wait, loop: t.loop.loop - then.loop.loop, decode: t.loop.decode - then.loop.decode}}
 }
@@ -39,7 +41,7 @@ func (p period) boundBy() string { return verdict.Judge(p.facts()).BoundBy() }
 // facts returns the known facts of a period. The disk's speed is not known, so the disk is assumed to be the bottleneck if nothing else explains the job's
 // waits.
 func (p period) facts() verdict.Facts {
-	return verdict.Facts{Delivered: p.samples, Seconds: p.seconds, Samples: p.samples, Misses: p.misses, Stall: p.stall, Idle: p.idle,
+	return verdict.Facts{Delivered: p.samples, Seconds: p.seconds, Samples: p.samples, Misses: p.misses, Peer: p.peer, Stall: p.stall, Idle: p.idle,
 		LoopSeconds: p.loop.loop, LoopWait: p.loop.wait}
 }
 

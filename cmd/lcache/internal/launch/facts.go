@@ -33,6 +33,9 @@ func factsOf(job int, s status.Document, ready, diskLimit float64, disk cache.Di
 	}
 	f.Filling = len(judged) == 1 && len(j.EpochsDone) == 1 && j.KeptBytes >= j.DatasetBytes && (judged[0].LogWriteBytes > 0 || judged[0].LogReadBytes == 0)
 	addEpochs(&f, judged)
+	if j.SamplesDelivered > 0 { // epochs have no such figure, so the share since the start stands for the judged time
+		f.Peer = int64(float64(j.HitsPeer) / float64(j.SamplesDelivered) * float64(f.Samples))
+	}
 	if f.DiskLimit == 0 && disk.From != "" {
 		f.DiskLimit = limitOf(disk, judged)
 	}

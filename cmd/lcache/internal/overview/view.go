@@ -100,6 +100,8 @@ func Bottleneck(job status.Job) string {
 		return "training loop"
 	case "decode":
 		return "decoding"
+	case "peer":
+		return "other machines"
 	case "source", "disk":
 		return job.BoundBy
 	}

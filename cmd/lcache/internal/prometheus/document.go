@@ -86,7 +86,7 @@ func (w writer) cache(c status.Cache) {
 func (w writer) job(j status.Job) {
 	w.object(ofJob, reflect.ValueOf(j))
 	w.number("job_epochs_done", float64(len(j.EpochsDone)))
-	w.states("job_bound_by", "1 for the bottleneck of the job: source, disk, consumer (the training loop), decode or unknown.", "bound_by", j.BoundBy, "source", "disk", "consumer", "decode", "unknown")
+	w.states("job_bound_by", "1 for the bottleneck of the job: source, disk, consumer (the training loop), decode, peer (other machines) or unknown.", "bound_by", j.BoundBy, "source", "disk", "consumer", "decode", "peer", "unknown")
 	for _, r := range j.Ranks {
 		w.with(labelRank, strconv.Itoa(r.Rank)).object(ofRank, reflect.ValueOf(r))
 	}
