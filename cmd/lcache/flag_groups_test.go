@@ -13,7 +13,7 @@ import (
 func TestFlagGroups(t *testing.T) {
 	for name, want := range map[string][]string{
 		"run":    {"Source", "Job", "Cache", "Server", "Network", "Cluster", "Watch", "Global Flags"},
-		"ingest": {"Source", "Job", "Cache", "Network", "Watch", "Global Flags"},
+		"ingest": {"Source", "Job", "Cache", "Network", "Cluster", "Watch", "Global Flags"},
 		"serve":  {"Source", "Cache", "Server", "Network", "Cluster", "Watch", "Global Flags"},
 		"ls":     {"Flags", "Global Flags"},
 	} {
