@@ -19,6 +19,7 @@ import (
 	"lcache/internal/serve/schedule"
 	"lcache/internal/store/cache"
 	"lcache/internal/trust"
+	"lcache/internal/usage"
 	"lcache/logfile"
 	"lcache/metaindex"
 	"lcache/sample"
@@ -41,6 +42,9 @@ func (in *run) prepare(ctx context.Context) error {
 	}
 	if err := in.hint(); err != nil {
 		return err
+	}
+	if n := in.streams(); n > 0 && in.o.Lister != nil {
+		return usage.Errorf("%s: its compressed shards have no random access, so machines cannot divide them: decompress them (gunzip or zstd -d), or leave --cluster out", in.o.Source)
 	}
 	if n := in.streams(); n > 0 && in.o.NoPrefill {
 		in.logger().Info("shards that can only be read front to back are read now", "shards", n)

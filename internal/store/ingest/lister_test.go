@@ -1,0 +1,98 @@
+package ingest_test
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/klauspost/compress/gzip"
+
+	"lcache/internal/store/cache"
+	"lcache/internal/store/ingest"
+	"lcache/internal/testenv"
+)
+
+// others are the other machines of a cluster, which have listed the source or not.
+type others struct {
+	manifest []byte // nil: they have not
+	err      error  // of Await
+	offered  []byte
+	left     bool
+}
+
+func (o *others) Await(_ context.Context, _, path string, _ func(string, int64)) (bool, error) {
+	if o.manifest == nil {
+		return false, o.err
+	}
+	return true, os.WriteFile(path, o.manifest, 0o600)
+}
+func (o *others) Progress(string, int64) {}
+func (o *others) Withdraw(string)        { o.left = true }
+func (o *others) Listed(_, path string) (err error) {
+	o.offered, err = os.ReadFile(path)
+	return err
+}
+
+// TestListingOfAnotherMachine: a manifest of another machine is taken without a look at the source, and offered to others. A damaged one is not taken,
+// and neither a listing that could not be made is offered.
+func TestListingOfAnotherMachine(t *testing.T) {
+	dir := testenv.SourceDir(t)
+	write := func(name string) {
+		path := filepath.Join(dir, "class", name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(name), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("a")
+	write("b")
+	list := func(o *others) (*ingest.Report, error) {
+		return ingest.Run(t.Context(), ingest.Options{Source: dir, Dirs: []string{filepath.Join(t.TempDir(), "cache")}, NoPrefill: true, IO: cache.IO{Engine: "pread"}, Lister: o})
+	}
+	first := &others{}
+	if r, err := list(first); err != nil || r.Samples != 2 || len(first.offered) == 0 {
+		t.Fatalf("the first machine: %+v, %v; it offers %d bytes", r, err, len(first.offered))
+	}
+	write("c")
+	second := &others{manifest: first.offered}
+	if r, err := list(second); err != nil || r.Samples != 2 || !bytes.Equal(second.offered, first.offered) {
+		t.Errorf("with the manifest of the first: %+v, %v", r, err)
+	}
+	damaged := bytes.Clone(first.offered)
+	damaged[len(damaged)/2] ^= 1
+	third := &others{manifest: damaged}
+	if r, err := list(third); err != nil || r.Samples != 3 || len(third.offered) == 0 {
+		t.Errorf("with a damaged manifest: %+v, %v", r, err)
+	}
+	alone := &others{err: errors.New("no room")}
+	if r, err := list(alone); err != nil || r.Samples != 3 || alone.offered != nil {
+		t.Errorf("with a cluster that takes no part: %+v, %v", r, err)
+	}
+	if err := os.RemoveAll(filepath.Join(dir, "class")); err != nil {
+		t.Fatal(err)
+	}
+	fails := &others{}
+	if _, err := list(fails); err == nil || fails.offered != nil || !fails.left {
+		t.Errorf("with an empty source: %v; offered %d bytes, withdrawn: %v", err, len(fails.offered), fails.left)
+	}
+}
+
+// TestCompressedShardsInACluster: machines cannot divide shards without random access.
+func TestCompressedShardsInACluster(t *testing.T) {
+	dir := testenv.SourceDir(t)
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	w := tar.NewWriter(z)
+	if err := errors.Join(w.WriteHeader(&tar.Header{Name: "a.jpg", Size: 3, Mode: 0o644}), func() error { _, err := w.Write([]byte("abc")); return err }(), w.Close(), z.Close(),
+		os.WriteFile(filepath.Join(dir, "x.tar.gz"), b.Bytes(), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	_, err := ingest.Run(t.Context(), ingest.Options{Source: "tar:" + dir + "/x.tar.gz", Stream: true, Dirs: []string{filepath.Join(t.TempDir(), "cache")}, NoPrefill: true, IO: cache.IO{Engine: "pread"}, Lister: &others{}})
+	if err == nil || !strings.Contains(err.Error(), "leave --cluster out") {
+		t.Errorf("the error is %v", err)
+	}
+}
