@@ -99,6 +99,22 @@ func keptText(c status.Cluster) string {
 	return kept
 }
 
+// clusterSummary sums up what a run exchanged with other machines; "": there were none.
+func clusterSummary(d status.Document) string {
+	peers, samples, late, source := int64(0), int64(0), int64(0), int64(0)
+	for _, j := range d.Jobs {
+		peers, samples, source = peers+j.HitsPeer, samples+j.SamplesDelivered, source+j.SourceBytes
+	}
+	for _, p := range d.Cluster.Peers {
+		late += p.LateSamples
+	}
+	if len(d.Cluster.Peers) < 2 && peers == 0 || samples == 0 {
+		return ""
+	}
+	return joined(units.Plural(int64(max(len(d.Cluster.Peers), 1)), "machine", "machines"), units.Percent(float64(peers), float64(samples))+" from other machines",
+		"source "+units.Bytes(source)+" for this one", units.Count(late)+" late")
+}
+
 // clusterWarnings lists the problems that an operator should look at.
 func clusterWarnings(c status.Cluster) (lines []string) {
 	for _, p := range c.Peers {

@@ -44,3 +44,14 @@ func TestClusterLine(t *testing.T) {
 		}
 	}
 }
+
+func TestClusterSummary(t *testing.T) {
+	d := status.Document{Jobs: []status.Job{{HitsPeer: 74, SamplesDelivered: 100, SourceBytes: 34.5e9}, {}}, Cluster: status.Cluster{Peers: []status.ClusterPeer{{}, {LateSamples: 3}, {LateSamples: 2}}}}
+	if got, want := clusterSummary(d), "3 machines · 74 % from other machines · source 35 GB for this one · 5 late"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	d.Cluster.Peers, d.Jobs[0].HitsPeer = nil, 0
+	if got := clusterSummary(d); got != "" {
+		t.Errorf("alone: %q", got)
+	}
+}

@@ -89,6 +89,9 @@ func writeRun(w io.Writer, r *launch.Result) {
 			}
 			writeVerdict(w, exactText(s.Part), s.Verdict)
 		}
+		if line := clusterSummary(s.Part); line != "" {
+			fmt.Fprintln(w, "cluster     "+line)
+		}
 		if s.AttachedTo != 0 {
 			fmt.Fprintf(w, "server      process %d served this cache before, and continues\n", s.AttachedTo)
 		}

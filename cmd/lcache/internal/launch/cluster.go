@@ -97,6 +97,7 @@ type link struct {
 
 	stop    context.CancelFunc
 	running sync.WaitGroup
+	last    atomic.Pointer[status.Cluster] // the status at the end; nil: it has not ended
 }
 
 // requestedFrom counts what came from a peer, and what did not.
@@ -156,6 +157,8 @@ func (l *link) announce(t homes.Threshold) {
 
 // end ends link and begin. No request of a peer runs after it.
 func (l *link) end() {
+	last := l.status()
+	l.last.Store(&last)
 	l.of.Withdraw(l.key, l.share.Cache)
 	if l.stop != nil {
 		l.stop()
@@ -247,6 +250,9 @@ func (l *link) machines() int {
 
 // status describes the cluster for the status document.
 func (l *link) status() status.Cluster {
+	if last := l.last.Load(); last != nil {
+		return *last
+	}
 	v := l.of.View()
 	c := describe(v, l.key, time.Now())
 	c.Label = l.of.o.Key.Label()
