@@ -6,6 +6,7 @@ import (
 
 	"github.com/dustin/go-humanize"
 
+	"lcache/internal/errcode"
 	"lcache/internal/host"
 	"lcache/internal/importance/session"
 	"lcache/internal/memquota"
@@ -25,10 +26,19 @@ const (
 	program       = 16 << 20 // heap bytes for everything whose size does not depend on clients
 )
 
+// checkPeerMemory returns an error if the memory that was given has no room for what travels between machines.
+func (e *Engine) checkPeerMemory() error {
+	if given, need := e.opts.Memory, int64(e.cache.Sizing.Memory)+e.opts.PeerMemory; e.opts.PeerMemory > 0 && given > 0 && given < need {
+		return errcode.Errorf(errcode.Memory, "--memory of %s is too small with --cluster: the cache needs %s, and samples between machines %s; give --memory %dMiB or more, or less --peer-memory",
+			humanize.IBytes(uint64(given)), humanize.IBytes(e.cache.Sizing.Memory), humanize.IBytes(uint64(e.opts.PeerMemory)), (need+1<<20-1)>>20)
+	}
+	return nil
+}
+
 // MemoryLimit returns --memory in bytes: the value given to the server, else the one that ingest recorded, else a quarter of the machine's memory.
 func (e *Engine) MemoryLimit() int64 {
 	limit := cmp.Or(e.opts.Memory, e.cache.Record.Memory, int64(host.MachineMemory()/4))
-	return max(limit, int64(e.cache.Sizing.Memory)) // the minimum may have grown since the cache was made
+	return max(limit, int64(e.cache.Sizing.Memory)+e.opts.PeerMemory) // the minimum may have grown since the cache was made
 }
 
 // HeapLimit returns how much memory the Go heap may use, so that garbage does not come on top of --memory. It is --memory without the planned memory
@@ -45,7 +55,7 @@ func (e *Engine) Account() *memquota.Account { return e.account }
 // openAccount creates the account and the share for pushed orders.
 func (e *Engine) openAccount() {
 	limit := e.MemoryLimit()
-	e.account = memquota.New(limit - int64(e.cache.Sizing.Memory))
+	e.account = memquota.New(limit - int64(e.cache.Sizing.Memory) - e.opts.PeerMemory)
 	own := cache.OrderBytes*int64(e.cache.Manifest.Len()) + orderEntries // one order with batches of any size, and its table entries
 	e.orders = e.account.Share(max(own, leastOrders), max(own, limit/shareOrders))
 	if e.opts.PushBytes > 0 {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -320,5 +321,29 @@ func testClusterSurvives(t *testing.T, seed uint64) {
 		if m.isUp && m.Status().Totals.CorruptSamples != 0 {
 			t.Errorf("%s found corrupt samples in its log", m.name)
 		}
+	}
+}
+
+// TestPeerMemory: what travels between machines is part of --memory.
+func TestPeerMemory(t *testing.T) {
+	const peerMemory = 20 << 20
+	d := makeDataset(t, 60, fileSizes)
+	f := newFleet(t, d, samplerJob(9, 16, 1, true), 1, 0)
+	alone := f.machines[0].MemoryLimit() - f.machines[0].Account().Left()
+	need := int64(f.machines[0].cache.Sizing.Memory)
+	o := f.machines[0].o
+	f.close(t)
+	o.PeerMemory, o.Memory = peerMemory, need+peerMemory-1
+	if e, err := Open(t.Context(), o); err == nil || !strings.Contains(err.Error(), "--peer-memory") {
+		t.Errorf("with a byte too little: %v", err)
+		if err == nil {
+			closeEngine(t, e)
+		}
+	}
+	o.Memory = 0
+	e := open(t, o)
+	defer closeEngine(t, e)
+	if used := e.MemoryLimit() - e.Account().Left(); used != alone+peerMemory {
+		t.Errorf("%d bytes of --memory are planned, want %d more than %d", used, peerMemory, alone)
 	}
 }

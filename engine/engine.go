@@ -61,8 +61,9 @@ type Options struct {
 	Remote  source.Remote // options of a network source; they override the recorded ones
 	JobsMax int           // how many jobs with tokens are read ahead for, at most; 0: 8
 
-	Join    func(Share) Peers     // connects the open cache with the other machines of a cluster; nil: this machine is alone
-	Cluster func() status.Cluster // describes the machines of the cluster; nil: this machine is alone
+	Join       func(Share) Peers     // connects the open cache with the other machines of a cluster; nil: this machine is alone
+	PeerMemory int64                 // bytes of --memory for samples on their way between machines
+	Cluster    func() status.Cluster // describes the machines of the cluster; nil: this machine is alone
 
 	sortAtOnce bool // a full log in another order is sorted into the epoch that is read, even if that does not pay
 
@@ -208,6 +209,9 @@ func newEngine(c *cache.Cache, o Options) (*Engine, error) {
 		return nil, err
 	}
 	e.server = hex.EncodeToString(random[:])
+	if err := e.checkPeerMemory(); err != nil {
+		return nil, err
+	}
 	e.openAccount()
 	if o.Join != nil {
 		e.peers = o.Join(e.Share())

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dustin/go-humanize"
 	"github.com/spf13/pflag"
 
 	"lcache/cmd/lcache/internal/launch"
@@ -26,6 +27,7 @@ type clusterFlags struct {
 	expect    int
 	grace     time.Duration
 	late      time.Duration
+	memory    int64
 	files     cluster.CertificateFiles
 	insecure  bool
 }
@@ -38,6 +40,7 @@ func addClusterFlags(f *pflag.FlagSet, o *clusterFlags) {
 	f.StringVar(&o.advertise, "advertise", "", "`HOST` by which other machines reach this one, if not --listen's")
 	f.DurationVar(&o.grace, "peer-grace", cluster.DefaultGrace, "how long a lost machine keeps its samples")
 	f.DurationVar(&o.late, "peer-timeout", peer.DefaultLate, "silence of a machine after which its samples come from elsewhere")
+	f.Var(size{&o.memory}, "peer-memory", "part of --memory for samples between machines (default: 64 MiB)")
 	f.StringVar(&o.files.Cert, "tls-cert", "", "`FILE` with a certificate for this machine, in addition to the key")
 	f.StringVar(&o.files.Key, "tls-key", "", "`FILE` with the private key of --tls-cert")
 	f.StringVar(&o.files.CA, "tls-ca", "", "`FILE` with the authority that signs the certificates of all machines")
@@ -57,7 +60,10 @@ func (o *clusterFlags) options(f *pflag.FlagSet, version string, logger *slog.Lo
 	case o.late < leastLate || o.late > mostLate:
 		return nil, usagef("--peer-timeout %v: give a time from %v to %v", o.late, leastLate, mostLate)
 	}
-	c := &launch.ClusterOptions{Late: o.late, Options: cluster.Options{Listen: o.listen, Advertise: o.advertise, Expect: o.expect, Grace: o.grace, Program: version, Logger: logger, Certificates: o.files, Insecure: o.insecure}}
+	if least := int64(max(o.expect, 1)) * launch.LeastPeerMemory; o.memory != 0 && o.memory < least {
+		return nil, usagef("--peer-memory %s: give %s or more, which is 1 MiB for each machine", humanize.IBytes(uint64(o.memory)), humanize.IBytes(uint64(least)))
+	}
+	c := &launch.ClusterOptions{Late: o.late, Memory: o.memory, Options: cluster.Options{Listen: o.listen, Advertise: o.advertise, Expect: o.expect, Grace: o.grace, Program: version, Logger: logger, Certificates: o.files, Insecure: o.insecure}}
 	var err error
 	if o.where == cluster.Auto {
 		env := cluster.FromEnvironment(os.Getenv)
@@ -104,11 +110,11 @@ func unusedFlags(f *pflag.FlagSet) error {
 }
 
 // clusterFlagNames are the flags that have no effect without --cluster.
-var clusterFlagNames = []string{"cluster-key", "expect", "listen", "advertise", "peer-grace", "peer-timeout", "tls-cert", "tls-key", "tls-ca", "peer-insecure"}
+var clusterFlagNames = []string{"cluster-key", "expect", "listen", "advertise", "peer-grace", "peer-timeout", "peer-memory", "tls-cert", "tls-key", "tls-ca", "peer-insecure"}
 
 // environ returns the given flags as variables, so that servers which COMMAND starts for other datasets join the same cluster.
 func (o *clusterFlags) environ(f *pflag.FlagSet) (variables []string) {
-	for name, value := range map[string]string{"cluster": o.where, "cluster-key": fromHere(o.key), "listen": withoutPort(o.listen), "advertise": o.advertise, "expect": strconv.Itoa(o.expect), "peer-grace": o.grace.String(), "peer-timeout": o.late.String(),
+	for name, value := range map[string]string{"cluster": o.where, "cluster-key": fromHere(o.key), "listen": withoutPort(o.listen), "advertise": o.advertise, "expect": strconv.Itoa(o.expect), "peer-grace": o.grace.String(), "peer-timeout": o.late.String(), "peer-memory": fmt.Sprint(o.memory),
 		"tls-cert": fromHere(o.files.Cert), "tls-key": fromHere(o.files.Key), "tls-ca": fromHere(o.files.CA), "peer-insecure": strconv.FormatBool(o.insecure)} {
 		if f.Changed(name) {
 			variables = append(variables, envName(name)+"="+value)

@@ -1,6 +1,7 @@
 package launch
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"errors"
@@ -24,7 +25,27 @@ import (
 // ClusterOptions of the process in a cluster.
 type ClusterOptions struct {
 	cluster.Options
-	Late time.Duration // without a byte of a peer after which its samples come from elsewhere; 0: peer.DefaultLate
+	Late   time.Duration // without a byte of a peer after which its samples come from elsewhere; 0: peer.DefaultLate
+	Memory int64         // bytes for samples on their way between machines; 0: DefaultPeerMemory
+}
+
+// DefaultPeerMemory is the memory for samples on their way between machines, in bytes. LeastPeerMemory is for each expected machine.
+const (
+	DefaultPeerMemory = 64 << 20
+	LeastPeerMemory   = 1 << 20
+)
+
+// manyMachines is assumed if the number of machines is not known.
+const manyMachines = 8
+
+// memory returns the bytes for samples on their way between machines.
+func (o *ClusterOptions) memory() int64 { return cmp.Or(o.Memory, DefaultPeerMemory) }
+
+// buffers divides the memory: a quarter for what this machine sends, the rest for what it receives, for each stream of a machine. gRPC lets a connection
+// receive twice what a stream may.
+func (o *ClusterOptions) buffers() (send int64, receive int32) {
+	each := o.memory() / int64(cmp.Or(o.Expect, manyMachines))
+	return min(max(each/4, 256<<10), 4<<20), int32(min(max(each*3/8, 256<<10), 4<<20))
 }
 
 // joined is this process as a member of a cluster. One is used by all servers of the process.
@@ -46,7 +67,8 @@ func join(ctx context.Context, o *ClusterOptions) (*joined, error) {
 	}
 	j := &joined{Member: m, o: *o}
 	accept, _ := m.TLS()
-	j.server = peer.Serve(m.Data(), peer.ServerOptions{TLS: accept})
+	send, _ := o.buffers()
+	j.server = peer.Serve(m.Data(), peer.ServerOptions{TLS: accept, Stream: send})
 	j.lister = sharedListing{&lister.Lister{Member: m, Server: j.server, Client: j.client(), Expect: o.Expect, Logger: o.Logger}}
 	return j, nil
 }
@@ -65,7 +87,8 @@ func (j *joined) leave() error {
 // client returns the options of requests to other machines.
 func (j *joined) client() peer.ClientOptions {
 	_, connect := j.TLS()
-	return peer.ClientOptions{TLS: connect, ID: j.Name(), Late: j.o.Late}
+	_, receive := j.o.buffers()
+	return peer.ClientOptions{TLS: connect, ID: j.Name(), Late: j.o.Late, Window: receive}
 }
 
 // sharedListing is the Lister of an ingest.

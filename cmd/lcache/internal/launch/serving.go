@@ -136,6 +136,7 @@ func start(ctx context.Context, o ServeOptions) (*local, error) {
 			l.link = o.member.link(s, o.Logger)
 			return l.link
 		}
+		o.Engine.PeerMemory = o.member.o.memory()
 		o.Engine.Cluster = func() status.Cluster { return l.link.status() }
 	}
 	e, err := engine.Open(ctx, o.Engine)
