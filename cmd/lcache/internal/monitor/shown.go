@@ -83,7 +83,7 @@ func (s *shown) now(v overview.View, job status.Job, points []point) {
 	}
 	who, waited := overview.LoopWait(v, was, job)
 	s.Who = who
-	delivered := "–"
+	delivered := units.Rate(v.Now.Totals.BytesDelivered-v.Before.Totals.BytesDelivered, v.Seconds)
 	if n := len(points); n > 0 {
 		delivered = units.Rate(int64(points[n-1].Delivered), 1)
 	}
