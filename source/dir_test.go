@@ -319,7 +319,7 @@ func TestOpenErrors(t *testing.T) {
 		{"tar:ftp://bucket/x-{000..9}.tar", source.Options{}, "ftp:// is unknown"},
 		{"gs://bucket", source.Options{}, "gs:// is unknown"},
 		{"", source.Options{}, "empty"},
-		{file, source.Options{}, "does not read the records in a file yet"},
+		{file, source.Options{}, "it is a file: give a folder that has a file for each sample"},
 		{file + ".pipe", source.Options{}, "not a directory"},
 		{file + "/x", source.Options{}, "not a directory"},
 		{file + ".no", source.Options{}, "check its path"},

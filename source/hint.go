@@ -19,7 +19,7 @@ const (
 )
 
 // noRecords is advice for a source that is a single file.
-const noRecords = "lcache does not read the records in a file yet: give a folder that has a file for each sample, or tar shards"
+const noRecords = "give a folder that has a file for each sample, tar shards (tar:), or what reads the records in it: arrow:, parquet: or ranges: and a path"
 
 // ofRecords are extensions of files that hold many samples, whatever their size.
 var ofRecords = []string{".parquet", ".arrow", ".tfrecord", ".tfrecords"}
@@ -27,10 +27,10 @@ var ofRecords = []string{".parquet", ".arrow", ".tfrecord", ".tfrecords"}
 // ofArrays are extensions of files that hold many samples if the files are large.
 var ofArrays = []string{".bin", ".npy", ".h5", ".hdf5", ".zip"}
 
-// Records returns why the files of a source probably hold many samples each, which lcache does not read one by one.
-// It returns "" if nothing suggests that. file returns the name and size of file i of n, in the order of the listing.
-func Records(n int, file func(i int) (name string, size uint32, err error)) (string, error) {
-	f := files{bytes: map[string]int64{}, count: map[string]int64{}}
+// Records returns why the files of a source probably hold many samples each, and what to do. It returns "" if nothing
+// suggests that. file returns the name and size of file i of n, in the order of the listing.
+func Records(src string, n int, file func(i int) (name string, size uint32, err error)) (string, error) {
+	f := files{bytes: map[string]int64{}, count: map[string]int64{}, levels: map[string]int{}}
 	for i := range min(n, mostLookedAt) {
 		name, size, err := file(i)
 		if err != nil {
@@ -38,9 +38,12 @@ func Records(n int, file func(i int) (name string, size uint32, err error)) (str
 		}
 		f.add(name, size)
 	}
-	what := f.hold()
+	what, end := f.hold()
 	if what == "" {
 		return "", nil
+	}
+	if give := f.instead(src, end); give != "" {
+		return fmt.Sprintf("%s: give %s as the source to read the rows in them", what, give), nil
 	}
 	return what + ": lcache does not read the records in a file; if it has many, write each as a file, or pack them into tar shards", nil
 }
@@ -50,6 +53,8 @@ type files struct {
 	n, total     int64
 	first        string
 	bytes, count map[string]int64 // by extension
+	levels       map[string]int   // by extension: the number of folders above the files; -1: it differs
+	state        bool             // there is a file state.json, as in a folder of datasets
 	index        bool             // there is a file index.json
 	chunks       bool             // there are chunks of litData
 	lastBin      string           // the last file NAME.bin, as NAME
@@ -65,7 +70,14 @@ func (f *files) add(name string, size uint32) {
 	end := ending(base)
 	f.count[end]++
 	f.bytes[end] += int64(size)
+	if levels := strings.Count(name, "/"); f.count[end] == 1 {
+		f.levels[end] = levels
+	} else if f.levels[end] != levels {
+		f.levels[end] = -1
+	}
 	switch {
+	case name == "state.json":
+		f.state = true
 	case base == "index.json":
 		f.index = true
 	case end == ".bin":
@@ -88,31 +100,48 @@ func ending(base string) string {
 	return end
 }
 
-// hold describes files that seem to hold many samples each; "": they do not seem to.
-func (f *files) hold() string {
+// instead returns the source that reads the records in files with an extension; "": there is none.
+func (f *files) instead(src, end string) string {
+	kind, known := map[string]string{".arrow": "arrow:", ".parquet": "parquet:"}[end]
+	switch {
+	case !known:
+		return ""
+	case IsRemote(src):
+		return kind + " and the names of the files in braces"
+	case end == ".arrow" && f.state:
+		return clip(kind + strings.TrimSuffix(src, "/"))
+	case f.levels[end] < 0:
+		return kind + " and a pattern of the files"
+	}
+	return clip(kind + strings.TrimSuffix(src, "/") + "/" + strings.Repeat("*/", f.levels[end]) + "*" + end)
+}
+
+// hold describes files that seem to hold many samples each, and their extension if it is that of records; "": they do
+// not seem to.
+func (f *files) hold() (what, end string) {
 	if f.index && f.count[".mds"] > 0 {
-		return "each sample is a whole shard of MDS (.mds files and their index.json)"
+		return "each sample is a whole shard of MDS (.mds files and their index.json)", ""
 	}
 	if f.index && f.chunks {
-		return "each sample is a whole chunk of litData (chunk-….bin files and their index.json)"
+		return "each sample is a whole chunk of litData (chunk-….bin files and their index.json)", ""
 	}
 	if f.pair != "" {
-		return fmt.Sprintf("each sample is a whole file, such as %s, which has an .idx file with it", clip(f.pair))
+		return fmt.Sprintf("each sample is a whole file, such as %s, which has an .idx file with it", clip(f.pair)), ""
 	}
 	for _, end := range ofRecords {
 		if f.bytes[end]*2 > f.total {
-			return fmt.Sprintf("each sample is a whole %s file", end)
+			return fmt.Sprintf("each sample is a whole %s file", end), end
 		}
 	}
 	if f.n == 1 && f.total > largeOnly {
-		return fmt.Sprintf("the only sample is all of %s, of %s", clip(f.first), humanize.Bytes(uint64(f.total)))
+		return fmt.Sprintf("the only sample is all of %s, of %s", clip(f.first), humanize.Bytes(uint64(f.total))), ""
 	}
 	for _, end := range ofArrays {
 		if n := f.count[end]; n > 0 && f.bytes[end]*2 > f.total && f.bytes[end]/n > largeMean {
-			return fmt.Sprintf("each sample is a whole %s file, of %s on average", end, humanize.Bytes(uint64(f.bytes[end]/n)))
+			return fmt.Sprintf("each sample is a whole %s file, of %s on average", end, humanize.Bytes(uint64(f.bytes[end]/n))), ""
 		}
 	}
-	return ""
+	return "", ""
 }
 
 const (
@@ -139,6 +168,10 @@ func (d *dir) instead(folders []folder) string {
 				return fmt.Sprintf("did you mean %s?", clip(TarScheme+d.path+"/"+strings.Repeat("*/", levels)+"*"+end))
 			}
 			if end := ending(name); slices.Contains(ofRecords, end) {
+				in := files{levels: map[string]int{end: strings.Count(path.Join(f.path, name), "/")}}
+				if give := in.instead(d.path, end); give != "" {
+					return fmt.Sprintf("did you mean %s?", give)
+				}
 				return fmt.Sprintf("it has %s files, and lcache does not read the records in a file yet", end)
 			}
 		}

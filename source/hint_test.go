@@ -23,9 +23,9 @@ func TestRecords(t *testing.T) {
 		want  string // beginning of the hint; "": there is none
 	}{
 		{"pictures", []sized{{"a/1.jpg", 100_000}, {"a/2.jpg", 300_000_000}}, ""},
-		{"parquet", []sized{small, {"train-0.parquet", 1e6}, {"train-1.PARQUET", 1e6}}, "each sample is a whole .parquet file: "},
+		{"parquet", []sized{small, {"train-0.parquet", 1e6}, {"train-1.PARQUET", 1e6}}, `each sample is a whole .parquet file: give "parquet:/data/*.parquet" as the source`},
 		{"a table among pictures", []sized{{"a.jpg", 1e6}, {"b.jpg", 1e6}, {"labels.parquet", 1e5}}, ""},
-		{"datasets", []sized{{"data-00000-of-00001.arrow", 5e6}, {"dataset_info.json", 1000}, {"state.json", 1000}}, "each sample is a whole .arrow file: "},
+		{"datasets", []sized{{"data-00000-of-00001.arrow", 5e6}, {"dataset_info.json", 1000}, {"state.json", 1000}}, `each sample is a whole .arrow file: give "arrow:/data" as the source to read the rows in them`},
 		{"tfrecord", []sized{{"x.tfrecord", 5e6}}, "each sample is a whole .tfrecord file: "},
 		{"tfrecord shards", []sized{{"x.tfrecord-00000-of-00002", 5e6}, {"x.tfrecord-00001-of-00002", 5e6}}, "each sample is a whole .tfrecord file: "},
 		{"MDS", []sized{{"train/index.json", 1000}, {"train/shard.00000.mds", 6e7}}, "each sample is a whole shard of MDS"},
@@ -40,7 +40,7 @@ func TestRecords(t *testing.T) {
 		{"one small file", []sized{{"tokens.bin", 41e6}}, ""},
 		{"nothing", nil, ""},
 	} {
-		got, err := Records(len(c.files), func(i int) (string, uint32, error) { return c.files[i].name, c.files[i].size, nil })
+		got, err := Records("/data", len(c.files), func(i int) (string, uint32, error) { return c.files[i].name, c.files[i].size, nil })
 		if err != nil || !strings.HasPrefix(got, c.want) || c.want == "" && got != "" {
 			t.Errorf("%s: %q (%v), want %q", c.name, got, err, c.want)
 		}
@@ -73,7 +73,7 @@ func TestInsteadOfPictures(t *testing.T) {
 	for _, c := range []struct{ file, want string }{
 		{"0.tar", `: did you mean "tar:DIR/*.tar"?`},
 		{"train/a/0.tgz", `: did you mean "tar:DIR/*/*/*.tgz"?`},
-		{"train/0.parquet", ": it has .parquet files, and lcache does not read the records in a file yet"},
+		{"train/0.parquet", `: did you mean "parquet:DIR/*/*.parquet"?`},
 		{"train/0.txt", " that ends in .jpg"},
 	} {
 		dir := t.TempDir()

@@ -8,6 +8,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"sync"
 
 	"lcache/internal/errcode"
 	"lcache/sample"
@@ -47,7 +48,10 @@ func examplePattern(kind, folder string) string {
 
 // recordSource is a source of larger files in which samples are byte ranges. It reads them as the members of tar
 // shards are read.
-type recordSource struct{ *shards }
+type recordSource struct {
+	*shards
+	left sync.Once // says which columns are left out
+}
 
 func openRecords(src string, kind records.Kind, opts Options) (Source, error) {
 	set, err := kind.Settings(opts.Records)
@@ -63,7 +67,7 @@ func openRecords(src string, kind records.Kind, opts Options) (Source, error) {
 	if _, err := kind.New(set); err != nil {
 		return nil, errors.Join(errcode.Errorf(errcode.SourceInvalid, "open source %s: %w", clip(s.src), err), s.Close())
 	}
-	return &recordSource{s}, nil
+	return &recordSource{shards: s}, nil
 }
 
 // format returns the format of a source of records, for one listing, and the names of the shards in order.
@@ -176,6 +180,11 @@ func (r *recordSource) index(ctx context.Context, f records.Format, name string)
 		return nil, nil, false, ctx.Err()
 	case err != nil:
 		return nil, nil, false, fmt.Errorf("shard %s: %w", clip(name), err)
+	}
+	if len(t.Left) > 0 {
+		r.left.Do(func() {
+			r.opts.Logger.Warn("some columns can't be served as they are, and are left out", "columns", strings.Join(t.Left, "; "))
+		})
 	}
 	shard = &sample.Shard{Name: name, Size: uint64(o.Size()), Version: o.Version(), Records: true}
 	if tarshard.Packing(name) != "" {

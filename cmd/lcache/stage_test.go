@@ -264,8 +264,8 @@ func (s *stage) dataset(dir string) {
 	} else if index, isRanges := strings.CutPrefix(strings.Trim(dir, "'"), "ranges:"); isRanges {
 		writeFile(s.t, index, "shard\toffset\tlength\nrecords.bin\t0\t260\nrecords.bin\t260\t260\n")
 		writeFile(s.t, filepath.Join(filepath.Dir(index), "records.bin"), strings.Repeat("records.bin/0", 20)+strings.Repeat("records.bin/1", 20)) // what train.py expects
-	} else if pattern, isArrow := strings.CutPrefix(strings.Trim(dir, "'"), "arrow:"); isArrow {
-		b, err := os.ReadFile("testdata/train.arrow")
+	} else if kind, pattern, _ := strings.Cut(strings.Trim(dir, "'"), ":"); kind == "arrow" || kind == "parquet" {
+		b, err := os.ReadFile("testdata/train." + kind)
 		if err != nil {
 			s.t.Fatal(err)
 		}

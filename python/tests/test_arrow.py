@@ -25,13 +25,13 @@ def clean(monkeypatch):
 def samples(source, cache, **more):
     """All samples that lcache serves: name, label and parts of each."""
     with lcache.open(source, cache=cache, epochs=1, batch_size=8, recipe="torch.distributed_sampler", **more) as job:
-        found = []
+        found, first = [], []
         for at in range(0, job.samples, 50):
             batch = job.get(range(at, min(at + 50, job.samples)))
+            first += map(bytes, batch.samples)
             found += [
                 (name, label, {k: bytes(v) for k, v in parts.items()}) for name, label, parts in zip(batch.names, batch.labels, batch.parts)
             ]
-        first = [bytes(s) for s in job.get(range(job.samples)).samples] if job.samples else []
         assert first == [next(iter(parts.values()), b"") for _, _, parts in found]
         return found, list(job.classes)
 
@@ -121,7 +121,9 @@ def test_empty_rows(tmp_path):
     write(tmp_path / "a.arrow", table, 2)
     found, _ = samples(f"arrow:{tmp_path}/a.arrow", tmp_path / "cache")
     assert [parts for _, _, parts in found] == [{"": b""}, {"text": b"a"}, {"text": b""}, {"": b""}, {"": b""}, {"text": b"bc"}]
-    assert lcache_command("verify", "--cache", tmp_path / "cache", "--against", f"arrow:{tmp_path}/a.arrow").returncode == 0
+    source = f"arrow:{tmp_path}/a.arrow"
+    lcache_command("ingest", "--source", source, "--cache", tmp_path / "own")
+    assert lcache_command("verify", "--cache", tmp_path / "own", "--against", source).returncode == 0
 
 
 def test_saved_dataset(tmp_path):

@@ -28,7 +28,7 @@ func (r *Report) hint(src string, n int, file func(i int) (name string, size uin
 		return name, err
 	})
 	if err == nil {
-		r.Records, err = source.Records(n, file)
+		r.Records, err = source.Records(src, n, file)
 	}
 	return err
 }

@@ -17,7 +17,10 @@ from .match import is_url
 _log = logging.getLogger("lcache")
 
 SHARDS = (".tar", ".tar.gz", ".tgz", ".tar.zst", ".tzst")  # endings of the names of shards
-_NO_RECORDS = ": it is a file, and lcache does not read records inside a file yet: give a folder with a file for each sample, or tar shards"
+_NO_RECORDS = (
+    ": it is a file: give a folder with a file for each sample, tar shards (tar:), "
+    "or what reads the records in it: arrow:, parquet: or ranges: and its path"
+)
 
 
 def require_source(source: str) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 # What the text of a source of shards begins with, before a colon. source/internal/records/kinds.go has the same list; a test compares them.
-KINDS = ("tar", "ranges", "arrow", "tfrecord", "megatron", "npy", "bin", "jsonl", "hdf5", "zip")
+KINDS = ("tar", "ranges", "parquet", "arrow", "tfrecord", "megatron", "npy", "bin", "jsonl", "hdf5", "zip")
 
 # The flags of sources of records, without dashes, in alphabetical order. FlagTable of source/internal/records/flags.go has the same names.
 RECORD_FLAGS = ("columns", "dtype", "feature", "key", "label-column", "label-feature", "label-field", "record-bytes", "shape")

@@ -115,7 +115,7 @@ def test_a_folder_of_shards(root, tmp_path, caplog):
 
 
 def test_a_folder_of_files_with_many_samples(root, tmp_path, caplog):
-    """A new cache of a folder of Parquet files: a warning says that lcache does not read the records inside."""
+    """A new cache of a folder of Parquet files: a warning names the source that reads the rows in them."""
     (tmp_path / "tables").mkdir()
     for name in "ab":
         (tmp_path / "tables" / f"{name}.parquet").write_text(name)
@@ -123,7 +123,7 @@ def test_a_folder_of_files_with_many_samples(root, tmp_path, caplog):
         lcache.open(tmp_path / "tables", cache=root).close()
     (warning,) = (r for r in caplog.records if "parquet" in r.getMessage())
     assert warning.levelno == logging.WARNING
-    assert warning.getMessage().startswith(f"{tmp_path}/tables: each sample is a whole .parquet file: lcache does not read the records in a file")
+    assert warning.getMessage().startswith(f"{tmp_path}/tables: each sample is a whole .parquet file: give ")
 
 
 def test_a_source_that_is_a_file(root, tmp_path):
@@ -133,7 +133,7 @@ def test_a_source_that_is_a_file(root, tmp_path):
     for name, builtin in (("a-{0..5}.tar", NotADirectoryError), ("b.tar.gz", NotADirectoryError), ("c-{0..5}.tar", FileNotFoundError)):
         with pytest.raises(builtin, match=re.escape(f": did you mean 'tar:{tmp_path}/{name}'?")):
             lcache.open(tmp_path / name, cache=root)
-    with pytest.raises(NotADirectoryError, match="it is a file, and lcache does not read records inside a file yet"):
+    with pytest.raises(NotADirectoryError, match="it is a file: give a folder with a file for each sample, tar shards"):
         lcache.open(tmp_path / "tokens.npy", cache=root)
     assert not os.path.exists(root)
 

@@ -59,7 +59,7 @@ func chooseLeaves(all []leaf, s Settings, f features) (chosen []leaf, err error)
 			return nil, fmt.Errorf("it has no column %s: it has %s", clip(name), namesOf(all))
 		}
 	}
-	why := ""
+	why, whyBinary := "", false // of the first column of bytes, else of the first one
 	for _, l := range all {
 		named := slices.ContainsFunc(s.Columns, l.matches)
 		exactly := slices.Contains(s.Columns, l.name)
@@ -67,7 +67,8 @@ func chooseLeaves(all []leaf, s Settings, f features) (chosen []leaf, err error)
 		case l.whyNot != "" && exactly:
 			return nil, fmt.Errorf("its column %s can't be served: %s", clip(l.name), l.whyNot)
 		case l.whyNot != "":
-			if why == "" || l.binary {
+			if why == "" || l.binary && !whyBinary {
+				whyBinary = l.binary
 				why = fmt.Sprintf(" (its column %s can't: %s)", clip(l.name), l.whyNot)
 			}
 		case named || len(s.Columns) == 0:

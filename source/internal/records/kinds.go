@@ -25,6 +25,7 @@ type Kind struct {
 // Kinds are all kinds of record sources.
 var Kinds = []Kind{
 	{Name: "ranges", New: newRanges, Described: true},
+	{Name: "parquet", New: newParquet, Flags: []string{"columns", "label-column"}},
 	{Name: "arrow", New: newArrow, Flags: []string{"columns", "label-column"}},
 	{Name: "tfrecord", New: newTFRecord, Check: checkTFRecord, Tail: tfrecordTail, Flags: []string{"feature", "label-feature"}},
 	{Name: "megatron", New: newMegatron, Described: true},

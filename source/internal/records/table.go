@@ -26,6 +26,9 @@ type Table struct {
 	// Rest is the number of bytes at the end of the shard that are less than a record, and belong to no sample.
 	Rest int64
 
+	// Left are the columns that are not served though nobody asked for others, and why.
+	Left []string
+
 	size  int64 // of the shard; -1: not known yet
 	end   int64 // of the last byte of a sample
 	exts  []string

@@ -31,5 +31,10 @@ arrow("stream.arrow", table("stream.arrow", 5))
 arrow("file.arrow", table("file.arrow", 5), pa.ipc.new_file)
 arrow("../../../../cmd/lcache/testdata/train.arrow", table("train-0.arrow", 5))
 arrow("zstd.arrow", table("zstd.arrow", 5), compression="zstd")
+for name, options in {"plain": {"use_dictionary": False}, "dictionary": {"data_page_version": "2.0"}}.items():
+    compression = {"image.bytes": "NONE", "image.path": "NONE", "label": "SNAPPY", "ids.list.element": "SNAPPY"}
+    pq.write_table(table(f"{name}.parquet", 9), f"{name}.parquet", compression=compression, row_group_size=4, **options)
+pq.write_table(table("snappy.parquet", 5), "snappy.parquet")
+pq.write_table(table("train-0.parquet", 5), "../../../../cmd/lcache/testdata/train.parquet", compression="NONE", use_dictionary=False)
 views = pa.table({"v": pa.array([b"short", b"longer than twelve bytes", None] * 3, pa.binary_view()), "f": pa.array([[1.0, 2.0]] * 9, pa.list_(pa.float32(), 2)), "n": pa.array([1] * 9, pa.uint16())})
 arrow("views.arrow", views, rows=4)
