@@ -344,6 +344,16 @@ func TestPackedFormats(t *testing.T) {
 			if _, _, err := openRemote(t, src, source.Options{Records: f.flags}).List(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "--stream") {
 				t.Errorf("without --stream: %v", err)
 			}
+			whole := packed(t, "gz", f.files[f.shard])
+			for _, cut := range []int{5, len(whole) / 2, len(whole) - 5} {
+				if err := tr.Write(f.shard+".gz", whole[:cut]); err != nil {
+					t.Fatal(err)
+				}
+				_, _, err := openRemote(t, src, source.Options{Records: f.flags, Stream: true}).List(t.Context(), nil)
+				if err == nil || !strings.Contains(err.Error(), f.shard+`.gz": its gzip is damaged or truncated`) {
+					t.Errorf("cut at %d: %v", cut, err)
+				}
+			}
 		})
 	}
 }

@@ -199,20 +199,26 @@ func (r *recordSource) indexStream(ctx context.Context, f records.Format, name s
 	if !ok {
 		return nil, fmt.Errorf("its records can't be found %s: unpack it, or download it", withoutRandom(name))
 	}
-	raw := o.stream(ctx)
+	raw := &noted{ReadCloser: o.stream(ctx)}
 	defer raw.Close()
 	packing := tarshard.Packing(name)
 	if packing == "" {
 		t := records.NewTable(o.Size())
 		return t, sequential.IndexStream(ctx, name, raw, t)
 	}
-	unpacked, err := tarshard.Unpack(packing, raw)
-	if err != nil {
-		return nil, err
-	}
-	defer unpacked.Close()
 	t := records.NewTable(-1)
-	return t, sequential.IndexStream(ctx, name, unpacked, t)
+	unpacked, err := tarshard.Unpack(packing, raw)
+	if err == nil {
+		defer unpacked.Close()
+		file := &noted{ReadCloser: unpacked}
+		if err = sequential.IndexStream(ctx, name, file, t); file.err == nil {
+			return t, err
+		}
+	}
+	if raw.err != nil { // the decompressor may have reworded it
+		return nil, raw.err
+	}
+	return nil, fmt.Errorf("its %s is damaged or truncated: copy or write it again (%w)", packing, err)
 }
 
 // withoutRandom says why a shard can only be read from front to back.

@@ -200,6 +200,15 @@ def test_zip(tmp_path, more):
     assert [(name, label, {"jpg": parts["jpg"]}) for name, _, parts in want for label in [0]] == folders
 
 
+def test_zip_of_many_parts_and_odd_names(tmp_path):
+    members = {f"é {i % 3}/x.{i // 3}": b"%d" % i * i for i in (0, *range(1, 90))}
+    members = dict(sorted(members.items()))
+    zipped(tmp_path / "x.zip", members)
+    got = samples(f"zip:{tmp_path}/x.zip", tmp_path / "cache", flat=True)
+    assert len(got) == 3 and all(len(parts) == 30 for _, _, parts in got)
+    assert {f"{name[len('x.zip/'):]}.{ext}": data for name, _, parts in got for ext, data in parts.items()} == members
+
+
 def test_zip_of_the_program_zip(tmp_path):
     if shutil.which("zip") is None:
         pytest.skip("the program zip is not installed")

@@ -99,6 +99,25 @@ def test_sample_of_another_size(tokens, root, tmp_path):
         list(lt.DataLoader(ours(str(other), root), 3))
 
 
+def test_sequences_of_any_length(root, tmp_path):
+    """Without shape= each sample is a tensor of its own length."""
+    folder = tmp_path / "sequences"
+    folder.mkdir()
+    for i in range(6):
+        (folder / f"{i}.bin").write_bytes(bytes(range(i)) * 4)
+    dataset = lt.Dataset(str(folder), decode="array", dtype="uint16", cache=root)
+    want = [torch.frombuffer(bytearray(bytes(range(i)) * 4), dtype=torch.uint16) if i else torch.empty(0, dtype=torch.uint16) for i in range(6)]
+    (batch,) = lt.DataLoader(dataset, 6, collate_fn=list)
+    assert len(batch) == 6 and all(torch.equal(a, b) and a.dtype == torch.uint16 for a, b in zip(batch, want))
+    batch[3][0] = 7  # the tensors are copies, so that a program may change them
+    assert torch.equal(dataset[3], want[3])
+    odd = tmp_path / "odd"
+    odd.mkdir()
+    (odd / "7.bin").write_bytes(b"odd")
+    with pytest.raises(lcache.DecodeError, match=r"'7.bin' has 3 bytes, which is not a multiple of 2, the size of uint16"):
+        lt.Dataset(str(odd), decode="array", dtype="uint16", cache=root)[0]
+
+
 @pytest.mark.parametrize("more, why", [
     ({"dtype": None}, "needs dtype="),
     ({"dtype": "nothing"}, "do not describe an array"),

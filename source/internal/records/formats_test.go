@@ -348,3 +348,18 @@ func FuzzJSONL(f *testing.F) {
 		}
 	})
 }
+
+func BenchmarkMegatron(b *testing.B) {
+	const n = 1_000_000
+	lengths, positions := make([]int32, n), make([]int64, n)
+	for i := range lengths {
+		lengths[i], positions[i] = 2, int64(4*i)
+	}
+	idx := megatronIndex(8, lengths, positions)
+	for b.Loop() {
+		t := NewTable(4 * n)
+		if err := readMegatron(bytes.NewReader(idx), int64(len(idx)), t); err != nil || t.Len() != n {
+			b.Fatal(err, t.Len())
+		}
+	}
+}

@@ -110,20 +110,21 @@ func addSequences(from *bufio.Reader, n int, width int64, t *Table) error {
 	}
 	t.Grow(n) // the index has that many
 	lengths := make([]uint32, n)
-	var b [8]byte
 	for i := range lengths {
-		if err := readNumber(from, b[:4]); err != nil {
+		b, err := nextBytes(from, 4)
+		if err != nil {
 			return err
 		}
-		if lengths[i] = binary.LittleEndian.Uint32(b[:]); lengths[i] > math.MaxInt32 {
+		if lengths[i] = binary.LittleEndian.Uint32(b); lengths[i] > math.MaxInt32 {
 			return fmt.Errorf("sequence %d has %d tokens: it is damaged", i, int32(lengths[i]))
 		}
 	}
 	for _, tokens := range lengths {
-		if err := readNumber(from, b[:]); err != nil {
+		b, err := nextBytes(from, 8)
+		if err != nil {
 			return err
 		}
-		off := int64(binary.LittleEndian.Uint64(b[:]))
+		off := int64(binary.LittleEndian.Uint64(b))
 		if err := t.Add("", 0, Cell{Off: off, Size: int64(tokens) * width}); err != nil {
 			return err
 		}
@@ -131,10 +132,14 @@ func addSequences(from *bufio.Reader, n int, width int64, t *Table) error {
 	return nil
 }
 
-func readNumber(from *bufio.Reader, b []byte) error {
-	_, err := io.ReadFull(from, b)
-	if err == io.EOF || errors.Is(err, io.ErrUnexpectedEOF) {
-		return errors.New("it is truncated: copy or write it again")
+// nextBytes returns the next n bytes, which are valid until the next call.
+func nextBytes(from *bufio.Reader, n int) ([]byte, error) {
+	b, err := from.Peek(n)
+	if err == io.EOF {
+		return nil, errors.New("it is truncated: copy or write it again")
+	} else if err != nil {
+		return nil, err
 	}
-	return err
+	_, err = from.Discard(n)
+	return b, err
 }
