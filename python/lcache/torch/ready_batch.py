@@ -15,7 +15,7 @@ from torch.utils.data._utils.collate import default_collate_fn_map
 
 from ..arrays import Layout, numpy_module
 from ..batch import Batch
-from ..errors import ArgumentError
+from ..errors import ArgumentError, SampleError
 
 
 class ReadyBatch(Sequence[Any]):
@@ -165,7 +165,8 @@ class Sequences:
         for i, view in enumerate(views):
             size = self._dtype.itemsize
             if len(view) % size:
-                raise ArgumentError(f"sample {batch.names[i]!r} has {len(view):,} bytes, which is not a multiple of {size}, the size of {self._dtype}")
+                name = batch.names[i]
+                raise SampleError(f"sample {name!r} has {len(view):,} bytes, which is not a multiple of {size}, the size of {self._dtype}", name)
             made.append(torch.from_numpy(np.frombuffer(view, self._dtype).copy()))
         return made
 

@@ -114,7 +114,7 @@ def test_sequences_of_any_length(root, tmp_path):
     odd = tmp_path / "odd"
     odd.mkdir()
     (odd / "7.bin").write_bytes(b"odd")
-    with pytest.raises(lcache.DecodeError, match=r"'7.bin' has 3 bytes, which is not a multiple of 2, the size of uint16"):
+    with pytest.raises(lcache.SampleError, match=r"'7.bin' has 3 bytes, which is not a multiple of 2, the size of uint16"):
         lt.Dataset(str(odd), decode="array", dtype="uint16", cache=root)[0]
 
 
