@@ -19,10 +19,10 @@ const (
 )
 
 // noRecords is advice for a source that is a single file.
-const noRecords = "give a folder that has a file for each sample, tar shards (tar:), or what reads the records in it: arrow:, parquet: or ranges: and a path"
+const noRecords = "give a folder that has a file for each sample, tar shards (tar:), or the kind of records in it, such as jsonl:, bin: or ranges:, and its path"
 
 // ofRecords are extensions of files that hold many samples, whatever their size.
-var ofRecords = []string{".parquet", ".arrow", ".tfrecord", ".tfrecords"}
+var ofRecords = []string{".parquet", ".arrow", ".tfrecord", ".tfrecords", ".jsonl", ".beton"}
 
 // ofArrays are extensions of files that hold many samples if the files are large.
 var ofArrays = []string{".bin", ".npy", ".h5", ".hdf5", ".zip"}
@@ -43,9 +43,12 @@ func Records(src string, n int, file func(i int) (name string, size uint32, err 
 		return "", nil
 	}
 	if give := f.instead(src, end); give != "" {
-		return fmt.Sprintf("%s: give %s as the source to read the rows in them", what, give), nil
+		return fmt.Sprintf("%s: give %s as the source to read the records in them", what, give), nil
 	}
-	return what + ": lcache does not read the records in a file; if it has many, write each as a file, or pack them into tar shards", nil
+	if end == ".h5" || end == ".hdf5" {
+		return what + ": examples/index_hdf5.py writes an index of the rows in them, for ranges:", nil
+	}
+	return what + ": lcache does not find the records in them; if they have many, name them in an index (ranges:), or write each as a file", nil
 }
 
 // files summarizes the files of a source.
@@ -59,6 +62,7 @@ type files struct {
 	chunks       bool             // there are chunks of litData
 	lastBin      string           // the last file NAME.bin, as NAME
 	pair         string           // a file NAME.bin with a file NAME.idx in the same folder
+	suffixed     bool             // names go on after .tfrecord, as x.tfrecord-00000-of-00010
 }
 
 func (f *files) add(name string, size uint32) {
@@ -75,6 +79,7 @@ func (f *files) add(name string, size uint32) {
 	} else if f.levels[end] != levels {
 		f.levels[end] = -1
 	}
+	f.suffixed = f.suffixed || end != Extension(base)
 	switch {
 	case name == "state.json":
 		f.state = true
@@ -100,24 +105,43 @@ func ending(base string) string {
 	return end
 }
 
+// megatronIndex is the extension of the index of a .bin file.
+const megatronIndex = ".idx"
+
+// kindOf are the kinds of sources that read the records in files with an extension, and the flags that they need.
+var kindOf = map[string]struct{ scheme, flags string }{
+	".arrow": {"arrow:", ""}, ".parquet": {"parquet:", ""}, ".tfrecord": {"tfrecord:", ""}, ".tfrecords": {"tfrecord:", ""}, ".jsonl": {"jsonl:", ""},
+	".npy": {"npy:", ""}, ".zip": {"zip:", ""}, ".bin": {"bin:", " with --record-bytes"},
+}
+
 // instead returns the source that reads the records in files with an extension; "": there is none.
 func (f *files) instead(src, end string) string {
-	kind, known := map[string]string{".arrow": "arrow:", ".parquet": "parquet:"}[end]
+	src = strings.TrimSuffix(src, "/")
+	if end == megatronIndex {
+		if IsRemote(src) {
+			return "megatron: and the names of the .bin files"
+		}
+		return clip("megatron:" + src + "/" + strings.TrimSuffix(f.pair, ".bin"))
+	}
+	kind, known := kindOf[end]
+	if f.suffixed {
+		end += "*"
+	}
 	switch {
 	case !known:
 		return ""
 	case IsRemote(src):
-		return kind + " and the names of the files in braces"
+		return kind.scheme + " and the names of the files in braces" + kind.flags
 	case end == ".arrow" && f.state:
-		return clip(kind + strings.TrimSuffix(src, "/"))
-	case f.levels[end] < 0:
-		return kind + " and a pattern of the files"
+		return clip(kind.scheme + src)
+	case f.levels[strings.TrimSuffix(end, "*")] < 0:
+		return kind.scheme + " and a pattern of the files" + kind.flags
 	}
-	return clip(kind + strings.TrimSuffix(src, "/") + "/" + strings.Repeat("*/", f.levels[end]) + "*" + end)
+	return clip(kind.scheme+src+"/"+strings.Repeat("*/", f.levels[strings.TrimSuffix(end, "*")])+"*"+end) + kind.flags
 }
 
-// hold describes files that seem to hold many samples each, and their extension if it is that of records; "": they do
-// not seem to.
+// hold describes files that seem to hold many samples each, and returns the extension in kindOf that they have; "": they
+// do not seem to.
 func (f *files) hold() (what, end string) {
 	if f.index && f.count[".mds"] > 0 {
 		return "each sample is a whole shard of MDS (.mds files and their index.json)", ""
@@ -126,7 +150,7 @@ func (f *files) hold() (what, end string) {
 		return "each sample is a whole chunk of litData (chunk-….bin files and their index.json)", ""
 	}
 	if f.pair != "" {
-		return fmt.Sprintf("each sample is a whole file, such as %s, which has an .idx file with it", clip(f.pair)), ""
+		return fmt.Sprintf("each sample is a whole file, such as %s, which has an .idx file with it", clip(f.pair)), megatronIndex
 	}
 	for _, end := range ofRecords {
 		if f.bytes[end]*2 > f.total {
@@ -134,11 +158,11 @@ func (f *files) hold() (what, end string) {
 		}
 	}
 	if f.n == 1 && f.total > largeOnly {
-		return fmt.Sprintf("the only sample is all of %s, of %s", clip(f.first), humanize.Bytes(uint64(f.total))), ""
+		return fmt.Sprintf("the only sample is all of %s, of %s", clip(f.first), humanize.Bytes(uint64(f.total))), ending(path.Base(f.first))
 	}
 	for _, end := range ofArrays {
 		if n := f.count[end]; n > 0 && f.bytes[end]*2 > f.total && f.bytes[end]/n > largeMean {
-			return fmt.Sprintf("each sample is a whole %s file, of %s on average", end, humanize.Bytes(uint64(f.bytes[end]/n))), ""
+			return fmt.Sprintf("each sample is a whole %s file, of %s on average", end, humanize.Bytes(uint64(f.bytes[end]/n))), end
 		}
 	}
 	return "", ""
@@ -168,21 +192,27 @@ func (d *dir) instead(folders []folder) string {
 				return fmt.Sprintf("did you mean %s?", clip(TarScheme+d.path+"/"+strings.Repeat("*/", levels)+"*"+end))
 			}
 			if end := ending(name); slices.Contains(ofRecords, end) {
-				in := files{levels: map[string]int{end: strings.Count(path.Join(f.path, name), "/")}}
+				in := files{levels: map[string]int{end: strings.Count(path.Join(f.path, name), "/")}, suffixed: end != Extension(name)}
 				if give := in.instead(d.path, end); give != "" {
 					return fmt.Sprintf("did you mean %s?", give)
 				}
-				return fmt.Sprintf("it has %s files, and lcache does not read the records in a file yet", end)
+				return fmt.Sprintf("it has %s files, and lcache does not find the records in them: name these in an index (ranges:)", end)
 			}
 		}
 	}
 	return ""
 }
 
-// meantShards returns advice if src names shards but does not begin with tar:; otherwise "".
+// meantShards returns advice if src names shards or files of records but does not begin with their kind; otherwise "".
 func meantShards(src string) string {
 	src = strings.TrimSuffix(src, "/")
-	if tarshard.NameEnd(src) == "" || Scheme(src) != "" {
+	if Scheme(src) != "" {
+		return ""
+	}
+	if tarshard.NameEnd(src) == "" {
+		if kind, known := kindOf[ending(path.Base(src))]; known {
+			return fmt.Sprintf("did you mean %s%s?", clip(kind.scheme+src), kind.flags)
+		}
 		return ""
 	}
 	if IsRemote(src) && strings.ContainsAny(src, "*?[") {

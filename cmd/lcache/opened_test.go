@@ -77,7 +77,7 @@ func TestHintsComeBeforeReading(t *testing.T) {
 	if _, errs, err := s.shell("mkdir -p tables shards && echo 1 > a.cls && tar -cf shards/0.tar a.cls && cp shards/0.tar shards/1.tar && echo 1 > tables/0.parquet && echo 2 > tables/1.parquet && truncate -s 1G large.npy"); err != nil {
 		t.Fatal(err, errs)
 	}
-	tables := "! each sample is a whole .parquet file: give \"parquet:" + strings.TrimSuffix(s.root, "root") + "work/tables/*.parquet\" as the source to read the rows in them\n"
+	tables := "! each sample is a whole .parquet file: give \"parquet:" + strings.TrimSuffix(s.root, "root") + "work/tables/*.parquet\" as the source to read the records in them\n"
 	shards := "! each sample is a whole tar file: --source 'tar:" + strings.TrimSuffix(s.root, "root") + "work" + "/shards/*.tar' takes the samples in them\n"
 	for _, c := range []struct {
 		source, flags, want string
@@ -99,7 +99,7 @@ func TestHintsComeBeforeReading(t *testing.T) {
 	if out, errs, err := s.shell("lcache ingest --source tables --cache full --json"); err != nil || strings.Contains(errs, "!") || !strings.Contains(out, `"records": "each sample is a whole .parquet file`) {
 		t.Errorf("ingest --json: %v, %q %q", err, out, errs)
 	}
-	if _, errs, err := s.shell("lcache ingest --source large.npy --cache none"); err == nil || !strings.Contains(errs, "it is a file: give a folder that has a file for each sample") {
+	if _, errs, err := s.shell("lcache ingest --source large.npy --cache none"); err == nil || !strings.Contains(errs, "it is a file: did you mean \"npy:") {
 		t.Errorf("a file as the source: %v, %q", err, errs)
 	}
 }

@@ -17,10 +17,11 @@ from .match import is_url
 _log = logging.getLogger("lcache")
 
 SHARDS = (".tar", ".tar.gz", ".tgz", ".tar.zst", ".tzst")  # endings of the names of shards
-_NO_RECORDS = (
-    ": it is a file: give a folder with a file for each sample, tar shards (tar:), "
-    "or what reads the records in it: arrow:, parquet: or ranges: and its path"
-)
+_NO_RECORDS = ": it is a file: give a folder with a file for each sample, tar shards (tar:), or the kind of its records, such as bin: or ranges:, and its path"
+# The endings of the names of files of records, and the kinds of sources that read them. kindOf of source/hint.go has the same.
+_KINDS = {
+    ".arrow": "arrow", ".parquet": "parquet", ".tfrecord": "tfrecord", ".tfrecords": "tfrecord", ".jsonl": "jsonl", ".npy": "npy", ".zip": "zip", ".bin": "bin",
+}  # fmt: skip
 
 
 def require_source(source: str) -> None:
@@ -33,6 +34,8 @@ def require_source(source: str) -> None:
         advice = {errno.ENOENT: _meant(source), errno.ENOTDIR: _NO_RECORDS}.get(e.errno or 0, "")
         if advice and source.endswith(SHARDS):
             advice = f": did you mean {'tar:' + source!r}?"
+        elif e.errno == errno.ENOTDIR and (kind := _KINDS.get(os.path.splitext(source)[1].lower())):
+            advice = f": it is a file: did you mean {kind + ':' + source!r}?"
         raise of_errno(e.errno, f"open source {source}: {e.strerror}{advice}") from None
 
 

@@ -128,13 +128,15 @@ def test_a_folder_of_files_with_many_samples(root, tmp_path, caplog):
 
 def test_a_source_that_is_a_file(root, tmp_path):
     """The error for shards without tar: shows the name with it. The error for any other file does not advise to give its folder."""
-    for name in ("a-{0..5}.tar", "b.tar.gz", "tokens.npy"):
+    for name in ("a-{0..5}.tar", "b.tar.gz", "tokens.npy", "README"):
         (tmp_path / name).write_text(name)
     for name, builtin in (("a-{0..5}.tar", NotADirectoryError), ("b.tar.gz", NotADirectoryError), ("c-{0..5}.tar", FileNotFoundError)):
         with pytest.raises(builtin, match=re.escape(f": did you mean 'tar:{tmp_path}/{name}'?")):
             lcache.open(tmp_path / name, cache=root)
-    with pytest.raises(NotADirectoryError, match="it is a file: give a folder with a file for each sample, tar shards"):
+    with pytest.raises(NotADirectoryError, match=re.escape(f": it is a file: did you mean 'npy:{tmp_path}/tokens.npy'?")):
         lcache.open(tmp_path / "tokens.npy", cache=root)
+    with pytest.raises(NotADirectoryError, match="it is a file: give a folder with a file for each sample, tar shards"):
+        lcache.open(tmp_path / "README", cache=root)
     assert not os.path.exists(root)
 
 
