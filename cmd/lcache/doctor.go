@@ -40,6 +40,7 @@ func newDoctorCommand(g *globals) *cobra.Command {
 	f.Var(dirs{&o.look.Dirs}, "cache", "directory of the cache, existing or not (default: the working directory)")
 	addSourceFlag(f, &o.read.Source, "source", "your samples `SRC`: directory, tar:PATTERN, s3://BUCKET/PREFIX/ or https://HOST/LIST", &o.read.Remote)
 	addStreamFlag(f, &o.read.Stream)
+	addRecordFlags(f, &o.read.Records)
 	f.DurationVar(&o.read.Time, "time", o.read.Time, "time for listing and reading --source")
 	f.StringVar(&o.save, "save", "", "write the facts to `FILE` as JSON")
 	f.BoolVar(&o.look.NoDevice, "no-device", false, "skip measuring the disk")

@@ -21,6 +21,7 @@ import (
 	"lcache/internal/store/cache"
 	"lcache/internal/store/ingest"
 	"lcache/internal/testenv"
+	"lcache/source"
 	"lcache/source/s3test"
 )
 
@@ -49,7 +50,9 @@ func newEverySource(t *testing.T) *everySource {
 	if err != nil {
 		t.Fatal(err)
 	}
-	files, list := map[string][]byte{"x.tar": shard}, ""
+	records := bytes.Repeat([]byte("20 bytes of a record"), 6)
+	writeFile(t, filepath.Join(here, "r.bin"), string(records))
+	files, list := map[string][]byte{"x.tar": shard, "r.bin": records}, ""
 	for i := range 6 {
 		name := fmt.Sprintf("c%d/%d", i%2, i)
 		files["photos/"+name] = bytes.Repeat([]byte(name), 20)
@@ -78,6 +81,9 @@ func newEverySource(t *testing.T) *everySource {
 		{srv.URL + "/photos/LIST", "", "HTTP", 6, "photos/c0/2", 1},
 		{"tar:s3://" + s3test.Bucket + "/x.tar", bucket, "S3", 30, "x.tar", 30},
 		{"tar:" + srv.URL + "/x.tar", "", "HTTP", 30, "x.tar", 30},
+		{"bin:s3://" + s3test.Bucket + "/r.bin", bucket + " --record-bytes 20", "S3", 6, "r.bin", 6},
+		{"bin:" + srv.URL + "/r.bin", " --dtype float32 --shape 5", "HTTP", 6, "r.bin", 6},
+		{"bin:" + here + "/r.bin", " --record-bytes 20", "", 6, "r.bin", 6},
 		{here + "/photos", "", "", 6, "photos/c0/2", 1},
 		{"tar:" + here + "/x.tar", "", "", 30, "x.tar", 30},
 	}, put: func(name string, data []byte) {
@@ -111,7 +117,7 @@ func TestEverySourceIsListed(t *testing.T) {
 			s.document(t, fmt.Sprintf("lcache ingest --json --share %d/2 --source %s --cache caches/of-%d%s", part, k.src, i, k.flags), &shares[part])
 		}
 		whole := shares[1].ReadSamples == 0 // a share of shards is whole shards: here the one there is
-		if read := shares[0].ReadSamples + shares[1].ReadSamples; int(read) != k.samples || whole != strings.HasPrefix(k.src, "tar:") {
+		if read := shares[0].ReadSamples + shares[1].ReadSamples; int(read) != k.samples || whole != (source.Scheme(k.src) != "") {
 			t.Errorf("%s: the shares are %d and %d samples of %d", k.src, shares[0].ReadSamples, shares[1].ReadSamples, k.samples)
 		}
 		want[fmt.Sprintf("of-%d", i)] = k.src
@@ -177,6 +183,7 @@ func TestEverySourceIsVerified(t *testing.T) {
 	}
 	s.put("photos/c0/2", bytes.Repeat([]byte("C0/3"), 20))
 	s.put("x.tar", append(slices.Clone(s.shard), make([]byte, 512)...))
+	s.put("r.bin", bytes.Repeat([]byte("21 bytes of a record,"), 6))
 	for i, k := range kinds {
 		if r := verify(i, ""); r.Different != k.different || r.Good != k.samples || r.Uncompared != 0 {
 			t.Errorf("%s: %s has changed: %+v", k.src, k.changes, r)

@@ -247,12 +247,17 @@ func addListingFlags(flags *pflag.FlagSet, o *ingest.Options) {
 	flags.StringVar(&o.Part, "part", "", "first part `NAME` of each sample in shards (in a tar: not cls, json or txt)")
 	addStreamFlag(flags, &o.Stream)
 	flags.Var(file{&o.Labels}, "labels", "CSV `FILE` of name,label instead of labels from folders")
-	for _, f := range source.AllRecordFlags {
-		flags.Var(recordFlag{f.Name, &o.Records}, f.Name, f.Usage)
-	}
+	addRecordFlags(flags, &o.Records)
 	addLinkFlags(flags, &o.FollowLinks,
 		"follow links that leave the source, even with --socket-group",
 		"treat a link that leaves the source as an error")
+}
+
+// addRecordFlags adds the flags of sources of records.
+func addRecordFlags(flags *pflag.FlagSet, to *source.RecordFlags) {
+	for _, f := range source.AllRecordFlags {
+		flags.Var(recordFlag{f.Name, to}, f.Name, f.Usage)
+	}
 }
 
 // recordFlag is a flag of a source of records.

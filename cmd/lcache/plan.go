@@ -61,6 +61,7 @@ func newPlanCommand(g *globals) *cobra.Command {
 	f := cmd.Flags()
 	addSourceFlag(f, &o.gather.Source, "source", "source `SRC` to list and measure, as in ingest", &o.gather.Remote)
 	addStreamFlag(f, &o.gather.Stream)
+	addRecordFlags(f, &o.gather.Records)
 	f.DurationVar(&o.gather.Time, "time", 10*time.Second, "time for listing and reading --source")
 	f.Var(dirs{&o.gather.Dirs}, "cache", "directory of the cache: queries its server, or measures its disk")
 	f.StringVar(&o.gather.File, "facts", "", "`FILE` saved by lcache doctor, or off: measure nothing")

@@ -27,6 +27,7 @@ import (
 type ReadOptions struct {
 	Source   string        // as given to ingest
 	Remote   source.Remote // settings of a source over a network
+	Records  source.RecordFlags
 	Stream   bool          // shards that are packed are allowed
 	Time     time.Duration // for all of it; 0: 30 s
 	Progress func(stage string)
@@ -65,7 +66,7 @@ func (r Reader) BytesPerSecond() float64 {
 const manyReaders = 32
 
 func (o ReadOptions) open() (source.Source, error) {
-	return source.Open(o.Source, source.Options{Remote: o.Remote, Stream: o.Stream})
+	return source.Open(o.Source, source.Options{Remote: o.Remote, Stream: o.Stream, Records: o.Records})
 }
 
 // Read lists a source and reads its files for a time, first with one reader, then with 32. It asks the kernel to drop each file from the page

@@ -22,6 +22,7 @@ type Gathering struct {
 	Source   string   // listed, and read for a time
 	Remote   source.Remote
 	Stream   bool // as of ingest
+	Records  source.RecordFlags
 	Time     time.Duration
 	Progress func(stage string)
 	Now      time.Time
@@ -155,7 +156,7 @@ func (f *Facts) fromStatus(s status.Document) {
 // measure measures the facts that are still unknown and can be measured here.
 func (f *Facts) measure(ctx context.Context, g Gathering) error {
 	if g.Source != "" && (f.From["samples"] == "" || f.From["bytes"] == "" || f.From["source-bw"] == "" && f.From["source-ops"] == "") {
-		r, err := doctor.Read(ctx, doctor.ReadOptions{Source: g.Source, Remote: g.Remote, Stream: g.Stream, Time: g.Time, Progress: g.Progress})
+		r, err := doctor.Read(ctx, doctor.ReadOptions{Source: g.Source, Remote: g.Remote, Stream: g.Stream, Records: g.Records, Time: g.Time, Progress: g.Progress})
 		if err != nil {
 			return err
 		}
