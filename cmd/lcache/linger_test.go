@@ -63,7 +63,7 @@ with lcache.connect() as job:
 `
 
 // TestLinger: of three machines whose ranks end one after the other, each stays until the last rank has ended. So every sample is read from the source once.
-// Without lingering, what the first machine kept is read from the source again, which shows that the test counts.
+// If Ctrl-C ends the stay of the first one, what it kept is read from the source again, which shows that the test counts.
 func TestLinger(t *testing.T) {
 	t.Parallel()
 	python, err := exec.LookPath("python3")
@@ -74,8 +74,8 @@ func TestLinger(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for n, linger := range []string{"60", "0"} {
-		t.Run("linger "+linger, func(t *testing.T) {
+	for n, isInterrupted := range []bool{false, true} {
+		t.Run(fmt.Sprint("interrupted=", isInterrupted), func(t *testing.T) {
 			t.Parallel()
 			s := newScript(t)
 			makeDataset(t, filepath.Join(s.work, "data"))
@@ -88,7 +88,8 @@ func TestLinger(t *testing.T) {
 				t.Fatal(err)
 			}
 			var runs [3]*exec.Cmd
-			var out, logs [len(runs)]bytes.Buffer
+			var out [len(runs)]bytes.Buffer
+			var logs [len(runs)]string
 			host := func(rank int) string { return fmt.Sprintf("127.38.%d.%d", n, rank+1) } // of no other test
 			for rank := range runs {
 				home := filepath.Join(s.work, fmt.Sprint("home", rank))
@@ -96,17 +97,36 @@ func TestLinger(t *testing.T) {
 					t.Fatal(err)
 				}
 				train := fmt.Sprintf("%s train.py %d && touch ended%d", usage.ShellWord(python), rank, rank)
-				if linger == "0" {
+				if isInterrupted {
 					train = strings.Replace(train, "train.py", "train.py --alone", 1)
 				}
 				cmd := s.lcache("run", "--json", "--quiet=false", "--source", "data", "--cache", filepath.Join(home, "cache"), "--cluster", host(0), "--cluster-key", "key", "--expect", "3",
 					"--listen", host(rank), "--", "sh", "-c", train)
-				cmd.Env = append(cmd.Env, "PYTHONPATH="+client, "LCACHE_LINGER="+linger, "XDG_RUNTIME_DIR="+home)
-				cmd.Stdout, cmd.Stderr = &out[rank], &logs[rank]
+				cmd.Env = append(cmd.Env, "PYTHONPATH="+client, "LCACHE_LINGER=1m", "XDG_RUNTIME_DIR="+home)
+				logs[rank] = filepath.Join(home, "stderr")
+				stderr, err := os.Create(logs[rank])
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer stderr.Close()
+				cmd.Stdout, cmd.Stderr = &out[rank], stderr
 				if err := cmd.Start(); err != nil {
 					t.Fatal(err)
 				}
+				t.Cleanup(func() { cmd.Process.Kill() }) // if the test ends before it
 				runs[rank] = cmd
+			}
+			stays := func(rank int) bool {
+				text, err := os.ReadFile(logs[rank])
+				return err == nil && strings.Contains(string(text), "\ncluster   sh has ended; the server stays for other machines that still read from it, at most 1m0s (Ctrl-C ends it)\n")
+			}
+			for end := time.Now().Add(time.Minute); isInterrupted && !stays(0); time.Sleep(10 * time.Millisecond) {
+				if time.Now().After(end) {
+					t.Fatal("the first machine does not stay")
+				}
+			}
+			if isInterrupted {
+				runs[0].Process.Signal(os.Interrupt)
 			}
 			var read int64
 			for rank, cmd := range runs {
@@ -116,17 +136,17 @@ func TestLinger(t *testing.T) {
 				}
 				var sum runSummary
 				if err != nil || json.Unmarshal(out[rank].Bytes(), &sum) != nil {
-					t.Errorf("rank %d: %v:\n%s%s", rank, err, logs[rank].String(), out[rank].String())
+					text, _ := os.ReadFile(logs[rank])
+					t.Errorf("rank %d: %v:\n%s%s", rank, err, text, out[rank].String())
 					continue
 				}
 				read += sum.Sources[0].Status.Totals.SourceBytes
-				stayed := strings.Contains(logs[rank].String(), "\ncluster   sh has ended; the server stays for other machines that still read from it, at most 1m0s (Ctrl-C ends it)\n")
-				if stayed != (linger == "60" && rank < 2) {
-					t.Errorf("rank %d: whether it stayed: %v:\n%s", rank, stayed, logs[rank].String())
+				if stays(rank) != (rank < 2) {
+					t.Errorf("rank %d stayed: %v", rank, stays(rank))
 				}
 			}
 			const dataset = 90 * 20 * int64(len("class0/000.txt"))
-			if linger == "60" && read != dataset || linger == "0" && read <= dataset {
+			if !isInterrupted && read != dataset || isInterrupted && read <= dataset {
 				t.Errorf("%d bytes were read from the source of %d bytes", read, dataset)
 			}
 		})

@@ -108,8 +108,7 @@ def test_slurm(folder, machines):
     env = machines.environment(0)
     env["PATH"] = os.pathsep.join([os.path.dirname(realserver.BINARY), env["PATH"]])
     finish([os.path.join(HERE, "slurm_here.sh"), where, os.path.join(RECIPES, "slurm.sh"), folder.root, os.path.join(HERE, "cluster_run.py"), folder.root, 2], env)
-    with open(os.path.join(where, "out")) as f:
-        require_one_read(f.read(), len(folder), folder.bytes, ranks=3)
+    require_one_read(contents(os.path.join(where, "out")), len(folder), folder.bytes, ranks=3)
 
 
 @scheduler
@@ -123,9 +122,11 @@ def test_ray(folder, machines):
     nodes = []
     try:
         for number, host in enumerate(machines.hosts):
-            nodes.append(subprocess.Popen([ray, "start", "--block", f"--node-ip-address={host}", *heads[number > 0], *common], env=env[number]))
-            if number == 0:
-                wait_until(lambda: subprocess.run([ray, "status", f"--address={address}"], env=env[0], capture_output=True).returncode == 0)
+            log = os.path.join(machines.folder, f"ray-{number}.log")
+            with open(log, "w") as out:
+                command = [ray, "start", "--block", f"--node-ip-address={host}", *heads[number > 0], *common]
+                nodes.append(subprocess.Popen(command, env=env[number], stdout=out, stderr=out))
+            wait_until(lambda log=log: "Ray runtime started" in contents(log))  # two that start at once take each other's sockets
         command = [os.path.join(PROGRAMS, "python"), os.path.join(RECIPES, "ray_train.py"), folder.root, "--workers=3", "--epochs=2"]
         said = finish(command, {**env[0], "RAY_ADDRESS": address})
         status = [realserver.lcache_command("status", "--socket", socket, "--json").json for socket in sockets(machines.folder)]
@@ -137,6 +138,11 @@ def test_ray(folder, machines):
     assert sorted(re.findall(r"epoch (\d) rank (\d): 80 samples", said)) == [(str(e), str(r)) for e in range(2) for r in range(3)], said
     assert [one["cluster"]["state"] for one in status] == ["ok"] * 3
     assert folder.bytes <= sum(one["totals"]["source_bytes"] for one in status) <= 1.02 * folder.bytes
+
+
+def contents(path):
+    with open(path) as f:
+        return f.read()
 
 
 def sockets(root):
