@@ -150,9 +150,12 @@ func start(ctx context.Context, o ServeOptions) (*local, error) {
 	l.engine, l.defaults = e, e.Defaults()
 	o.Server.Ends = e.SetEnds
 	if l.link != nil {
-		o.Server.Ends = func(at time.Time) {
+		hadClient := false
+		o.Server.Ends = func(at time.Time) { // one call at a time
 			e.SetEnds(at)
-			if !at.IsZero() {
+			if at.IsZero() {
+				hadClient = true
+			} else if hadClient {
 				l.link.rest(at)
 			}
 		}
