@@ -50,7 +50,7 @@ const DefaultGrace = 60 * time.Second
 
 // Times of a Member.
 const (
-	joinSoon  = 2 * time.Second  // between attempts to reach a first member
+	joinSoon  = 2 * time.Second  // between attempts to reach a first member, or all that are expected
 	joinLater = 10 * time.Second // between attempts afterwards: gossip alone does not heal a long partition
 	leaveTime = 2 * time.Second  // for the others to learn that this member leaves
 
@@ -250,17 +250,23 @@ func (m *Member) sendOffers(ctx context.Context) {
 func (m *Member) reach(ctx context.Context) {
 	wait := time.NewTimer(0)
 	defer wait.Stop()
+	began, joined := time.Now(), time.Time{}
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-wait.C:
 		}
-		m.gossip.join(ctx, m.o.Where.addresses(ctx, net.DefaultResolver))
-		if len(m.gossip.members()) > 1 {
-			wait.Reset(joinLater)
-		} else {
-			wait.Reset(joinSoon)
+		if now := time.Now(); isJoinDue(len(m.gossip.members()), m.o.Expect, now.Sub(began), now.Sub(joined)) {
+			m.gossip.join(ctx, m.o.Where.addresses(ctx, net.DefaultResolver))
+			joined = time.Now()
 		}
+		wait.Reset(joinSoon)
 	}
+}
+
+// isJoinDue decides whether a member that knows n members, itself included, tries to reach others now. In its first minute it does so often until it knows
+// all that are expected: those that it knows may be commands that end soon, such as ingest.
+func isJoinDue(n, expect int, sinceStart, sinceJoin time.Duration) bool {
+	return n <= 1 || sinceJoin >= joinLater || n < expect && sinceStart < time.Minute
 }

@@ -339,3 +339,24 @@ func TestSilentSeeds(t *testing.T) {
 	t.Logf("the weight came after %v", time.Since(began))
 	b.Close()
 }
+
+func TestIsJoinDue(t *testing.T) {
+	const soon, late = 2 * time.Second, 2 * time.Minute
+	for _, test := range []struct {
+		n, expect             int
+		sinceStart, sinceJoin time.Duration
+		want                  bool
+	}{
+		{1, 0, late, soon, true}, // alone
+		{2, 0, soon, soon, false},
+		{2, 0, soon, joinLater, true},
+		{2, 3, soon, soon, true}, // one is missing
+		{3, 3, soon, soon, false},
+		{2, 3, late, soon, false}, // it has been missing for long
+		{2, 3, late, joinLater, true},
+	} {
+		if got := isJoinDue(test.n, test.expect, test.sinceStart, test.sinceJoin); got != test.want {
+			t.Errorf("%+v: got %v", test, got)
+		}
+	}
+}
