@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"lcache/internal/store/cache"
@@ -35,16 +36,23 @@ func (a *appends) enter(index sample.Index, now time.Time) bool {
 	return true
 }
 
-// leave ends enter. After an error nothing is appended for a while, unless there was no room.
+// leave ends enter. After an error of the disk nothing is appended for a while. A disk that is slow or full is no such error.
 func (a *appends) leave(now time.Time, index sample.Index, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	delete(a.busy, index)
 	a.running.Done()
-	if err != nil && !errors.Is(err, logfile.ErrFull) {
+	switch {
+	case err == nil, errors.Is(err, logfile.ErrFull):
+	case errors.Is(err, context.DeadlineExceeded):
+		a.pause = now.Add(slowPause)
+	default:
 		a.pause = now.Add(layOutAgain)
 	}
 }
+
+// slowPause is how long nothing is appended after a disk has not taken a sample in time: reads do not wait for it one after the other.
+const slowPause = time.Second
 
 // stop returns when no append is running. None begins after it.
 func (a *appends) stop() {
@@ -61,7 +69,32 @@ type arrivals struct {
 	cache    *cache.Cache
 	keeps    func(sample.Index) bool
 	packages *logfile.Packages // nil: nothing can be stored
-	register func(*logfile.Logfile) error
+
+	claiming sync.Mutex // guards the field that follows
+	claimed  int64      // bytes of samples that are being stored
+
+	fills atomic.Bool // nothing else happens but filling the cache: the source waits for the disk
+}
+
+// fillTimeout is how long a sample may wait for the disk while the cache is filled.
+const fillTimeout = 30 * time.Second
+
+// claim reserves room for a sample. release gives it back when the sample is stored.
+func (a *arrivals) claim(bytes int64) bool {
+	a.claiming.Lock()
+	defer a.claiming.Unlock()
+	reserve := int64(a.packages.Open()+2) * int64(a.cache.Format.Block) // for the last blocks of the open packages
+	if !a.cache.Store.HasRoom(reserve + a.claimed + bytes) {
+		return false
+	}
+	a.claimed += bytes
+	return true
+}
+
+func (a *arrivals) release(bytes int64) {
+	a.claiming.Lock()
+	defer a.claiming.Unlock()
+	a.claimed -= bytes
 }
 
 // keepArrivals begins to keep the samples that the cluster gives to this machine.
@@ -87,16 +120,19 @@ func (a *arrivals) store(ctx context.Context, index sample.Index, data []byte, n
 	}
 	var err error
 	defer func() { a.leave(now(), index, err) }()
-	reserve := int64(a.packages.Open()+2) * int64(a.cache.Format.Block) // for the last blocks of the open packages
-	if locations.Get(index) != 0 || !a.cache.Store.HasRoom(reserve+int64(len(data))) {
+	if locations.Get(index) != 0 || !a.claim(int64(len(data))) {
 		return
+	}
+	defer a.release(int64(len(data)))
+	if a.fills.Load() {
+		timeout = fillTimeout
 	}
 	limited, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	number, off, err := a.cache.Pack(limited, a.packages, int(index)%a.packages.Open(), index, data)
 	if err == nil {
 		locations.Move(index, 0, locations.At(logfile.PackagesNum, number, off))
-	} else if !errors.Is(err, logfile.ErrFull) && ctx.Err() == nil {
+	} else if !errors.Is(err, logfile.ErrFull) && !errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
 		a.cache.Logger.Warn("cannot keep a sample for the cluster; it will be read from the source again", "sample", index, "error", err)
 	}
 }

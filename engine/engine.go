@@ -107,13 +107,14 @@ type Engine struct {
 	observed   *memquota.Share   // queued observations of all jobs
 	disk       *disk.Files       // files of importance
 
-	wake     chan struct{} // wakes the mover
-	ctx      context.Context
-	cancel   context.CancelFunc
-	loops    sync.WaitGroup // move
-	builders sync.WaitGroup // goroutines that lay out epochs, and other short work
-	digests  count.Digester
-	events   events.List
+	wake      chan struct{} // wakes the mover
+	ctx       context.Context
+	cancel    context.CancelFunc
+	loops     sync.WaitGroup // move
+	homeReads sync.WaitGroup // reads for peers
+	builders  sync.WaitGroup // goroutines that lay out epochs, and other short work
+	digests   count.Digester
+	events    events.List
 
 	mu      sync.Mutex                   // guards the fields that follow; see the package comment for the order of locks
 	jobs    map[int]*job                 // by number
@@ -326,6 +327,7 @@ func (e *Engine) halt(ctx context.Context) error {
 		e.endImportance()
 		e.loops.Wait()
 		e.builders.Wait()
+		e.homeReads.Wait()
 		if e.prefetcher != nil {
 			e.prefetcher.Stop()
 		}

@@ -22,6 +22,10 @@ type Filled struct {
 // FillShare reads the samples whose home this machine is from the source, and stores them. It decides once which they are: machines that come or go
 // meanwhile change nothing. jobs samples are read at once; 0: as many as the source may have. It returns an error if ctx ends, or no sample can be read.
 func (e *Engine) FillShare(ctx context.Context, jobs int, progress func(cache.Progress)) (f Filled, err error) {
+	if a := e.arrivals.Load(); a != nil {
+		a.fills.Store(true)
+		defer a.fills.Store(false)
+	}
 	var todo []sample.Index
 	total := int64(0)
 	for i := range e.cache.Manifest.Len() {

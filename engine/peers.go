@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"errors"
 	"sync"
 
 	"lcache/internal/peer"
@@ -34,6 +33,7 @@ type home struct{ e *Engine }
 
 func (h home) Samples() int            { return h.e.cache.Manifest.Len() }
 func (h home) Size(i sample.Index) int { return int(h.e.cache.Manifest.Size(i)) }
+func (h home) Waits() bool             { return h.e.fetcher.SourceReads() > 0 }
 func (h home) Manifest() []byte        { return nil }
 
 // homeReads is the number of samples of one request that are read at once, apart from neighbours in the log.
@@ -43,11 +43,19 @@ const homeReads = 16
 func (h home) Bring(ctx context.Context, indices []sample.Index, to func(peer.Brought)) {
 	ctx = fetch.Alone(ctx)
 	var mu sync.Mutex
+	over := false
 	bring := func(b peer.Brought) {
 		mu.Lock()
 		defer mu.Unlock()
-		to(b)
+		if !over {
+			to(b)
+		}
 	}
+	defer func() {
+		mu.Lock()
+		defer mu.Unlock()
+		over = true
+	}()
 	var reads sync.WaitGroup
 	turn := make(chan struct{}, homeReads)
 	for _, i := range h.fromLog(ctx, indices, bring) {
@@ -93,26 +101,36 @@ func (h home) fromLog(ctx context.Context, indices []sample.Index, bring func(pe
 	})
 }
 
-// one brings one sample.
+// one brings one sample. A read that has begun goes on if the peer does not wait for it any longer, so that the sample is kept and need not be read again.
 func (h home) one(ctx context.Context, index sample.Index, bring func(peer.Brought)) {
 	if h.Size(index) == 0 {
 		bring(peer.Brought{Index: index, Sum: sample.Sum(nil)})
 		return
 	}
-	extents, got, err := h.e.fetcher.FetchAll(ctx, []sample.Index{index})
-	if err != nil {
-		if ctx.Err() == nil && !errors.Is(err, context.Canceled) {
-			bring(peer.Brought{Index: index, Why: peer.SourceFailed})
+	done := make(chan struct{})
+	h.e.homeReads.Go(func() {
+		defer close(done)
+		limited, cancel := context.WithTimeout(fetch.Alone(h.e.ctx), h.e.fetcher.Options().SourceTimeout)
+		defer cancel()
+		extents, got, err := h.e.fetcher.FetchAll(limited, []sample.Index{index})
+		if err != nil {
+			if ctx.Err() == nil {
+				bring(peer.Brought{Index: index, Why: peer.SourceFailed})
+			}
+			return
 		}
-		return
-	}
-	sum, _ := h.e.cache.Sums.Get(index) // known, because the bytes were compared with it
-	b := peer.Brought{Index: index, Sum: sum, Bytes: got[0].Data}
-	if got[0].From == sample.FromSource {
-		b.Why = peer.FromSource
-	}
-	bring(b)
-	for _, x := range extents {
-		h.e.staging.Drop(x)
+		sum, _ := h.e.cache.Sums.Get(index) // known, because the bytes were compared with it
+		b := peer.Brought{Index: index, Sum: sum, Bytes: got[0].Data}
+		if got[0].From == sample.FromSource {
+			b.Why = peer.FromSource
+		}
+		bring(b)
+		for _, x := range extents {
+			h.e.staging.Drop(x)
+		}
+	})
+	select {
+	case <-done:
+	case <-ctx.Done():
 	}
 }

@@ -74,7 +74,8 @@ type Member struct {
 	offers []Offer
 	newer  chan struct{} // closed when there is a newer view; nil: nobody waits
 
-	view atomic.Pointer[View]
+	waitsNot atomic.Bool // the first rosters do not wait for expected members
+	view     atomic.Pointer[View]
 }
 
 // Start opens the ports of a member and begins to look for the others. It returns before it has found any. Close must be called.
@@ -109,6 +110,12 @@ func Start(ctx context.Context, o Options) (*Member, error) {
 	m.running.Go(func() { m.reach(ctx) })
 	m.running.Go(func() { m.sendOffers(ctx) })
 	return m, nil
+}
+
+// WaitNoLonger makes the first rosters of the members that are there, without those that are expected.
+func (m *Member) WaitNoLonger() {
+	m.waitsNot.Store(true)
+	signal(m.changed)
 }
 
 // Name returns the member's name, which is new with each start.
@@ -200,6 +207,9 @@ func (m *Member) track(ctx context.Context) {
 			if t == nil {
 				t = &tracker{self: m.id, expect: m.o.Expect, grace: m.o.Grace, began: now, peers: map[CacheID]*standing{}}
 				trackers[o.Dataset] = t
+			}
+			if t.hurries = m.waitsNot.Load(); t.hurries && t.roster == nil {
+				next = now.Add(settleFew)
 			}
 			before := t.roster
 			roster, wake := t.update(now, sightings(members, o.Dataset))

@@ -85,6 +85,8 @@ type tracker struct {
 	grace  time.Duration // how long a lost peer keeps its bins
 	began  time.Time
 
+	hurries bool // the first roster does not wait for expected peers
+
 	peers   map[CacheID]*standing
 	copies  []standing // refused
 	roster  *Roster    // nil: not yet
@@ -154,7 +156,7 @@ func (t *tracker) due(present int) time.Time {
 	switch {
 	case t.expect > 0 && present >= t.expect:
 		return t.changed
-	case t.expect > 0:
+	case t.expect > 0 && !t.hurries:
 		return t.began.Add(firstWait)
 	}
 	return earlier(settled, t.began.Add(firstWait))

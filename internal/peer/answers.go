@@ -38,6 +38,8 @@ type answers struct {
 	isClosed bool // no LIST is begun any longer
 
 	sending sync.Mutex // the stream
+
+	waited uint64 // MARKs sent while the home waited for its source; of mark alone
 }
 
 // end ends all LISTs, and joins their goroutines.
@@ -156,7 +158,10 @@ func (a *answers) mark(ctx context.Context) {
 		}
 		switch {
 		case a.isBusy():
-			if a.send(plain(encodeMark(a.brought.Load()))) != nil {
+			if a.home.Waits() {
+				a.waited++
+			}
+			if a.send(plain(encodeMark(a.brought.Load()+a.waited))) != nil {
 				return
 			}
 		case time.Since(time.Unix(0, a.asked.Load())) > a.server.idle:

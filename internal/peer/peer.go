@@ -48,6 +48,10 @@ type Home interface {
 	// and may leave out samples then.
 	Bring(ctx context.Context, indices []sample.Index, to func(Brought))
 
+	// Waits reports whether a sample for a peer is being read from the source, whose answer can take long. Then the home is not late although it brings
+	// nothing.
+	Waits() bool
+
 	// Manifest returns the dataset's manifest, which does not change.
 	Manifest() []byte
 }

@@ -25,6 +25,7 @@ var dataset = sample.Fingerprint{1, 2, 3}
 
 // shelf is a Home in memory. Its samples are made from their index.
 type shelf struct {
+	waits   bool // for the source, always
 	n       int
 	size    func(sample.Index) int
 	why     func(sample.Index) Why // nil: it keeps all
@@ -38,6 +39,7 @@ type shelf struct {
 func (s *shelf) Samples() int            { return s.n }
 func (s *shelf) Size(i sample.Index) int { return s.size(i) }
 func (s *shelf) Manifest() []byte        { return s.content }
+func (s *shelf) Waits() bool             { return s.waits }
 
 func (s *shelf) Bring(ctx context.Context, indices []sample.Index, to func(Brought)) {
 	for _, i := range indices {

@@ -94,13 +94,17 @@ func (s *Server) Close() {
 	s.served.Wait()
 }
 
-// Add begins to answer for a dataset.
-func (s *Server) Add(f sample.Fingerprint, h Home) {
+// Add begins to answer for a dataset. It returns false if there is a Home of the dataset already.
+func (s *Server) Add(f sample.Fingerprint, h Home) bool {
 	of := &served{Home: h}
 	of.ctx, of.end = context.WithCancelCause(context.Background())
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.homes[f] != nil {
+		return false
+	}
 	s.homes[f] = of
+	return true
 }
 
 // Remove ends the streams of a dataset. When it returns, its Home is not called any longer.

@@ -30,6 +30,7 @@ import (
 
 // Times of a Lister.
 const (
+	Offered  = 10 * time.Minute // for which a listing is given to others: the source may change, and they list it again
 	Patience = 30 * time.Second // with a lister that makes no progress
 	settle   = time.Second      // for other machines to be seen, before this one lists
 	gather   = 5 * time.Second  // for the expected number of machines
@@ -66,7 +67,10 @@ type Lister struct {
 }
 
 // listing is a manifest that this process offers to others.
-type listing struct{ manifest []byte }
+type listing struct {
+	manifest []byte
+	expires  *time.Timer
+}
 
 // Await waits until another machine has listed a source, and writes that manifest to a file. It returns false if this machine should list the source; it
 // then calls Listed, or Withdraw. waits receives what Await waits for.
@@ -153,16 +157,19 @@ func (l *Lister) Listed(k Key, path string) error {
 		l.held = map[Key]*listing{}
 	}
 	old := l.held[k]
-	l.held[k] = &listing{b}
+	l.held[k] = &listing{b, time.AfterFunc(Offered, func() { l.Withdraw(k) })}
 	l.mu.Unlock()
 	l.drop(k, old)
-	l.Server.Add(k.print, home{b})
+	if !l.Server.Add(k.print, home{b}) {
+		return fmt.Errorf("the listing is offered already")
+	}
 	return l.offer(k, flagHas, 0)
 }
 
 // drop ends the use of a manifest.
 func (l *Lister) drop(k Key, old *listing) {
 	if old != nil {
+		old.expires.Stop()
 		l.Server.Remove(k.print)
 		_ = unix.Munmap(old.manifest)
 	}
@@ -237,4 +244,5 @@ type home struct{ manifest []byte }
 func (home) Samples() int                                                { return 0 }
 func (home) Size(sample.Index) int                                       { return 0 }
 func (home) Bring(context.Context, []sample.Index, func(b peer.Brought)) {}
+func (home) Waits() bool                                                 { return false }
 func (h home) Manifest() []byte                                          { return h.manifest }

@@ -88,7 +88,11 @@ func (d *Dataset) Follow(ctx context.Context, m *cluster.Member, key cluster.Dat
 		if v = m.Newer(ctx, v); v == nil {
 			return
 		}
-		d.See(v.Datasets[key])
+		of := v.Datasets[key]
+		if of.State == cluster.Refused { // another machine has this cache's identity: this one keeps its samples for itself
+			of = cluster.DatasetView{Roster: &cluster.Roster{Peers: []cluster.RosterPeer{{ID: d.o.Cache, Weight: cluster.WeightAll}}}}
+		}
+		d.See(of)
 	}
 }
 

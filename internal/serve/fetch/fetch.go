@@ -101,7 +101,8 @@ type Fetcher struct {
 	turns   map[staging.Pool]*semaphore.Weighted // to take room from a pool, first come, first served
 	late    sync.WaitGroup
 
-	underWay underWay // used only with peers
+	underWay    underWay     // used only with peers
+	sourceReads atomic.Int64 // under way
 
 	yielder  atomic.Pointer[Yielder] // nil: only requests use side memory
 	together sync.Mutex              // held while Together takes room
@@ -136,6 +137,9 @@ func (f *Fetcher) LogReads() int { return cap(f.logs) }
 
 // Jobs returns the number of reads from the source that run at once.
 func (f *Fetcher) Jobs() int { return f.o.Jobs }
+
+// SourceReads returns the number of reads from the source that a caller waits for.
+func (f *Fetcher) SourceReads() int64 { return f.sourceReads.Load() }
 
 // LogTimeout returns the time limit of a read from the log.
 func (f *Fetcher) LogTimeout() time.Duration { return f.o.LogTimeout }
@@ -242,7 +246,7 @@ func (f *Fetcher) FromSourceOnly(ctx context.Context, index sample.Index) (*stag
 		return nil, nil, err
 	}
 	dst := x.Buf[:size:size]
-	late, err := f.Source(ctx, index, dst)
+	late, err := f.source(ctx, index, dst)
 	switch {
 	case err == nil:
 		return x, dst, nil
@@ -291,8 +295,9 @@ func (f *Fetcher) byPlace(ctx context.Context, index sample.Index, buf []byte, r
 
 // fromSource reads into separate memory if a late read may still write to buf.
 func (f *Fetcher) fromSource(ctx context.Context, index sample.Index, buf []byte, req *request) (got Got, ok bool, err error) {
-	size := f.o.Manifest.Size(index)
-	if req.has(buf) {
+	size, read := f.o.Manifest.Size(index), f.Source
+	if req.has(buf) { // the log does not answer: it is not read again
+		read = f.source
 		x, ok := f.o.Staging.Alloc(staging.Side, index, int(size))
 		if !ok { // no wait: the caller holds one room, and must not wait for another
 			return got, false, ErrNoRoom
@@ -303,7 +308,7 @@ func (f *Fetcher) fromSource(ctx context.Context, index sample.Index, buf []byte
 		buf = x.Buf
 	}
 	dst := buf[:size:size]
-	late, err := f.Source(ctx, index, dst)
+	late, err := read(ctx, index, dst)
 	if late != nil {
 		req.add(buf, late)
 	}

@@ -46,7 +46,7 @@ func (f *Fetcher) Source(ctx context.Context, index sample.Index, dst []byte) (l
 		end, under := f.underWay.enter(index)
 		if end != nil {
 			defer end()
-			if f.copyFromLog(ctx, index, dst) {
+			if f.copyFromLog(ctx, index, dst) { // it came since the caller looked there
 				return nil, nil
 			}
 			return f.source(ctx, index, dst)

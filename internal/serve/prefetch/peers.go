@@ -16,7 +16,8 @@ const (
 	peerBurstBytes   = 8 << 20
 	peerListSamples  = 256
 	peerListBytes    = 1 << 20
-	peerBytes        = 8 << 20 // requested from one peer and not received yet; a larger request goes alone
+	peerBytes        = 8 << 20  // requested from one peer and not received yet; a larger request goes alone
+	peerWaiting      = 16 << 20 // of requests that wait for their peers; then no more samples are looked up
 )
 
 // peerRequest asks one peer for several samples. Its memory is reserved before it is sent, so the peer never waits for memory here. It is the Sink of
@@ -40,30 +41,54 @@ type arriving struct {
 	over bool
 }
 
-// requestFromPeers begins requests to peers until Stop.
+// requestFromPeers begins requests to peers until Stop. Requests to a peer that has much to send already wait, and do not delay requests to others.
 func (r *Prefetcher) requestFromPeers() {
+	var waiting []*peerRequest
 	for r.ctx.Err() == nil {
-		burst := r.take(sample.FromPeer, peerBurstSamples, peerBurstBytes)
-		if len(burst) == 0 {
-			select {
-			case <-r.wakes[sample.FromPeer]:
-			case <-r.ctx.Done():
-			}
-			continue
+		waiting = r.sendSome(waiting)
+		bytes := 0
+		for _, q := range waiting {
+			bytes += q.bytes
 		}
-		for lists := r.byPeer(burst); len(lists) > 0; {
-			q := lists[0]
-			lists = lists[1:]
-			isFree := func() bool { return r.requested[q.peer] == 0 || r.requested[q.peer]+q.bytes <= peerBytes }
-			var inPieces bool
-			if q.x, inPieces = r.wait(sample.FromPeer, q.bytes, q.prefetches, isFree, func() {}); inPieces {
-				lists = append(q.split(), lists...)
+		if bytes < peerWaiting {
+			if burst := r.take(sample.FromPeer, peerBurstSamples, peerBurstBytes); len(burst) > 0 {
+				waiting = append(waiting, r.byPeer(burst)...)
+				continue
 			}
-			if q.x != nil {
-				r.request(q)
-			}
+		}
+		select {
+		case <-r.wakes[sample.FromPeer]:
+		case <-r.ctx.Done():
 		}
 	}
+	for _, q := range waiting {
+		for _, pf := range q.prefetches {
+			r.failed(pf)
+		}
+	}
+}
+
+// sendSome sends the requests whose peers have little to send, and returns the others.
+func (r *Prefetcher) sendSome(lists []*peerRequest) (waiting []*peerRequest) {
+	for len(lists) > 0 && r.ctx.Err() == nil {
+		q := lists[0]
+		lists = lists[1:]
+		r.mu.Lock()
+		isFree := r.requested[q.peer] == 0 || r.requested[q.peer]+q.bytes <= peerBytes
+		r.mu.Unlock()
+		if !isFree {
+			waiting = append(waiting, q)
+			continue
+		}
+		var inPieces bool
+		if q.x, inPieces = r.wait(sample.FromPeer, q.bytes, q.prefetches, func() bool { return true }, func() {}); inPieces {
+			lists = append(q.split(), lists...)
+		}
+		if q.x != nil {
+			r.request(q)
+		}
+	}
+	return append(waiting, lists...)
 }
 
 // byPeer groups a burst into requests, each for one peer. A sample that no peer should be asked for goes to the next path.

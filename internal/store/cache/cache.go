@@ -59,6 +59,7 @@ type Cache struct {
 
 	Layout, LayoutReason string // how it is served: log or static, and why
 
+	Shared    bool                                      // other machines serve the same dataset, and each keeps a part of it
 	Elsewhere func(*sample.Manifest, sample.Index) bool // reports whether another machine keeps a sample; nil: none does
 
 	learning     learning
@@ -70,7 +71,6 @@ type Cache struct {
 	closeTimeout time.Duration                             // how long Close waits for a hung device; 0: the default
 	chosen       *Chosen                                   // the last noted layout; one caller at a time
 	remote       source.Remote                             // the settings for reading the source
-	shared       bool                                      // other machines serve the same dataset
 	readOnly     bool                                      // no file is changed, except the lock files
 	askSpace     func(dir string, fs *unix.Statfs_t) error // replaces unix.Statfs
 	asideErrors  int                                       // errors within a minute that quarantine a device; 0: the default
@@ -100,7 +100,7 @@ type Options struct {
 
 // Open opens a cache that ingest made. After an error nothing is open.
 func Open(o Options) (*Cache, error) {
-	c := &Cache{Logger: o.Logger, Elsewhere: o.IO.Elsewhere, shared: o.Shared}
+	c := &Cache{Logger: o.Logger, Elsewhere: o.IO.Elsewhere, Shared: o.Shared}
 	if err := c.open(o); err != nil {
 		return nil, err
 	}
@@ -292,7 +292,7 @@ func (c *Cache) OpenStore(o IO, memory int64) (err error) {
 		return err
 	}
 	c.countBorders()
-	if c.shared {
+	if c.Shared {
 		if err = c.beginArrivals(); err != nil {
 			return err
 		}

@@ -29,7 +29,7 @@ func CheckLayout(layout string) error {
 // ingest, the job, a server's measurement, the disk.
 func (c *Cache) ChooseLayout(asked string, disk Disk) (layout, reason string) {
 	switch {
-	case c.shared:
+	case c.Shared:
 		return LayoutStatic, "several machines share the dataset, and each keeps a part of it"
 	case asked != "" && asked != LayoutAuto:
 		return asked, "given by --layout"

@@ -172,7 +172,7 @@ func one(ctx context.Context, o Options, moved *elsewhere) (report *Report, err 
 	if o.DryRun {
 		return dryRun(ctx, o)
 	}
-	in := &run{o: o, moved: moved, freeJobs: freeJobs, cache: &cache.Cache{Logger: o.Logger, Elsewhere: o.IO.Elsewhere}, report: &Report{}}
+	in := &run{o: o, moved: moved, freeJobs: freeJobs, cache: &cache.Cache{Logger: o.Logger, Elsewhere: o.IO.Elsewhere, Shared: o.Lister != nil}, report: &Report{}}
 	defer func() {
 		in.freeLine()
 		if err != nil {
@@ -203,6 +203,7 @@ func one(ctx context.Context, o Options, moved *elsewhere) (report *Report, err 
 
 // run is one ingest.
 type run struct {
+	lists    bool // this process takes part in a shared listing
 	o        Options
 	moved    *elsewhere // nil: no other cache was tried before
 	freeJobs bool       // o.Jobs is the default

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"runtime/debug"
@@ -41,6 +42,8 @@ func (in *run) list(ctx context.Context) error {
 	}
 	properties, path := in.properties(), filepath.Join(in.cache.Dirs[0], cache.ManifestName)
 	if !in.o.Relist {
+		in.lists = true
+		defer func() { in.lists = false }()
 		fetched, err := l.Await(ctx, properties, path+".listed", func(host string, samples int64) {
 			in.o.Progress(cache.Progress{Stage: "waiting for " + usage.Name(host) + ": listing", Done: samples, Unit: "samples"})
 		})
@@ -52,7 +55,8 @@ func (in *run) list(ctx context.Context) error {
 			return in.listHere(ctx)
 		case fetched:
 			if err = in.takeFetched(ctx, path); err == nil {
-				return l.Listed(properties, path)
+				in.offerListing(properties, path)
+				return nil
 			}
 			in.logger().Warn("the listing of another machine can't be used; the source is listed here", "error", err)
 		}
@@ -61,15 +65,30 @@ func (in *run) list(ctx context.Context) error {
 		l.Withdraw(properties)
 		return err
 	}
-	return l.Listed(properties, path)
+	in.offerListing(properties, path)
+	return nil
+}
+
+// offerListing offers the manifest to other machines. If that fails, they list the source themselves.
+func (in *run) offerListing(properties, path string) {
+	if err := in.o.Lister.Listed(properties, path); err != nil {
+		in.logger().Warn("the listing is not shared with other machines", "error", err)
+		in.o.Lister.Withdraw(properties)
+	}
 }
 
 // progressEvery is the time between two reports of progress to other machines, in seconds.
 const progressEvery = 5
 
-// properties names the listing among the machines of a cluster.
+// properties names the listing among the machines of a cluster: the source and all options that change a listing.
 func (in *run) properties() string {
-	said, err := jsonbytes.Marshal([]any{in.cache.Source.String(), in.o.Exts, in.o.Flat, in.o.AllowEmpty, in.o.Group, in.o.Part, in.o.Labels, in.follows(), in.o.Remote.S3.Endpoint})
+	o := in.o
+	labels := ""
+	if o.Labels != "" {
+		b, err := os.ReadFile(o.Labels)
+		labels = fmt.Sprintf("%016x %v", xxh3.Hash(b), err) // the listing reports the error
+	}
+	said, err := jsonbytes.Marshal([]any{in.cache.Source.String(), o.Exts, o.Flat, o.AllowEmpty, o.Group, o.Part, o.Labels, labels, o.Stream, o.Records, in.follows(), o.Remote.S3.Endpoint})
 	if err != nil {
 		panic(err) // impossible: strings and booleans
 	}
@@ -84,8 +103,8 @@ func (in *run) takeFetched(ctx context.Context, path string) error {
 		return errors.Join(err, os.Remove(tmp))
 	}
 	fp, samples := m.Fingerprint(), m.Len()
-	if err := m.Close(); err != nil {
-		return err
+	if err := errors.Join(in.looksLike(ctx, m), m.Close()); err != nil {
+		return errors.Join(err, os.Remove(tmp))
 	}
 	var old *sample.Manifest
 	if in.old != nil {
@@ -102,6 +121,30 @@ func (in *run) takeFetched(ctx context.Context, path string) error {
 		in.cache.Manifest, err = sample.OpenManifest(path)
 	}
 	return err
+}
+
+// Bounds of the samples that are compared with the manifest of another machine.
+const (
+	comparedSamples = 16
+	comparedBytes   = 1 << 20 // larger samples are not read
+)
+
+// looksLike reads some samples of another machine's manifest from this machine's source. An error means that the source is another one here, or has
+// changed since.
+func (in *run) looksLike(ctx context.Context, m *sample.Manifest) error {
+	for range min(comparedSamples, m.Len()) {
+		e, err := m.Entry(sample.Index(rand.IntN(m.Len())))
+		if err != nil {
+			return err
+		}
+		if e.Size == 0 || e.Size > comparedBytes {
+			continue
+		}
+		if err := in.cache.Lister.Read(ctx, e, make([]byte, e.Size)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // listHere lists the source and makes the manifest. If the source has not changed, the old manifest stays. If it has changed, the cache is
@@ -199,7 +242,7 @@ func (in *run) listSource(ctx context.Context, old *sample.Manifest) (*source.Li
 	var told atomic.Int64 // when the other machines got the progress last, in seconds
 	return source.Relist(ctx, in.cache.Lister, before, func(n int) {
 		in.o.Progress(cache.Progress{Stage: "listing", Done: int64(n), Unit: "samples"})
-		if l, now := in.o.Lister, time.Now().Unix(); l != nil && now-told.Load() >= progressEvery {
+		if l, now := in.o.Lister, time.Now().Unix(); l != nil && in.lists && now-told.Load() >= progressEvery {
 			told.Store(now)
 			l.Progress(in.properties(), int64(n))
 		}

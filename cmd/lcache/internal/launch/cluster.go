@@ -19,6 +19,7 @@ import (
 	"lcache/internal/peer"
 	"lcache/internal/serve/fetch"
 	"lcache/internal/serve/status"
+	"lcache/internal/usage"
 	"lcache/sample"
 )
 
@@ -157,14 +158,26 @@ func (j *joined) link(s engine.Share, logger *slog.Logger) *link {
 
 // begin offers the cache, and answers peers from then on.
 func (l *link) begin(h peer.Home) error {
-	l.of.server.Add(l.share.Dataset, h)
+	if !l.of.server.Add(l.share.Dataset, h) {
+		l.keepAlone()
+		return usage.Errorf("this process serves another cache of the same dataset in the cluster: this one keeps its samples for itself")
+	}
 	ctx, stop := context.WithCancel(context.Background())
 	l.stop = stop
 	l.running.Go(func() { l.Follow(ctx, l.of.Member, l.key) })
 	l.mu.Lock()
 	o := l.offer
 	l.mu.Unlock()
-	return l.of.Offer(o)
+	if err := l.of.Offer(o); err != nil {
+		l.keepAlone()
+		return err
+	}
+	return nil
+}
+
+// keepAlone makes this machine keep what fits, as if it had no peers: it takes no part in the cluster.
+func (l *link) keepAlone() {
+	l.See(cluster.DatasetView{Roster: &cluster.Roster{Peers: []cluster.RosterPeer{{ID: l.share.Cache, Weight: cluster.WeightAll}}}})
 }
 
 // announce tells the others what this machine keeps.
@@ -249,7 +262,8 @@ func (l *link) await(ctx context.Context) {
 	case <-l.Ready():
 	case <-ctx.Done():
 	case <-t.C:
-		l.log.Warn("the machines of the cluster have not agreed yet who keeps what; until then samples come from the source", "waited", limit, "expected", l.of.o.Expect)
+		l.log.Warn("not all expected machines are there; the others begin without them", "waited", limit, "expected", l.of.o.Expect)
+		l.of.WaitNoLonger()
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"log/slog"
 
 	"lcache/engine"
-	"lcache/internal/store/cache"
 	"lcache/internal/store/ingest"
 )
 
@@ -33,7 +32,7 @@ func Ingest(ctx context.Context, o IngestOptions) (r IngestReport, err error) {
 	}
 	defer func() { err = errors.Join(err, m.leave()) }()
 	fill := !o.Ingest.NoPrefill
-	o.Ingest.NoPrefill, o.Ingest.Lister, o.Ingest.Layout = true, m.lister, cache.LayoutStatic
+	o.Ingest.NoPrefill, o.Ingest.Lister = true, m.lister
 	if r.Report, err = ingest.Run(ctx, o.Ingest); err != nil {
 		return r, err
 	}

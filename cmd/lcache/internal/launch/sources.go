@@ -83,7 +83,7 @@ func (r *run) serve(ctx context.Context, n int, s Source, h home, opened *Opened
 	}
 	o := r.Ingest
 	if r.member != nil {
-		o.Lister, o.Layout = r.member.lister, cache.LayoutStatic
+		o.Lister = r.member.lister
 	}
 	o.Source, o.Dirs, o.Progress, o.Logger, o.Disk, o.Complete = s.Path, h.dirs, r.Progress, r.Logger, r.Disk, true
 	if h.filtered != nil {
