@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"lcache/internal/jsonbytes"
 )
 
 // features are what the datasets package of Hugging Face writes about columns into the metadata of Arrow and Parquet files.
@@ -25,13 +27,13 @@ func parseFeatures(text string) features {
 			Features map[string]json.RawMessage `json:"features"`
 		} `json:"info"`
 	}
-	if json.Unmarshal([]byte(text), &meta) != nil {
+	if jsonbytes.Unmarshal([]byte(text), &meta) != nil {
 		return nil
 	}
 	all := features{}
 	for name, raw := range meta.Info.Features {
 		var f feature
-		if json.Unmarshal(raw, &f) == nil { // a list of features is no object
+		if jsonbytes.Unmarshal(raw, &f) == nil { // a list of features is no object
 			all[name] = f
 		}
 	}

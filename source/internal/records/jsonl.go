@@ -10,6 +10,8 @@ import (
 	"io"
 	"math"
 	"strconv"
+
+	"lcache/internal/jsonbytes"
 )
 
 // jsonl:PATTERN has the lines of JSON Lines files. A sample is a line without its end (\n or \r\n). Lines with only spaces are none. With
@@ -228,7 +230,7 @@ func keyOf(value []byte) (key string, err error) {
 		_, err := strconv.ParseInt(string(value), 10, 64)
 		return string(value), err
 	}
-	err = json.Unmarshal(value, &key)
+	err = jsonbytes.Unmarshal(value, &key)
 	if key == "" && err == nil {
 		err = errors.New("it is empty")
 	}
@@ -263,7 +265,7 @@ func eachField(text []byte, f func(name string, value []byte)) error {
 		value := text[at:end]
 		name := string(raw[1 : len(raw)-1])
 		if bytes.IndexByte(raw, '\\') >= 0 {
-			if err := json.Unmarshal(raw, &name); err != nil {
+			if err := jsonbytes.Unmarshal(raw, &name); err != nil {
 				return errObject
 			}
 		}
