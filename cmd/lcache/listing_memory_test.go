@@ -106,9 +106,9 @@ func highWater(pid int) int64 {
 	return kb << 10
 }
 
-// TestListingOfMillions holds the memory of a whole ingest to some bytes a key. $LCACHE_KEYS measures another number of them; ten million must stay within 1 GB.
+// TestListingOfMillions holds the memory of a whole ingest to some bytes a key. $LCACHE_LISTED_KEYS measures another number of them; ten million must stay within 1 GB.
 func TestListingOfMillions(t *testing.T) {
-	if n, err := strconv.Atoi(os.Getenv("LCACHE_KEYS")); err == nil {
+	if n, err := strconv.Atoi(os.Getenv("LCACHE_LISTED_KEYS")); err == nil {
 		high := listingMemory(t, n)
 		if t.Logf("%d keys: at most %.2f GB", n, float64(high)/1e9); n >= 1e6 && high > int64(n)*100 {
 			t.Errorf("more than 100 bytes a key")
