@@ -244,7 +244,7 @@ func addListingFlags(flags *pflag.FlagSet, o *ingest.Options) {
 	flags.BoolVar(&o.Flat, "flat", false, "one sorted list with label 0, without class folders")
 	flags.BoolVar(&o.AllowEmpty, "allow-empty", false, "accept empty class folders")
 	flags.Var(grouping{&o.Group}, "group", "stem: one sample per name up to its first dot")
-	flags.StringVar(&o.Part, "part", "", "first part `NAME` of each sample in shards (in a tar: not cls, json or txt)")
+	flags.StringVar(&o.Part, "part", "", "first part `NAME` of each sample (in a tar: not labels)")
 	addStreamFlag(flags, &o.Stream)
 	flags.Var(file{&o.Labels}, "labels", "CSV `FILE` of name,label instead of labels from folders")
 	addRecordFlags(flags, &o.Records)

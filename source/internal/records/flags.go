@@ -31,7 +31,7 @@ var FlagTable = []Flag{
 		}
 		return nil
 	}},
-	{"dtype", "`TYPE` of the values of a record, as numpy names it, like uint16; with --shape", func(s *Settings, v string) (err error) {
+	{"dtype", "numpy `TYPE` of a record, like uint16; with --shape", func(s *Settings, v string) (err error) {
 		s.item, err = dtypeBytes(v)
 		return err
 	}},
