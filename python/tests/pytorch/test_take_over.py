@@ -1,5 +1,6 @@
 """After the server of a training was stopped, killed, or replaced by another one, the training continues: each batch in torch's order, each byte as in its file."""
 
+import contextlib
 import hashlib
 import json
 import os
@@ -347,8 +348,18 @@ def address():
 
 
 def metrics(at):
-    """The pid of the server that has metrics there."""
+    """The pid of the server that has metrics there: the process that listens at the address."""
     import urllib.request
+
+    with urllib.request.urlopen(f"http://{at}/metrics", timeout=30) as answer:
+        assert b"\nlcache_build_info{" in answer.read()
+    port = f":{int(at.rpartition(':')[2]):04X}"
+    (inode,) = (line.split()[9] for line in open("/proc/net/tcp") if line.split()[1].endswith(port) and line.split()[3] == "0A")
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):
+            if any(os.readlink(f"/proc/{pid}/fd/{fd}") == f"socket:[{inode}]" for fd in os.listdir(f"/proc/{pid}/fd")):
+                return int(pid)
+    raise AssertionError(f"no process listens at {at}")
 
     with urllib.request.urlopen(f"http://{at}/metrics", timeout=30) as answer:
         return int(re.search(r"^lcache_pid\{.*\} (\d+)$", answer.read().decode(), re.M)[1])

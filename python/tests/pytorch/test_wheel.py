@@ -59,7 +59,7 @@ def needed():
 def test_wheel(tmp_path):
     before = set(os.listdir(PYTHON))
     pip("wheel", PYTHON, "--no-deps", "--no-build-isolation", "-w", tmp_path)
-    assert {name for name in set(os.listdir(PYTHON)) - before if not name.endswith(".egg-info")} == set()
+    assert {name for name in set(os.listdir(PYTHON)) - before if not name.endswith((".egg-info", "__pycache__"))} == set()
     (wheel,) = tmp_path.glob("*.whl")
     check(wheel, tmp_path / "installed")
 
