@@ -112,7 +112,7 @@ def test_demo(tmp_path):
 def test_demo_reads_files_in_memory(serve, small, monkeypatch):
     """On a slow disk, demo stops its cold read early. Its read of files in memory stops at the same file, because the rest is not in memory."""
     server = serve(small, epochs=2)
-    rank = demo_reader.Rank(argparse.Namespace(socket=server.socket, source=small.root, seed=0, rank=0, world=1, batch_size=server.batch_size))
+    rank = demo_reader.Rank(argparse.Namespace(socket=server.socket, source=small.root, seed=0, rank=0, world=1, batch_size=server.batch_size, ext=""))
     monkeypatch.setattr(demo_reader, "READ_SECONDS", 0)
     cold = rank.timed("cold files", [0, 1], 1)
     monkeypatch.setattr(demo_reader, "READ_SECONDS", 60)
