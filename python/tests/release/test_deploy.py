@@ -83,12 +83,13 @@ def test_unit_sandbox(dist, data, torch, tmp_path):
         (check / "run.sh").write_text(
             "set -e\nexport LCACHE_SOCKET=/run/lcache/train/lcache.sock HOME=/root LCACHE_FACTS=off\n"
             "for i in $(seq 600); do test -S $LCACHE_SOCKET && break; sleep 0.1; done\n"
-            f"PYTHONPATH=/usr/share/lcache/python:{torch} {python} /epoch/epoch.py /srv/train /nowhere\n"
+            f"PYTHONPATH=/usr/share/lcache/python:/torch {python} /epoch/epoch.py /srv/train /nowhere\n"
             "lcache status --json > /check/status.json\n"
             "grep -E '^(Seccomp|NoNewPrivs|CapBnd)' /proc/$(systemctl show -P MainPID lcache@train)/status > /check/sandbox\n"
             "systemctl stop lcache@train\nsystemctl show -P Result lcache@train > /check/result\n"
         )
-        binds = {data: "/srv/train", state: "/var/lib/lcache", check: "/check", EPOCH.parent: "/epoch"}
+        # nspawn has a /tmp of its own, where torch may be.
+        binds = {data: "/srv/train", state: "/var/lib/lcache", check: "/check", EPOCH.parent: "/epoch", torch: "/torch"}
         for place in binds.values():
             (machine.root / place[1:]).mkdir(parents=True, exist_ok=True)
         shown = [f"--bind={folder}:{place}" for folder, place in binds.items()]
