@@ -247,7 +247,7 @@ func datasetKey(f sample.Fingerprint) cluster.DatasetKey { return cluster.Datase
 // Times that a start waits for the other machines. What is read before they have agreed comes from the source, and is not kept.
 const (
 	meetSoon = 5 * time.Second  // for machines that are there
-	meetAll  = 10 * time.Second // for the expected number of machines
+	meetAll  = 20 * time.Second // for the expected number of machines
 )
 
 // await waits until the machines have agreed who keeps what, but not for long.
