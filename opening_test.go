@@ -31,7 +31,7 @@ var openNoCache = map[string]string{
 	"internal/cluster/certificates.go":        "the files that --tls-cert, --tls-key and --tls-ca name, which may be links; the key is checked as that of a cluster is",
 	"internal/cluster/key.go":                 "the file that --cluster-key names, which may be a link; it checks more than package trust does",
 	"cmd/lcache/internal/hitratio/trace.go":   "the trace that the user names",
-	"internal/store/ingest/list.go":           "the labels that the user names",
+	"internal/store/ingest/shared_listing.go": "the labels that the user names",
 	"internal/store/ingest/dryrun.go":         "a file in its own temporary folder",
 	"cmd/lcache/internal/launch/headspace.go": "a file in its own temporary folder",
 	"cmd/lcache/internal/launch/signals.go":   "/dev/tty",

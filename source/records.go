@@ -60,7 +60,7 @@ func openRecords(src string, kind records.Kind, opts Options) (Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	set.Stream, set.NoLabels = opts.Stream, opts.Flat || opts.Labels != ""
+	set.NoLabels = opts.Flat || opts.Labels != ""
 	s.kind, s.settings = kind, set
 	if _, err := kind.New(set); err != nil {
 		return nil, errors.Join(errcode.Errorf(errcode.SourceInvalid, "open source %s: %w", clip(s.src), err), s.Close())

@@ -101,7 +101,7 @@ func Start(ctx context.Context, o Options) (*Member, error) {
 	if m.trust, err = newTrust(&m.o, m.id, bind); err != nil {
 		return nil, err
 	}
-	if _, err = listen(m, bind); err != nil {
+	if err = listen(m, bind); err != nil {
 		return nil, err
 	}
 	m.setView(&View{Listen: m.gossip.address(), Datasets: map[DatasetKey]DatasetView{}})

@@ -149,7 +149,7 @@ func addressIn(cidr string) (string, error) {
 }
 
 // listen opens the ports of a member.
-func listen(m *Member, b bind) (*gossip, error) {
+func listen(m *Member, b bind) error {
 	g := &gossip{member: m, log: m.o.Logger, seen: map[string]seenMember{}, lost: map[string]lostMember{}, warned: map[string]time.Time{}}
 	m.gossip = g // memberlist asks for the announcement while it is created
 	ports := Ports
@@ -162,14 +162,14 @@ func listen(m *Member, b bind) (*gossip, error) {
 	var err error
 	for _, p := range ports {
 		if err = g.open(b.ip, p); err == nil {
-			return g, nil
+			return nil
 		}
 		// memberlist has the system's error as text only.
 		if !strings.Contains(err.Error(), syscall.EADDRINUSE.Error()) {
-			return nil, fmt.Errorf("join the cluster: listen on %s: %w", net.JoinHostPort(b.ip, strconv.Itoa(p+1)), err)
+			return fmt.Errorf("join the cluster: listen on %s: %w", net.JoinHostPort(b.ip, strconv.Itoa(p+1)), err)
 		}
 	}
-	return nil, fmt.Errorf("join the cluster: %w", errcode.New(errcode.PortInUse,
+	return fmt.Errorf("join the cluster: %w", errcode.New(errcode.PortInUse,
 		fmt.Sprintf("ports %d to %d of %s are taken: stop one of the programs that have them, or give --listen HOST:PORT", ports[0], ports[len(ports)-1]+1, b.ip)))
 }
 

@@ -1,6 +1,7 @@
 package peer
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -56,7 +57,7 @@ func (c *consumers) of(ctx context.Context) *consumer {
 		c.each = map[string]*consumer{}
 	}
 	if len(c.each) >= mostConsumers {
-		oldest := slices.MinFunc(slices.Collect(maps.Keys(c.each)), func(a, b string) int { return int(min(max(c.each[a].asked.Load()-c.each[b].asked.Load(), -1), 1)) })
+		oldest := slices.MinFunc(slices.Collect(maps.Keys(c.each)), func(a, b string) int { return cmp.Compare(c.each[a].asked.Load(), c.each[b].asked.Load()) })
 		delete(c.each, oldest)
 	}
 	made := &consumer{}

@@ -34,12 +34,12 @@ const (
 	Patience = 30 * time.Second // with a lister that makes no progress
 	settle   = time.Second      // for other machines to be seen, before this one lists
 	gather   = 5 * time.Second  // for the expected number of machines
-	handOver = 60 * time.Second // that Close waits for machines that still want the listing
+	handOver = 60 * time.Second // that HandOver waits for machines that still want the listing
 	look     = 250 * time.Millisecond
 )
 
-// MostManifest bounds a manifest from another machine, in bytes.
-const MostManifest = 64 << 30
+// MostManifest bounds a manifest from another machine, in bytes: that of about 100 million samples.
+const MostManifest = 8 << 30
 
 // A Key names a listing: the source as it is written, and all options that change the listing.
 type Key struct{ print sample.Fingerprint }

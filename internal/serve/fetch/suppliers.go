@@ -113,8 +113,10 @@ func (f *Fetcher) Bad(index sample.Index, loc metaindex.Loc, num int, err error)
 
 // source is Source for a sample that nothing else reads.
 func (f *Fetcher) source(ctx context.Context, index sample.Index, dst []byte) (late <-chan struct{}, err error) {
-	f.sourceReads.Add(1)
-	defer f.sourceReads.Add(-1)
+	if ctx.Value(aloneKey{}) != nil {
+		f.peerReads.Add(1)
+		defer f.peerReads.Add(-1)
+	}
 	entry, err := f.o.Manifest.Entry(index)
 	if err != nil {
 		return nil, err

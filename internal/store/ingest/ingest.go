@@ -203,7 +203,7 @@ func one(ctx context.Context, o Options, moved *elsewhere) (report *Report, err 
 
 // run is one ingest.
 type run struct {
-	lists    bool // this process takes part in a shared listing
+	sharing  string // properties of the listing that other machines wait for; "": none do
 	o        Options
 	moved    *elsewhere // nil: no other cache was tried before
 	freeJobs bool       // o.Jobs is the default

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"runtime/debug"
@@ -20,132 +19,9 @@ import (
 	"lcache/internal/jsonbytes"
 	"lcache/internal/store/cache"
 	"lcache/internal/trust"
-	"lcache/internal/usage"
 	"lcache/sample"
 	"lcache/source"
 )
-
-// A Lister makes one machine of a cluster list a source for all. properties names the listing: it is equal on all machines that want the same one.
-type Lister interface {
-	// Await waits until another machine has listed the source, and writes its manifest to a file. It returns false if this machine should list it.
-	Await(ctx context.Context, properties, path string, waits func(host string, samples int64)) (fetched bool, err error)
-	Progress(properties string, samples int64) // what this machine has listed so far
-	Listed(properties, path string) error      // the manifest in a file is for the others
-	Withdraw(properties string)                // this machine could not list the source
-}
-
-// list makes the manifest: by the listing of another machine, or of this one.
-func (in *run) list(ctx context.Context) error {
-	l := in.o.Lister
-	if l == nil || in.o.DryRun || in.o.Filtered != nil || in.moved != nil {
-		return in.listHere(ctx)
-	}
-	properties, path := in.properties(), filepath.Join(in.cache.Dirs[0], cache.ManifestName)
-	if !in.o.Relist {
-		in.lists = true
-		defer func() { in.lists = false }()
-		fetched, err := l.Await(ctx, properties, path+".listed", func(host string, samples int64) {
-			in.o.Progress(cache.Progress{Stage: "waiting for " + usage.Name(host) + ": listing", Done: samples, Unit: "samples"})
-		})
-		switch {
-		case ctx.Err() != nil:
-			return ctx.Err()
-		case err != nil:
-			in.logger().Warn("the listing is not shared with other machines", "error", err)
-			return in.listHere(ctx)
-		case fetched:
-			if err = in.takeFetched(ctx, path); err == nil {
-				in.offerListing(properties, path)
-				return nil
-			}
-			in.logger().Warn("the listing of another machine can't be used; the source is listed here", "error", err)
-		}
-	}
-	if err := in.listHere(ctx); err != nil {
-		l.Withdraw(properties)
-		return err
-	}
-	in.offerListing(properties, path)
-	return nil
-}
-
-// offerListing offers the manifest to other machines. If that fails, they list the source themselves.
-func (in *run) offerListing(properties, path string) {
-	if err := in.o.Lister.Listed(properties, path); err != nil {
-		in.logger().Warn("the listing is not shared with other machines", "error", err)
-		in.o.Lister.Withdraw(properties)
-	}
-}
-
-// progressEvery is the time between two reports of progress to other machines, in seconds.
-const progressEvery = 5
-
-// properties names the listing among the machines of a cluster: the source and all options that change a listing.
-func (in *run) properties() string {
-	o := in.o
-	labels := ""
-	if o.Labels != "" {
-		b, err := os.ReadFile(o.Labels)
-		labels = fmt.Sprintf("%016x %v", xxh3.Hash(b), err) // the listing reports the error
-	}
-	said, err := jsonbytes.Marshal([]any{in.cache.Source.String(), o.Exts, o.Flat, o.AllowEmpty, o.Group, o.Part, o.Labels, labels, o.Stream, o.Records, in.follows(), o.Remote.S3.Endpoint})
-	if err != nil {
-		panic(err) // impossible: strings and booleans
-	}
-	return string(said)
-}
-
-// takeFetched takes the manifest of another machine as the new listing.
-func (in *run) takeFetched(ctx context.Context, path string) error {
-	tmp := path + ".listed"
-	m, err := wholeManifest(tmp)
-	if err != nil {
-		return errors.Join(err, os.Remove(tmp))
-	}
-	fp, samples := m.Fingerprint(), m.Len()
-	if err := errors.Join(in.looksLike(ctx, m), m.Close()); err != nil {
-		return errors.Join(err, os.Remove(tmp))
-	}
-	var old *sample.Manifest
-	if in.old != nil {
-		in.leftOut = in.old.LeftOut
-		if old, err = wholeManifest(path); err != nil {
-			in.logger().Warn("the manifest of the last ingest can't be read", "error", err)
-		}
-	}
-	if source.IsRemote(in.cache.Source.String()) {
-		in.listedAt = time.Now().UTC().Truncate(time.Second)
-	}
-	err = in.take(ctx, tmp, old, fp, samples)
-	if err == nil && in.cache.Manifest == nil {
-		in.cache.Manifest, err = sample.OpenManifest(path)
-	}
-	return err
-}
-
-// Bounds of the samples that are compared with the manifest of another machine.
-const (
-	comparedSamples = 16
-	comparedBytes   = 1 << 20 // larger samples are not read
-)
-
-// looksLike reads some samples of another machine's manifest from this machine's source. An error means that the source is another one here, or has
-// changed since.
-func (in *run) looksLike(ctx context.Context, m *sample.Manifest) error {
-	for range min(comparedSamples, m.Len()) {
-		e, err := m.Entry(sample.Index(rand.IntN(m.Len())))
-		if err != nil {
-			return err
-		}
-		if e.Size == 0 || e.Size > comparedBytes {
-			continue
-		}
-		if err := in.cache.Lister.Read(ctx, e, make([]byte, e.Size)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
 
 // listHere lists the source and makes the manifest. If the source has not changed, the old manifest stays. If it has changed, the cache is
 // adapted. A damaged manifest is written again, and the cache stays if its checksums belong to the same listing. Folders that have not
@@ -154,14 +30,7 @@ func (in *run) listHere(ctx context.Context) error {
 	c := in.cache
 	in.o.Progress(cache.Progress{Stage: "listing", Unit: "samples"})
 	path := filepath.Join(c.Dirs[0], cache.ManifestName)
-	var old *sample.Manifest
-	var err error
-	if in.old != nil {
-		in.leftOut = in.old.LeftOut
-		if old, err = wholeManifest(path); err != nil {
-			in.logger().Warn("the manifest of the last ingest can't be read", "error", err)
-		}
-	}
+	old := in.lastManifest(path)
 	if in.o.Relist {
 		if err := os.Remove(filepath.Join(c.Dirs[0], cache.ShardsName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
@@ -225,6 +94,19 @@ func (in *run) listHere(ctx context.Context) error {
 	return err
 }
 
+// lastManifest returns the manifest of the last ingest; nil: there is none, or it can't be read.
+func (in *run) lastManifest(path string) *sample.Manifest {
+	if in.old == nil {
+		return nil
+	}
+	in.leftOut = in.old.LeftOut
+	old, err := wholeManifest(path)
+	if err != nil {
+		in.logger().Warn("the manifest of the last ingest can't be read", "error", err)
+	}
+	return old
+}
+
 // listSource lists the source, unless it was just listed for another cache.
 func (in *run) listSource(ctx context.Context, old *sample.Manifest) (*source.Listing, error) {
 	if in.moved != nil && in.moved.listing != nil && in.old == nil {
@@ -242,9 +124,9 @@ func (in *run) listSource(ctx context.Context, old *sample.Manifest) (*source.Li
 	var told atomic.Int64 // when the other machines got the progress last, in seconds
 	return source.Relist(ctx, in.cache.Lister, before, func(n int) {
 		in.o.Progress(cache.Progress{Stage: "listing", Done: int64(n), Unit: "samples"})
-		if l, now := in.o.Lister, time.Now().Unix(); l != nil && in.lists && now-told.Load() >= progressEvery {
+		if l, now := in.o.Lister, time.Now().Unix(); in.sharing != "" && now-told.Load() >= progressEvery {
 			told.Store(now)
-			l.Progress(in.properties(), int64(n))
+			l.Progress(in.sharing, int64(n))
 		}
 	})
 }

@@ -15,8 +15,7 @@
 // the caller adds it. They are for one line.
 //
 // If a file can also be listed from front to back (lines, length headers), implement [Sequential]: then compressed shards (.gz, .zst) and web
-// servers without ranges work too. If the samples are compressed inside the file, so that no range has them, implement [Decoder]: with --stream,
-// the shard is served as the bytes that Decode returns, and Index returns positions in these.
+// servers without ranges work too. Samples that are compressed inside the file, so that no range has them, can't be served: Index says so.
 //
 // All methods of a Format may be called concurrently. One Format is used for one listing, and may keep what it has read of an index.
 package records
@@ -75,15 +74,6 @@ type Sequential interface {
 	IndexStream(ctx context.Context, name string, r io.Reader, t *Table) error
 }
 
-// A Decoder is a format of files whose samples may be compressed inside.
-type Decoder interface {
-	Format
-
-	// Decode returns the decoded bytes of a shard's samples, one after the other. They must be the same at every call. Index returns positions
-	// in them if Settings.Stream is set.
-	Decode(ctx context.Context, name string, o Object) (io.ReadCloser, error)
-}
-
 // Settings are the flags of a listing, parsed.
 type Settings struct {
 	Columns     []string // columns to serve as parts; none: all that can be
@@ -97,7 +87,6 @@ type Settings struct {
 
 	item, values int64 // of a record: bytes of a value, and their number; 0: not given
 
-	Stream   bool // decode what is compressed
 	NoLabels bool // labels are not needed: do not read them
 }
 

@@ -115,8 +115,10 @@ type link struct {
 	client *peer.Client
 	log    *slog.Logger
 
-	mu    sync.Mutex                // guards the fields that follow
-	offer cluster.Offer             // as the others know it
+	offer   cluster.Offer // as the others know it; of begin, and then of Follow alone
+	isAlone bool          // set by begin: it takes no part
+
+	mu    sync.Mutex                // guards the field that follows
 	peers map[string]*requestedFrom // by address
 
 	stop    context.CancelFunc
@@ -164,31 +166,27 @@ func (l *link) begin(h peer.Home) error {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	l.stop = stop
-	l.running.Go(func() { l.Follow(ctx, l.of.Member, l.key) })
-	l.mu.Lock()
-	o := l.offer
-	l.mu.Unlock()
-	if err := l.of.Offer(o); err != nil {
+	if err := l.of.Offer(l.offer); err != nil { // nothing else changes the offer yet
 		l.keepAlone()
 		return err
 	}
+	l.running.Go(func() { l.Follow(ctx, l.of.Member, l.key) })
 	return nil
 }
 
-// keepAlone makes this machine keep what fits, as if it had no peers: it takes no part in the cluster.
+// keepAlone makes this machine keep what fits, as if it had no peers: it takes no part in the cluster. Nothing follows the rosters then.
 func (l *link) keepAlone() {
+	l.isAlone = true
 	l.See(cluster.DatasetView{Roster: &cluster.Roster{Peers: []cluster.RosterPeer{{ID: l.share.Cache, Weight: cluster.WeightAll}}}})
 }
 
 // announce tells the others what this machine keeps.
 func (l *link) announce(t homes.Threshold) {
-	l.mu.Lock()
-	l.offer.Threshold = t
-	o := l.offer
-	l.mu.Unlock()
-	if err := l.of.Offer(o); err != nil { // begin has reported it
+	if l.isAlone {
 		return
 	}
+	l.offer.Threshold = t
+	_ = l.of.Offer(l.offer) // begin has offered it, so there is room for it
 }
 
 // end ends link and begin. No request of a peer runs after it.
@@ -262,7 +260,7 @@ func (l *link) await(ctx context.Context) {
 	case <-l.Ready():
 	case <-ctx.Done():
 	case <-t.C:
-		l.log.Warn("not all expected machines are there; the others begin without them", "waited", limit, "expected", l.of.o.Expect)
+		l.log.Warn("the machines of the cluster have not agreed yet; those that are there begin", "waited", limit, "expected", l.of.o.Expect)
 		l.of.WaitNoLonger()
 	}
 }

@@ -179,3 +179,25 @@ func testKey(t *testing.T) *cluster.Key {
 	}
 	return k
 }
+
+// TestSecondCacheOfADataset: a second cache of a dataset in one process takes no part in the cluster. It keeps its samples for itself, and the others don't
+// learn of it.
+func TestSecondCacheOfADataset(t *testing.T) {
+	servers, files := machines(t, 1, nil)
+	of, share := servers[0].link.of, servers[0].engine.Share()
+	share.Cache[0]++
+	second := of.link(share, discard)
+	err := second.begin(servers[0].engine.Home())
+	defer second.end()
+	if err == nil {
+		t.Error("the second cache takes part in the cluster")
+	}
+	for index := range files {
+		if _, asks := second.Holder(index, 0); asks || !second.Keeps(index) {
+			t.Fatalf("sample %d: it is kept: %v, another machine is asked: %v", index, second.Keeps(index), asks)
+		}
+	}
+	if peers := of.Newer(t.Context(), nil).Datasets[second.key].Peers; len(peers) != 1 {
+		t.Errorf("the cluster has %d caches: %+v", len(peers), peers)
+	}
+}
