@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -144,14 +145,27 @@ def test_kubernetes(name, installed, data, tmp_path):
             text = text.replace(place, str(here))
         return text
 
-    env = {**env, **{key: moved(value) for key, value in settings.items()}, "LCACHE_MEMORY": "256MB"}
     server = containers["serve" if name == "daemonset" else "lcache"]
-    probe = [server["startupProbe"]["exec"]["command"][0].replace("/usr/bin", str(folder / "bin")), *server["startupProbe"]["exec"]["command"][1:]]
+    (port,) = server["ports"]
+    assert settings["LCACHE_METRICS"] == f"0.0.0.0:{port['containerPort']}"
+    (free,) = free_ports(1)
+    env = {**env, **{key: moved(value) for key, value in settings.items()}, "LCACHE_MEMORY": "256MB", "LCACHE_METRICS": f"127.0.0.1:{free}"}
+    probes = {kind: server[kind]["httpGet"] for kind in ("startupProbe", "livenessProbe")}
+    assert all(probe["port"] == port["name"] for probe in probes.values())
+
+    def answers(kind):
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{free}{probes[kind]['path']}", timeout=10) as answer:
+                return answer.status == 200
+        except OSError:
+            return False
+
     run(folder / "bin" / "lcache", *containers["list"]["args"], env=env)
-    assert subprocess.run(probe, env=env, capture_output=True, check=False).returncode == 1
+    assert not answers("startupProbe")
     serving = subprocess.Popen([folder / "bin" / "lcache", *server["args"]], env=env, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     try:
-        wait_until(lambda: subprocess.run(probe, env=env, capture_output=True, check=False).returncode == 0, 60, "the probe")
+        wait_until(lambda: answers("startupProbe"), 60, "the probe")
+        assert answers("livenessProbe")
         client = {**clean(folder / "bin"), "LCACHE_SOCKET": env["LCACHE_SOCKET"], "LCACHE_BIN": "/nowhere/lcache"}
         assert "two epochs" in run(folder / "bin" / "python", EPOCH, data, "/nowhere", env=client)
     finally:
