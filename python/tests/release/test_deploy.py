@@ -1,5 +1,7 @@
 """The files in deploy/, and each block of docs/deploy.md that can be run."""
 
+import ctypes
+import errno
 import json
 import os
 import platform
@@ -110,6 +112,63 @@ def test_unit_sandbox(dist, data, torch, tmp_path):
     if not status["io_engine"].startswith("io_uring") and subprocess.run([ROOT / "scripts" / "has-io-uring"], check=False).returncode != 0:
         pytest.skip("this kernel or container refuses io_uring")
     assert status["io_engine"].startswith("io_uring")  # "(partly registered)" where the container may not lock memory
+
+
+def filtered():
+    """The system calls that the unit allows: its lines in order, a set of systemd for each name with @, ~ takes away."""
+    allowed = set()
+    for line in re.findall(r"^SystemCallFilter=(.*)$", UNIT.read_text(), re.M):
+        names = line.removeprefix("~").split()
+        calls = set()
+        while names:
+            name = names.pop()
+            if name.startswith("@"):
+                said = run("systemd-analyze", "syscall-filter", "--no-pager", name)
+                names += [word for row in said.splitlines()[1:] for word in row.split("#")[0].split()]
+            else:
+                calls.add(name)
+        allowed = allowed - calls if line.startswith("~") else allowed | calls
+    return allowed
+
+
+def compiled(calls, path):
+    """A file with the filter as the kernel takes it: all other calls fail with EPERM, as the unit says."""
+    seccomp = ctypes.CDLL("libseccomp.so.2")
+    seccomp.seccomp_init.restype = ctypes.c_void_p
+    context = ctypes.c_void_p(seccomp.seccomp_init(0x00050000 | errno.EPERM))  # SCMP_ACT_ERRNO
+    numbers = [seccomp.seccomp_syscall_resolve_name(name.encode()) for name in sorted(calls)]
+    for number in numbers:
+        if number >= 0:  # the others are calls of other architectures
+            assert seccomp.seccomp_rule_add(context, 0x7FFF0000, number, 0) == 0  # SCMP_ACT_ALLOW
+    with path.open("wb") as file:
+        assert seccomp.seccomp_export_bpf(context, file.fileno()) == 0
+    return path
+
+
+@pytest.mark.parametrize("denied", [(), ("io_uring_setup",)], ids=["unit", "no-io-uring"])
+def test_unit_filter(denied, installed, data, tmp_path):
+    """Under the unit's filter of system calls alone, where no systemd can boot: io_uring, O_DIRECT and memfd work. Without one of its calls, io_uring does not."""
+    need("bwrap", "systemd-analyze")
+    print("started under the unit's filter by bwrap")
+    calls = filtered()
+    assert {"io_uring_setup", "memfd_create", "pidfd_open"} <= calls and not {"mount", "ptrace", "bpf"} & calls
+    env = {**variables(installed), "LCACHE_SOCKET": str(tmp_path / "socket"), "LCACHE_CACHE": str(tmp_path / "cache"), "LCACHE_MEMORY": "256MB"}
+    program = installed / "bin" / "lcache"
+    run(program, "ingest", "--no-prefill", "--quiet", "--source", data, env=env)
+    with compiled(calls - set(denied), tmp_path / "filter").open("rb") as filters:
+        command = ["bwrap", "--dev-bind", "/", "/", "--seccomp", str(filters.fileno()), "--", program, "serve"]
+        serving = subprocess.Popen(command, env=env, pass_fds=[filters.fileno()], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    try:
+        wait_until(lambda: subprocess.run([program, "status"], env=env, capture_output=True, check=False).returncode == 0, 60, "the server")
+        client = {**clean(installed / "bin"), "LCACHE_SOCKET": env["LCACHE_SOCKET"], "LCACHE_BIN": "/nowhere/lcache"}
+        assert "two epochs" in run(installed / "bin" / "python", EPOCH, data, "/nowhere", env=client)
+        status = json.loads(run(program, "status", "--json", env=env))
+    finally:
+        run(program, "stop", tmp_path / "cache", env=env)
+        serving.wait(60)
+    assert status["direct"] is True
+    has_io_uring = subprocess.run([ROOT / "scripts" / "has-io-uring"], check=False).returncode == 0
+    assert status["io_engine"].startswith("io_uring") == (has_io_uring and not denied)
 
 
 def manifests(name, tmp_path):

@@ -50,7 +50,7 @@ def test_wheel(wheel, version, data, torch, tmp_path):
     assert left == [path for path in before if not path.is_dir()]
 
 
-@pytest.mark.parametrize("layout", ["user", "target", "prefix", "uv tool"])
+@pytest.mark.parametrize("layout", ["user", "target", "prefix", "uv tool", "pipx"])
 def test_layouts(layout, wheel, tmp_path):
     """lcache.program() finds the program, with nothing on PATH."""
     env = clean(HOME=str(tmp_path), PYTHONUSERBASE=str(tmp_path / "base"), PYTHONDONTWRITEBYTECODE="1")
@@ -67,7 +67,11 @@ def test_layouts(layout, wheel, tmp_path):
     elif layout == "prefix":
         run(*pip, "--prefix", tmp_path / "prefix", wheel, env=env)
         assert said_program(sys.executable, {**env, "PYTHONPATH": str(tmp_path / "prefix" / where)}, tmp_path) == str(tmp_path / "prefix" / "bin" / "lcache")
-    else:  # pipx makes the same layout
+    elif layout == "pipx":
+        folders = {"PIPX_HOME": str(tmp_path / "pipx"), "PIPX_BIN_DIR": str(tmp_path / "bin"), "PIPX_MAN_DIR": str(tmp_path / "man"), "USE_EMOJI": "0"}
+        run(TOOLS / "pipx", "install", "--quiet", "--python", sys.executable, wheel, env={**env, **folders})
+        assert run(tmp_path / "bin" / "lcache", "--version", env=env).startswith("lcache ")
+    else:
         uv = os.path.join(os.path.dirname(sys.executable), "uv")
         if not os.path.exists(uv):
             pytest.skip("uv is not installed")
