@@ -43,6 +43,7 @@ var openNoCache = map[string]string{
 	"server/listen.go":                        "the folder of a socket",
 	"shuffle/values.go":                       "a file that a recipe's parameter names",
 	"source/dir.go":                           "the source",
+	"source/filelist.go":                      "a list of files that the user names",
 	"source/labels.go":                        "the labels that the user names",
 	"source/open.go":                          "files of the source",
 	"internal/serve/staging/memory.go":        "/proc, /sys",

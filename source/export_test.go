@@ -28,3 +28,12 @@ func SetNumbering(kinds []int64) (old []int64) {
 func WithoutOpenat2(s Source) {
 	s.(*dir).openat2 = func(int, string, *unix.OpenHow) (int, error) { return -1, unix.ENOSYS }
 }
+
+// ParseList parses a list of files.
+func ParseList(text []byte, at string) (folder string, names []string, err error) {
+	l, err := parseList(text, at)
+	if err != nil {
+		return "", nil, err
+	}
+	return l.folder, l.names, nil
+}

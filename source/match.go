@@ -13,11 +13,11 @@ import (
 )
 
 // Identity returns a text that is equal for two SRC of the same source, however they are written. For a directory it
-// is "device:inode"; for other kinds it is the user's text. It is valid on one machine, and while the directory
-// exists.
+// is "device:inode", for KIND:@FILE that of ListIdentity; for other kinds it is the user's text. It is valid on one
+// machine, and while the directory exists.
 func Identity(src string) (string, error) {
 	if strings.Contains(src, "://") || Scheme(src) != "" {
-		return Canonical(src), nil
+		return Canonical(ListIdentity(src)), nil
 	}
 	var st unix.Stat_t
 	if err := unix.Stat(src, &st); err != nil {
@@ -39,6 +39,12 @@ func Same(a, b string) bool {
 	}
 	second, err := Identity(b)
 	return err == nil && first == second
+}
+
+// SameAs is Same for a source that was opened before. identity is what its Identity was if it is a list of files, because the list may be gone or
+// have another content.
+func SameAs(src, before, identity string) bool {
+	return Same(before, src) || identity != "" && identity == ListIdentity(src)
 }
 
 // Counts has the number of files of a listing by extension: the end of the name from its last dot, in lower case.

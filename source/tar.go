@@ -63,6 +63,7 @@ type openShard interface {
 // its shard.
 type shards struct {
 	src      string       // the user's text, cleaned
+	identity string       // its text, or that of a list's content
 	kind     records.Kind // the zero Kind: tar
 	pattern  string       // relative to the store
 	store    shardStore
@@ -75,12 +76,18 @@ type shards struct {
 
 // ShardFolder returns the fixed folder of a source of shards on this machine: the part before the first name with a
 // brace, a bracket, a star, a question mark or a backslash. Names of shards are relative to it. rest is the pattern
-// below it.
+// below it. For KIND:@FILE it is the folder that all files of the list have in common.
 func ShardFolder(src string) (folder, rest string) {
 	pattern := filepath.Clean(strings.TrimPrefix(src, Scheme(src)))
 	fixed := pattern
 	if i := strings.IndexAny(pattern, `{[*?\`); i >= 0 {
 		fixed = pattern[:i]
+	}
+	if file, ok := listPath(src); ok {
+		if l, err := readList(file); err == nil {
+			return l.folder, records.Listed
+		}
+		return filepath.Dir(file), records.Listed
 	}
 	slash := strings.LastIndexByte(fixed, '/')
 	switch slash {
@@ -93,7 +100,7 @@ func ShardFolder(src string) (folder, rest string) {
 }
 
 // openShards opens the shards of a pattern, at their location.
-func openShards(src string, opts Options) (*shards, error) {
+func openShards(src string, opts Options) (_ *shards, err error) {
 	kind := Scheme(src)
 	pattern := strings.TrimPrefix(src, kind)
 	if scheme, _, found := strings.Cut(pattern, "://"); found && !IsRemote(src) && !strings.ContainsAny(scheme, "/.") {
@@ -110,17 +117,43 @@ func openShards(src string, opts Options) (*shards, error) {
 		if err != nil {
 			return nil, errcode.Errorf(errcode.SourceInvalid, "open source %s: %w", clip(withoutSecrets(src)), err)
 		}
-		return &shards{src: src, pattern: rest, store: store, remote: store.reader, opts: opts, flows: newFlows()}, nil
+		return &shards{src: src, identity: src, pattern: rest, store: store, remote: store.reader, opts: opts, flows: newFlows()}, nil
 	}
 	s := &shards{src: kind + filepath.Clean(pattern), opts: opts, flows: newFlows()}
-	var folder string
-	folder, s.pattern = ShardFolder(src)
-	store, err := openFolder(folder, opts)
+	s.identity = s.src
+	if file, ok := listPath(src); ok {
+		err = s.openList(kind, file)
+	} else {
+		var folder string
+		folder, s.pattern = ShardFolder(src)
+		s.store, err = openFolder(folder, opts)
+	}
 	if err != nil {
 		return nil, errcode.Errorf(errcode.SourceInvalid, "open source %s: %w", clip(s.src), err)
 	}
-	s.store = store
 	return s, nil
+}
+
+// openList opens the files of a list.
+func (s *shards) openList(kind, file string) error {
+	if kind == "ranges:" {
+		return errors.New("an index names its files itself: give ranges:INDEX")
+	}
+	s.src = kind + listMark
+	if file != "" {
+		s.src += filepath.Clean(file)
+	}
+	l, err := readList(file)
+	if err != nil {
+		return err
+	}
+	store, err := openFolder(l.folder, s.opts)
+	if err != nil {
+		return err
+	}
+	store.listed = l.names
+	s.pattern, s.store, s.identity = records.Listed, store, l.identity(kind)
+	return nil
 }
 
 // openMembers opens shards in which a sample is a group of members: tar or zip files.
@@ -157,7 +190,7 @@ func shardsOf(s Source) *shards {
 }
 
 func (s *shards) String() string   { return s.src }
-func (s *shards) Identity() string { return s.src }
+func (s *shards) Identity() string { return s.identity }
 func (s *shards) Close() error {
 	s.flows.close()
 	return s.store.Close()

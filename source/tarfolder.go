@@ -14,22 +14,29 @@ import (
 	"golang.org/x/sys/unix"
 
 	"lcache/sample"
+	"lcache/source/internal/records"
 	"lcache/source/internal/tarshard"
 )
 
 // shardFolder is a local directory as a shardStore. A shard is opened, checked and read in the same way as a sample
 // of a directory.
-type shardFolder struct{ *dir }
+type shardFolder struct {
+	*dir
+	listed []string // the names in a list of files
+}
 
 func openFolder(at string, opts Options) (*shardFolder, error) {
 	s, err := openDir(at, opts)
 	if err != nil {
 		return nil, err
 	}
-	return &shardFolder{s.(*dir)}, nil
+	return &shardFolder{dir: s.(*dir)}, nil
 }
 
 func (f *shardFolder) names(pattern string) ([]string, error) {
+	if pattern == records.Listed {
+		return slices.Clone(f.listed), checkNames(f.listed, clip(f.path), f.opts.Stream)
+	}
 	list, err := tarshard.Expand(pattern)
 	if err != nil {
 		return nil, err

@@ -137,6 +137,9 @@ func (f file) Set(text string) (err error) {
 func absoluteSource(text string) (string, error) {
 	scheme := source.Scheme(text)
 	path := strings.TrimPrefix(text, scheme)
+	if list, ok := strings.CutPrefix(path, "@"); ok && scheme != "" {
+		scheme, path = scheme+"@", list
+	}
 	if strings.Contains(text, "://") || scheme != "" && path == "" {
 		return source.Canonical(text), nil
 	}

@@ -23,6 +23,7 @@ import (
 type Record struct {
 	Schema      int                `json:"schema"`
 	Source      string             `json:"source"`
+	Identity    string             `json:"identity,omitempty"` // of a source KIND:@FILE, by the content of the list
 	Exts        []string           `json:"exts,omitempty"`
 	Flat        bool               `json:"flat,omitempty"`
 	AllowEmpty  bool               `json:"allow_empty,omitempty"` // class folders without files are classes

@@ -32,6 +32,7 @@ import (
 type Cache struct {
 	Dir       string     `json:"dir"`
 	Source    string     `json:"source"` // "": unknown here
+	Identity  string     `json:"-"`      // of a source KIND:@FILE
 	Bytes     int64      `json:"bytes"`  // space of its files on disk
 	LastUse   time.Time  `json:"last_use"`
 	Pid       int        `json:"pid"`            // of the process that uses it; 0: none
@@ -203,6 +204,8 @@ func (c *Cache) readJob() bool {
 	var j struct {
 		Schema int    `json:"schema"`
 		Source string `json:"source"`
+
+		Identity string `json:"identity"`
 		Listing
 		Extensions struct {
 			Files map[string]int64 `json:"files"`
@@ -213,7 +216,7 @@ func (c *Cache) readJob() bool {
 	if err != nil || jsonbytes.Unmarshal(b, &j) != nil || j.Schema < 1 || j.Source == "" {
 		return false
 	}
-	c.Source, c.Memory, c.Job = j.Source, j.Memory, j.Job
+	c.Source, c.Identity, c.Memory, c.Job = j.Source, j.Identity, j.Memory, j.Job
 	c.Listing, c.Files = j.Listing, j.Extensions.Files
 	return true
 }

@@ -65,7 +65,7 @@ func keptRemote(o Options) source.Remote {
 		return o.Remote
 	}
 	was, err := cache.ReadRecord(o.Dirs[0])
-	if err != nil || !source.Same(was.Source, o.Source) {
+	if err != nil || !source.SameAs(o.Source, was.Source, was.Identity) {
 		return o.Remote
 	}
 	return o.Remote.Or(was.Remote)

@@ -183,7 +183,7 @@ func held(o Options) (*cache.Record, error) {
 		return nil, nil
 	case err != nil:
 		return nil, err
-	case !source.Same(old.Source, o.Source):
+	case !source.SameAs(o.Source, old.Source, old.Identity):
 		return nil, fmt.Errorf("%s is the cache of %s, not of %s: use another --cache, or remove it", o.Dirs[0], old.Source, o.Source)
 	}
 	return &old, nil

@@ -133,7 +133,7 @@ func (in *run) others() (found []Other) {
 	c := in.cache
 	for _, other := range cachedir.Siblings(c.Dirs[0]) {
 		r := c.Record
-		same := source.Same(other.Source, r.Source) && r.Remote.S3.IsAt(other.Remote.S3.Endpoint)
+		same := source.SameAs(r.Source, other.Source, other.Identity) && r.Remote.S3.IsAt(other.Remote.S3.Endpoint)
 		asked := source.Options{Exts: other.Exts, Flat: r.Flat, Group: r.Group, Labels: r.Labels, Part: r.FirstPart, Records: r.RecordFlags}
 		made := source.Options{Exts: other.Exts, Flat: other.Flat, Group: other.Group, Labels: other.Labels, Part: other.FirstPart, Records: other.RecordFlags}
 		if same && asked.Difference(made, nil) == "" {

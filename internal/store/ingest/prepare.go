@@ -126,7 +126,7 @@ func (in *run) find() error {
 		in.logger().Warn("a new cache is made", "error", err)
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return err
-	case err == nil && !source.Same(old.Source, c.Source.String()):
+	case err == nil && !source.SameAs(c.Source.String(), old.Source, old.Identity):
 		return errcode.Errorf(errcode.OtherCache, "%s is the cache of %s, not of %s: use another --cache, or remove it", c.Dirs[0], old.Source, c.Source)
 	case err == nil && !in.o.Remote.S3.IsAt(old.Remote.S3.Endpoint):
 		return errcode.Errorf(errcode.OtherCache, "%s is the cache of %s at %s, not at %s: use another --cache, or remove it", c.Dirs[0], old.Source, cmp.Or(old.Remote.S3.Endpoint, "AWS"), cmp.Or(in.o.Remote.S3.Endpoint, "AWS"))
@@ -148,7 +148,7 @@ func (in *run) describe() (err error) {
 	if c.Schedule, err = schedule.New(in.o.Job, c.Manifest.Len()); err != nil {
 		return err
 	}
-	c.Record = cache.Record{Schema: 1, Source: c.Source.String(), Exts: in.o.Exts, Flat: in.o.Flat, AllowEmpty: in.o.AllowEmpty, Group: in.o.Group, FirstPart: in.o.Part, RecordFlags: in.o.Records, Labels: in.o.Labels, Stream: in.o.Stream, NoRanges: source.GivesNoRanges(c.Lister), Job: in.o.Job, Budget: in.o.Budget, Memory: in.o.Memory,
+	c.Record = cache.Record{Schema: 1, Source: c.Source.String(), Identity: source.IdentityOfList(c.Source), Exts: in.o.Exts, Flat: in.o.Flat, AllowEmpty: in.o.AllowEmpty, Group: in.o.Group, FirstPart: in.o.Part, RecordFlags: in.o.Records, Labels: in.o.Labels, Stream: in.o.Stream, NoRanges: source.GivesNoRanges(c.Lister), Job: in.o.Job, Budget: in.o.Budget, Memory: in.o.Memory,
 		Layout: in.o.Layout, Share: in.o.Share, Shares: in.o.Shares, LinkFacts: in.linkFacts(), LeftOut: in.leftOut, Remote: in.o.Remote, Listed: in.listedAt}
 	if c.Record.Counted, err = in.count(); err != nil {
 		return err

@@ -65,5 +65,5 @@ func keptStream(o Options) bool {
 		return false
 	}
 	was, err := cache.ReadRecord(o.Dirs[0])
-	return err == nil && was.Stream && source.Same(was.Source, o.Source)
+	return err == nil && was.Stream && source.SameAs(o.Source, was.Source, was.Identity)
 }

@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ..errors import ArgumentError, Error
-from .match import HeldListing, Listing, difference
+from .filelists import list_identity
+from .match import HeldListing, Listing, difference, identity
 from .trust import is_trusted, open_file, require_folder
 
 
@@ -19,6 +20,7 @@ def folders(source: str, cache: Any = None, listing: Sequence[str] = ()) -> tupl
 
     The digits are a hash of the source's whole path and of the listing's flags, so that two sources with the same last name have two folders.
     """
+    source = list_identity(source)
     name = re.sub(r"[^\w.-]", "_", os.path.basename(source.rstrip("/")))[:80] or "root"
     digits = hashlib.sha256("\0".join([source, *listing]).encode("utf-8", "surrogateescape")).hexdigest()[:8]
     return tuple(os.path.join(root, f"{name}-{digits}") for root in roots(cache))
@@ -52,6 +54,8 @@ def existing_cache(named: Listing, cache: Any) -> Cache | None:
     if job is None:
         return Cache(dirs, named, {}, None) if os.path.lexists(os.path.join(dirs[0], "FORMAT")) else None
     held = HeldListing.of_job_file(job)
+    if held.listing.source == named.source:  # a list of files that was edited is a source that has changed: ingest adapts the cache to it
+        held = held._replace(identity=identity(named.source))
     differs = difference(named, held)
     if differs:
         described = held.listing.source if differs == "the source" else f"{held.listing.source}, listed with {differs}"

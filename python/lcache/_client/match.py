@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from ..errors import ArgumentError
 from .buckets import plain_endpoint
+from .filelists import absolute, list_identity
 from .schemes import record_flags, scheme
 
 
@@ -46,7 +47,7 @@ class Listing(NamedTuple):
         where = os.fspath(source)
         kind = scheme(where)
         if kind and "://" not in where:
-            where = kind + os.path.abspath(os.path.expanduser(where[len(kind) :]))
+            where = absolute(where)
         elif is_url(where):
             _refuse_secrets(where)
             where = canonical(where)
@@ -98,7 +99,8 @@ class HeldListing(NamedTuple):
         counted = job.get("extensions")
         source = str(job.get("source") or "")
         files = _files(counted.get("files")) if isinstance(counted, dict) else None
-        return cls(_listing(source, {**job, "ext": job.get("exts")}), identity(source), files, _count(job.get("outside_links")))
+        identified = str(job.get("identity") or "") or identity(source)
+        return cls(_listing(source, {**job, "ext": job.get("exts")}), identified, files, _count(job.get("outside_links")))
 
 
 def is_url(source: str) -> bool:
@@ -127,9 +129,10 @@ def _refuse_secrets(source: str) -> None:
 
 
 def identity(source: str) -> str:
-    """A text that differs between different sources: "device:inode" of a directory, the text itself of a URL; "" if the directory is missing."""
+    """A text that differs between different sources: "device:inode" of a directory, that of its content of a list KIND:@FILE, else the text itself; "" if the
+    directory is missing."""
     if is_url(source):
-        return canonical(source)
+        return canonical(list_identity(source))
     try:
         found = os.stat(source)
     except (OSError, ValueError):

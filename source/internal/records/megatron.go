@@ -46,6 +46,13 @@ func newMegatron(Settings) (Format, error) { return &megatron{}, nil }
 // Shards implements [Format]. PREFIX may also be the name of one of the two files.
 func (m *megatron) Shards(_ context.Context, files Files, pattern string) ([]string, error) {
 	m.files = files
+	if pattern == Listed {
+		names, err := files.Expand(pattern)
+		for i, name := range names {
+			names[i] = strings.TrimSuffix(strings.TrimSuffix(name, megatronIdx), megatronBin) + megatronBin
+		}
+		return names, err
+	}
 	if end := pattern[max(0, len(pattern)-len(megatronBin)):]; end == megatronBin || end == megatronIdx {
 		pattern = strings.TrimSuffix(pattern, end)
 	}

@@ -51,6 +51,9 @@ type Files interface {
 	Stream(ctx context.Context, name string) (r io.ReadCloser, size int64, err error)
 }
 
+// Listed is the pattern of a source KIND:@FILE: all files of the list. No other pattern is this text.
+const Listed = "/"
+
 // A File is an Object that must be closed.
 type File interface {
 	Object

@@ -153,7 +153,7 @@ type home struct {
 }
 
 // home returns where the cache of a source is, or will be made.
-func (r *run) home(source string) home {
+func (r *run) home(src string) home {
 	c, err := cachedir.Look(r.Roots[0])
 	var link *cachedir.LinkError
 	if (err == nil || errors.As(err, &link)) && c.Source != "" { // opening refuses a link to a cache
@@ -166,7 +166,7 @@ func (r *run) home(source string) home {
 		}
 	}
 	listing := cachedir.Listing{Exts: r.Ingest.Exts, Flat: r.Ingest.Flat, Group: r.Ingest.Group, Labels: r.Ingest.Labels, FirstPart: r.Ingest.Part, RecordFlags: r.Ingest.Records}
-	if remote, err := r.Ingest.Remote.Completed(source); err == nil { // ingest reports the error
+	if remote, err := r.Ingest.Remote.Completed(src); err == nil { // ingest reports the error
 		listing.Remote.S3.Endpoint = remote.S3.Endpoint
 	}
 	in := func(folder string) (dirs []string) {
@@ -178,12 +178,13 @@ func (r *run) home(source string) home {
 	if r.folder != "" {
 		return home{dirs: in(r.folder)}
 	}
-	named := in(cachedir.Folder(source, listing))
+	text := source.ListIdentity(src)
+	named := in(cachedir.Folder(text, listing))
 	if _, err := cachedir.Look(named[0]); len(listing.Exts) == 0 || !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, cachedir.ErrNotCache) {
 		return home{dirs: named}
 	}
 	listing.Exts = nil
-	return home{dirs: in(cachedir.Folder(source, listing)), filtered: named}
+	return home{dirs: in(cachedir.Folder(text, listing)), filtered: named}
 }
 
 // keep takes from an existing cache the settings that were not given, so that the cache keeps them. Sources after the first get a job of
@@ -224,7 +225,7 @@ func inOrder(j schedule.Job) schedule.Job {
 
 // isOf refuses a cache of another source, or of other files of it. Without filtered the filter of extensions makes no difference.
 func (r *run) isOf(c cachedir.Cache, src string, filtered bool) error {
-	if !source.Same(c.Source, src) {
+	if !source.SameAs(src, c.Source, c.Identity) {
 		return errcode.Errorf(errcode.OtherCache, "%s is the cache of %s, not of %s: use another --cache, or remove it", c.Dir, c.Source, src)
 	}
 	remote, err := r.Ingest.Remote.Completed(src)
