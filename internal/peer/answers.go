@@ -337,7 +337,9 @@ func (p *parcel) flush() error {
 	message := append(mem.BufferSlice{mem.SliceBuffer(encodeParcel(p.id, p.entries))}, p.parts...)
 	n := uint64(p.bytes)
 	p.brought.Add(n)
-	p.consumer.bytes.Add(n)
+	if p.consumer.bytes.Add(n); n > 0 {
+		p.consumer.sent.Add(1)
+	}
 	p.parts = p.parts[:0] // gRPC frees the buffers
 	err := p.send(message)
 	p.drop()

@@ -18,6 +18,7 @@ import (
 type Consumer struct {
 	Member string    // its name
 	Bytes  uint64    // of samples that were sent to it
+	Sent   uint64    // PARCELs with them
 	Asked  time.Time // when its last LIST came
 	IsOpen bool      // it has a stream: one that needs nothing now has none
 }
@@ -36,6 +37,7 @@ type consumers struct {
 
 type consumer struct {
 	bytes atomic.Uint64
+	sent  atomic.Uint64 // PARCELs with bytes
 	asked atomic.Int64 // in ns since 1970
 	open  atomic.Int64 // streams
 }
@@ -76,7 +78,7 @@ func (s *Server) Consumers(f sample.Fingerprint) (list []Consumer) {
 	of.consumers.mu.Lock()
 	defer of.consumers.mu.Unlock()
 	for name, c := range of.consumers.each {
-		one := Consumer{Member: name, Bytes: c.bytes.Load(), IsOpen: c.open.Load() > 0}
+		one := Consumer{Member: name, Bytes: c.bytes.Load(), Sent: c.sent.Load(), IsOpen: c.open.Load() > 0}
 		if at := c.asked.Load(); at != 0 {
 			one.Asked = time.Unix(0, at)
 		}

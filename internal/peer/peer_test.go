@@ -202,8 +202,13 @@ func TestFetch(t *testing.T) {
 			t.Errorf("sample %d of %d bytes came as %d bytes, there: %v", i, len(b), len(got), ok)
 		}
 	}
-	if all := server.Consumers(dataset); len(all) != 1 || all[0].Bytes != want || all[0].Asked.IsZero() {
-		t.Errorf("consumers %+v, want one that got %d bytes", all, want)
+	all := server.Consumers(dataset)
+	if len(all) != 1 || all[0].Bytes != want || all[0].Asked.IsZero() {
+		t.Fatalf("consumers %+v, want one that got %d bytes", all, want)
+	}
+	// No message is larger than a frame, and none is smaller than a sample or a part of one.
+	if least, most := (want+MostFrame-1)/MostFrame, uint64(40+want/mostPart); all[0].Sent < least || all[0].Sent > most {
+		t.Errorf("%d bytes were sent in %d messages, want %d to %d", want, all[0].Sent, least, most)
 	}
 	released(t, s)
 }

@@ -34,6 +34,7 @@ type ClusterPeer struct {
 	KeepBytes     int64   `json:"keep_bytes"`     // bytes on disk of the samples that it keeps; of other machines about that
 	InBytes       int64   `json:"in_bytes"`       // of samples, from it to this machine
 	OutBytes      int64   `json:"out_bytes"`      // of samples, from this machine to it
+	OutParcels    int64   `json:"out_parcels"`    // messages with those
 	LateSamples   int64   `json:"late_samples"`   // requested from it, and read from elsewhere because it did not answer in time
 	AbsentSamples int64   `json:"absent_samples"` // requested from it, and it did not have them
 }

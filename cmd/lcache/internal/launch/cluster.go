@@ -291,13 +291,15 @@ func (l *link) status() status.Cluster {
 	v := l.of.View()
 	c := describe(v, l.key, time.Now())
 	c.Label = l.of.o.Key.Label()
-	sent := map[string]uint64{}
+	sent, parcels := map[string]uint64{}, map[string]uint64{}
 	for _, one := range l.of.server.Consumers(l.share.Dataset) {
 		sent[one.Member] += one.Bytes
+		parcels[one.Member] += one.Sent
 	}
 	for i, p := range v.Datasets[l.key].Peers {
 		to := &c.Peers[i]
-		to.Copies, to.KeepBytes, to.OutBytes = p.Threshold.Float(), int64(l.Kept(p.Cache, p.Threshold)), int64(sent[p.Member])
+		to.Copies, to.KeepBytes = p.Threshold.Float(), int64(l.Kept(p.Cache, p.Threshold))
+		to.OutBytes, to.OutParcels = int64(sent[p.Member]), int64(parcels[p.Member])
 		if p.Self || p.Data == "" {
 			continue
 		}

@@ -57,6 +57,7 @@ func (w writer) peers(all []status.ClusterPeer) {
 		of.gauge("peer_up", "1 if the machine answers, else 0.", map[bool]float64{true: 1}[p.State == "ok"])
 		of.counter("peer_in_bytes_total", "Bytes of samples from the machine to this one.", float64(p.InBytes))
 		of.counter("peer_out_bytes_total", "Bytes of samples from this machine to it.", float64(p.OutBytes))
+		of.counter("peer_out_parcels_total", "Messages with samples from this machine to it.", float64(p.OutParcels))
 		of.counter("peer_late_samples_total", "Samples requested from the machine, and read from elsewhere because it did not answer in time.", float64(p.LateSamples))
 		of.counter("peer_absent_samples_total", "Samples requested from the machine that it did not have.", float64(p.AbsentSamples))
 	}
