@@ -41,12 +41,21 @@ def sample_path(root: Path, number: int) -> Path:
 
 
 def write_samples(root: Path, numbers: Sequence[int], size: int) -> None:
-    pool = random.Random(size).randbytes(1 << 22)
+    pool = pool_for(size)
     for number in numbers:
         path = sample_path(root, number)
         path.parent.mkdir(parents=True, exist_ok=True)
-        at = number * 7919 % (len(pool) - size)
-        path.write_bytes(number.to_bytes(4, "little") + pool[at : at + size - 8] + (number ^ 0xFFFFFFFF).to_bytes(4, "little"))
+        path.write_bytes(content(number, size, pool))
+
+
+def pool_for(size: int) -> bytes:
+    """What the samples of a size are cut from."""
+    return random.Random(size).randbytes(1 << 22)
+
+
+def content(number: int, size: int, pool: bytes) -> bytes:
+    at = number * 7919 % (len(pool) - size)
+    return number.to_bytes(4, "little") + pool[at : at + size - 8] + (number ^ 0xFFFFFFFF).to_bytes(4, "little")
 
 
 def number_of(data: bytes, size: int) -> int:

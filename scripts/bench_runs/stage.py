@@ -1,7 +1,7 @@
-"""The stage of bench-runs: a volume on a loop device, held to rates by blkio and to memory by a cgroup, and taken down whatever happens.
+"""The stage of bench-runs and bench-cluster: volumes on loop devices, held to rates by blkio and to memory by a cgroup, and taken down whatever happens.
 
-Leaving the context takes it down, after an exception, a SIGTERM, SIGINT or SIGHUP, too. A SIGKILL leaves an empty folder and empty control groups: the mount is
-in a namespace of this process, and the kernel frees the device and its file, which has no name, with the process.
+Leaving the context takes it down, after an exception, a SIGTERM, SIGINT or SIGHUP, too. A SIGKILL leaves an empty folder and empty control groups: the mounts
+are in a namespace of this process, and the kernel frees the devices and their files, which have no names, with the process.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 
 ENDS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-OPERATIONS, BYTES = 3000, 524288000  # limits of the capped volume per second, for reads and for writes
+CAPS = (3000, 524288000)  # operations and bytes of a capped volume per second, for reads and for writes
 
 
 class Unable(Exception):
@@ -34,16 +34,84 @@ def run(*command: str | Path, timeout: float = 120) -> str:
     return done.stdout.strip()
 
 
-class Stage:
-    """A volume and the control groups of the processes that are measured on it. A context: leaving it takes everything down."""
+def retry(*command: str | Path) -> None:
+    """Runs a command of taking down again for ten seconds while the kernel calls its object busy."""
+    for left in range(20, -1, -1):
+        try:
+            run(*command)
+            return
+        except RuntimeError:
+            if not left:
+                raise
+            time.sleep(0.5)
 
-    def __init__(self, folder: Path, size: int, capped: bool, memory: int) -> None:
-        self.size, self.capped, self.memory = size, capped, memory
+
+class Volume:
+    """A file system on a loop device."""
+
+    def __init__(self, folder: Path, name: str, size: int) -> None:
+        self.folder, self.image, self.size = folder / name, folder / f"{name}.image", size
+
+    def make(self, undo: contextlib.ExitStack) -> None:
+        where = self.image.parent
+        free = shutil.disk_usage(where).free
+        if free < self.size * 1.02:
+            raise Unable(f"{where} has {free / 1e9:.1f} GB free, and the volume needs {self.size / 1e9:.1f} GB: give another --dir, or fewer --bytes")
+        with self.image.open("wb") as f:
+            try:
+                os.posix_fallocate(f.fileno(), 0, self.size)
+            except OSError as e:  # a file system in memory says that it is free, and has less
+                raise Unable(f"{where} has no room for a volume of {self.size / 1e9:.1f} GB ({e.strerror}): give another --dir, or fewer --bytes") from None
+        try:
+            self.device = run("losetup", "--find", "--show", "--direct-io=on", self.image)
+        except RuntimeError as e:
+            raise Unable(f"no loop device: {e}") from None
+        try:
+            direct = run("losetup", "--list", "--noheadings", "--output", "DIO", self.device)
+            held = os.open(self.device, os.O_RDONLY)
+        finally:
+            run("losetup", "-d", self.device)  # not before it is closed and unmounted
+        undo.callback(os.close, held)
+        self.image.unlink()
+        if direct != "1":
+            raise Unable(f"{self.device} has no direct I/O to {self.image}: the page cache below it would answer; give a --dir on ext4 or xfs")
+        run("mkfs.ext4", "-q", "-E", "lazy_itable_init=0,lazy_journal_init=0", "-i", "8192", self.device)
+        self.folder.mkdir()
+        self.mount()
+        undo.callback(self.unmount)
+        self.number = run("lsblk", "-ndo", "MAJ:MIN", self.device).strip()
+
+    def mount(self) -> None:
+        try:
+            run("mount", "-o", "noatime", self.device, self.folder)
+        except RuntimeError as e:
+            raise Unable(f"no mount: {e}") from None
+
+    def unmount(self) -> None:
+        if os.path.ismount(self.folder):
+            retry("umount", self.folder)
+
+    def moved(self) -> tuple[int, int]:
+        """Bytes that the device has read and written so far."""
+        fields = Path(f"/sys/block/{Path(self.device).name}/stat").read_text().split()
+        return int(fields[2]) * 512, int(fields[6]) * 512
+
+
+class Stage:
+    """Volumes and the control groups of the processes that are measured on them. A context: leaving it takes everything down.
+
+    memory of 0 is no limit. caps are operations and bytes of each volume per second; None: no limit. With alone, the processes have a loopback interface
+    of their own, and no other network.
+    """
+
+    def __init__(self, folder: Path, size: int, caps: tuple[int, int] | None, memory: int, volumes: int = 1, alone: bool = False) -> None:
+        self.caps, self.memory, self.alone = caps, memory, alone
         self.groups: list[Path] = []
         self.undo = contextlib.ExitStack()
         self.folder = Path(tempfile.mkdtemp(prefix="lcache-bench-", dir=folder))
         self.undo.callback(shutil.rmtree, self.folder, ignore_errors=True)
-        self.volume = self.folder / "volume"
+        self.volumes = [Volume(self.folder, f"volume{i or ''}", size) for i in range(volumes)]
+        self.volume = self.volumes[0].folder
 
     def __enter__(self) -> Stage:
         atexit.register(self.undo.close)
@@ -54,7 +122,9 @@ class Stage:
             elif self.before[number] != signal.SIG_IGN:  # nohup ignores SIGHUP on purpose
                 signal.signal(number, lambda number, _: sys.exit(128 + number))
         try:
-            self._make_volume()
+            self._make_namespaces()
+            for volume in self.volumes:
+                volume.make(self.undo)
             self._make_groups()
             self.limit(0)
         except BaseException:
@@ -70,71 +140,21 @@ class Stage:
         for number in ENDS:
             signal.signal(number, self.before[number])
 
-    def _make_volume(self) -> None:
-        image = self.folder / "image"
-        free = shutil.disk_usage(self.folder).free
-        if free < self.size * 1.02:
-            raise Unable(f"{self.folder} has {free / 1e9:.1f} GB free, and the volume needs {self.size / 1e9:.1f} GB: give another --dir, or fewer --bytes")
-        with image.open("wb") as f:
-            try:
-                os.posix_fallocate(f.fileno(), 0, self.size)
-            except OSError as e:  # a file system in memory says that it is free, and has less
-                raise Unable(f"{self.folder} has no room for a volume of {self.size / 1e9:.1f} GB ({e.strerror}): give another --dir, or fewer --bytes") from None
-        try:
-            self.device = run("losetup", "--find", "--show", "--direct-io=on", image)
-        except RuntimeError as e:
-            raise Unable(f"no loop device: {e}") from None
-        try:
-            direct = run("losetup", "--list", "--noheadings", "--output", "DIO", self.device)
-            self._free_with_process(image)
-        except BaseException:
-            run("losetup", "-d", self.device)
-            raise
-        if direct != "1":
-            raise Unable(f"{self.device} has no direct I/O to {image}: the page cache below it would answer; give a --dir on ext4 or xfs")
-        run("mkfs.ext4", "-q", "-E", "lazy_itable_init=0,lazy_journal_init=0", "-i", "8192", self.device)
-        self.volume.mkdir()
-        self._mount()
-        self.undo.callback(self._unmount)
-        self.number = run("lsblk", "-ndo", "MAJ:MIN", self.device).strip()
-
-    def _free_with_process(self, image: Path) -> None:
-        """Lets the kernel free the device, its file and its mount when this process ends, however that happens."""
+    def _make_namespaces(self) -> None:
+        """Lets the kernel free the mounts and the network when this process ends, however that happens."""
         libc = ctypes.CDLL(None, use_errno=True)
-        if libc.unshare(0x20000):  # CLONE_NEWNS
-            raise Unable(f"no mount namespace: {os.strerror(ctypes.get_errno())}")
+        for what, flag in (("mount", 0x20000), *([("network", 0x40000000)] if self.alone else [])):  # CLONE_NEWNS, CLONE_NEWNET
+            if libc.unshare(flag):
+                raise Unable(f"no {what} namespace: {os.strerror(ctypes.get_errno())}")
         run("mount", "--make-rprivate", "/")
-        held = os.open(self.device, os.O_RDONLY)
-        self.undo.callback(os.close, held)
-        run("losetup", "-d", self.device)  # not before it is closed and unmounted
-        image.unlink()
-
-    def _mount(self) -> None:
-        try:
-            run("mount", "-o", "noatime", self.device, self.volume)
-        except RuntimeError as e:
-            raise Unable(f"no mount: {e}") from None
-
-    def _unmount(self) -> None:
-        if os.path.ismount(self.volume):
-            self._retry("umount", self.volume)
-
-    @staticmethod
-    def _retry(*command: str | Path) -> None:
-        """Runs a command of taking down again for ten seconds while the kernel calls its object busy."""
-        for left in range(20, -1, -1):
-            try:
-                run(*command)
-                return
-            except RuntimeError:
-                if not left:
-                    raise
-                time.sleep(0.5)
+        if self.alone:
+            run("ip", "link", "set", "lo", "up")
 
     def remount(self) -> None:
-        """Mounts the volume again, which removes its pages from the page cache. Other programs' pages stay."""
-        self._unmount()
-        self._mount()
+        """Mounts the volumes again, which removes their pages from the page cache. Other programs' pages stay."""
+        for volume in self.volumes:
+            volume.unmount()
+            volume.mount()
 
     def _make_groups(self) -> None:
         mounts = [line.split() for line in Path("/proc/mounts").read_text().splitlines()]
@@ -147,23 +167,26 @@ class Stage:
             self._limit, self._kills = group / "memory.max", group / "memory.events"
             with contextlib.suppress(Unable):
                 self._write(group / "memory.swap.max", 0)  # a machine without swap has no such file
-            if self.capped:
-                self._write(group / "io.max", f"{self.number} riops={OPERATIONS} wiops={OPERATIONS} rbps={BYTES} wbps={BYTES}")
+            for volume in self.volumes if self.caps else ():
+                operations, rate = self.caps
+                self._write(group / "io.max", f"{volume.number} riops={operations} wiops={operations} rbps={rate} wbps={rate}")
             self.cpu = lambda: int(dict(x.split() for x in (group / "cpu.stat").read_text().splitlines())["usage_usec"]) / 1e6
             return
         memory = self._group(self._v1(v1, "memory") / name)
         self._limit, self._kills = memory / "memory.limit_in_bytes", memory / "memory.oom_control"
         cpu = self._group(self._v1(v1, "cpuacct") / name)
         self.cpu = lambda: int((cpu / "cpuacct.usage").read_text()) / 1e9
-        if self.capped:
+        if self.caps:
             blkio = self._group(self._v1(v1, "blkio") / name)
-            for way in ("read", "write"):
-                self._write(blkio / f"blkio.throttle.{way}_iops_device", f"{self.number} {OPERATIONS}")
-                self._write(blkio / f"blkio.throttle.{way}_bps_device", f"{self.number} {BYTES}")
+            for volume in self.volumes:
+                for way in ("read", "write"):
+                    self._write(blkio / f"blkio.throttle.{way}_iops_device", f"{volume.number} {self.caps[0]}")
+                    self._write(blkio / f"blkio.throttle.{way}_bps_device", f"{volume.number} {self.caps[1]}")
 
     def limit(self, aside: int) -> None:
         """Sets the memory of the processes that start next: room for cached samples, plus aside for the programs themselves."""
-        self._write(self._limit, self.memory + aside)
+        if self.memory:
+            self._write(self._limit, self.memory + aside)
 
     def kills(self) -> int:
         """How many processes the kernel has ended for want of memory."""
@@ -180,7 +203,7 @@ class Stage:
             run("mount", "-t", "cgroup", "-o", controller, "none", where)
         except RuntimeError as e:
             raise Unable(f"no cgroup controller {controller}, neither v1 nor v2: {e}") from None
-        self.undo.callback(self._retry, "umount", where)
+        self.undo.callback(retry, "umount", where)
         return where
 
     def _group(self, path: Path, unified: Path | None = None) -> Path:
@@ -245,6 +268,6 @@ class Stage:
         return False
 
     def moved(self) -> tuple[int, int]:
-        """Bytes that the device has read and written so far."""
-        fields = Path(f"/sys/block/{Path(self.device).name}/stat").read_text().split()
-        return int(fields[2]) * 512, int(fields[6]) * 512
+        """Bytes that the devices have read and written so far."""
+        all_of = [volume.moved() for volume in self.volumes]
+        return sum(read for read, _ in all_of), sum(written for _, written in all_of)
