@@ -38,8 +38,8 @@ type consumers struct {
 type consumer struct {
 	bytes atomic.Uint64
 	sent  atomic.Uint64 // PARCELs with bytes
-	asked atomic.Int64 // in ns since 1970
-	open  atomic.Int64 // streams
+	asked atomic.Int64  // in ns since 1970
+	open  atomic.Int64  // streams
 }
 
 // of returns the counts of the member that a stream comes from.

@@ -19,7 +19,7 @@ from typing import Any
 from bench_runs.stage import Stage
 
 FOLDER = Path(__file__).parent
-PEER_MEMORY = 80 << 20  # at least what a server in a cluster takes of its memory for peers; ingest chooses blocks by the rest
+PEER_MEMORY = 32 << 20  # of each server in a cluster. ingest chooses blocks by the rest of the memory, less 16 MiB for what such a server rounds up
 
 
 class Failed(Exception):
@@ -126,7 +126,7 @@ class Machine:
         command = [
             self.program, "ingest", "--source", self.bench.source.url, "--cache", str(self.cache), "--layout", layout, "--quiet",
             "--recipe", "torch.distributed_sampler", "--seed", "0", "--epochs", "100", "--batch-size", str(self.bench.o.batch_size),
-            "--world-size", str(world), "--ranks", str(rank), "--memory", str(self.bench.o.memory - PEER_MEMORY), *(cluster or []),
+            "--world-size", str(world), "--ranks", str(rank), "--memory", str(self.bench.o.memory - PEER_MEMORY - (16 << 20)), *(cluster or []),
         ]  # fmt: skip
         if budget is not None:
             command += ["--budget", str(budget)]
@@ -213,7 +213,7 @@ class Bench:
     def cluster(self, m: Machine, number: int = 3) -> list[str]:
         """The flags that make a machine a member."""
         where = "listen" if m.number == 0 else "127.0.0.2"
-        return ["--cluster", where, "--cluster-key", str(self.key), "--listen", m.address, "--expect", str(number)]
+        return ["--cluster", where, "--cluster-key", str(self.key), "--listen", m.address, "--expect", str(number), "--peer-memory", str(PEER_MEMORY)]
 
     def make(self, machines: list[Machine], world: int, budget: int | None, prefill: bool, together: bool) -> None:
         """Makes the caches of machines, side by side. Filling is not limited by the source."""

@@ -32,6 +32,7 @@ ROWS: tuple[tuple[str, str | tuple[str, str], str, int], ...] = (
     ("source bytes of epoch 3, three machines alone", "source alone, epoch 3", "", 2),
     ("hits after epoch 0, disks of 1.05 of the set", "hits, 1.05", "≥ 0.98", 4),
     ("hits, disks of half of the set", "hits, 0.5", "≥ 0.48", 4),
+    ("copies that each machine keeps then (T)", "copies, 0.5", "", 3),
     ("three machines, static, MB/s", "static, cluster, MB/s", "", 0),
     ("one machine alone that holds everything, static, MB/s", "static, one, MB/s", "", 0),
     ("three machines ÷ one", ("static, cluster, MB/s", "static, one, MB/s"), "≥ 2.5", 2),

@@ -34,7 +34,7 @@ def clustered(bench: Bench) -> Values:
     out["hits, 1.05"] = min(share(e) for e in epochs[1:])
     out["static, cluster, MB/s"] = statistics.median(e["bytes"] / e["seconds"] for e in epochs[1:]) / 1e6
     out["late samples"] = sum(e["peers_late_samples"] for e in epochs)
-    copies = statistics.mean(m.stats()["cluster"]["peers"][0]["copies"] for m in machines)
+    copies = kept_copies(machines)
     expected = o.bytes * (min(1, copies) - copies / len(machines))
     last = epochs[-1]
     out["copies"] = copies
@@ -46,6 +46,11 @@ def clustered(bench: Bench) -> Values:
         disturbed(bench, machines, out)
     bench.clear(machines)
     return out
+
+
+def kept_copies(machines: list[Machine]) -> float:
+    """T, the mean over machines: how many copies of its share each keeps."""
+    return statistics.mean(m.stats()["cluster"]["peers"][0]["copies"] for m in machines)
 
 
 def times(epochs: list[dict[str, Any]]) -> str:
@@ -114,9 +119,11 @@ def half(bench: Bench) -> Values:
     bench.make(machines, 3, int(0.5 * bench.o.bytes / 3), prefill=True, together=True)
     bench.start(machines, together=True)
     bench.source.limit(bench.o.source_rate)
-    epoch = bench.epoch(machines, 0)
+    epochs = [bench.epoch(machines, e) for e in range(2)]
+    copies = kept_copies(machines)
+    bench.note(f"half: hits {', '.join(f'{share(e):.4f}' for e in epochs)}, each machine keeps {copies:.3f} of its share")
     bench.clear(machines)
-    return {"hits, 0.5": share(epoch), "source, half": epoch["source"] / bench.o.bytes}
+    return {"hits, 0.5": share(epochs[1]), "copies, 0.5": copies}
 
 
 def forming(bench: Bench) -> Values:
