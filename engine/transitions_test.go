@@ -81,9 +81,9 @@ func (e *Engine) nowLogfiles() (l logfiles, ok bool, changed <-chan struct{}) {
 		waits: last["waits"].Bool()}, true, changed
 }
 
-// comesTo waits, for 20 s, until the Logfiles are in some state, and gives the mover turns meanwhile. It reports whether they are.
+// comesTo waits, for a minute, until the Logfiles are in some state, and gives the mover turns meanwhile. It reports whether they are.
 func (e *Engine) comesTo(is func(l logfiles) bool) bool {
-	end := time.After(20 * time.Second)
+	end := time.After(time.Minute)
 	turns := time.NewTicker(time.Millisecond) // for conditions that also ask for something that is not logged
 	defer turns.Stop()
 	for {
