@@ -8,9 +8,12 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"lcache/cmd/lcache/internal/attach"
 	"lcache/engine"
@@ -33,24 +36,59 @@ func cacheOf(t *testing.T, o Options) ServeOptions {
 	return ServeOptions{Engine: engine.Options{Dirs: dirs, IO: o.Engine.IO}, Registry: o.Registry, Version: "test"}
 }
 
-// clusterGoroutines counts the goroutines of a cluster.
-func clusterGoroutines() int {
+// clusterParts are what a stack of a goroutine of a cluster names: this process as a member, gossip, samples between machines, and what carries them.
+var clusterParts = []string{"lcache/internal/cluster.", "lcache/internal/cluster/", "hashicorp/memberlist.", "lcache/internal/peer.", "google.golang.org/grpc"}
+
+// clusterGoroutines counts the goroutines of a cluster, by their part.
+func clusterGoroutines() map[string]int {
 	b := make([]byte, 4<<20)
-	stacks := string(b[:runtime.Stack(b, true)])
-	return strings.Count(stacks, "lcache/internal/cluster.") + strings.Count(stacks, "hashicorp/memberlist.")
+	of := map[string]int{}
+	for stack := range strings.SplitSeq(string(b[:runtime.Stack(b, true)]), "\n\n") {
+		for _, part := range clusterParts {
+			if strings.Contains(stack, part) {
+				of[part]++
+			}
+		}
+	}
+	return of
 }
 
-// TestOneMachinePaysNothing: a server that is in no cluster starts nothing of one. With a cluster the same count is above 0, which shows that it counts.
+// internetSockets counts the sockets of this process that reach other machines. Clients of this machine use Unix sockets.
+func internetSockets(t *testing.T) (n int) {
+	t.Helper()
+	open, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, entry := range open {
+		fd, err := strconv.Atoi(entry.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		domain, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
+		if err == nil && (domain == unix.AF_INET || domain == unix.AF_INET6) {
+			n++
+		}
+	}
+	return n
+}
+
+// TestOneMachinePaysNothing: a server that is in no cluster starts nothing of one, and opens no socket for other machines. With a cluster the same counts are
+// above 0, which shows that they count.
 func TestOneMachinePaysNothing(t *testing.T) {
 	o, _ := options(t, "true")
 	serve := cacheOf(t, o)
+	before := internetSockets(t)
 	for _, options := range []*ClusterOptions{nil, {Options: cluster.Options{Listen: "127.0.0.1:0"}}} {
 		serve.Cluster = options
 		ctx, cancel := context.WithCancel(t.Context())
 		err := Serve(ctx, serve, func(s Served) error {
 			defer cancel()
-			if n := clusterGoroutines(); (n > 0) != (options != nil) {
-				t.Errorf("options of a cluster %+v: %d goroutines of it", options, n)
+			switch of, sockets := clusterGoroutines(), internetSockets(t)-before; {
+			case options == nil && (len(of) > 0 || sockets != 0):
+				t.Errorf("without a cluster there are %d sockets, and goroutines of it: %v", sockets, of)
+			case options != nil && (of["lcache/internal/cluster."] == 0 || of["hashicorp/memberlist."] == 0 || of["lcache/internal/peer."] == 0 || of["google.golang.org/grpc"] == 0 || sockets < 3):
+				t.Errorf("with a cluster only these are counted: %d sockets, goroutines %v", sockets, of) // gossip by TCP and UDP, and samples
 			}
 			if isOff := s.Status.Cluster.State == status.ClusterOff; isOff != (options == nil) {
 				t.Errorf("options of a cluster %+v: state %q", options, s.Status.Cluster.State)
