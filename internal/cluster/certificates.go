@@ -127,47 +127,52 @@ func (c *Certificates) states() (all [3]fileState, err error) {
 	for i, path := range []string{c.files.Cert, c.files.Key, c.files.CA} {
 		var st unix.Stat_t
 		if err := unix.Stat(path, &st); err != nil {
-			return all, &os.PathError{Op: "stat", Path: path, Err: err}
+			return all, badFile([]string{"--tls-cert", "--tls-key", "--tls-ca"}[i], path, err)
 		}
 		all[i] = fileState{st.Dev, st.Ino, uint64(st.Size), st.Ctim}
 	}
 	return all, nil
 }
 
+// badFile is the error of the file that a flag names.
+func badFile(flag, path string, err error) error {
+	if of := (*os.PathError)(nil); errors.As(err, &of) && of.Path == path {
+		err = of.Err // the path is named once
+	}
+	return errcode.Errorf(errcode.ClusterKey, "%s %s: %w", flag, usage.Name(path), err)
+}
+
 // read reads the files, and checks that other members will accept the certificate.
 func (c *Certificates) read() (*certificates, error) {
-	bad := func(flag, path string, err error) error {
-		return errcode.Errorf(errcode.ClusterKey, "%s %s: %w", flag, usage.Name(path), err)
-	}
 	cert, err := readBounded(c.files.Cert, false)
 	if err != nil {
-		return nil, bad("--tls-cert", c.files.Cert, err)
+		return nil, badFile("--tls-cert", c.files.Cert, err)
 	}
 	key, err := readBounded(c.files.Key, true)
 	if err != nil {
-		return nil, bad("--tls-key", c.files.Key, err)
+		return nil, badFile("--tls-key", c.files.Key, err)
 	}
 	ca, err := readBounded(c.files.CA, false)
 	if err != nil {
-		return nil, bad("--tls-ca", c.files.CA, err)
+		return nil, badFile("--tls-ca", c.files.CA, err)
 	}
 	leaf, err := tls.X509KeyPair(cert, key)
 	if err != nil {
-		return nil, bad("--tls-cert", c.files.Cert, fmt.Errorf("it is not a certificate in PEM, or --tls-key is not its key: %w", err))
+		return nil, badFile("--tls-cert", c.files.Cert, fmt.Errorf("it is not a certificate in PEM, or --tls-key is not its key: %w", err))
 	}
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(ca) {
-		return nil, bad("--tls-ca", c.files.CA, errors.New("it has no certificate in PEM"))
+		return nil, badFile("--tls-ca", c.files.CA, errors.New("it has no certificate in PEM"))
 	}
 	chain := make([]*x509.Certificate, len(leaf.Certificate))
 	for i, der := range leaf.Certificate {
 		if chain[i], err = x509.ParseCertificate(der); err != nil {
-			return nil, bad("--tls-cert", c.files.Cert, err)
+			return nil, badFile("--tls-cert", c.files.Cert, err)
 		}
 	}
 	for _, use := range []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth} {
 		if err := verify(chain, roots, c.now(), use); err != nil {
-			return nil, bad("--tls-cert", c.files.Cert, fmt.Errorf("other machines would refuse it (%w): it must be signed by --tls-ca, be valid now, and allow both serverAuth and clientAuth", err))
+			return nil, badFile("--tls-cert", c.files.Cert, fmt.Errorf("other machines would refuse it (%w): it must be signed by --tls-ca, be valid now, and allow both serverAuth and clientAuth", err))
 		}
 	}
 	return &certificates{&leaf, roots}, nil

@@ -191,7 +191,9 @@ func TestBadCertificates(t *testing.T) {
 		files CertificateFiles
 		want  string
 	}{
-		"no file":                {CertificateFiles{dir + "/none", good.Key, good.CA}, "no such file"},
+		"no certificate":         {CertificateFiles{dir + "/none", good.Key, good.CA}, "--tls-cert " + dir + "/none: no such file"},
+		"no key":                 {CertificateFiles{good.Cert, dir + "/none", good.CA}, "--tls-key " + dir + "/none: no such file"},
+		"no file of authorities": {CertificateFiles{good.Cert, good.Key, dir + "/none"}, "--tls-ca " + dir + "/none: no such file"},
 		"another key":            {CertificateFiles{good.Cert, other.Key, good.CA}, "--tls-key is not its key"},
 		"another authority":      {CertificateFiles{good.Cert, good.Key, theirs.file}, "signed by --tls-ca"},
 		"an expired certificate": {ours.issue(t, dir, "old", -time.Hour), "valid now"},
@@ -204,7 +206,7 @@ func TestBadCertificates(t *testing.T) {
 		_, err := NewCertificates(c.files, time.Now, slog.New(slog.DiscardHandler))
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: the error is %v, want %q", name, err, c.want)
-		} else if code, ok := errcode.Of(err); name != "no file" && (!ok || code != errcode.ClusterKey) {
+		} else if code, ok := errcode.Of(err); !ok || code != errcode.ClusterKey {
 			t.Errorf("%s: the code is %q", name, code)
 		}
 	}
