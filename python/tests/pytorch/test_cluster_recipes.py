@@ -126,7 +126,7 @@ def test_ray(folder, machines):
             with open(log, "w") as out:
                 command = [ray, "start", "--block", f"--node-ip-address={host}", *heads[number > 0], *common]
                 nodes.append(subprocess.Popen(command, env=env[number], stdout=out, stderr=out))
-            wait_until(lambda log=log: "Ray runtime started" in contents(log))  # two that start at once take each other's sockets
+            wait_until(lambda log=log: "Ray runtime started" in contents(log), lambda log=log: contents(log))  # two that start at once take each other's sockets
         command = [os.path.join(PROGRAMS, "python"), os.path.join(RECIPES, "ray_train.py"), folder.root, "--workers=3", "--epochs=2"]
         said = finish(command, {**env[0], "RAY_ADDRESS": address, "RAY_DEDUP_LOGS": "0"})
         status = [realserver.lcache_command("status", "--socket", socket, "--json").json for socket in sockets(machines.folder)]
@@ -150,10 +150,11 @@ def sockets(root):
     return [os.path.join(where, name) for where, _, names in os.walk(root) for name in names if name == "lcache.sock"]
 
 
-def wait_until(holds, seconds=60):
+def wait_until(holds, said, seconds=240):
+    """Waits for something that a program says. A node of Ray takes up to a minute to start, and more on a busy machine."""
     end = time.monotonic() + seconds
     while not holds():
-        assert time.monotonic() < end
+        assert time.monotonic() < end, said()
         time.sleep(0.1)
 
 

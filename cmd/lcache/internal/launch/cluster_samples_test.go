@@ -20,9 +20,9 @@ import (
 	"lcache/sample"
 )
 
-// machines starts servers of one dataset as machines of a cluster, with one rank of a job each, and sends samples over real connections. With a key they
-// are encrypted.
-func machines(t *testing.T, n int, key *cluster.Key) (servers []*local, files map[sample.Index][]byte) {
+// machines starts servers of one dataset as machines of a cluster, with one rank of a job each. Samples travel over real connections, which are encrypted if
+// the options say so.
+func machines(t *testing.T, n int, more func(machine int, o *cluster.Options)) (servers []*local, files map[sample.Index][]byte) {
 	t.Helper()
 	o, _ := options(t, "true")
 	o.Ingest.Job = schedule.Job{Recipe: "torch.distributed_sampler", Seed: "9", Epochs: 3, BatchSize: 4, World: n, DropLast: true}
@@ -41,7 +41,8 @@ func machines(t *testing.T, n int, key *cluster.Key) (servers []*local, files ma
 		o.Ingest.Job.Ranks = []int{i}
 		serve := cacheOf(t, o)
 		serve.Logger = slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
-		serve.Cluster = &ClusterOptions{Options: cluster.Options{Where: where, Listen: "127.0.0.1:0", Expect: n, Host: fmt.Sprint("gpu-0", i), Key: key, Logger: serve.Logger}}
+		serve.Cluster = &ClusterOptions{Options: cluster.Options{Where: where, Listen: "127.0.0.1:0", Expect: n, Host: fmt.Sprint("gpu-0", i), Logger: serve.Logger}}
+		more(i, &serve.Cluster.Options)
 		m, err := join(t.Context(), serve.Cluster)
 		if err != nil {
 			t.Fatal(err)
@@ -128,7 +129,7 @@ func readRank(l *local, epoch, rank int, files map[sample.Index][]byte) (n int, 
 func TestSamplesTravel(t *testing.T) {
 	for name, key := range map[string]*cluster.Key{"without encryption": nil, "with TLS": testKey(t)} {
 		t.Run(name, func(t *testing.T) {
-			servers, files := machines(t, 3, key)
+			servers, files := machines(t, 3, func(_ int, o *cluster.Options) { o.Key = key })
 			var source, in, out int64
 			var dataset int64
 			for epoch := range 2 {
@@ -183,7 +184,7 @@ func testKey(t *testing.T) *cluster.Key {
 // TestSecondCacheOfADataset: a second cache of a dataset in one process takes no part in the cluster. It keeps its samples for itself, and the others don't
 // learn of it.
 func TestSecondCacheOfADataset(t *testing.T) {
-	servers, files := machines(t, 1, nil)
+	servers, files := machines(t, 1, func(int, *cluster.Options) {})
 	of, share := servers[0].link.of, servers[0].engine.Share()
 	share.Cache[0]++
 	second := of.link(share, discard)
