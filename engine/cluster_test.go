@@ -29,6 +29,8 @@ type fleet struct {
 	j        schedule.Job
 	machines []*machineOfFleet
 
+	wire *wire // nil: samples arrive at once
+
 	mu      sync.Mutex // guards the fields that follow
 	disturb func(from, to *machineOfFleet, index sample.Index) wireFault
 }
@@ -75,6 +77,9 @@ func (m *machineOfFleet) Fetch(ctx context.Context, to string, indices []sample.
 		return errBroken
 	}
 	defer other.answering.Done()
+	if f.wire != nil {
+		return f.wire.fetch(ctx, m, other, indices, sink)
+	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	other.Home().Bring(ctx, indices, func(b peer.Brought) {
@@ -98,15 +103,20 @@ func (m *machineOfFleet) Fetch(ctx context.Context, to string, indices []sample.
 				}
 			}
 		}
-		a := fetch.Arrival{Index: b.Index, Absent: b.Why.IsAbsent(), FromSource: b.Why == peer.FromSource, Length: uint32(len(bytes)), Sum: b.Sum}
-		if a.Absent {
-			sink.Came(a)
-		} else if room := sink.Room(a); room != nil {
-			copy(room, bytes)
-			sink.Came(a)
-		}
+		arrive(sink, b, bytes)
 	})
 	return context.Cause(ctx)
+}
+
+// arrive hands a sample to a sink.
+func arrive(sink fetch.Sink, b peer.Brought, bytes []byte) {
+	a := fetch.Arrival{Index: b.Index, Absent: b.Why.IsAbsent(), FromSource: b.Why == peer.FromSource, Length: uint32(len(bytes)), Sum: b.Sum}
+	if a.Absent {
+		sink.Came(a)
+	} else if room := sink.Room(a); room != nil {
+		copy(room, bytes)
+		sink.Came(a)
+	}
 }
 
 func (m *machineOfFleet) Keeps(i sample.Index) bool                   { return m.data.Keeps(i) }
@@ -152,6 +162,9 @@ func (f *fleet) stop(t *testing.T, m *machineOfFleet) {
 	f.mu.Lock()
 	m.isUp = false
 	f.mu.Unlock()
+	if f.wire != nil {
+		f.wire.cut(m)
+	}
 	m.answering.Wait()
 	closeEngine(t, m.Engine)
 }
@@ -164,26 +177,35 @@ func (f *fleet) close(t *testing.T) {
 	}
 }
 
-// meet gives all machines that are up one roster of them, and then what each of them keeps.
-func (f *fleet) meet() {
-	var up []*machineOfFleet
-	roster := &cluster.Roster{}
+// up returns the machines that are up.
+func (f *fleet) up() (up []*machineOfFleet) {
 	for _, m := range f.machines {
 		if m.isUp {
 			up = append(up, m)
-			roster.Peers = append(roster.Peers, cluster.RosterPeer{ID: m.share.Cache, Weight: m.offer.Weight})
 		}
 	}
-	slices.SortFunc(roster.Peers, func(a, b cluster.RosterPeer) int { return cmp.Compare(string(a.ID[:]), string(b.ID[:])) })
+	return up
+}
+
+// meet gives all machines that are up one roster of them, and then what each of them keeps.
+func (f *fleet) meet() {
+	up := f.up()
 	for range 2 {
 		for _, m := range up {
-			v := cluster.DatasetView{State: cluster.OK, Roster: roster}
-			for _, other := range up {
-				v.Peers = append(v.Peers, cluster.PeerView{Offer: other.offer, Self: other == m, Data: other.name, State: cluster.PeerOK, InUse: true})
-			}
-			m.data.See(v)
+			m.see(up)
 		}
 	}
+}
+
+// see gives a machine a roster, and what the machines in it keep.
+func (m *machineOfFleet) see(members []*machineOfFleet) {
+	v := cluster.DatasetView{State: cluster.OK, Roster: &cluster.Roster{}}
+	for _, other := range members {
+		v.Roster.Peers = append(v.Roster.Peers, cluster.RosterPeer{ID: other.share.Cache, Weight: other.offer.Weight})
+		v.Peers = append(v.Peers, cluster.PeerView{Offer: other.offer, Self: other == m, Data: other.name, State: cluster.PeerOK, InUse: true})
+	}
+	slices.SortFunc(v.Roster.Peers, func(a, b cluster.RosterPeer) int { return cmp.Compare(string(a.ID[:]), string(b.ID[:])) })
+	m.data.See(v)
 }
 
 // read reads an epoch with one rank on each machine that is up, all at once, and checks every byte and the order.
