@@ -75,6 +75,8 @@ class Server:
         self.budget, self.extra, self.on_error = budget, list(extra), on_error
         self.socket = os.path.join(self.cache, "lcache.sock")
         self.process = None
+        self.prefix, self.serve_flags = [], []  # of the command that serves
+        self.log = None  # a file for what the server says; None: a pipe, which has room for 64 KiB
 
     def ingest(self):
         """Returns ingest's report."""
@@ -87,13 +89,23 @@ class Server:
 
     def start(self):
         """Starts the server and returns when clients can connect."""
+        self.launch()
+        return self.ready()
+
+    def launch(self):
+        """Starts the server. ready() waits until clients can connect."""
         assert self.process is None
         env = environment(XDG_RUNTIME_DIR=self.cache)
-        command = [BINARY, "serve", "--cache", self.cache, "--json", "--quiet"] + (["--memory", str(self.memory)] if self.memory else [])
+        command = [*self.prefix, BINARY, "serve", "--cache", self.cache, "--json", "--quiet", *self.serve_flags] + (["--memory", str(self.memory)] if self.memory else [])
         command += ["--on-error", self.on_error] if self.on_error else []
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
+        log = open(self.log, "a") if self.log else subprocess.PIPE
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, env=env)
+        if self.log:
+            log.close()
+
+    def ready(self):
         if self.process.stdout.readline().strip() != "{":
-            raise AssertionError(f"the server did not start: {self.process.communicate()[1]}")
+            raise AssertionError(f"the server did not start: {self.process.communicate()[1] or contents(self.log)}")
         return self
 
     def stop(self):
@@ -103,7 +115,7 @@ class Server:
         process, self.process = self.process, None
         process.send_signal(signal.SIGTERM)
         _, errors = process.communicate(timeout=60)
-        assert process.returncode == 0, f"the server ended with {process.returncode}: {errors}"
+        assert process.returncode == 0, f"the server ended with {process.returncode}: {errors or contents(self.log)}"
         return errors
 
     def kill(self):
@@ -169,6 +181,14 @@ class Server:
 
         together(*((one, rank) for rank in ranks))
         return sum(read.values())
+
+
+def contents(path):
+    """The end of a text file; path may be None."""
+    if path is None:
+        return ""
+    with open(path, errors="replace") as f:
+        return f.read()[-5000:]
 
 
 def together(*calls):
