@@ -124,7 +124,7 @@ func (m *machineOfFleet) IsHome(i sample.Index) bool                  { return m
 func (m *machineOfFleet) Holder(i sample.Index, n int) (string, bool) { return m.data.Holder(i, n) }
 
 // newFleet makes caches of the dataset on n machines, each with one rank of a job, and opens them. Each cache has the given budget.
-func newFleet(t *testing.T, d *dataset, j schedule.Job, n int, budget int64) *fleet {
+func newFleet(t *testing.T, d *dataset, j schedule.Job, n int, budget int64, with ...func(machine int, o *Options)) *fleet {
 	t.Helper()
 	f := &fleet{d: d, j: j}
 	for i := range n {
@@ -133,6 +133,9 @@ func newFleet(t *testing.T, d *dataset, j schedule.Job, n int, budget int64) *fl
 		o, _ := ingested(t, d, ingest.Options{Job: own, NoPrefill: true, Budget: budget})
 		m := &machineOfFleet{fleet: f, name: fmt.Sprint("machine ", i), o: o, reads: &readsOf{names: map[string]int{}}}
 		m.o.Source = func(s source.Source) source.Source { m.reads.Source = s; return m.reads }
+		for _, change := range with {
+			change(i, &m.o)
+		}
 		m.o.Join = func(s Share) Peers {
 			m.share = s
 			m.offer = cluster.Offer{Cache: s.Cache, Weight: cluster.WeightOf(s.Room, s.Bytes)}

@@ -31,6 +31,7 @@ type wire struct {
 	last    uint64 // message
 	waiting messages
 	sent    map[way]uint64
+	asked   map[way]int // LISTs that named a sample
 	open    map[*wireRequest]struct{}
 	counts  struct{ sent, delayed, lost, flipped, broken, cut int }
 }
@@ -83,7 +84,7 @@ type wireRequest struct {
 }
 
 func newWire(t *testing.T, seed uint64) *wire {
-	w := &wire{seed: seed, stopped: make(chan struct{}), wake: make(chan struct{}, 1), sent: map[way]uint64{}, open: map[*wireRequest]struct{}{}}
+	w := &wire{seed: seed, stopped: make(chan struct{}), wake: make(chan struct{}, 1), sent: map[way]uint64{}, asked: map[way]int{}, open: map[*wireRequest]struct{}{}}
 	w.running.Go(w.run)
 	t.Cleanup(func() {
 		close(w.stopped)
@@ -106,6 +107,9 @@ func (w *wire) fetch(ctx context.Context, from, to *machineOfFleet, indices []sa
 	defer r.cancel(nil)
 	w.mu.Lock()
 	w.open[r] = struct{}{}
+	for _, i := range indices {
+		w.asked[way{from.name, to.name, i}]++
+	}
 	w.mu.Unlock()
 	defer func() {
 		w.mu.Lock()
