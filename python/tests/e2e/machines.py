@@ -149,6 +149,7 @@ class Machines(list):
 
     def __init__(self, folder, disk, network, count=3, room=None, ranks=None, expect=None, ingest_flags=(), serve_flags=(), key=None, **job):
         self.folder, self.disk, self.network, self.world = folder, disk, network, ranks or count
+        os.makedirs(disk, exist_ok=True)
         self.key = key or make_key(os.path.join(disk, "key"))
         self.ingest_flags, self.serve_flags = list(ingest_flags), ["--expect", str(expect or count), *serve_flags]
         budget = int(room * folder.bytes) + (4 << 20) if room else None
