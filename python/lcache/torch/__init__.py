@@ -13,6 +13,7 @@ from . import image_folder
 from ._order.importance_sampler import ImportanceSampler
 from .dataset import Dataset
 from .headspace import headspace
+from .hugging_face import cached
 from .importance import losses, weights
 from .loader import DataLoader, watch
 from .neighbours import Neighbours
@@ -23,7 +24,7 @@ from .torchvisions import with_torchvisions
 if TYPE_CHECKING:
     from .image_folder import ImageFolder
 
-__all__ = ["BatchSampler", "DataLoader", "Dataset", "ImageFolder", "ImportanceSampler", "Neighbours", "Sample", "headspace", "losses", "watch", "weights"]
+__all__ = ["BatchSampler", "DataLoader", "Dataset", "ImageFolder", "ImportanceSampler", "Neighbours", "Sample", "cached", "headspace", "losses", "watch", "weights"]
 
 
 def __getattr__(name: str) -> Any:

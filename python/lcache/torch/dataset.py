@@ -239,8 +239,6 @@ class Dataset(torch.utils.data.Dataset[T], Leaf, Generic[T]):
         return one
 
     def __getitems__(self, indices: Sequence[int]) -> Sequence[T]:
-        if self.lcache_kept is not None and len(indices) and isinstance(indices[0], tagged_batch.FirstOfBatch):
-            raise ArgumentError("an ImportanceSampler draws from all samples of its job, and this dataset has only a part of them: use the whole dataset")
         item = self._own_item()
         if item is None or of_thread(self.lcache_id) is not None:
             return self._batch(indices)
@@ -294,16 +292,22 @@ class Dataset(torch.utils.data.Dataset[T], Leaf, Generic[T]):
 
     def _batch(self, indices: Sequence[int]) -> Sequence[Any]:
         """The samples of a batch, from one request."""
+        return self._made(*self._requested(indices))
+
+    def _requested(self, indices: Sequence[int]) -> tuple[list[int], _Asked]:
+        """The job's indices of a batch, and the job and position to request them from."""
         wanted = asked_indices.plain(indices)
         if self.lcache_kept is not None or (wanted and (min(wanted) < 0 or max(wanted) >= self._length)):
             wanted = [self._in_job(i) for i in wanted]
         batch, asked = self._request(indices, wanted)
         if batch is not None and batch.trial:
             batch.record_asked(self.lcache_id, wanted)
-        return self._made(wanted, asked)
+        return wanted, asked
 
     def _request(self, indices: Sequence[int], wanted: list[int]) -> tuple[TaggedBatch | None, _Asked]:
         """The tagged batch that is requested from the dataset, and the job and position to request it from. wanted are the job's indices."""
+        if self.lcache_kept is not None and len(indices) and isinstance(indices[0], tagged_batch.FirstOfBatch):
+            raise ArgumentError("an ImportanceSampler draws from all samples of its job, and this dataset has only a part of them: use the whole dataset")
         batch = indices if isinstance(indices, TaggedBatch) else tagged_batch.last_iterated()
         asked = self._asked(batch, tagged_batch.position_of(indices, wanted, self.lcache_id))
         if asked.at is not None and isinstance(indices, TaggedBatch):

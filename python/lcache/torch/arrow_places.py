@@ -1,0 +1,138 @@
+"""Where the rows of a memory-mapped Arrow table are in its files.
+
+A cell of a mapped table is at an address. The kernel's list of mappings tells the file, and the position in it, that an address belongs to. So a row is
+found by comparing positions, and a table that was sliced, concatenated, or got other columns is matched with its files exactly, or not at all.
+"""
+
+from __future__ import annotations
+
+import bisect
+import os
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from ..errors import ArgumentError, of_errno
+from .arrow_cells import Leaf, address, leaves
+
+Inode = tuple[str, str]  # device and inode, as the list of mappings has them
+
+
+class _Mappings:
+    """The mappings of files into this process's memory, at the time when this object was made."""
+
+    def __init__(self) -> None:
+        found = []
+        with open("/proc/self/maps", "rb") as f:
+            for line in f:
+                span, _, offset, device, inode = line.split(None, 5)[:5]
+                if inode != b"0":
+                    begin, end = span.split(b"-")
+                    found.append((int(begin, 16), int(end, 16), int(offset, 16), (device.decode(), inode.decode())))
+        self._found = sorted(found)
+        self._begins = [begin for begin, *_ in self._found]
+
+    def position(self, at: int) -> tuple[Inode, int] | None:
+        """The file of an address, and the position in it. None: the address is of other memory."""
+        number = bisect.bisect_right(self._begins, at) - 1
+        if number < 0:
+            return None
+        begin, end, offset, inode = self._found[number]
+        return (inode, at - begin + offset) if at < end else None
+
+
+class Rows(NamedTuple):
+    """Rows of a table that follow each other in the rows of all files."""
+
+    first: int  # in the table
+    count: int
+    at: int  # the number of the first of them among all rows of all files
+
+
+class Place(NamedTuple):
+    """Where a leaf of a table is."""
+
+    part: str  # the leaf's part in the files, whose columns may have other names
+    rows: list[Rows]
+
+
+class Files:
+    """The files of a table, in the order of its rows."""
+
+    def __init__(self, paths: Sequence[str]) -> None:
+        """Maps the files, and reads their metadata. Raises an OSError of lcache for a missing file, ArgumentError for one that is not of Arrow."""
+        self.paths: list[str] = []
+        self.rows = 0  # of all files
+        tables = []
+        for path in dict.fromkeys(os.path.realpath(path) for path in paths):
+            tables.append(_table_of(path))
+            self.paths.append(path)
+        self._mappings = _Mappings()
+        self._leaves: dict[tuple[Inode, int], tuple[str, int]] = {}  # by the place of a leaf's positions: its part, and the first row
+        for table in tables:
+            self._add(table)
+        self._tables = tables  # keeps the mappings
+
+    def _add(self, table: pa.Table) -> None:
+        for leaf in leaves(table.schema):
+            first = self.rows
+            for chunk in table.column(leaf.column).chunks:
+                at = address(leaf.of(chunk)) if len(chunk) else None
+                found = None if at is None else self._mappings.position(at)
+                if found is not None:
+                    self._leaves[found] = leaf.part, first
+                first += len(chunk)
+        self.rows += table.num_rows
+
+    def place(self, leaf: Leaf, chunks: Sequence[pa.Array]) -> Place | str:
+        """The place of a leaf, or the reason why its cells are not all in the files, which completes "column x …"."""
+        parts, rows, first = set(), [], 0
+        for chunk in chunks:
+            array = leaf.of(chunk)
+            if len(array) == 0:
+                continue
+            at = address(array)
+            position = None if at is None else self._mappings.position(at)
+            found = None if position is None else self._leaves.get(position)
+            if found is None:
+                return "is not in the files as it is in the dataset" if not rows else f"is in the files only in a part of the rows, not from row {first} on"
+            parts.add(found[0])
+            place = Rows(first, len(array), found[1] + array.offset)
+            if rows and rows[-1].at + rows[-1].count == place.at:
+                rows[-1] = rows[-1]._replace(count=rows[-1].count + place.count)
+            else:
+                rows.append(place)
+            first += len(array)
+        if len(parts) != 1:
+            return f"has different names in its files: {', '.join(sorted(parts))}"
+        return Place(parts.pop(), rows)
+
+
+def _table_of(path: str) -> pa.Table:
+    """The table of a file in Arrow's format for streams or files, mapped."""
+    try:
+        mapped = pa.memory_map(path)
+    except OSError as e:
+        raise of_errno(e.errno, f"open {path}, a file of the dataset: {os.strerror(e.errno) if e.errno else e}: load the dataset again") from None
+    try:
+        try:
+            return pa.ipc.open_stream(mapped).read_all()
+        except pa.ArrowInvalid:
+            return pa.ipc.open_file(mapped).read_all()
+    except pa.ArrowException as e:
+        raise ArgumentError(f"read {path}, a file of the dataset: {e}") from None
+
+
+class Numbers:
+    """Translates a table's rows to the numbers of these rows among all rows of its files."""
+
+    def __init__(self, rows: Sequence[Rows]) -> None:
+        self._begins = np.array([r.first for r in rows], np.int64)
+        self._shifts = np.array([r.at - r.first for r in rows], np.int64)
+        self.is_identity = len(rows) == 1 and rows[0].first == rows[0].at == 0
+
+    def of(self, rows: Any) -> Any:
+        """The numbers of an array of rows."""
+        return rows + self._shifts[np.searchsorted(self._begins, rows, "right") - 1]

@@ -1,0 +1,302 @@
+"""The dataset that lcache.torch.cached returns."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import os
+import time
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import datasets
+import numpy as np
+import pyarrow as pa
+from datasets.formatting import format_table, get_formatter
+
+from .._client.listed_files import source_of
+from .._client.memory import keep_freed
+from .._client.options import Options
+from ..batch import Batch
+from ..errors import ArgumentError, Error, printable
+from ..job import Job
+from . import asked_indices
+from .arrow_cells import Cell, Leaf, Splitter, has_missing_elements, is_bytes, leaves, mean_size
+from .arrow_places import Files, Numbers, Rows
+from .dataset import Dataset
+from .dataset_job import job_of
+
+_log = logging.getLogger("lcache")
+
+_LEAST = 64  # bytes: the mean size from which a column's cells come from lcache
+_MOST_PARTS = 16  # of a sample
+_MOST_COPIED = 64 << 20  # bytes: a table of small values of this size is copied to memory, because pages of the files may be dropped at any time
+_ITERATED = 16  # rows that an iteration requests at once
+
+# Methods of datasets.Dataset that choose rows, columns or a format. Their result is cached again, by the same server.
+_CACHED_AGAIN = frozenset(
+    ("filter", "remove_columns", "rename_column", "rename_columns", "select", "select_columns", "shard", "shuffle", "skip", "sort", "take", "train_test_split")
+    + ("with_format", "with_transform", "cast_column")
+)
+# Methods that write new values, which would be read without lcache.
+_BEFORE = frozenset(
+    ("add_column", "add_item", "align_labels_with_mapping", "batch", "cast", "class_encode_column", "flatten", "flatten_indices", "map", "repeat")
+)
+
+
+def of_dataset(dataset: Any, columns: tuple[str, ...] | None, options: Options, shared: CachedDataset | None = None) -> CachedDataset:
+    """The cached dataset. shared: another one, whose job it uses if it has the same files."""
+    paths = datasets.table.list_table_cache_files(dataset._data)
+    if len(dataset) == 0:
+        raise ArgumentError("cached(…): the dataset has no rows: there is nothing to read")
+    if not paths:
+        raise ArgumentError('cached(…): the dataset is in memory, and lcache reads files: ds.save_to_disk("saved"), then cached(datasets.load_from_disk("saved"))')
+    paths = [os.path.realpath(path) for path in paths]
+    files = Files(shared.paths if shared is not None and set(paths) <= set(shared.paths) else paths)
+    served, parts, rows = _served(dataset, files, columns)
+    if shared is not None and shared.paths == tuple(files.paths) and set(parts) <= set(shared.parts):
+        return CachedDataset(dataset, shared.job, tuple(files.paths), served, parts, rows, files.rows, columns, options)
+    source = source_of("arrow", files.paths, options.cache)
+    job = job_of(source, replace(options, columns=sorted(set(parts)), flat=True))
+    try:
+        if job.samples != files.rows:
+            raise ArgumentError(f"cached(…): the files have {job.samples} rows now, but had {files.rows} when the dataset was loaded: load it again")
+        return CachedDataset(dataset, job, tuple(files.paths), served, parts, rows, files.rows, columns, options)
+    except BaseException:
+        job.close()
+        raise
+
+
+def _served(dataset: Any, files: Files, columns: tuple[str, ...] | None) -> tuple[list[Leaf], list[str], list[Rows]]:
+    """The leaves whose cells come from lcache, the parts that have them, and their rows. Raises ArgumentError if there are none."""
+    table = dataset._data.table
+    found, chunks = leaves(table.schema), {name: table.column(name).chunks for name in table.column_names}
+    if columns is not None:
+        unknown = [name for name in columns if name not in table.column_names]
+        unfit = [name for name in columns if name not in (leaf.column for leaf in found)]
+        if unknown or unfit:
+            why = f"it has no column {unknown[0]!r}" if unknown else f"its column {unfit[0]!r} has no bytes, text or lists of numbers"
+            raise ArgumentError(f"cached(columns={list(columns)!r}): {why}; lcache can serve {', '.join({leaf.column: 0 for leaf in found}) or 'no column of it'}")
+        found = [leaf for leaf in found if leaf.column in columns]
+    if not found:
+        raise ArgumentError("cached(…): the dataset has no column of bytes, text or lists of numbers, so lcache has nothing to serve: use it as it is")
+    sizes = {leaf: mean_size(leaf, chunks[leaf.column]) for leaf in found}
+    found.sort(key=lambda leaf: -sizes[leaf])
+    heavy = [leaf for leaf in found if columns is not None or sizes[leaf] >= _LEAST] or found[:1]
+    served, parts, rows, reasons = [], [], None, []
+    for leaf in heavy:
+        place = "has lists with missing numbers" if has_missing_elements(leaf, chunks[leaf.column]) else files.place(leaf, chunks[leaf.column])
+        if not isinstance(place, str) and (place.rows != (rows or place.rows) or place.part in parts):
+            place = "is in other rows of the files than the others"
+        if not isinstance(place, str) and len(parts) == _MOST_PARTS:
+            place = f"is the smallest of more than {_MOST_PARTS}"
+        if isinstance(place, str):
+            reasons.append(f"column {leaf.part!r} {place}")
+            continue
+        rows = place.rows
+        served.append(leaf)
+        parts.append(place.part)
+    if rows is None:
+        advice = 'ds.save_to_disk("saved"), then cached(datasets.load_from_disk("saved"))'
+        raise ArgumentError(f"cached(…): {'; '.join(reasons)}: {advice}")
+    if reasons:
+        _log.warning("cached: %s: read without lcache", printable("; ".join(reasons)))
+    _warn_of_paths(found, sizes)
+    return served, parts, rows
+
+
+def _warn_of_paths(found: Sequence[Leaf], sizes: dict[Leaf, float]) -> None:
+    """Logs a warning for a column of images or sounds that has only the paths of their files."""
+    for leaf in found:
+        if leaf.field is not None and leaf.part == leaf.column and is_bytes(leaf.type) and sizes[leaf] == 0:
+            _log.warning("cached: the column %r has paths, and no bytes: its files are read without lcache. save_to_disk puts their bytes into the dataset", leaf.column)
+
+
+class CachedDataset(Dataset[Any]):
+    """A datasets.Dataset whose large cells come from lcache. It is also a map-style lcache dataset, so its loaders push their orders.
+
+    Attributes and methods that are not defined here are those of the datasets.Dataset.
+    """
+
+    _derived = (*Dataset._derived, "_splitter", "_small", "_table_rows", "lcache_kept")
+
+    def __init__(
+        self,
+        dataset: Any,
+        job: Job,
+        paths: tuple[str, ...],
+        served: Sequence[Leaf],
+        parts: Sequence[str],
+        rows: Sequence[Rows],
+        file_rows: int,
+        columns: tuple[str, ...] | None,
+        options: Options,
+    ) -> None:
+        """parts[k] is the part that has the cells of served[k]. rows: those of the table. file_rows: the number of rows of all files."""
+        super().__init__(job=job)
+        self.paths, self.parts = paths, tuple(parts)
+        self._dataset = copy.copy(dataset)  # set_format and set_transform change it
+        self._served, self._rows, self._file_rows = tuple(served), tuple(rows), file_rows
+        self._columns, self._options = columns, options
+        self._prepare()
+
+    def _prepare(self) -> None:
+        """Computes what a pickle leaves out."""
+        table, indices = self._dataset._data.table, self._dataset._indices
+        self._length = len(self._dataset)
+        self._splitter = Splitter(table.schema, self._served)
+        self._table_rows: Any = None if indices is None else indices.table.column(0).to_numpy().astype(np.int64, copy=False)
+        numbers = Numbers(self._rows)
+        self.lcache_kept = None
+        if indices is not None or not numbers.is_identity or self._length != self._file_rows:
+            numbered = numbers.of(np.arange(self._length) if self._table_rows is None else self._table_rows)
+            self.lcache_kept = array("I", numbered.astype(np.uint32).tobytes())
+        small = self._splitter.small(table)
+        self._small: Any = None
+        if small.num_columns:
+            plain = not any(isinstance(kind, pa.BaseExtensionType) for kind in small.schema.types)
+            self._small = small.combine_chunks() if plain and small.nbytes <= _MOST_COPIED else datasets.table.InMemoryTable(small)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._prepare()
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "_dataset":
+            raise AttributeError(name)
+        if name in _BEFORE:
+            return lambda *_, **__: _call_before(name)
+        found = getattr(self._dataset, name)
+        return found if not callable(found) or name.startswith("_") else _Method(self, name)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *dir(self._dataset)})
+
+    def __repr__(self) -> str:
+        return f"<lcache.torch.cached {self._dataset!r}>"
+
+    def lcache_overrides_access(self) -> bool:
+        return False
+
+    def cached_again(self, made: Any, method: str) -> Any:
+        """The result of a method of the datasets.Dataset, with lcache if it is a dataset."""
+        if isinstance(made, datasets.DatasetDict):
+            return datasets.DatasetDict({name: self.cached_again(part, method) for name, part in made.items()}) if method in _CACHED_AGAIN else _call_before(method)
+        if not isinstance(made, datasets.Dataset):
+            return made
+        if method not in _CACHED_AGAIN:
+            _call_before(method)
+        return of_dataset(made, self._columns, self._options, self)
+
+    # Items.
+
+    def __getitem__(self, key: Any) -> Any:
+        if isinstance(key, str):
+            return self._dataset[key]
+        if isinstance(key, slice):
+            key = range(*key.indices(self._length))
+        if isinstance(key, range) or (isinstance(key, Iterable) and getattr(key, "ndim", 1) > 0):
+            keys = key if isinstance(key, list) else np.fromiter(key, np.int64).tolist()
+            return self._several(keys) if len(keys) else self._dataset[[]]
+        if isinstance(key, bool):
+            raise TypeError("dataset index must be int, str, slice or collection of int, not bool")
+        index = asked_indices.one(key)
+        job, _, _, parts = self._entry(self._in_job(index))
+        return self._formatted(self._table([index], [[parts.get(part)] for part in self.parts]), 0, [index], job)
+
+    def _several(self, keys: list[int]) -> Any:
+        table, job = self._fetched_table(keys)
+        return self._formatted(table, keys[:], keys[:], job)
+
+    def __getitems__(self, keys: Any) -> Any:
+        return datasets.Dataset.__getitems__(self, keys)
+
+    def __iter__(self) -> Iterator[Any]:
+        for first in range(0, self._length, _ITERATED):
+            keys = list(range(first, min(first + _ITERATED, self._length)))
+            table, job = self._fetched_table(keys)
+            for place, key in enumerate(keys):
+                yield self._formatted(table.slice(place, 1), 0, [key], job)
+
+    def iter(self, batch_size: int, drop_last_batch: bool = False) -> Iterator[Any]:
+        """Yields batches of rows, as datasets.Dataset.iter does."""
+        end = self._length // batch_size * batch_size if drop_last_batch else self._length
+        for first in range(0, end, batch_size):
+            yield self[first : first + batch_size]
+
+    def _fetched_table(self, keys: list[int]) -> tuple[Any, Job]:
+        """The table of rows, from one request, and the job that served them."""
+        wanted, asked = self._requested(keys)
+        batches = self._batches(wanted, asked)
+        keep_freed(sum(sum(batch.lengths) for batch in batches))
+        table = self._table(keys[:], _cells(batches, self.parts))
+        for batch in batches:
+            batch.release()
+        self._request_following(asked, batches[-1])
+        return table, asked.job
+
+    def _table(self, keys: Sequence[int], cells: Sequence[Sequence[Cell]]) -> Any:
+        """The table of rows whose served cells are given. keys are indices of this dataset."""
+        if self._small is None:
+            return self._splitter.joined(None, cells)
+        rows = np.fromiter(keys, np.int64, len(keys))
+        rows[rows < 0] += self._length
+        if self._table_rows is not None:
+            rows = self._table_rows[rows]
+        return self._splitter.joined(self._small.take(rows) if isinstance(self._small, pa.Table) else self._small.fast_gather(rows), cells)
+
+    def _formatted(self, table: Any, key: Any, keys: list[int], job: Job) -> Any:
+        """Rows in the dataset's format, decoded and transformed. Raises DecodeError with the sample's name if that fails."""
+        began = time.perf_counter()
+        try:
+            return self._format(table, key)
+        except Error:
+            raise
+        except Exception as e:
+            place = self._failing(table, len(keys))
+            if place is None:
+                raise
+            raise self._undecodable(self._in_job(keys[place]), e) from e
+        finally:
+            self._count(job, began)
+
+    def _failing(self, table: Any, count: int) -> int | None:
+        """The first row of a table that can't be formatted; None: only all of them together can't."""
+        for place in range(count):
+            try:
+                self._format(table.slice(place, 1), [0])
+            except Exception:  # noqa: BLE001  the program's transform may raise anything
+                return place
+        return None
+
+    def _format(self, table: Any, key: Any) -> Any:
+        ds = self._dataset
+        formatter = get_formatter(ds._format_type, features=ds._info.features, **(ds._format_kwargs or {}))
+        return format_table(table, key, formatter=formatter, format_columns=ds._format_columns, output_all_columns=ds._output_all_columns)
+
+
+class _Method:
+    """A method of the datasets.Dataset of a cached one."""
+
+    def __init__(self, cached: CachedDataset, name: str) -> None:
+        self._cached, self._name = cached, name
+        self.__doc__ = getattr(cached._dataset, name).__doc__
+
+    def __call__(self, *args: Any, **more: Any) -> Any:
+        return self._cached.cached_again(getattr(self._cached._dataset, self._name)(*args, **more), self._name)
+
+
+def _call_before(method: str) -> Any:
+    raise TypeError(f"{method} of a cached dataset: its result has new values, which lcache does not have: call {method} first, and lcache.torch.cached last")
+
+
+def _cells(batches: Sequence[Batch], parts: Sequence[str]) -> list[list[Cell]]:
+    """The cells of each part in all samples of batches, as views."""
+    cells: list[list[Cell]] = [[] for _ in parts]
+    for batch in batches:
+        for found in batch.parts:
+            for cell, part in zip(cells, parts):
+                cell.append(found.get(part))
+    return cells
