@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from .errors import ArgumentError
@@ -24,6 +24,8 @@ __all__ = ["write"]
 _COLUMNS = ("shard", "offset", "length", "part", "name", "label")
 _NEEDED = _COLUMNS[:3]
 
+ShardOf = Callable[[int, str, str], "tuple[str, int]"]
+
 
 def write(path: str | os.PathLike[str], rows: Iterable[Mapping[str, Any] | tuple[Any, ...]], *, overlap: bool = False) -> int:
     """Writes an index file, after checking that each range is in its shard, and returns the number of rows.
@@ -31,12 +33,17 @@ def write(path: str | os.PathLike[str], rows: Iterable[Mapping[str, Any] | tuple
     Ranges of a shard must not overlap, unless overlap is true. The file is replaced only if all rows are right. The rows may be a generator: only
     their offsets are kept in memory, and not even these with overlap=True.
     """
+    return write_rows(path, rows, _below, overlap)
+
+
+def write_rows(path: str | os.PathLike[str], rows: Iterable[Any], shard_of: ShardOf, overlap: bool) -> int:
+    """write for shards that shard_of finds: shard_of(row, folder of the index, shard) is the shard's name in the index, and its size."""
     target = os.path.abspath(os.fspath(path))
     folder = os.path.dirname(target)
     handle, temporary = tempfile.mkstemp(prefix=os.path.basename(target) + ".", dir=folder)
     try:
         with open(handle, "w", encoding="utf-8", errors="surrogateescape", newline="") as out:
-            count = _write(out, folder, rows, overlap)
+            count = _write(out, folder, rows, shard_of, overlap)
             out.flush()
             os.fsync(out.fileno())
         os.chmod(temporary, 0o666 & ~_umask())
@@ -47,9 +54,9 @@ def write(path: str | os.PathLike[str], rows: Iterable[Mapping[str, Any] | tuple
     return count
 
 
-def _write(out: Any, folder: str, rows: Iterable[Any], overlap: bool) -> int:
+def _write(out: Any, folder: str, rows: Iterable[Any], shard_of: ShardOf, overlap: bool) -> int:
     columns: tuple[str, ...] = ()
-    shard, size = None, 0
+    shard, name, size = None, "", 0
     seen: set[str] = set()
     spans: list[tuple[int, int, int]] = []  # of the shard: begin, end, row
     count = 0
@@ -68,12 +75,13 @@ def _write(out: Any, folder: str, rows: Iterable[Any], overlap: bool) -> int:
             if shard in seen:
                 raise ArgumentError(f"row {i}: shard {shard!r} comes again after another one: sort the rows by shard")
             seen.add(shard)
-            size = _size(i, folder, shard)
+            name, size = shard_of(i, folder, shard)
         begin, end = row["offset"], row["offset"] + row["length"]
         if end > size:
             raise ArgumentError(f"row {i}: its range ends at byte {end}, but shard {shard!r} has {size}")
         if not overlap and end > begin:
             spans.append((begin, end, i))
+        row["shard"] = name
         out.write("\t".join(str(row[c]) for c in columns) + "\n")
         count = i + 1
     if not columns:
@@ -114,14 +122,15 @@ def _integer(i: int, key: str, value: Any, least: int, most: int) -> int:
     return int(number)
 
 
-def _size(i: int, folder: str, shard: str) -> int:
+def _below(i: int, folder: str, shard: str) -> tuple[str, int]:
+    """A shard below the index's folder."""
     if os.path.isabs(shard) or ".." in shard.split("/") or "://" in shard:
         raise ArgumentError(f"row {i}: shard {shard!r} is not below {folder}: write the index to a folder that has all shards, and name them relative to it")
     try:
         found = os.stat(os.path.join(folder, shard))
     except OSError as e:
         raise ArgumentError(f"row {i}: shard {shard!r} in {folder}: {e.strerror}") from None
-    return found.st_size
+    return shard, found.st_size
 
 
 def _check_overlaps(shard: Any, spans: list[tuple[int, int, int]]) -> None:

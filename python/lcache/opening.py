@@ -18,14 +18,16 @@ from ._client.options import Options, param_texts
 from ._client.program import program
 from ._client.replay import replay_for
 from ._client.schemes import record_flags
+from .errors import ArgumentError
 from .job import Job, require_token
 from .running_servers import filter_differs, job_at, offered_job, require_match
+from .written_index import WrittenSource, written_index
 
 _log = logging.getLogger("lcache")
 
 
 def open(  # the name is part of the API
-    source: str | os.PathLike[str],
+    source: str | os.PathLike[str] | None = None,
     cache: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
     *,
     recipe: str | None = None,
@@ -63,6 +65,7 @@ def open(  # the name is part of the API
     stream: bool = False,
     cluster: str | None = None,
     cluster_key: str | os.PathLike[str] | None = None,
+    ranges: Iterable[Mapping[str, Any] | tuple[Any, ...]] | None = None,
 ) -> Job:
     """Opens a Job over a source, and starts a server for the source if none runs.
 
@@ -95,15 +98,37 @@ def open(  # the name is part of the API
     - cluster: how a new server finds those of other machines: "auto" (by the launcher's variables), "listen", "dns:NAME", or addresses like "node1,node2".
       The default is $LCACHE_CLUSTER; "" is no cluster. A running server must be in that cluster.
     - cluster_key: the file with the cluster's secret, which `lcache cluster key` makes. The default is $LCACHE_CLUSTER_KEY.
+    - ranges: rows of (shard, offset, length), in place of a source: samples are these byte ranges of files on this machine. Rows are those of lcache.index,
+      but shards are paths in any folder, and ranges may overlap. The index is kept in the cache's folder: the same rows have the same cache.
     - likely_batch_size: sizes a new server's memory if batch_size is unknown. No order depends on it.
 
     Raises Error or a subclass: ArgumentError for options that don't fit, ConnectionError and TimeoutError if there is no server before the deadline.
     """
-    return open_job(source, Options.of(locals()))
+    return open_job(named_source(source, ranges, cache), Options.of(locals()))
+
+
+def named_source(source: Any, ranges: Iterable[Any] | None, cache: Any) -> Any:
+    """The source that a program names. ranges: rows in its place, of which the index is written."""
+    if ranges is None:
+        if source is None:
+            raise ArgumentError("open: give a source, or ranges=")
+        return source
+    if source is not None:
+        raise ArgumentError(f"open {source!r:.80} with ranges=: give a source or ranges=, not both")
+    return written_index(ranges, cache)
 
 
 def open_job(source: Any, given: Options) -> Job:
     """lcache.open, with its keyword arguments as one value."""
+    try:
+        return _open_job(source, given)
+    except BaseException:
+        if isinstance(source, WrittenSource):
+            source.discard()
+        raise
+
+
+def _open_job(source: Any, given: Options) -> Job:
     token = require_token(given.job)
     launched = launched_world()
     where = os.fspath(source)
@@ -124,6 +149,8 @@ def open_job(source: Any, given: Options) -> Job:
         if order.recipe is not None or world > 1:  # also without a recipe each rank pushes an order and needs a share of the memory
             flags += _world_flags(world, launched)
         home = _home(named, existing, given, s3_flags, flags)._replace(variables=cluster.variables())
+        if isinstance(source, WrittenSource):
+            home = home._replace(dirs=source.dirs)
         opened, started = _own(named, rank, home)
         if order.on_error is None:
             order = replace(order, on_error="fail")

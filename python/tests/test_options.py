@@ -9,7 +9,8 @@ from lcache._client.options import Options, arguments
 
 
 def test_signature():
-    _, *keywords = inspect.signature(lcache.open).parameters.values()
+    _, *keywords, ranges = inspect.signature(lcache.open).parameters.values()
+    assert ranges.name == "ranges"  # a source, and no option
     assert [(p.name, p.annotation, p.default) for p in keywords] == [(f.name, f.type, f.default) for f in dataclasses.fields(Options)]
     assert [p.kind for p in keywords] == [inspect.Parameter.POSITIONAL_OR_KEYWORD] + [inspect.Parameter.KEYWORD_ONLY] * (len(keywords) - 1)
 

@@ -99,3 +99,75 @@ def test_empty_ranges_never_overlap(tmp_path):
     (tmp_path / "a").write_bytes(bytes(100))
     assert lcache.index.write(tmp_path / "index.tsv", [("a", 0, 100), ("a", 50, 0), ("a", 100, 0)]) == 3
     assert (tmp_path / "index.tsv").read_text() == "shard\toffset\tlength\na\t0\t100\na\t50\t0\na\t100\t0\n"
+
+
+@needs_binary
+def test_rows_of_a_program(tmp_path, monkeypatch):
+    """open(ranges=rows): the same rows have the same cache, other rows have another one, and lcache ls and rm know the index."""
+    for key, value in environment(LCACHE_TMPFS="1", LCACHE_LINGER="0").items():
+        monkeypatch.setenv(key, value)
+    (tmp_path / "data").mkdir()
+    rows, want = make(tmp_path / "data", rows=10)
+    rows = [{**row, "shard": str(tmp_path / "data" / row["shard"])} for row in rows]
+    root = tmp_path / "cache"
+    for _ in range(2):
+        with lcache.open(ranges=iter(rows), cache=root) as job:
+            batch = job.get(range(job.samples))
+            assert [(n, b, {k: bytes(v) for k, v in p.items()}) for n, b, p in zip(batch.names, batch.labels, batch.parts)] == want
+            again = job.stats()["jobs"][0]["source_bytes"] == 0
+            del batch
+    assert again  # nothing is read a second time
+    (first,) = root.iterdir()
+    monkeypatch.chdir(tmp_path / "data")
+    overlapping = [(os.path.relpath(rows[0]["shard"]), at, 100) for at in range(0, 1000, 50)]
+    with lcache.open(ranges=overlapping, cache=root) as job:
+        assert job.samples == 20 and os.path.dirname(job.names([0])[0]) != ""
+        data = open(rows[0]["shard"], "rb").read()
+        assert [bytes(view) for view in job.get(range(20)).samples] == [data[at : at + 100] for _, at, _ in overlapping]
+    assert len(list(root.iterdir())) == 2
+    with lcache.open(ranges=rows, cache=first) as job:  # the cache itself
+        assert job.samples == len(want)
+    with pytest.raises(lcache.ArgumentError, match="is the cache of other ranges"):
+        lcache.open(ranges=overlapping, cache=first)
+    listed = lcache_command("ls", root, "--json").json["caches"]
+    assert sorted(c["dir"] for c in listed) == sorted(map(str, root.iterdir()))
+    for cache in list(root.iterdir()):
+        lcache_command("rm", cache)
+    assert list(root.iterdir()) == [] and os.path.exists(rows[0]["shard"])
+
+
+@pytest.mark.parametrize(
+    ("rows", "error"),
+    [
+        ([("a", 0, 101)], "row 0: its range ends at byte 101, but shard 'a' has 100"),
+        ([("b", 0, 1)], "row 0: shard 'b': No such file or directory"),
+        ([("a", 0, 1), ("s3://b/c", 0, 1)], "row 1: shard 's3://b/c' is not on this machine: write an index with lcache.index next to it, and open ranges:INDEX"),
+        ([(".", 0, 1)], "row 0: shard '.' is not a regular file"),
+        ([("a", 0)], "row 0: it is tuple, want (shard, offset, length) or a mapping"),
+        ([], "there are no rows"),
+        ("a.tsv", "ranges='a.tsv': give rows of (shard, offset, length); an index file is the source ranges:INDEX"),
+        (7, "ranges=7: give rows"),
+    ],
+)
+def test_wrong_rows_of_a_program(tmp_path, monkeypatch, rows, error):
+    """One error, and nothing is left."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a").write_bytes(bytes(100))
+    with pytest.raises(lcache.ArgumentError) as raised:
+        lcache.open(ranges=rows, cache=tmp_path / "deep/cache")
+    assert str(raised.value).startswith(error)
+    assert os.listdir(tmp_path) == ["a"]
+    with pytest.raises(lcache.ArgumentError, match="give a source or ranges=, not both"):
+        lcache.open(tmp_path, ranges=[])
+    with pytest.raises(lcache.ArgumentError, match="open: give a source, or ranges="):
+        lcache.open()
+
+
+@needs_binary
+def test_a_failed_open_leaves_no_index(tmp_path, monkeypatch):
+    for key, value in environment(LCACHE_TMPFS="1", LCACHE_LINGER="0").items():
+        monkeypatch.setenv(key, value)
+    (tmp_path / "a").write_bytes(bytes(1 << 20))
+    with pytest.raises(lcache.Error):
+        lcache.open(ranges=[(tmp_path / "a", 0, 1 << 20)], cache=tmp_path / "cache", memory="1KB")
+    assert not (tmp_path / "cache").exists() or os.listdir(tmp_path / "cache") == []

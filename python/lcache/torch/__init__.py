@@ -24,7 +24,9 @@ from .torchvisions import with_torchvisions
 if TYPE_CHECKING:
     from .image_folder import ImageFolder
 
-__all__ = ["BatchSampler", "DataLoader", "Dataset", "ImageFolder", "ImportanceSampler", "Neighbours", "Sample", "cached", "headspace", "losses", "watch", "weights"]
+__all__ = [
+    "BatchSampler", "DataLoader", "Dataset", "ImageFolder", "ImportanceSampler", "Neighbours", "Sample", "cached", "headspace", "losses", "watch", "weights",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

@@ -50,8 +50,8 @@ def leaves(schema: pa.Schema) -> list[Leaf]:
 
 def _is_contiguous(kind: pa.DataType) -> bool:
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or (pa.types.is_fixed_size_list(kind) and kind.list_size > 0):
-        value = kind.value_type
-        return bool(pa.types.is_integer(value) or pa.types.is_floating(value) or pa.types.is_date(value) or pa.types.is_timestamp(value) or pa.types.is_duration(value))
+        is_number = (pa.types.is_integer, pa.types.is_floating, pa.types.is_date, pa.types.is_timestamp, pa.types.is_duration)
+        return any(check(kind.value_type) for check in is_number)
     if pa.types.is_fixed_size_binary(kind):
         return bool(kind.byte_width > 0)
     return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind))
@@ -91,7 +91,7 @@ def has_missing_elements(leaf: Leaf, chunks: Sequence[pa.Array]) -> bool:
     """Whether a list has a null among its numbers."""
     if not (pa.types.is_list(leaf.type) or pa.types.is_large_list(leaf.type) or pa.types.is_fixed_size_list(leaf.type)):
         return False
-    return any(leaf.of(chunk).values.null_count > 0 for chunk in chunks)
+    return any(array.values.null_count > 0 and array.flatten().null_count > 0 for array in map(leaf.of, chunks))
 
 
 def _element(kind: pa.DataType) -> int:
@@ -163,8 +163,8 @@ class Splitter:
                 if whole.null_count:
                     yield f"{number}.valid", pa.chunked_array([_validity(chunk) for chunk in whole.chunks], pa.bool_())
 
-    def joined(self, small: pa.Table | None, cells: Sequence[Sequence[Cell]]) -> pa.Table:
-        """The table of some rows: small has their other values, cells[k] the cells of the k-th served leaf. small is None if there are no others."""
+    def joined(self, small: pa.Table, cells: Sequence[Sequence[Cell]]) -> pa.Table:
+        """The table of some rows: small has their other values, cells[k] the cells of the k-th served leaf."""
         arrays = dict(zip(self._served, cells))
         columns = []
         for number, column in enumerate(self.schema):
@@ -200,3 +200,11 @@ def _one(column: pa.ChunkedArray) -> pa.Array:
     """A column as one array."""
     combined = column.combine_chunks()
     return combined if isinstance(combined, pa.Array) else pa.concat_arrays(combined.chunks)
+
+
+def cut(table: pa.Table, sizes: Sequence[int]) -> pa.Table:
+    """The table with chunks of these sizes, without a copy."""
+    whole = table.combine_chunks().to_batches()
+    assert len(whole) == 1
+    ends = np.cumsum(sizes)
+    return pa.Table.from_batches([whole[0].slice(end - size, size) for end, size in zip(ends.tolist(), sizes)], schema=table.schema)

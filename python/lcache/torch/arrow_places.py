@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from ..errors import ArgumentError, of_errno
-from .arrow_cells import Leaf, address, leaves
+from .arrow_cells import Leaf, address, leaves, mean_size
 
 Inode = tuple[str, str]  # device and inode, as the list of mappings has them
 
@@ -47,7 +47,7 @@ class Rows(NamedTuple):
     """Rows of a table that follow each other in the rows of all files."""
 
     first: int  # in the table
-    count: int
+    length: int
     at: int  # the number of the first of them among all rows of all files
 
 
@@ -56,6 +56,7 @@ class Place(NamedTuple):
 
     part: str  # the leaf's part in the files, whose columns may have other names
     rows: list[Rows]
+    size: float  # the mean bytes of its cells in all rows of the files, so that all parts of a dataset have the same
 
 
 class Files:
@@ -73,6 +74,7 @@ class Files:
         self._leaves: dict[tuple[Inode, int], tuple[str, int]] = {}  # by the place of a leaf's positions: its part, and the first row
         for table in tables:
             self._add(table)
+        self._sizes = self._mean_sizes(tables)
         self._tables = tables  # keeps the mappings
 
     def _add(self, table: pa.Table) -> None:
@@ -86,9 +88,19 @@ class Files:
                 first += len(chunk)
         self.rows += table.num_rows
 
+    def _mean_sizes(self, tables: Sequence[pa.Table]) -> dict[str, float]:
+        """The mean bytes of the cells of each part."""
+        chunks: dict[str, tuple[Leaf, list[pa.Array]]] = {}
+        for table in tables:
+            for leaf in leaves(table.schema):
+                chunks.setdefault(leaf.part, (leaf, []))[1].extend(table.column(leaf.column).chunks)
+        return {part: mean_size(leaf, found) for part, (leaf, found) in chunks.items()}
+
     def place(self, leaf: Leaf, chunks: Sequence[pa.Array]) -> Place | str:
         """The place of a leaf, or the reason why its cells are not all in the files, which completes "column x …"."""
-        parts, rows, first = set(), [], 0
+        parts: set[str] = set()
+        rows: list[Rows] = []
+        first = 0
         for chunk in chunks:
             array = leaf.of(chunk)
             if len(array) == 0:
@@ -100,14 +112,15 @@ class Files:
                 return "is not in the files as it is in the dataset" if not rows else f"is in the files only in a part of the rows, not from row {first} on"
             parts.add(found[0])
             place = Rows(first, len(array), found[1] + array.offset)
-            if rows and rows[-1].at + rows[-1].count == place.at:
-                rows[-1] = rows[-1]._replace(count=rows[-1].count + place.count)
+            if rows and rows[-1].at + rows[-1].length == place.at:
+                rows[-1] = rows[-1]._replace(length=rows[-1].length + place.length)
             else:
                 rows.append(place)
             first += len(array)
         if len(parts) != 1:
             return f"has different names in its files: {', '.join(sorted(parts))}"
-        return Place(parts.pop(), rows)
+        part = parts.pop()
+        return Place(part, rows, self._sizes[part])
 
 
 def _table_of(path: str) -> pa.Table:

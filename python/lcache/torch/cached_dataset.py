@@ -23,16 +23,18 @@ from ..batch import Batch
 from ..errors import ArgumentError, Error, printable
 from ..job import Job
 from . import asked_indices
-from .arrow_cells import Cell, Leaf, Splitter, has_missing_elements, is_bytes, leaves, mean_size
-from .arrow_places import Files, Numbers, Rows
+from .arrow_cells import Cell, Leaf, Splitter, cut, has_missing_elements, is_bytes, leaves
+from .arrow_places import Files, Numbers, Place, Rows
 from .dataset import Dataset
 from .dataset_job import job_of
 
 _log = logging.getLogger("lcache")
 
+_SAVE = 'ds.save_to_disk("saved"), then cached(datasets.load_from_disk("saved"))'
 _LEAST = 64  # bytes: the mean size from which a column's cells come from lcache
 _MOST_PARTS = 16  # of a sample
 _MOST_COPIED = 64 << 20  # bytes: a table of small values of this size is copied to memory, because pages of the files may be dropped at any time
+_WITHOUT_CHUNKS = (None, "arrow", "custom", "pandas", "polars")  # formats that do not depend on a table's chunks
 _ITERATED = 16  # rows that an iteration requests at once
 
 # Methods of datasets.Dataset that choose rows, columns or a format. Their result is cached again, by the same server.
@@ -48,11 +50,11 @@ _BEFORE = frozenset(
 
 def of_dataset(dataset: Any, columns: tuple[str, ...] | None, options: Options, shared: CachedDataset | None = None) -> CachedDataset:
     """The cached dataset. shared: another one, whose job it uses if it has the same files."""
-    paths = datasets.table.list_table_cache_files(dataset._data)
+    paths = datasets.table.list_table_cache_files(dataset.data)
     if len(dataset) == 0:
         raise ArgumentError("cached(…): the dataset has no rows: there is nothing to read")
     if not paths:
-        raise ArgumentError('cached(…): the dataset is in memory, and lcache reads files: ds.save_to_disk("saved"), then cached(datasets.load_from_disk("saved"))')
+        raise ArgumentError(f"cached(…): the dataset is in memory, and lcache reads files: {_SAVE}")
     paths = [os.path.realpath(path) for path in paths]
     files = Files(shared.paths if shared is not None and set(paths) <= set(shared.paths) else paths)
     served, parts, rows = _served(dataset, files, columns)
@@ -71,47 +73,51 @@ def of_dataset(dataset: Any, columns: tuple[str, ...] | None, options: Options, 
 
 def _served(dataset: Any, files: Files, columns: tuple[str, ...] | None) -> tuple[list[Leaf], list[str], list[Rows]]:
     """The leaves whose cells come from lcache, the parts that have them, and their rows. Raises ArgumentError if there are none."""
-    table = dataset._data.table
+    table = dataset.data.table
     found, chunks = leaves(table.schema), {name: table.column(name).chunks for name in table.column_names}
     if columns is not None:
         unknown = [name for name in columns if name not in table.column_names]
         unfit = [name for name in columns if name not in (leaf.column for leaf in found)]
         if unknown or unfit:
             why = f"it has no column {unknown[0]!r}" if unknown else f"its column {unfit[0]!r} has no bytes, text or lists of numbers"
-            raise ArgumentError(f"cached(columns={list(columns)!r}): {why}; lcache can serve {', '.join({leaf.column: 0 for leaf in found}) or 'no column of it'}")
+            can = ", ".join(dict.fromkeys(leaf.column for leaf in found)) or "no column of it"
+            raise ArgumentError(f"cached(columns={list(columns)!r}): {why}; lcache can serve {can}")
         found = [leaf for leaf in found if leaf.column in columns]
     if not found:
         raise ArgumentError("cached(…): the dataset has no column of bytes, text or lists of numbers, so lcache has nothing to serve: use it as it is")
-    sizes = {leaf: mean_size(leaf, chunks[leaf.column]) for leaf in found}
-    found.sort(key=lambda leaf: -sizes[leaf])
-    heavy = [leaf for leaf in found if columns is not None or sizes[leaf] >= _LEAST] or found[:1]
-    served, parts, rows, reasons = [], [], None, []
-    for leaf in heavy:
+    places: dict[Leaf, Place] = {}
+    reasons = []
+    for leaf in found:
         place = "has lists with missing numbers" if has_missing_elements(leaf, chunks[leaf.column]) else files.place(leaf, chunks[leaf.column])
-        if not isinstance(place, str) and (place.rows != (rows or place.rows) or place.part in parts):
-            place = "is in other rows of the files than the others"
-        if not isinstance(place, str) and len(parts) == _MOST_PARTS:
-            place = f"is the smallest of more than {_MOST_PARTS}"
         if isinstance(place, str):
             reasons.append(f"column {leaf.part!r} {place}")
-            continue
-        rows = place.rows
-        served.append(leaf)
-        parts.append(place.part)
-    if rows is None:
-        advice = 'ds.save_to_disk("saved"), then cached(datasets.load_from_disk("saved"))'
-        raise ArgumentError(f"cached(…): {'; '.join(reasons)}: {advice}")
+        else:
+            places[leaf] = place
+    _warn_of_paths(places)
+    served = sorted(places, key=lambda leaf: -places[leaf].size)
+    if columns is None:
+        served = [leaf for leaf in served if places[leaf].size >= _LEAST] or served[:1]
+    if not served:
+        raise ArgumentError(f"cached(…): {'; '.join(reasons)}: {_SAVE}")
+    rows = places[served[0]].rows
+    parts: dict[str, Leaf] = {}
+    for leaf in served:
+        if places[leaf].rows != rows or places[leaf].part in parts:
+            reasons.append(f"column {leaf.part!r} is in other rows of the files than {served[0].part!r}")
+        elif len(parts) == _MOST_PARTS:
+            reasons.append(f"column {leaf.part!r} is the smallest of more than {_MOST_PARTS}")
+        else:
+            parts[places[leaf].part] = leaf
     if reasons:
         _log.warning("cached: %s: read without lcache", printable("; ".join(reasons)))
-    _warn_of_paths(found, sizes)
-    return served, parts, rows
+    return list(parts.values()), list(parts), rows
 
 
-def _warn_of_paths(found: Sequence[Leaf], sizes: dict[Leaf, float]) -> None:
+def _warn_of_paths(places: dict[Leaf, Place]) -> None:
     """Logs a warning for a column of images or sounds that has only the paths of their files."""
-    for leaf in found:
-        if leaf.field is not None and leaf.part == leaf.column and is_bytes(leaf.type) and sizes[leaf] == 0:
-            _log.warning("cached: the column %r has paths, and no bytes: its files are read without lcache. save_to_disk puts their bytes into the dataset", leaf.column)
+    for leaf, place in places.items():
+        if leaf.field is not None and leaf.part == leaf.column and is_bytes(leaf.type) and place.size == 0:
+            _log.warning("cached: column %r has only paths: its files are read without lcache; save_to_disk puts their bytes into the dataset", leaf.column)
 
 
 class CachedDataset(Dataset[Any]):
@@ -120,7 +126,7 @@ class CachedDataset(Dataset[Any]):
     Attributes and methods that are not defined here are those of the datasets.Dataset.
     """
 
-    _derived = (*Dataset._derived, "_splitter", "_small", "_table_rows", "lcache_kept")
+    _derived = (*Dataset._derived, "_splitter", "_small", "_table_rows", "_ends", "lcache_kept")
 
     def __init__(
         self,
@@ -144,7 +150,7 @@ class CachedDataset(Dataset[Any]):
 
     def _prepare(self) -> None:
         """Computes what a pickle leaves out."""
-        table, indices = self._dataset._data.table, self._dataset._indices
+        table, indices = self._dataset.data.table, self._dataset._indices
         self._length = len(self._dataset)
         self._splitter = Splitter(table.schema, self._served)
         self._table_rows: Any = None if indices is None else indices.table.column(0).to_numpy().astype(np.int64, copy=False)
@@ -154,10 +160,9 @@ class CachedDataset(Dataset[Any]):
             numbered = numbers.of(np.arange(self._length) if self._table_rows is None else self._table_rows)
             self.lcache_kept = array("I", numbered.astype(np.uint32).tobytes())
         small = self._splitter.small(table)
-        self._small: Any = None
-        if small.num_columns:
-            plain = not any(isinstance(kind, pa.BaseExtensionType) for kind in small.schema.types)
-            self._small = small.combine_chunks() if plain and small.nbytes <= _MOST_COPIED else datasets.table.InMemoryTable(small)
+        self._ends: Any = None  # of the batches of the table; computed at the first use
+        plain = not any(isinstance(kind, pa.BaseExtensionType) for kind in small.schema.types)
+        self._small: Any = small.combine_chunks() if plain and small.nbytes <= _MOST_COPIED else datasets.table.InMemoryTable(small)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -169,7 +174,7 @@ class CachedDataset(Dataset[Any]):
         if name in _BEFORE:
             return lambda *_, **__: _call_before(name)
         found = getattr(self._dataset, name)
-        return found if not callable(found) or name.startswith("_") else _Method(self, name)
+        return found if not callable(found) or name.startswith("_") else _Method(self, name, found)
 
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *dir(self._dataset)})
@@ -182,12 +187,12 @@ class CachedDataset(Dataset[Any]):
 
     def cached_again(self, made: Any, method: str) -> Any:
         """The result of a method of the datasets.Dataset, with lcache if it is a dataset."""
-        if isinstance(made, datasets.DatasetDict):
-            return datasets.DatasetDict({name: self.cached_again(part, method) for name, part in made.items()}) if method in _CACHED_AGAIN else _call_before(method)
-        if not isinstance(made, datasets.Dataset):
+        if not isinstance(made, (datasets.Dataset, datasets.DatasetDict)):
             return made
         if method not in _CACHED_AGAIN:
             _call_before(method)
+        if isinstance(made, datasets.DatasetDict):
+            return datasets.DatasetDict({name: self.cached_again(part, method) for name, part in made.items()})
         return of_dataset(made, self._columns, self._options, self)
 
     # Items.
@@ -199,16 +204,28 @@ class CachedDataset(Dataset[Any]):
             key = range(*key.indices(self._length))
         if isinstance(key, range) or (isinstance(key, Iterable) and getattr(key, "ndim", 1) > 0):
             keys = key if isinstance(key, list) else np.fromiter(key, np.int64).tolist()
-            return self._several(keys) if len(keys) else self._dataset[[]]
+            if len(keys) == 0:
+                return self._dataset[[]]
+            table, job = self._fetched_table(keys)
+            return self._formatted(self._in_chunks(table, key), keys[:], keys[:], job)
         if isinstance(key, bool):
             raise TypeError("dataset index must be int, str, slice or collection of int, not bool")
         index = asked_indices.one(key)
         job, _, _, parts = self._entry(self._in_job(index))
         return self._formatted(self._table([index], [[parts.get(part)] for part in self.parts]), 0, [index], job)
 
-    def _several(self, keys: list[int]) -> Any:
-        table, job = self._fetched_table(keys)
-        return self._formatted(table, keys[:], keys[:], job)
+    def _in_chunks(self, table: Any, key: Any) -> Any:
+        """The table of the rows of a key, in the chunks that datasets.Dataset gives it. The types of missing numbers in numpy's and torch's formats
+        depend on them.
+        """
+        if self._dataset.format["type"] in _WITHOUT_CHUNKS:
+            return table
+        if not isinstance(key, range) or key.step != 1 or self._table_rows is not None:
+            return cut(table, [1] * len(table))
+        if self._ends is None:
+            self._ends = np.cumsum([len(batch) for batch in self._dataset.data.to_batches()])
+        ends = self._ends[(self._ends > key.start) & (self._ends < key.stop)]
+        return cut(table, np.diff([key.start, *np.unique(ends), key.stop]).tolist())
 
     def __getitems__(self, keys: Any) -> Any:
         return datasets.Dataset.__getitems__(self, keys)
@@ -239,8 +256,8 @@ class CachedDataset(Dataset[Any]):
 
     def _table(self, keys: Sequence[int], cells: Sequence[Sequence[Cell]]) -> Any:
         """The table of rows whose served cells are given. keys are indices of this dataset."""
-        if self._small is None:
-            return self._splitter.joined(None, cells)
+        if self._small.num_columns == 0:
+            return self._splitter.joined(self._small, cells)
         rows = np.fromiter(keys, np.int64, len(keys))
         rows[rows < 0] += self._length
         if self._table_rows is not None:
@@ -272,20 +289,20 @@ class CachedDataset(Dataset[Any]):
         return None
 
     def _format(self, table: Any, key: Any) -> Any:
-        ds = self._dataset
-        formatter = get_formatter(ds._format_type, features=ds._info.features, **(ds._format_kwargs or {}))
-        return format_table(table, key, formatter=formatter, format_columns=ds._format_columns, output_all_columns=ds._output_all_columns)
+        how = self._dataset.format
+        formatter = get_formatter(how["type"], features=self._dataset.features, **(how["format_kwargs"] or {}))
+        return format_table(table, key, formatter=formatter, format_columns=how["columns"], output_all_columns=how["output_all_columns"])
 
 
 class _Method:
-    """A method of the datasets.Dataset of a cached one."""
+    """A method of a cached dataset that is one of the datasets.Dataset."""
 
-    def __init__(self, cached: CachedDataset, name: str) -> None:
-        self._cached, self._name = cached, name
-        self.__doc__ = getattr(cached._dataset, name).__doc__
+    def __init__(self, cached: CachedDataset, name: str, method: Any) -> None:
+        self._cached, self._name, self._method = cached, name, method
+        self.__doc__ = method.__doc__
 
     def __call__(self, *args: Any, **more: Any) -> Any:
-        return self._cached.cached_again(getattr(self._cached._dataset, self._name)(*args, **more), self._name)
+        return self._cached.cached_again(self._method(*args, **more), self._name)
 
 
 def _call_before(method: str) -> Any:

@@ -18,6 +18,7 @@ from .._client.server_errors import may_be_too_large
 from ..batch import Batch
 from ..errors import ArgumentError, DecodeError, Error, SampleError
 from ..job import Job
+from ..opening import named_source
 from . import asked_indices, fixed_lists
 from ._order import tagged_batch
 from ._order.loader_job import BorrowedJob, Leaf
@@ -112,6 +113,7 @@ class Dataset(torch.utils.data.Dataset[T], Leaf, Generic[T]):
         stream: bool = False,
         cluster: str | None = None,
         cluster_key: str | os.PathLike[str] | None = None,
+        ranges: Iterable[Mapping[str, Any] | tuple[Any, ...]] | None = None,
         return_index: bool = False,
     ) -> None:
         self._whole = chosen(decode, decode_batch, dtype, shape)
@@ -119,7 +121,8 @@ class Dataset(torch.utils.data.Dataset[T], Leaf, Generic[T]):
             self._whole = WholeBatch("decode_batch", None)
         self._return_index = return_index
         if not isinstance(job, Job):
-            job = job_of(source, Options.of(of_records(locals())))
+            options = Options.of(of_records(locals()))
+            job = job_of(source if ranges is None else named_source(source, ranges, cache), options)
         if job.on_error != "fail":
             job.close()
             raise ArgumentError(

@@ -1,0 +1,146 @@
+"""lcache.torch.cached: every item equals that of the dataset of Hugging Face."""
+
+import json
+
+import pytest
+from embedded_servers import servers
+from realserver import environment, needs_binary
+
+datasets = pytest.importorskip("datasets", reason="datasets is not installed")
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
+import hub_datasets  # noqa: E402
+from hub_datasets import plain, plains  # noqa: E402
+from torch.utils import data  # noqa: E402
+
+import lcache  # noqa: E402
+import lcache.torch as lt  # noqa: E402
+
+pytestmark = needs_binary
+SIZE = 8
+
+
+@pytest.fixture(autouse=True)
+def clean(monkeypatch):
+    for key, value in environment(LCACHE_TMPFS="1", LCACHE_LINGER="0", HF_HUB_OFFLINE="1").items():
+        monkeypatch.setenv(key, value)
+
+
+def torchs(dataset, workers, collate=plains):
+    """torch's own loader."""
+    return data.DataLoader(dataset, SIZE, shuffle=True, num_workers=workers, collate_fn=collate, generator=torch.Generator().manual_seed(3))
+
+
+def lcaches(dataset, workers, **more):
+    return lt.DataLoader(dataset, SIZE, shuffle=True, seed=3, num_workers=workers, collate_fn=plains, **more)
+
+
+@pytest.mark.parametrize("kind", hub_datasets.KINDS, ids=lambda kind: kind.__name__)
+def test_every_item(tmp_path, kind):
+    original = kind(tmp_path)
+    dataset = lt.cached(original, cache=tmp_path / "cache")
+    assert dataset.parts and len(dataset) == len(original) and dataset.column_names == original.column_names and dataset.features == original.features
+    table = original.format["type"] == "arrow"
+    want = [plain(original[i]) for i in range(len(original))]
+    assert [plain(dataset[i]) for i in range(len(dataset))] == want
+    assert plains(dataset) == plains(original)
+    for key in (slice(3, 9), slice(None, None, -7), range(5), [4, 17, 4], torch.tensor([2, 3]), (1, 2), slice(9, 9)):
+        assert plain(dataset[key]) == plain(original[key]), key
+    assert plain(dataset[-1]) == want[-1]
+    for name in original.column_names if original.format["type"] != "custom" else []:
+        assert plain(dataset[name]) == plain(original[name])
+    assert plains(dataset.iter(7)) == plains(original.iter(7))
+    if table:
+        return  # datasets can't list the rows of a batch in this format
+    epochs = torchs(original, 0)
+    first, second = list(epochs), list(epochs)
+    assert list(torchs(dataset, 2)) == first
+    loader = lcaches(dataset, 0)
+    assert list(loader) == first and loader.batch_sampler.order_ahead.exact
+    loop = iter(loader)
+    seen = [next(loop) for _ in range(2)]
+    state = json.loads(json.dumps(loader.state_dict()))
+    again = lcaches(dataset, 2)
+    again.load_state_dict(state)
+    assert seen + list(again) == second and again.batch_sampler.order_ahead.exact
+
+
+def test_spawned_workers_and_wrappers(tmp_path):
+    """Spawned workers get a pickle; Subset and ConcatDataset request through lcache."""
+    original = hub_datasets.shuffled(tmp_path)
+    dataset = lt.cached(original, cache=tmp_path / "cache")
+    assert list(lcaches(dataset, 1, multiprocessing_context="spawn")) == list(torchs(original, 0))
+    wrap = [lambda ds: data.ConcatDataset([ds, data.Subset(ds, range(20, 3, -1))]), lambda ds: data.Subset(ds, [3, 1, 3])]
+    for wrapped in wrap:
+        loader = lcaches(wrapped(dataset), 0)
+        assert list(loader) == list(torchs(wrapped(original), 0)) and loader.batch_sampler.order_ahead.exact
+    assert len(servers(str(tmp_path))) == 1
+
+
+def test_later_choices(tmp_path):
+    """Methods that choose rows, columns or a format give a cached dataset with the same server, and leave the first one as it was."""
+    original = hub_datasets.images(tmp_path)
+    dataset = lt.cached(original, cache=tmp_path / "cache")
+    for change in (
+        lambda ds: ds.select(range(5, 20)),
+        lambda ds: ds.shuffle(seed=1).with_format("numpy"),
+        lambda ds: ds.train_test_split(test_size=7, seed=2)["test"],
+        lambda ds: ds.filter(lambda row: row["label"] == 1),
+        lambda ds: ds.with_transform(hub_datasets.mean_and_label),
+        lambda ds: ds.remove_columns("label").rename_column("image", "picture"),
+        lambda ds: ds.cast_column("image", datasets.Image(decode=False)),
+        lambda ds: ds.sort("label"),
+    ):
+        changed = change(dataset)
+        assert changed.job is dataset.job
+        assert plains(changed) == plains(change(original))
+    dataset.set_format("numpy", columns=["label"])
+    assert plains(dataset) == plains(original.with_format("numpy", columns=["label"])) and original.format["type"] is None
+    dataset.reset_format()
+    assert plain(dataset[0]) == plain(original[0]) and lt.cached(dataset) is dataset
+    for name, call in {"map": lambda: dataset.map(len), "cast": lambda: dataset.cast(dataset.features), "add_column": lambda: dataset.add_column("x", [])}.items():
+        with pytest.raises(TypeError, match=f"^{name} of a cached dataset: its result has new values.* call {name} first, and lcache.torch.cached last"):
+            call()
+    assert dataset.unique("label") == original.unique("label")
+    with pytest.raises(AttributeError):
+        dataset.no_such_method
+
+
+def test_indices(tmp_path):
+    original = hub_datasets.images(tmp_path)
+    dataset = lt.cached(original, cache=tmp_path / "cache")
+    for key in (60, -61, [3, 60], [-61]):
+        with pytest.raises(IndexError):
+            original[key]
+        with pytest.raises(IndexError):
+            dataset[key]
+    for key in (True, None, 1.5):
+        with pytest.raises(TypeError):
+            dataset[key]
+    with pytest.raises((KeyError, ValueError)):
+        dataset["no"]
+
+
+def in_part(folder):
+    """A dataset of which some rows are in memory."""
+    return datasets.concatenate_datasets([hub_datasets.images(folder), datasets.Dataset.from_list([{"caption": "x" * 99}])])
+
+
+@pytest.mark.parametrize(
+    ("make", "error"),
+    [
+        (lambda _: datasets.Dataset.from_dict({"a": [b"x"]}), r"the dataset is in memory, and lcache reads files: ds.save_to_disk"),
+        (lambda f: hub_datasets.images(f).to_iterable_dataset(), r"a streaming dataset has no order that lcache could know: load it without streaming=True"),
+        (lambda f: hub_datasets.images(f).train_test_split(), r"it is a DatasetDict: give one of its splits, such as cached\(ds\['train'\]\)"),
+        (lambda f: hub_datasets.images(f).select([]), r"the dataset has no rows"),
+        (lambda f: hub_datasets.images(f).select_columns("label"), r"no column of bytes, text or lists of numbers, so lcache has nothing to serve"),
+        (lambda _: [1, 2], r"it takes a datasets.Dataset, not list: use lcache.torch.Dataset or ImageFolder"),
+        (lambda f: datasets.Dataset(hub_datasets.in_other_type(hub_datasets.numbers(f).select_columns("int8"))), r"is not in the files as it is in the dataset"),
+        (in_part, r"is in the files only in a part of the rows, not from row 60 on"),
+    ],
+)  # fmt: skip
+def test_refusals(tmp_path, make, error):
+    """Each is one sentence that names what to do, before anything is written."""
+    with pytest.raises(lcache.ArgumentError, match=error):
+        lt.cached(make(tmp_path), cache=tmp_path / "cache")
+    assert not (tmp_path / "cache").exists()
