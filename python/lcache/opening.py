@@ -21,7 +21,7 @@ from ._client.schemes import record_flags
 from .errors import ArgumentError
 from .job import Job, require_token
 from .running_servers import filter_differs, job_at, offered_job, require_match
-from .written_index import WrittenSource, written_index
+from .written_sources import WrittenSource, discarded_on_error, written_index
 
 _log = logging.getLogger("lcache")
 
@@ -104,7 +104,9 @@ def open(  # the name is part of the API
 
     Raises Error or a subclass: ArgumentError for options that don't fit, ConnectionError and TimeoutError if there is no server before the deadline.
     """
-    return open_job(named_source(source, ranges, cache), Options.of(locals()))
+    where = named_source(source, ranges, cache)
+    with discarded_on_error(where):
+        return open_job(where, Options.of(locals()))
 
 
 def named_source(source: Any, ranges: Iterable[Any] | None, cache: Any) -> Any:
@@ -120,15 +122,6 @@ def named_source(source: Any, ranges: Iterable[Any] | None, cache: Any) -> Any:
 
 def open_job(source: Any, given: Options) -> Job:
     """lcache.open, with its keyword arguments as one value."""
-    try:
-        return _open_job(source, given)
-    except BaseException:
-        if isinstance(source, WrittenSource):
-            source.discard()
-        raise
-
-
-def _open_job(source: Any, given: Options) -> Job:
     token = require_token(given.job)
     launched = launched_world()
     where = os.fspath(source)

@@ -101,11 +101,12 @@ const (
 	openName   = "open.lock"        // of the Python client, while it lists and starts a server
 	indexName  = "lcache-index.tsv" // of the Python client: the ranges that a program gave
 	linkName   = "lcache-files"     // of the Python client: a link to /, below which the index names files
+	listName   = "lcache-list"      // of the Python client: the files of a dataset
 )
 
 // files are the names of all files that lcache makes in a cache. Longer names belong to files before their rename.
 var files = []string{jobName, jobName + ".new", "manifest", "manifest.listed", "manifest.new", "manifest.listed.new", "listing", "listing.new", "inodes", "inodes.new", "inodes.next", "inodes.next.new", "shards", "shards.new", "sums", "sums.new", "sums.next", "sums.next.new", "sums.tmp", "stored", "stored.new",
-	formatName, formatName + ".new", formatName + ".tmp", "arena", "journal-0", "journal-0.new", "journal-0.tmp", "journal-1", "journal-1.new", "journal-1.tmp", "journal-packages", "journal-packages.new", "places", "places.new", "line-0", "line-0.new", "line-1", "line-1.new", "lcache.sock", "serve.log", openName, indexName, linkName, lockName}
+	formatName, formatName + ".new", formatName + ".tmp", "arena", "journal-0", "journal-0.new", "journal-0.tmp", "journal-1", "journal-1.new", "journal-1.tmp", "journal-packages", "journal-packages.new", "places", "places.new", "line-0", "line-0.new", "line-1", "line-1.new", "lcache.sock", "serve.log", openName, indexName, linkName, listName, lockName}
 
 // older matches the manifest of a source before a change. Its name has the fingerprint. It stays until the cache is adapted to the change.
 var older = regexp.MustCompile(`^manifest-[0-9a-f]{32}$`)

@@ -137,7 +137,7 @@ def array_of(kind: pa.DataType, cells: Sequence[Cell]) -> pa.Array:
 
 
 class Splitter:
-    """Separates the columns of a table into the leaves that lcache serves and a small table of all other values, and joins both again."""
+    """Separates the columns of a table into the leaves that come from lcache and a small table of all other values, and joins both again."""
 
     def __init__(self, schema: pa.Schema, served: Sequence[Leaf]) -> None:
         self.schema, self._served = schema, list(served)

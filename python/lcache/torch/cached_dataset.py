@@ -16,12 +16,12 @@ import numpy as np
 import pyarrow as pa
 from datasets.formatting import format_table, get_formatter
 
-from .._client.listed_files import source_of
 from .._client.memory import keep_freed
 from .._client.options import Options
 from ..batch import Batch
 from ..errors import ArgumentError, Error, printable
 from ..job import Job
+from ..written_sources import written_list
 from . import asked_indices
 from .arrow_cells import Cell, Leaf, Splitter, cut, has_missing_elements, is_bytes, leaves
 from .arrow_places import Files, Numbers, Place, Rows
@@ -60,8 +60,8 @@ def of_dataset(dataset: Any, columns: tuple[str, ...] | None, options: Options, 
     served, parts, rows = _served(dataset, files, columns)
     if shared is not None and shared.paths == tuple(files.paths) and set(parts) <= set(shared.parts):
         return CachedDataset(dataset, shared.job, tuple(files.paths), served, parts, rows, files.rows, columns, options)
-    source = source_of("arrow", files.paths, options.cache)
-    job = job_of(source, replace(options, columns=sorted(set(parts)), flat=True))
+    chosen = sorted(parts)
+    job = job_of(written_list("arrow", files.paths, options.cache, chosen), replace(options, columns=chosen, flat=True))
     try:
         if job.samples != files.rows:
             raise ArgumentError(f"cached(…): the files have {job.samples} rows now, but had {files.rows} when the dataset was loaded: load it again")

@@ -9,6 +9,7 @@ from .._client.options import Options
 from ..errors import ArgumentError, Error
 from ..job import Job, connect
 from ..opening import open_job
+from ..written_sources import discarded_on_error
 
 # Batch sizes to try for the size of a new server's memory. The real one is not known yet, because the dataset is made before its loader.
 _LIKELY_BATCH_SIZES = (256, 32, None)
@@ -30,7 +31,8 @@ def _open(source: Any, options: Options) -> Job:
 def job_of(source: Any, options: Options) -> Job:
     """The job of a source, or that of a server."""
     if source is not None:
-        return _open(source, options)
+        with discarded_on_error(source):
+            return _open(source, options)
     of_no_use = options.changed().keys() - {"timeout", "socket", "cache", "job"}
     if of_no_use:
         raise ArgumentError(f"{', '.join(sorted(of_no_use))}: give a source, too: without one these arguments have no effect")

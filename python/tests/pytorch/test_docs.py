@@ -13,6 +13,7 @@ for needed in ("torch", "torchvision"):
     if not hasattr(pytest.importorskip(needed, reason=f"{needed} is not installed"), "__version__"):
         pytest.skip(f"{needed} is not installed", allow_module_level=True)
 
+import PIL.Image  # noqa: E402
 import torchvision  # noqa: E402
 
 PAGE = os.path.join(realserver.ROOT, "docs", "pytorch.md")
@@ -37,7 +38,10 @@ def test_every_block_runs(root, tmp_path):
     os.makedirs(tmp_path / "tokens")
     for i in range(20):
         (tmp_path / "tokens" / f"{i}.bin").write_bytes(bytes(4 * 512))
-    names = {"/data/train": photos, "/data/tokens": str(tmp_path / "tokens"), "/nvme/lcache": root, "num_workers=8": "num_workers=1", "batch_size=256": "batch_size=8"}
+    datasets = pytest.importorskip("datasets", reason="datasets is not installed")
+    pixels = [{"image": PIL.Image.new("RGB", (4, 4), (i, 0, 0))} for i in range(20)]
+    datasets.Dataset.from_list(pixels, features=datasets.Features({"image": datasets.Image()})).save_to_disk(tmp_path / "saved")
+    names = {"/data/saved": str(tmp_path / "saved"), "/data/train": photos, "/data/tokens": str(tmp_path / "tokens"), "/nvme/lcache": root, "num_workers=8": "num_workers=1", "batch_size=256": "batch_size=8"}
     found = blocks()
     assert len(found) >= 2 and all(name in "".join(found) for name in names)
     measure = [block for block in found if "headspace" in block]

@@ -14,6 +14,7 @@ np = pytest.importorskip("numpy")
 pytest.importorskip("torch")
 h5py = pytest.importorskip("h5py")
 tfrecord = pytest.importorskip("tfrecord")
+datasets = pytest.importorskip("datasets")
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.join(HERE, "../../..")
@@ -49,6 +50,9 @@ def data(tmp_path_factory):
     numbers = np.array([len(lengths), 2], dtype="<u8").tobytes()
     index = b"MMIDIDX\x00\x00" + (1).to_bytes(8, "little") + b"\x08" + numbers + lengths.tobytes() + pointers.tobytes() + np.array([0, 40], dtype="<i8").tobytes()
     (data / "corpus_text_document.idx").write_bytes(index)
+    rows = {"input_ids": draw.integers(0, 50_000, (64, 512)).tolist(), "label": [i % 3 for i in range(64)]}
+    features = datasets.Features({"input_ids": datasets.List(datasets.Value("int32")), "label": datasets.Value("int64")})
+    datasets.Dataset.from_dict(rows, features=features).save_to_disk(data / "tokenised", num_shards=2)
     for i in range(5):
         np.savez(data / "clouds" / f"{i}.npz", points=draw.random((100, 3)), labels=np.zeros(100))
     return root

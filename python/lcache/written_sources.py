@@ -1,7 +1,7 @@
-"""The index of rows that a program gives to lcache.open(ranges=rows), written into the folder of its cache.
+"""Sources that are written into the folder of their cache: the index of rows that a program gives to lcache.open(ranges=rows), and a list of files.
 
-The folder's name follows from the index: the same rows have the same cache, and other rows have another one. An index names files below its own folder. So
-a link to the root of the file system is put into the folder, and stands in front of their paths.
+The folder's name follows from the content: the same rows have the same cache, and other rows have another one. An index names files below its own folder.
+So a link to the root of the file system is put into the folder, and stands in front of their paths.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ import fcntl
 import filecmp
 import hashlib
 import os
+import re
 import stat
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ._client.cache_lock import NewFolder
@@ -22,7 +23,7 @@ from ._client.trust import make_folder, open_file, require_folder
 from .errors import ArgumentError, of_errno
 from .index import write_rows
 
-INDEX, LINK = "lcache-index.tsv", "lcache-files"  # cachedir.go has these names, too: lcache ls counts both files, and lcache rm removes them
+INDEX, LINK, LIST = "lcache-index.tsv", "lcache-files", "lcache-list"  # also in cachedir.go: lcache ls counts the files, and lcache rm removes them
 
 
 class WrittenSource(NamedTuple):
@@ -43,10 +44,48 @@ class WrittenSource(NamedTuple):
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if os.path.lexists(os.path.join(folder, "job.json")):
                 return
-            for name in (INDEX, LINK, "open.lock"):
+            for name in (INDEX, LINK, LIST, "open.lock"):
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(os.path.join(folder, name))
             os.rmdir(folder)
+
+
+@contextlib.contextmanager
+def discarded_on_error(source: Any) -> Iterator[None]:
+    """Within it a cache of the source is opened. If that fails, nothing of a written source is left behind."""
+    try:
+        yield
+    except BaseException:
+        if isinstance(source, WrittenSource):
+            source.discard()
+        raise
+
+
+def written_list(kind: str, paths: Sequence[str], cache: Any, flags: Sequence[str]) -> WrittenSource | str:
+    """The source of files with absolute paths, in this order: KIND:PATH for one, otherwise KIND:@FILE. flags are those of its listing."""
+    if len(paths) == 1 and not set(paths[0]) & set("[]{}*?\\,@"):
+        return f"{kind}:{paths[0]}"
+    odd = next((path for path in paths if "\n" in path or path.endswith("\r")), None)
+    if odd is not None:
+        raise ArgumentError(f"open {odd!r}: a list of files can't have a path with the end of a line: rename it")
+    dirs = roots(cache)
+    text = "".join(f"{path}\n" for path in paths).encode("utf-8", "surrogateescape")
+    if os.path.lexists(os.path.join(dirs[0], "job.json")):
+        return WrittenSource(f"{kind}:@{os.path.join(dirs[0], LIST)}", dirs)  # if it has no such list, or another one, it is another source's
+    name = re.sub(r"[^\w.-]", "_", os.path.basename(os.path.dirname(paths[0])))[:80] or "root"
+    digits = hashlib.sha256(b"\0".join([text, *map(os.fsencode, flags)])).hexdigest()[:8]
+    dirs = tuple(os.path.join(root, f"{name}-{digits}") for root in dirs)
+    made = os.path.join(dirs[0], LIST)
+    try:
+        make_folder(dirs[0])
+        require_folder(dirs[0])
+        if not os.path.exists(made):
+            with tempfile.NamedTemporaryFile(prefix=LIST, dir=dirs[0], delete=False) as f:
+                f.write(text)
+            os.replace(f.name, made)
+    except OSError as e:
+        raise of_errno(e.errno, f"write a list of files to {dirs[0]}: {e.strerror}: give another cache=") from None
+    return WrittenSource(f"{kind}:@{made}", dirs)
 
 
 def written_index(rows: Iterable[Any], cache: Any) -> WrittenSource:
