@@ -1,15 +1,20 @@
 """lcache.torch.cached: every item equals that of the dataset of Hugging Face."""
 
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 from embedded_servers import servers
-from realserver import environment, needs_binary
+from realserver import environment, lcache_command, needs_binary
+from waits import wait_for_end
 
 datasets = pytest.importorskip("datasets", reason="datasets is not installed")
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
 import hub_datasets  # noqa: E402
+import PIL  # noqa: E402
 from hub_datasets import plain, plains  # noqa: E402
 from torch.utils import data  # noqa: E402
 
@@ -144,3 +149,52 @@ def test_refusals(tmp_path, make, error):
     with pytest.raises(lcache.ArgumentError, match=error):
         lt.cached(make(tmp_path), cache=tmp_path / "cache")
     assert not (tmp_path / "cache").exists()
+
+
+def run(folder, root, text, name="block"):
+    """Runs a program that finds `datasets`, `lt` and the cache's root."""
+    path = folder / f"{name}.py"
+    path.write_text(f"import datasets, lcache.torch as lt\nfrom hub_datasets import plain, plains\nroot = {str(root)!r}\n{text}\n")
+    here = os.path.dirname(os.path.abspath(__file__))
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([os.path.join(here, "../.."), os.path.join(here, ".."), here])}
+    return subprocess.Popen([sys.executable, str(path)], env=env, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_two_programs_moved_and_deleted(tmp_path):
+    """Two programs share a cache; a moved dataset has its own; and a dataset whose files are deleted gives what the cache has."""
+    folder = tmp_path / "odd {name}, [1]"
+    folder.mkdir()
+    original = hub_datasets.images(folder)
+    want = plains(original)
+    root = tmp_path / "cache"
+    text = f"ds = lt.cached(datasets.load_from_disk({str(folder / 'saved')!r}), cache=root)\nassert plains(ds)[7] == plain(ds[7])\nprint(len(ds))"
+    programs = [run(tmp_path, root, text, name) for name in ("one", "two")]
+    for program in programs:
+        out, errors = program.communicate(timeout=120)
+        assert (program.returncode, out) == (0, "60\n"), errors
+    (cache,) = root.iterdir()
+    assert cache.name.startswith("saved-") and (cache / "lcache-list").exists()
+    os.rename(folder / "saved", folder / "moved")
+    dataset = lt.cached(datasets.load_from_disk(folder / "moved"), cache=root)
+    assert plains(dataset) == want and len(list(root.iterdir())) == 2
+    for name in os.listdir(folder / "moved"):
+        os.unlink(folder / "moved" / name)
+    assert plains(dataset) == want and list(lcaches(dataset, 0)) == list(torchs(original, 0))
+    dataset.job.close()
+    for made in list(root.iterdir()):
+        for pid in servers(str(root)):
+            wait_for_end(pid)
+        lcache_command("rm", made)
+    assert list(root.iterdir()) == []
+
+
+def test_a_cell_that_cannot_be_decoded(tmp_path):
+    original = hub_datasets.saved(
+        tmp_path, {"image": [{"bytes": b"no picture" * 10, "path": None} if i == 3 else {"bytes": hub_datasets.png(bytes(300), 10, 10), "path": None} for i in range(9)]},
+        datasets.Features({"image": datasets.Image(decode=False)}),
+    ).cast_column("image", datasets.Image()).select(range(8, 1, -1))  # fmt: skip
+    dataset = lt.cached(original, cache=tmp_path / "cache")
+    for call in (lambda: dataset[5], lambda: dataset[2:7], lambda: dataset.__getitems__([1, 5]), lambda: list(dataset), lambda: list(lcaches(dataset, 0))):
+        with pytest.raises(lcache.DecodeError, match="sample 5, 'data-00000-of-00002.arrow/3', of .* can't be decoded: UnidentifiedImageError") as raised:
+            call()
+        assert raised.value.index == 5 and isinstance(raised.value, PIL.UnidentifiedImageError)
