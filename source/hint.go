@@ -22,7 +22,7 @@ const (
 const noRecords = "give a folder that has a file for each sample, tar shards (tar:), or the kind of records in it, such as jsonl:, bin: or ranges:, and its path"
 
 // ofRecords are extensions of files that hold many samples, whatever their size.
-var ofRecords = []string{".parquet", ".arrow", ".tfrecord", ".tfrecords", ".jsonl", ".beton"}
+var ofRecords = []string{".parquet", ".arrow", ".tfrecord", ".tfrecords", ".tfrec", ".jsonl", ".ndjson", ".beton"}
 
 // ofArrays are extensions of files that hold many samples if the files are large.
 var ofArrays = []string{".bin", ".npy", ".h5", ".hdf5", ".zip"}
@@ -57,7 +57,9 @@ type files struct {
 	first        string
 	bytes, count map[string]int64 // by extension
 	levels       map[string]int   // by extension: the number of folders above the files; -1: it differs
-	state        bool             // there is a file state.json, as in a folder of datasets
+	state        bool             // there is a file state.json or dataset_info.json, as in a folder of datasets
+	splits       bool             // there is a file dataset_dict.json, as in a folder of datasets with several splits
+	split        string           // the folder of the first .arrow file
 	index        bool             // there is a file index.json
 	chunks       bool             // there are chunks of litData
 	lastBin      string           // the last file NAME.bin, as NAME
@@ -81,8 +83,12 @@ func (f *files) add(name string, size uint32) {
 	}
 	f.suffixed = f.suffixed || end != Extension(base)
 	switch {
-	case name == "state.json":
+	case name == "state.json" || name == "dataset_info.json":
 		f.state = true
+	case name == "dataset_dict.json":
+		f.splits = true
+	case end == ".arrow" && f.split == "":
+		f.split = path.Dir(name)
 	case base == "index.json":
 		f.index = true
 	case end == ".bin":
@@ -110,7 +116,8 @@ const megatronIndex = ".idx"
 
 // kindOf are the kinds of sources that read the records in files with an extension, and the flags that they need.
 var kindOf = map[string]struct{ scheme, flags string }{
-	".arrow": {"arrow:", ""}, ".parquet": {"parquet:", ""}, ".tfrecord": {"tfrecord:", ""}, ".tfrecords": {"tfrecord:", ""}, ".jsonl": {"jsonl:", ""},
+	".arrow": {"arrow:", ""}, ".parquet": {"parquet:", ""}, ".tfrecord": {"tfrecord:", ""}, ".tfrecords": {"tfrecord:", ""}, ".tfrec": {"tfrecord:", ""},
+	".jsonl": {"jsonl:", ""}, ".ndjson": {"jsonl:", ""},
 	".npy": {"npy:", ""}, ".zip": {"zip:", ""}, ".bin": {"bin:", " with --record-bytes"},
 }
 
@@ -132,6 +139,8 @@ func (f *files) instead(src, end string) string {
 		return ""
 	case IsRemote(src):
 		return kind.scheme + " and the names of the files in braces" + kind.flags
+	case end == ".arrow" && f.splits:
+		return "one of its splits, such as " + clip(kind.scheme+path.Join(src, f.split)) + ","
 	case end == ".arrow" && f.state:
 		return clip(kind.scheme + src)
 	case f.levels[strings.TrimSuffix(end, "*")] < 0:
