@@ -46,6 +46,8 @@ func formats(t testing.TB) []*formatted {
 		inEach(samples, &formatted{kind: "jsonl", pattern: "t-{0..1}.jsonl"}, asLines),
 		inEach(samples, &formatted{kind: "npy", pattern: "t-{0..1}.npy"}, asRows),
 		inEach(samples, &formatted{kind: "bin", pattern: "t-{0..1}.bin", flags: source.RecordFlags{"record-bytes": "1000"}}, asWindows),
+		inEach(samples, &formatted{kind: "arrow", pattern: "t-{0..1}.arrow", ranges: true}, asArrow),
+		inEach(samples, &formatted{kind: "parquet", pattern: "t-{0..1}.parquet", ranges: true}, asParquet),
 		inEach(samples, &formatted{kind: "zip", pattern: "t-{0..1}.zip", ranges: true}, asMembers(t)),
 	}
 }

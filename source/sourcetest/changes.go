@@ -60,9 +60,10 @@ func testRelist(t *testing.T, f fixture) {
 	if changed := can.Name("c/changed"); find(t, after, changed).Version == find(t, before, changed).Version {
 		t.Error("a changed sample kept its version")
 	}
-	for name, want := range map[string]byte{"c/same": 1, "c/changed": 4, "c/new": 5} {
-		if got, err := read(t, s, find(t, after, can.Name(name))); err != nil || len(got) != 1 || got[0] != want {
-			t.Errorf("Read %q after listing again: %v, %v", name, got, err)
+	for name, content := range map[string]byte{"c/same": 1, "c/changed": 4, "c/new": 5} {
+		want := can.Stored([]byte{content})
+		if got, err := read(t, s, find(t, after, can.Name(name))); err != nil || !bytes.Equal(got, want) {
+			t.Errorf("Read %q after listing again: %v, %v, want %v", name, got, err, want)
 		}
 	}
 }
