@@ -3,6 +3,7 @@
 # make test    installs what the tests need and passes all of them, Go and Python
 # make test-faults   the long tests of the promises: fuzzing, kills, power cuts, every environment; hours. See docs/testing.md
 # make bench   Go benchmarks
+# make bench-records   records in Arrow and Parquet files compared with other loaders; 20 minutes, root
 # make docs    docs/reference.md, from the commands; docs/errors.md, from the table of codes
 # make importance-study   what importance does to hit ratios and accuracy: the numbers of docs/importance.md; minutes
 # make dist    wheels, sdist, archives, deb, rpm, OCI image, in dist/
@@ -24,6 +25,7 @@ BIN         := $(CURDIR)/bin/lcache
 VENV        := .venv
 LINT_VENV   := .venv-lint
 STUDY_VENV  := .venv-study
+BENCH_VENV  := .venv-bench
 DIST_VENV   := .venv-dist
 VERSION     := $(shell sed -n 's/^version = "\(.*\)"/\1/p' python/pyproject.toml)
 COMMIT      := $(shell git rev-parse HEAD 2>/dev/null)$(shell test -z "$$(git status --porcelain --untracked-files=no 2>/dev/null)" || echo -dirty)
@@ -59,7 +61,7 @@ END_TO_END   := python/tests/test_end_to_end.py python/tests/e2e
 PY_REQUIREMENTS := $(wildcard python/tests/requirements.txt python/tests/live/requirements.txt python/tests/pytorch/requirements.txt)
 PY_COMPILED     := python/tests/requirements-compiled.txt# what needs a C++ compiler here and there: its tests are left out without one
 
-.PHONY: build demo check test test-needs test-tools test-go test-go-race test-go-pread test-python test-live test-faults bench docs importance-study dist release-check release-check-quick lint lint-go lint-python clean
+.PHONY: build demo check test test-needs test-tools test-go test-go-race test-go-pread test-python test-live test-faults bench bench-records docs importance-study dist release-check release-check-quick lint lint-go lint-python clean
 
 build:
 	$(SELDOM) $(GO) build -ldflags "-s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT) -X main.date=$(DATE)" -o $(BIN) ./cmd/lcache
@@ -158,6 +160,16 @@ $(VENV)/installed: $(PY_REQUIREMENTS) $(PY_COMPILED)
 bench:
 	$(GO) test -run '^$$' -bench . -benchmem ./...
 
+# Records compared with other loaders, which are installed for it. Needs root: make bench-records OPTIONS=--quick
+bench-records: build $(BENCH_VENV)/installed
+	scripts/bench-records $(OPTIONS)
+
+$(BENCH_VENV)/installed: scripts/bench-records-requirements.txt
+	@$(PYTHON) -m venv $(BENCH_VENV) || { echo "make: no venv module: install python3-venv (Debian, Ubuntu) or a full Python" >&2; exit 1; }
+	$(BENCH_VENV)/bin/python -m pip install --quiet --disable-pip-version-check uv
+	VIRTUAL_ENV=$(CURDIR)/$(BENCH_VENV) $(BENCH_VENV)/bin/uv pip install --quiet --compile-bytecode -r $<
+	@touch $@
+
 docs:
 	$(GO) test ./cmd/lcache -run '^TestReference$$' -count=1 -update
 	$(GO) test ./internal/errcode -run '^TestErrorsPage$$' -count=1 -update
@@ -182,4 +194,4 @@ $(LINT_VENV)/installed: python/requirements-lint.txt
 	@touch $@
 
 clean:
-	rm -rf bin dist $(VENV) $(LINT_VENV) $(STUDY_VENV) $(DIST_VENV)
+	rm -rf bin dist $(VENV) $(LINT_VENV) $(STUDY_VENV) $(BENCH_VENV) $(DIST_VENV)

@@ -29,11 +29,11 @@ class Failed(Exception):
 class Process:
     """A measured process, and the lines that it said."""
 
-    def __init__(self, on: stage.Stage, python: str, role: str, options: dict[str, Any], env: dict[str, str]) -> None:
+    def __init__(self, on: stage.Stage, python: str, role: str, options: dict[str, Any], env: dict[str, str], script: Path = ROLES) -> None:
         self.role = role
         self.lines: list[dict[str, Any]] = []
         self.queue: queue.Queue[dict[str, Any] | None] = queue.Queue()
-        self.popen = on.start([python, str(ROLES), role, json.dumps(options)], env)
+        self.popen = on.start([python, str(script), role, json.dumps(options)], env)
         self.stage = on
         self.errors: list[str] = []
         threading.Thread(target=self._read, daemon=True).start()
