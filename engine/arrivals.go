@@ -17,15 +17,16 @@ type appends struct {
 	mu      sync.Mutex // guards the fields that follow
 	busy    map[sample.Index]struct{}
 	pause   time.Time // no attempt before this time
+	slow    time.Time // no attempt that may wait before this time
 	stopped bool
 	running sync.WaitGroup // added to only under mu, and not after stopped
 }
 
-// enter reports whether a sample may be appended now. Only one caller at a time tries to append a sample.
-func (a *appends) enter(index sample.Index, now time.Time) bool {
+// enter reports whether a sample may be appended now, by a caller that may wait for the disk or not. Only one caller at a time tries to append a sample.
+func (a *appends) enter(index sample.Index, now time.Time, mayWait bool) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if _, busy := a.busy[index]; busy || a.stopped || now.Before(a.pause) {
+	if _, busy := a.busy[index]; busy || a.stopped || now.Before(a.pause) || mayWait && now.Before(a.slow) {
 		return false
 	}
 	if a.busy == nil {
@@ -45,13 +46,13 @@ func (a *appends) leave(now time.Time, index sample.Index, err error) {
 	switch {
 	case err == nil, errors.Is(err, logfile.ErrFull):
 	case errors.Is(err, context.DeadlineExceeded):
-		a.pause = now.Add(slowPause)
+		a.slow = now.Add(slowPause)
 	default:
 		a.pause = now.Add(layOutAgain)
 	}
 }
 
-// slowPause is how long nothing is appended after a disk has not taken a sample in time: reads do not wait for it one after the other.
+// slowPause is how long no append waits after a disk has not taken a sample in time: reads do not wait for it one after the other.
 const slowPause = time.Second
 
 // stop returns when no append is running. None begins after it.
@@ -73,7 +74,8 @@ type arrivals struct {
 	claiming sync.Mutex // guards the field that follows
 	claimed  int64      // bytes of samples that are being stored
 
-	fills atomic.Bool // nothing else happens but filling the cache: the source waits for the disk
+	fills   atomic.Bool  // nothing else happens but filling the cache: the source waits for the disk
+	skipped atomic.Int64 // samples of peers that were not stored, because the disk was not ready for them
 }
 
 // fillTimeout is how long a sample may wait for the disk while the cache is filled.
@@ -112,10 +114,11 @@ func (e *Engine) keepArrivals() error {
 	return nil
 }
 
-// store keeps a sample, unless it has it or there is no room. It waits at most for timeout.
-func (a *arrivals) store(ctx context.Context, index sample.Index, data []byte, now func() time.Time, timeout time.Duration) {
+// store keeps a sample, unless it has it or there is no room. A sample from the source waits for the disk, at most for timeout. One from a peer does not
+// wait, because the peer sends the next ones meanwhile: it is stored only if a write buffer is free.
+func (a *arrivals) store(ctx context.Context, from sample.Origin, index sample.Index, data []byte, now func() time.Time, timeout time.Duration) {
 	locations := a.cache.Locations
-	if a.packages == nil || len(data) == 0 || !a.keeps(index) || locations.Get(index) != 0 || !a.enter(index, now()) {
+	if a.packages == nil || len(data) == 0 || !a.keeps(index) || locations.Get(index) != 0 || !a.enter(index, now(), from != sample.FromPeer) {
 		return
 	}
 	var err error
@@ -124,15 +127,28 @@ func (a *arrivals) store(ctx context.Context, index sample.Index, data []byte, n
 		return
 	}
 	defer a.release(int64(len(data)))
+	number, off, err := a.pack(ctx, from, index, data, timeout)
+	switch {
+	case err == nil:
+		locations.Move(index, 0, locations.At(logfile.PackagesNum, number, off))
+	case errors.Is(err, logfile.ErrWaits):
+		a.skipped.Add(1)
+		err = nil // the disk works
+	case !errors.Is(err, logfile.ErrFull) && !errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil:
+		a.cache.Logger.Warn("cannot keep a sample for the cluster; it will be read from the source again", "sample", index, "error", err)
+	}
+}
+
+// pack appends a sample to a package.
+func (a *arrivals) pack(ctx context.Context, from sample.Origin, index sample.Index, data []byte, timeout time.Duration) (number int, off uint64, err error) {
+	lane := int(index) % a.packages.Open()
+	if from == sample.FromPeer {
+		return a.cache.TryPack(a.packages, lane, index, data)
+	}
 	if a.fills.Load() {
 		timeout = fillTimeout
 	}
 	limited, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	number, off, err := a.cache.Pack(limited, a.packages, int(index)%a.packages.Open(), index, data)
-	if err == nil {
-		locations.Move(index, 0, locations.At(logfile.PackagesNum, number, off))
-	} else if !errors.Is(err, logfile.ErrFull) && !errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
-		a.cache.Logger.Warn("cannot keep a sample for the cluster; it will be read from the source again", "sample", index, "error", err)
-	}
+	return a.cache.Pack(limited, a.packages, lane, index, data)
 }

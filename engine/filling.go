@@ -62,16 +62,16 @@ func (e *Engine) stopFilling() {
 
 // storeMiss appends a sample that this machine did not have, if the log should keep it. If the disk does not accept the sample within a second, storeMiss
 // returns, and the sample is read from the source again later.
-func (e *Engine) storeMiss(_ sample.Origin, index sample.Index, data []byte) {
+func (e *Engine) storeMiss(from sample.Origin, index sample.Index, data []byte) {
 	if a := e.arrivals.Load(); a != nil {
-		a.store(e.ctx, index, data, e.now, e.appendTimeout())
+		a.store(e.ctx, from, index, data, e.now, e.appendTimeout())
 		return
 	}
 	if e.packer().Missed(index, data) {
 		return
 	}
 	f := e.filling.Load()
-	if f == nil || f.segment[index] == chunker.None || e.cache.Locations.Get(index) != 0 || !f.enter(index, e.now()) {
+	if f == nil || f.segment[index] == chunker.None || e.cache.Locations.Get(index) != 0 || !f.enter(index, e.now(), true) {
 		return
 	}
 	reserve := int64(e.cache.Sizing.Slack) // for samples on their way from one log to the next

@@ -55,6 +55,9 @@ func (e *Engine) Status() status.Document {
 	if e.opts.Cluster != nil {
 		cluster = e.opts.Cluster()
 		cluster.CorruptSamples = e.fetcher.Stats.PeerCorrupt.Load()
+		if a := e.arrivals.Load(); a != nil {
+			cluster.SkippedSamples = a.skipped.Load()
+		}
 	}
 	return status.Document{Schema: 1, Version: e.opts.Version, Pid: os.Getpid(), UptimeSeconds: e.now().Sub(e.started).Seconds(), IOEngine: e.cache.IO.Name(), Direct: e.cache.IO.Direct(),
 		PageBytes: e.staging.PageBytes(), MemoryBytes: memory.Planned(), MemoryLimitBytes: max(int64(e.cache.Sizing.Memory), memory.Planned()), Memory: memory,

@@ -156,6 +156,32 @@ func (p *Packages) Put(ctx context.Context, in int, index sample.Index, data []b
 	}
 }
 
+// ErrWaits means that TryPut would have to wait.
+var ErrWaits = errors.New("there is no write buffer for it now")
+
+// NoWait is a context that has ended, with ErrWaits. What would wait until it ends does not wait.
+func NoWait() context.Context { return ended }
+
+var ended = func() context.Context {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	cancel(ErrWaits)
+	return ctx
+}()
+
+// TryPut is Put without waiting: for a write buffer, for a read of a recovered package's last block, or for other Puts. It tries the open packages from
+// number in on. ErrWaits means that none can take the sample now.
+func (p *Packages) TryPut(in int, index sample.Index, data []byte) (number int, off uint64, err error) {
+	if need := int(p.log.s.format.pad(len(data))/uint64(p.log.head.Block)) + 1; len(p.log.pool.free) < need { // else a part of the sample might be appended
+		return 0, 0, fmt.Errorf("put sample %d into a package: %w", index, ErrWaits)
+	}
+	for k := range p.open {
+		if number, off, err = p.Put(ended, (in+k)%len(p.open), index, data); !errors.Is(err, ErrWaits) {
+			break
+		}
+	}
+	return number, off, err
+}
+
 // Unplaced returns the bytes of open packages in blocks that are not full yet. Such a block gets an arena block when it is full, or when its package is finished.
 func (p *Packages) Unplaced(ctx context.Context) (bytes uint64, err error) {
 	for k := range p.open {

@@ -151,8 +151,12 @@ func (f *Form) Pack(ctx context.Context, i sample.Index, plain []byte, put func(
 	var p *packer
 	select {
 	case p = <-packers:
-	case <-ctx.Done():
-		return fmt.Errorf("wait to compress sample %d: %w", i, context.Cause(ctx))
+	default:
+		select {
+		case p = <-packers:
+		case <-ctx.Done():
+			return fmt.Errorf("wait to compress sample %d: %w", i, context.Cause(ctx))
+		}
 	}
 	defer func() { packers <- p }()
 	data, ok := p.pack(plain, f.align)

@@ -3,6 +3,7 @@ package prefetch
 import (
 	"context"
 	"slices"
+	"sync"
 	"time"
 
 	"lcache/internal/serve/fetch"
@@ -31,8 +32,18 @@ type peerRequest struct {
 	ctx        context.Context
 	x          *staging.Extent
 	places     map[sample.Index]*arriving
-	out        [1]*staging.Extent
+	verifying  sync.WaitGroup // samples that are complete, and with a worker
 }
+
+// whole is a sample of a request that is complete, to be verified.
+type whole struct {
+	q *peerRequest
+	p *arriving
+	a fetch.Arrival
+}
+
+// mostWhole bounds the samples that wait for a worker. One more is verified on the goroutine that reads the peer's stream, which slows the peer down.
+const mostWhole = 1024
 
 // arriving is the state of one sample of a request.
 type arriving struct {
@@ -153,6 +164,7 @@ func (r *Prefetcher) request(q *peerRequest) {
 		ctx, cancel := context.WithTimeout(q.ctx, r.f.Options().SourceTimeout)
 		err := r.cache.Peers.Fetch(ctx, q.peer, indices, q)
 		cancel()
+		q.verifying.Wait()
 		if err != nil && r.ctx.Err() == nil {
 			r.cache.Logger.Debug("a request to a peer failed; what is missing comes from elsewhere", "peer", q.peer, "samples", len(indices), "error", err)
 		}
@@ -198,7 +210,7 @@ func (q *peerRequest) Room(a fetch.Arrival) []byte {
 	return q.x.Buf[p.at+int(a.Offset):][:a.Length:a.Length]
 }
 
-// Came implements fetch.Sink. It publishes a sample that is complete.
+// Came implements fetch.Sink. It passes a sample that is complete to a worker, because the peer's next samples wait on the goroutine that calls it.
 func (q *peerRequest) Came(a fetch.Arrival) {
 	p, r := q.places[a.Index], q.r
 	switch {
@@ -208,19 +220,44 @@ func (q *peerRequest) Came(a fetch.Arrival) {
 		return
 	}
 	p.over = true
-	data := q.x.Buf[p.at:][:p.pf.size:p.pf.size]
-	if a.Absent || !r.f.Received(q.ctx, a, data, q.began) {
+	if a.Absent {
 		r.askNext(p.pf)
 		return
 	}
-	r.mu.Lock()
-	r.settle(p.pf)
-	if keep := len(p.pf.chunks); keep > 0 && !r.stopped {
-		r.publish([]staging.Piece{{Of: q.x, Index: a.Index, Data: data, Takes: keep, From: a.From()}}, []*prefetch{p.pf}, q.out[:])
-	} else {
-		r.forget(p.pf)
+	w := whole{q, p, a}
+	q.verifying.Add(1)
+	select {
+	case r.wholes <- w:
+	default:
+		r.takeWhole(w)
 	}
-	r.mu.Unlock()
+}
+
+// verifyWholes verifies samples from peers until all requests to peers have ended.
+func (r *Prefetcher) verifyWholes() {
+	for w := range r.wholes {
+		r.takeWhole(w)
+	}
+}
+
+// takeWhole verifies a sample from a peer, and publishes it.
+func (r *Prefetcher) takeWhole(w whole) {
+	defer w.q.verifying.Done()
+	pf := w.p.pf
+	data := w.q.x.Buf[w.p.at:][:pf.size:pf.size]
+	if !r.f.Received(w.q.ctx, w.a, data, w.q.began) {
+		r.askNext(pf)
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.settle(pf)
+	if keep := len(pf.chunks); keep > 0 && !r.stopped {
+		var out [1]*staging.Extent
+		r.publish([]staging.Piece{{Of: w.q.x, Index: w.a.Index, Data: data, Takes: keep, From: w.a.From()}}, []*prefetch{pf}, out[:])
+	} else {
+		r.forget(pf)
+	}
 }
 
 // readPeer requests one sample from peers, and reads it from the source if no peer has it.

@@ -55,6 +55,7 @@ type Prefetcher struct {
 	loops   sync.WaitGroup                    // the goroutines that list and that begin reads
 	workers sync.WaitGroup                    // the goroutines that verify
 	singles sync.WaitGroup                    // reads of one sample
+	wholes  chan whole                        // samples from peers, to be verified; closed when all singles have ended
 	paths   []path                            // in the order in which they are asked for a sample
 	slots   [sample.Origins]chan struct{}     // by path: tokens for reads of one sample
 	wakes   [sample.Origins + 1]chan struct{} // by path, and of the goroutine that lists
@@ -114,7 +115,7 @@ func newPrefetcher(f *fetch.Fetcher, o Options, paths func(*Prefetcher) []path) 
 	for i := range r.wakes {
 		r.wakes[i] = make(chan struct{}, 1)
 	}
-	r.landing = sync.NewCond(&r.mu)
+	r.landing, r.wholes = sync.NewCond(&r.mu), make(chan whole, mostWhole)
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	for _, p := range paths(r) {
 		r.paths, r.slots[p.from] = append(r.paths, p), make(chan struct{}, p.jobs)
@@ -125,6 +126,9 @@ func newPrefetcher(f *fetch.Fetcher, o Options, paths func(*Prefetcher) []path) 
 	}
 	for range max(2, min(4, host.Cores)) {
 		r.workers.Go(r.verify)
+		if r.cache.Peers != nil {
+			r.workers.Go(r.verifyWholes)
+		}
 	}
 	if o.Side {
 		r.UseSide()
@@ -147,11 +151,15 @@ func (r *Prefetcher) UseSide() {
 // waits for them.
 func (r *Prefetcher) Stop() {
 	r.mu.Lock()
+	isFirst := !r.stopping
 	r.stopping = true
 	r.mu.Unlock()
 	r.cancel()
 	r.loops.Wait()
 	r.singles.Wait()
+	if isFirst {
+		close(r.wholes)
+	}
 	r.mu.Lock()
 	r.stopped = true
 	for _, c := range r.ranks {
@@ -383,32 +391,4 @@ func (r *Prefetcher) Forget(rank chunker.JobRank) {
 		delete(r.work, rank.Job)
 	}
 	r.wakeAll()
-}
-
-// Look reports whether a sample that a rank requests at a position is in flight (reading), or queued for its chunk. Samples that are
-// queued only for other chunks do not count: they may wait for memory until those chunks are needed.
-func (r *Prefetcher) Look(at chunker.Position, index sample.Index) (reading, queued bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if pf := r.prefetches[index]; pf != nil {
-		if pf.state == prefetchInSlot {
-			r.leftSlot(pf)
-		}
-		if pf.state == prefetchReady && pf.x != nil && r.cache.Staging.Restore(pf.x) {
-			return true, false // the caller looks into staging again
-		}
-		if pf.state == prefetchReady && len(pf.chunks) > 0 && !r.cache.Staging.Kept(pf.x) && !r.cache.Staging.Present(index) { // another request took it, for a chunk that was not listed yet
-			pf.x = nil
-			r.readOnceMore(pf)
-			r.wakeUp(int(pf.path))
-		}
-		switch {
-		case pf.state == prefetchReading:
-			return true, false
-		case pf.state != prefetchReady && pf.isFor(at):
-			return false, true
-		}
-	}
-	c := r.ranks[at.JobRank()]
-	return false, c != nil && !c.blocked && !at.Before(c.next) && at.Epoch == c.next.Epoch && at.Batch-c.next.Batch <= leap && !c.done[at]
 }

@@ -13,6 +13,7 @@ type Cluster struct {
 	Reason         string        `json:"refused_reason,omitempty"` // of the last one
 	ReasonSeconds  float64       `json:"refused_seconds_ago"`      // when the last one came; 0: none
 	CorruptSamples int64         `json:"corrupt_samples"`          // that arrived with wrong bytes, and were read again
+	SkippedSamples int64         `json:"skipped_samples"`          // that arrived and were not stored, because the disk was busy
 	Peers          []ClusterPeer `json:"peers,omitempty"`          // this machine first
 }
 

@@ -115,11 +115,21 @@ func (c *Cache) AppendTo(ctx context.Context, l *logfile.Logfile, seg int, index
 // Pack puts a sample's plain bytes into open package number open, compressed if the cache compresses, and returns the package's number and
 // the offset in it. logfile.ErrFull also means that a compressed sample has no room, or has other bytes than the stored ones.
 func (c *Cache) Pack(ctx context.Context, p *logfile.Packages, lane int, index sample.Index, plain []byte) (number int, off uint64, err error) {
+	return c.pack(ctx, index, plain, func(data []byte) (int, uint64, error) { return p.Put(ctx, lane, index, data) })
+}
+
+// TryPack is Pack without waiting. It tries the open packages from number lane on. The error is logfile.ErrWaits if none can take the sample now.
+func (c *Cache) TryPack(p *logfile.Packages, lane int, index sample.Index, plain []byte) (number int, off uint64, err error) {
+	return c.pack(logfile.NoWait(), index, plain, func(data []byte) (int, uint64, error) { return p.TryPut(lane, index, data) })
+}
+
+// pack calls put with a sample's stored bytes.
+func (c *Cache) pack(ctx context.Context, index sample.Index, plain []byte, put func([]byte) (int, uint64, error)) (number int, off uint64, err error) {
 	if c.Form == nil {
-		return p.Put(ctx, lane, index, plain)
+		return put(plain)
 	}
 	err = c.Form.Pack(ctx, index, plain, func(data []byte) (err error) {
-		number, off, err = p.Put(ctx, lane, index, data)
+		number, off, err = put(data)
 		return err
 	})
 	if errors.Is(err, compress.ErrRoom) || errors.Is(err, compress.ErrLength) {

@@ -14,6 +14,7 @@ func init() {
 		"refused":        counter("Messages of machines with another key or version."),
 
 		"corrupt_samples": counter("Samples that came from other machines with wrong bytes, and were read again."),
+		"skipped_samples": counter("Samples that came from other machines and were not stored here, because the disk was busy."),
 	})
 }
 

@@ -1,0 +1,50 @@
+package engine
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"lcache/internal/disk/blockio"
+	"lcache/sample"
+)
+
+// TestClusterDiskStandsStill: while no write of a machine ends, it still gets all samples of its peer, at once. It stores none of them for which it has no
+// write buffer, and counts these. When the disk works again, it stores what comes.
+func TestClusterDiskStandsStill(t *testing.T) {
+	d := makeDataset(t, 1500, fileSizes)
+	f := newFleet(t, d, samplerJob(9, 16, 2, true), 2, 0)
+	defer f.close(t)
+	m := f.machines[1]
+	f.stop(t, m)
+	m.o.LogTimeout = 100 * time.Millisecond // for its appends of samples that it reads from the source
+	f.start(t, m)
+	f.meet()
+	hold := make(chan struct{})
+	release := sync.OnceFunc(func() { blockio.Inject(m.cache.IO, nil); close(hold) })
+	defer release()
+	blockio.Inject(m.cache.IO, func(_ int64, op *blockio.Op) blockio.Fault {
+		if op.Write && op.Buf != nil {
+			return blockio.Fault{Hold: hold}
+		}
+		return blockio.Fault{}
+	})
+	f.read(t, 0)
+	if n := m.arrivals.Load().skipped.Load(); n == 0 {
+		t.Error("no sample is counted as skipped, although the disk stood still")
+	}
+	stored := func() (n int) {
+		for i := range d.bytes {
+			if m.cache.Locations.Get(sample.Index(i)) != 0 {
+				n++
+			}
+		}
+		return n
+	}
+	before := stored()
+	release()
+	f.read(t, 1)
+	if after := stored(); after < before+300 { // it reads half of the samples in an epoch
+		t.Errorf("%d samples are stored after the disk works again, and %d were before", after, before)
+	}
+}

@@ -1,0 +1,67 @@
+package prefetch_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"lcache/internal/serve/fetch"
+	"lcache/sample"
+)
+
+// home is a peer that has all samples.
+type home struct {
+	content func(sample.Index) []byte
+	sent    chan int // for each request: its samples, when all have been sent
+}
+
+func (h *home) Holder(_ sample.Index, n int) (string, bool) { return "home", n == 0 }
+
+func (h *home) Fetch(_ context.Context, _ string, indices []sample.Index, to fetch.Sink) error {
+	for _, i := range indices {
+		b := h.content(i)
+		a := fetch.Arrival{Index: i, Length: uint32(len(b)), Sum: sample.Sum(b)}
+		if room := to.Room(a); room != nil {
+			copy(room, b)
+			to.Came(a)
+		}
+	}
+	h.sent <- len(indices)
+	return nil
+}
+
+// TestStreamIsNotHeldUp: while no sample that has come can be verified or stored, a peer still sends all others. They are delivered afterwards, and a
+// request ends only when none of its samples is with a worker.
+func TestStreamIsNotHeldUp(t *testing.T) {
+	const n = 200
+	h := &home{sent: make(chan int, n)}
+	hold := make(chan struct{})
+	release := sync.OnceFunc(func() { close(hold) })
+	defer release()
+	order := shuffled(n, 20, 4)
+	b := newReaderBed(t, n, 0, 8<<20, fetch.Options{Peers: h, OnRead: func(from sample.Origin, _ sample.Index, _ []byte) {
+		if from == sample.FromPeer {
+			<-hold
+		}
+	}}, map[int][][]sample.Index{0: order})
+	h.content = b.Content
+	b.r.Asked(b.rank(0).At(0, 0))
+	end := time.After(20 * time.Second)
+	for sent := 0; sent < n; {
+		select {
+		case k := <-h.sent:
+			sent += k
+		case <-end:
+			t.Fatalf("%d of %d samples were sent while none could be stored", sent, n)
+		}
+	}
+	release()
+	for batch := range order {
+		for k, from := range b.originsAt(b.rank(0).At(0, batch)) {
+			if from != sample.FromPeer {
+				t.Errorf("batch %d: sample %d came from %v", batch, order[batch][k], from)
+			}
+		}
+	}
+}
