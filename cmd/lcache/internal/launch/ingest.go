@@ -41,7 +41,7 @@ func Ingest(ctx context.Context, o IngestOptions) (r IngestReport, err error) {
 		return r, nil
 	}
 	var l *link
-	e, err := engine.Open(ctx, engine.Options{Dirs: r.Dirs, IO: o.Ingest.IO, Memory: o.Ingest.Memory, Remote: o.Ingest.Remote, Logger: o.Logger, Version: o.Version,
+	e, err := engine.Open(ctx, engine.Options{Dirs: r.Dirs, IO: o.Ingest.IO, Memory: o.Ingest.Memory, PeerMemory: o.Cluster.memory(), Remote: o.Ingest.Remote, Logger: o.Logger, Version: o.Version,
 		FollowLinks: o.Ingest.FollowLinks, Join: func(s engine.Share) engine.Peers {
 			l = m.link(s, o.Logger)
 			return l
