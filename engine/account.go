@@ -45,7 +45,7 @@ func (e *Engine) MemoryLimit() int64 {
 // outside the heap. Tables count as heap memory.
 func (e *Engine) HeapLimit() int64 {
 	f := e.cache.Facts()
-	outside := int64(e.cache.Sizing.Memory) - int64(f.TableBytes)*int64(f.Samples)
+	outside := int64(e.cache.Sizing.Memory) + int64(e.opts.homeBytes()) - int64(f.TableBytes)*int64(f.Samples)
 	return e.MemoryLimit() - max(outside, 0) + program
 }
 

@@ -229,7 +229,7 @@ func newEngine(c *cache.Cache, o Options) (*Engine, error) {
 // assemble creates the parts, from the memory up, and starts the loops. If one fails, it frees the parts that were created before.
 func (e *Engine) assemble() (err error) {
 	e.mover, err = mover.New(e.cache, mover.Options{SideBytes: e.opts.Side, BlockTimeout: e.opts.BlockTimeout,
-		LogTimeout: e.opts.LogTimeout, SourceTimeout: e.opts.SourceTimeout, OnRead: e.storeMiss, Awaited: e.isAwaited, Peers: e.fetchPeers()})
+		LogTimeout: e.opts.LogTimeout, SourceTimeout: e.opts.SourceTimeout, OnRead: e.storeMiss, Awaited: e.isAwaited, Peers: e.fetchPeers(), PeerBytes: e.opts.homeBytes()})
 	if err != nil {
 		return err
 	}

@@ -24,11 +24,25 @@ func (e *Engine) fetchPeers() fetch.Peers {
 	return e.peers
 }
 
+// homeBytes returns the part of PeerMemory into which samples are read for other machines. The rest is for samples on their way.
+func (o *Options) homeBytes() int {
+	if o.Join == nil {
+		return 0
+	}
+	return int(max(o.PeerMemory/HomeShare, leastHomeBytes))
+}
+
+// HomeShare is the part of PeerMemory, one in HomeShare bytes, into which samples are read for other machines.
+const HomeShare = 4
+
+// leastHomeBytes has room for one read of several samples.
+const leastHomeBytes = 1 << 20
+
 // Home returns the part of the engine that answers peers.
 func (e *Engine) Home() peer.Home { return home{e} }
 
 // home brings samples for peers: from memory and the log, and if this machine is the home of a sample, also from the source. It requests nothing from other
-// machines, so that no request is passed on. It uses side memory only when that is free.
+// machines, so that no request is passed on. It reads into memory of its own (homeBytes).
 type home struct{ e *Engine }
 
 func (h home) Samples() int            { return h.e.cache.Manifest.Len() }
@@ -41,7 +55,7 @@ const homeReads = 16
 
 // Bring implements peer.Home.
 func (h home) Bring(ctx context.Context, indices []sample.Index, to func(peer.Brought)) {
-	ctx = fetch.Alone(ctx)
+	ctx = fetch.ForPeers(ctx)
 	var mu sync.Mutex
 	over := false
 	bring := func(b peer.Brought) {
@@ -110,7 +124,7 @@ func (h home) one(ctx context.Context, index sample.Index, bring func(peer.Broug
 	done := make(chan struct{})
 	h.e.homeReads.Go(func() {
 		defer close(done)
-		limited, cancel := context.WithTimeout(fetch.Alone(h.e.ctx), h.e.fetcher.Options().SourceTimeout)
+		limited, cancel := context.WithTimeout(fetch.ForPeers(h.e.ctx), h.e.fetcher.Options().SourceTimeout)
 		defer cancel()
 		extents, got, err := h.e.fetcher.FetchAll(limited, []sample.Index{index})
 		if err != nil {

@@ -120,7 +120,7 @@ func New(o Options) *Fetcher {
 		o.SourceTimeout = 30 * time.Second
 	}
 	f := &Fetcher{o: o, began: time.Now(), reads: make(chan *read), left: make(chan struct{}), logs: make(chan struct{}, 64),
-		turns: map[staging.Pool]*semaphore.Weighted{staging.Side: semaphore.NewWeighted(1), staging.Spare: semaphore.NewWeighted(1)}}
+		turns: map[staging.Pool]*semaphore.Weighted{staging.Side: semaphore.NewWeighted(1), staging.Spare: semaphore.NewWeighted(1), staging.Peers: semaphore.NewWeighted(1)}}
 	f.suppliers = []supplier{f.fromMemory, f.byPlace, f.fromPeers, f.fromSource}
 	f.leave = sync.OnceFunc(func() { close(f.left) })
 	if o.Form != nil {
@@ -138,7 +138,7 @@ func (f *Fetcher) LogReads() int { return cap(f.logs) }
 // Jobs returns the number of reads from the source that run at once.
 func (f *Fetcher) Jobs() int { return f.o.Jobs }
 
-// ReadsForPeers reports whether the source is being read with a context of Alone.
+// ReadsForPeers reports whether the source is being read with a context of ForPeers.
 func (f *Fetcher) ReadsForPeers() bool { return f.peerReads.Load() > 0 }
 
 // LogTimeout returns the time limit of a read from the log.
@@ -298,7 +298,7 @@ func (f *Fetcher) fromSource(ctx context.Context, index sample.Index, buf []byte
 	size, read := f.o.Manifest.Size(index), f.Source
 	if req.has(buf) { // the log does not answer: it is not read again
 		read = f.source
-		x, ok := f.o.Staging.Alloc(staging.Side, index, int(size))
+		x, ok := f.o.Staging.Alloc(f.poolOf(ctx, int64(size)), index, int(size))
 		if !ok { // no wait: the caller holds one room, and must not wait for another
 			return got, false, ErrNoRoom
 		}

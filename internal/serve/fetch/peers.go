@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"lcache/internal/serve/staging"
 	"lcache/sample"
 )
 
@@ -37,10 +38,29 @@ type Sink interface {
 // PeerTime limits a request to a peer for a sample that a client waits for: the source must have time after it.
 const PeerTime = time.Second
 
-type aloneKey struct{}
+type (
+	aloneKey    struct{}
+	forPeersKey struct{}
+)
 
-// Alone returns a context whose reads request nothing from peers. A peer that answers another one reads with it, so that no request is passed on.
+// Alone returns a context whose reads request nothing from peers.
 func Alone(ctx context.Context) context.Context { return context.WithValue(ctx, aloneKey{}, true) }
+
+// ForPeers returns a context for reads of samples that another machine wants. They request nothing from peers, so that no request is passed on. They use
+// memory of their own, so that they and this machine's requests don't wait for each other.
+func ForPeers(ctx context.Context) context.Context {
+	return context.WithValue(Alone(ctx), forPeersKey{}, true)
+}
+
+func isForPeers(ctx context.Context) bool { return ctx.Value(forPeersKey{}) != nil }
+
+// poolOf returns the memory for n bytes that are read with a context. Samples that are larger than the memory for other machines use side memory.
+func (f *Fetcher) poolOf(ctx context.Context, n int64) staging.Pool {
+	if isForPeers(ctx) && n <= f.o.Staging.PeerBytes() {
+		return staging.Peers
+	}
+	return staging.Side
+}
 
 // fromPeers requests a sample from the peers that should have it.
 func (f *Fetcher) fromPeers(ctx context.Context, index sample.Index, buf []byte, req *request) (got Got, ok bool, err error) {

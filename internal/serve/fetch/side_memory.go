@@ -125,8 +125,15 @@ func (f *Fetcher) TrySide(need int64) (*staging.Extent, bool) {
 	return f.sideNow(need, func() bool { return false })
 }
 
-// tryRoomTogether is TryRoom for callers that must not overtake each other either.
-func (f *Fetcher) tryRoomTogether(need int) (*staging.Extent, bool) {
+// roomTogether is TryRoom for callers that must not overtake each other either. Reads for other machines may wait for their memory, if they have none yet.
+func (f *Fetcher) roomTogether(ctx context.Context, need int, mayWait bool) (*staging.Extent, bool) {
+	switch pool := f.poolOf(ctx, int64(need)); {
+	case pool == staging.Peers && mayWait:
+		x, err := f.inTurn(ctx, pool, int64(need))
+		return x, err == nil
+	case pool == staging.Peers:
+		return f.o.Staging.Alloc(pool, sample.None, need)
+	}
 	f.together.Lock()
 	defer f.together.Unlock()
 	return f.TryRoom(int64(need))
@@ -169,11 +176,17 @@ func (f *Fetcher) inTurn(ctx context.Context, pool staging.Pool, n int64) (*stag
 // oneRoom is Room for one sample. Its callers, such as the scan, must not wait for clients to release memory, because others wait for them.
 // oneRoom waits at most as long as a read of the source may be silent.
 func (f *Fetcher) oneRoom(ctx context.Context, n int64) (*staging.Extent, error) {
-	if x, ok := f.TryRoom(n); ok {
-		return x, nil
+	pool := f.poolOf(ctx, n)
+	if pool == staging.Side {
+		if x, ok := f.TryRoom(n); ok {
+			return x, nil
+		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, f.o.SourceTimeout)
 	defer cancel()
+	if pool == staging.Peers {
+		return f.inTurn(ctx, staging.Peers, n)
+	}
 	if n > f.o.Staging.SpareBytes() {
 		return f.Room(ctx, n)
 	}

@@ -113,7 +113,7 @@ func (f *Fetcher) Bad(index sample.Index, loc metaindex.Loc, num int, err error)
 
 // source is Source for a sample that nothing else reads.
 func (f *Fetcher) source(ctx context.Context, index sample.Index, dst []byte) (late <-chan struct{}, err error) {
-	if ctx.Value(aloneKey{}) != nil {
+	if isForPeers(ctx) {
 		f.peerReads.Add(1)
 		defer f.peerReads.Add(-1)
 	}

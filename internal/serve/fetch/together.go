@@ -33,8 +33,12 @@ func (f *Fetcher) Together(ctx context.Context, indices []sample.Index, take fun
 	t := &together{f: f, take: take}
 	t.plan(indices)
 	var readers sync.WaitGroup
-	for range min(len(t.runs), togetherReads, max(1, int(f.o.Staging.SideBytes()/4/togetherBytes))) {
-		x, ok := f.tryRoomTogether(logfile.Span(4095, togetherBytes))
+	memory := f.o.Staging.SideBytes()
+	if isForPeers(ctx) {
+		memory = f.o.Staging.PeerBytes()
+	}
+	for i := range min(len(t.runs), togetherReads, max(1, int(memory/4/togetherBytes))) {
+		x, ok := f.roomTogether(ctx, logfile.Span(4095, togetherBytes), i == 0)
 		if !ok {
 			break
 		}

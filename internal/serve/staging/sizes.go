@@ -11,6 +11,9 @@ func (s *Staging) SideBytes() int64 { return int64(s.opts.SideBytes) }
 // SpareBytes returns the size of the spare part.
 func (s *Staging) SpareBytes() int64 { return int64(s.opts.SpareBytes) }
 
+// PeerBytes returns the size of the part for samples that are read for other machines.
+func (s *Staging) PeerBytes() int64 { return int64(s.opts.PeerBytes) }
+
 // Free returns the free bytes of a pool. They need not be contiguous.
 func (s *Staging) Free(p Pool) int64 {
 	s.mu.Lock()

@@ -30,6 +30,7 @@ type Options struct {
 	MissBytes  int // the ring for samples that are read ahead
 	SideBytes  int // for requests by index
 	SpareBytes int // for requests by index for which side memory has no room
+	PeerBytes  int // for samples that are read for other machines
 
 	Lent bool // the ring has the slots' memory until ReturnSlots
 
@@ -44,6 +45,8 @@ const (
 	Miss Pool = iota
 	Side
 	Spare // for temporary leases only
+	Peers // for samples that are read for other machines; clients get none of it
+	poolCount
 )
 
 type slotState uint8
@@ -88,7 +91,7 @@ type Staging struct {
 
 	mu      sync.Mutex // guards the fields that follow
 	slot    []slot
-	pools   [3]*pool
+	pools   [poolCount]*pool
 	extents map[uint64]*Extent // by the offset of the sample in staging
 	changed chan struct{}
 	closed  bool
@@ -97,8 +100,8 @@ type Staging struct {
 // New reserves and seals the memory. The kernel allocates a page when it is first touched.
 func New(opts Options) (*Staging, error) {
 	up := func(n int) int { return (n + pieceAlign - 1) / pieceAlign * pieceAlign }
-	opts.SlotBytes, opts.MissBytes, opts.SideBytes, opts.SpareBytes = up(max(opts.SlotBytes, 1)), up(opts.MissBytes), up(opts.SideBytes), up(opts.SpareBytes)
-	size := opts.Slots*opts.SlotBytes + opts.MissBytes + opts.SideBytes + opts.SpareBytes
+	opts.SlotBytes, opts.MissBytes, opts.SideBytes, opts.SpareBytes, opts.PeerBytes = up(max(opts.SlotBytes, 1)), up(opts.MissBytes), up(opts.SideBytes), up(opts.SpareBytes), up(opts.PeerBytes)
+	size := opts.Slots*opts.SlotBytes + opts.MissBytes + opts.SideBytes + opts.SpareBytes + opts.PeerBytes
 	if int64(size)/int64(opts.Align) >= 1<<31-1 {
 		return nil, fmt.Errorf("staging of %d bytes exceeds addresses of 31 bits × %d: use less --memory", size, opts.Align)
 	}
@@ -123,6 +126,7 @@ func New(opts Options) (*Staging, error) {
 	s.makeRing(base)
 	s.pools[Side] = newPool(base+uint64(opts.MissBytes), uint64(opts.SideBytes))
 	s.pools[Spare] = newPool(base+uint64(opts.MissBytes+opts.SideBytes), uint64(opts.SpareBytes))
+	s.pools[Peers] = newPool(base+uint64(opts.MissBytes+opts.SideBytes+opts.SpareBytes), uint64(opts.PeerBytes))
 	return s, nil
 }
 
@@ -162,7 +166,7 @@ func (s *Staging) CheckReleased() error {
 	}
 	for p, pool := range s.pools {
 		if pool.used != 0 {
-			errs = append(errs, fmt.Errorf("%d bytes of the pool for %s are in use", pool.used, [...]string{"misses", "requests by index", "temporary leases"}[p]))
+			errs = append(errs, fmt.Errorf("%d bytes of the pool for %s are in use", pool.used, [...]string{"misses", "requests by index", "temporary leases", "other machines"}[p]))
 		}
 	}
 	return errors.Join(errs...)
@@ -176,7 +180,7 @@ func (s *Staging) Memory() []byte { return s.mem.data }
 
 // Parts is the total size of all parts. The shared memory is up to one huge page larger; the surplus is never touched.
 func (s *Staging) Parts() int64 {
-	return int64(s.opts.Slots*s.opts.SlotBytes + s.opts.MissBytes + s.opts.SideBytes + s.opts.SpareBytes)
+	return int64(s.opts.Slots*s.opts.SlotBytes + s.opts.MissBytes + s.opts.SideBytes + s.opts.SpareBytes + s.opts.PeerBytes)
 }
 
 // Bytes is the size of the shared memory.

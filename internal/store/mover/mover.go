@@ -28,6 +28,7 @@ import (
 type Options struct {
 	SideBytes                               int                                                       // of side memory; 0: by the memory formula
 	BlockTimeout, LogTimeout, SourceTimeout time.Duration                                             // for tests: when a read counts as late
+	PeerBytes                               int                                                       // of memory for samples that are read for other machines
 	Peers                                   fetch.Peers                                               // as in fetch.Options
 	OnRead                                  func(from sample.Origin, index sample.Index, data []byte) // as in fetch.Options
 	Awaited                                 func(staging.Segment) bool                                // as in staging.Options
@@ -50,7 +51,7 @@ func New(c *cache.Cache, o Options) (m *Mover, err error) {
 	z := c.Sizing
 	m = &Mover{Cache: c}
 	m.Staging, err = staging.New(staging.Options{Samples: c.Manifest.Len(), Align: c.Format.Align, Slots: z.Slots,
-		SlotBytes: int(z.Slot), MissBytes: int(z.Miss), SideBytes: cmp.Or(o.SideBytes, int(z.Side)), SpareBytes: int(z.Spare), Lent: z.Lent, Awaited: o.Awaited})
+		SlotBytes: int(z.Slot), MissBytes: int(z.Miss), SideBytes: cmp.Or(o.SideBytes, int(z.Side)), SpareBytes: int(z.Spare), PeerBytes: o.PeerBytes, Lent: z.Lent, Awaited: o.Awaited})
 	if err != nil {
 		return nil, err
 	}

@@ -42,10 +42,10 @@ const manyMachines = 8
 // memory returns the bytes for samples on their way between machines.
 func (o *ClusterOptions) memory() int64 { return cmp.Or(o.Memory, DefaultPeerMemory) }
 
-// buffers divides the memory: a quarter for what this machine sends, the rest for what it receives, for each stream of a machine. gRPC lets a connection
-// receive twice what a stream may.
+// buffers divides the memory that the engine leaves (engine.HomeShare): a quarter for what this machine sends, the rest for what it receives, for each stream
+// of a machine. gRPC lets a connection receive twice what a stream may.
 func (o *ClusterOptions) buffers() (send int64, receive int32) {
-	each := o.memory() / int64(cmp.Or(o.Expect, manyMachines))
+	each := (o.memory() - o.memory()/engine.HomeShare) / int64(cmp.Or(o.Expect, manyMachines))
 	return min(max(each/4, 256<<10), 4<<20), int32(min(max(each*3/8, 256<<10), 4<<20))
 }
 
