@@ -6,6 +6,7 @@ import (
 
 	"lcache/internal/peer"
 	"lcache/internal/serve/fetch"
+	"lcache/internal/serve/prefetch"
 	"lcache/sample"
 )
 
@@ -15,6 +16,12 @@ type Peers interface {
 	Keeps(sample.Index) bool  // reports whether this machine keeps a sample; it may change, and takes no locks
 	IsHome(sample.Index) bool // reports whether this machine keeps a sample before all others, and so reads the source for them
 }
+
+// A PeerLoad says how a peer is asked.
+type PeerLoad = prefetch.PeerLoad
+
+// PeerLoads returns how each peer is asked that was asked so far, by address.
+func (e *Engine) PeerLoads() map[string]PeerLoad { return e.prefetcher.PeerLoads() }
 
 // fetchPeers returns the peers that the fetcher asks; nil: none.
 func (e *Engine) fetchPeers() fetch.Peers {

@@ -153,6 +153,7 @@ type prefetch struct {
 	on            *chunk              // the chunk whose todo list has it; nil: none
 	x             *staging.Extent     // once published
 	asked         int                 // peers that do not have it
+	peer          string              // of which it is due; "": of none
 	retried       bool                // it was put back once after a checksum mismatch
 	near          bool                // all listed samples of its piece are read together
 	memory        OpportunisticMemory // where opportunistic reads next to it keep their samples; nil: no opportunistic reads

@@ -287,6 +287,7 @@ func (r *Prefetcher) putBack(pf *prefetch, p sample.Origin) {
 
 // settle takes a prefetch out of its rank's bytes in flight. r.mu is held.
 func (r *Prefetcher) settle(pf *prefetch) {
+	r.notDue(pf)
 	if pf.of != nil {
 		pf.of.inFlight[pf.path] -= int64(pf.size)
 		pf.of = nil

@@ -28,6 +28,7 @@ type peerRequest struct {
 	peer       string
 	prefetches []*prefetch
 	bytes      int // of memory
+	level      int // of the peer, when the request was made
 	began      time.Time
 	ctx        context.Context
 	x          *staging.Extent
@@ -85,8 +86,12 @@ func (r *Prefetcher) sendSome(lists []*peerRequest) (waiting []*peerRequest) {
 		q := lists[0]
 		lists = lists[1:]
 		r.mu.Lock()
+		r.thin(q)
 		isFree := r.requested[q.peer] == 0 || r.requested[q.peer]+q.bytes <= peerBytes
 		r.mu.Unlock()
+		if len(q.prefetches) == 0 {
+			continue
+		}
 		if !isFree {
 			waiting = append(waiting, q)
 			continue
@@ -107,15 +112,18 @@ func (r *Prefetcher) byPeer(burst []*prefetch) (lists []*peerRequest) {
 	open := map[string]*peerRequest{}
 	for _, pf := range burst {
 		peer, ok := r.cache.Peers.Holder(pf.index, pf.asked)
-		if !ok {
-			r.mu.Lock()
+		r.mu.Lock()
+		level := r.slow.level(peer)
+		if !ok || r.leaveToSource(peer, 0) {
 			r.putBack(pf, r.pathAfter(sample.FromPeer, pf.index))
 			r.mu.Unlock()
 			continue
 		}
+		r.isDue(pf, peer)
+		r.mu.Unlock()
 		q, n := open[peer], fetch.SideBytes(pf.size)
 		if q == nil || len(q.prefetches) == peerListSamples || q.bytes+n > peerListBytes {
-			q = &peerRequest{r: r, peer: peer}
+			q = &peerRequest{r: r, peer: peer, level: level}
 			open[peer] = q
 			lists = append(lists, q)
 		}
@@ -125,10 +133,27 @@ func (r *Prefetcher) byPeer(burst []*prefetch) (lists []*peerRequest) {
 	return lists
 }
 
+// thin leaves a part of a request's samples to the source, if its peer has become slower since it was made. r.mu is held.
+func (r *Prefetcher) thin(q *peerRequest) {
+	level := r.slow.level(q.peer)
+	if level <= q.level {
+		return
+	}
+	q.prefetches = slices.DeleteFunc(q.prefetches, func(pf *prefetch) bool {
+		isLeft := r.leaveToSource(q.peer, q.level)
+		if isLeft {
+			q.bytes -= fetch.SideBytes(pf.size)
+			r.putBack(pf, r.pathAfter(sample.FromPeer, pf.index))
+		}
+		return isLeft
+	})
+	q.level = level
+}
+
 // split returns one request for each sample.
 func (q *peerRequest) split() (each []*peerRequest) {
 	for _, pf := range q.prefetches {
-		each = append(each, &peerRequest{r: q.r, peer: q.peer, prefetches: []*prefetch{pf}, bytes: fetch.SideBytes(pf.size)})
+		each = append(each, &peerRequest{r: q.r, peer: q.peer, level: q.level, prefetches: []*prefetch{pf}, bytes: fetch.SideBytes(pf.size)})
 	}
 	return each
 }
@@ -158,6 +183,7 @@ func (r *Prefetcher) request(q *peerRequest) {
 	work := q.places[indices[0]].pf.work
 	r.requested[q.peer] += q.bytes
 	r.enter(work, sample.FromPeer)
+	r.supplyOf(q.peer).enter()
 	r.mu.Unlock()
 	q.ctx = r.counted(q.places[indices[0]].pf)
 	r.singles.Go(func() {
@@ -176,6 +202,7 @@ func (r *Prefetcher) request(q *peerRequest) {
 		r.cache.Staging.Drop(q.x)
 		r.mu.Lock()
 		r.leave(work, sample.FromPeer)
+		r.supplyOf(q.peer).leave()
 		if r.requested[q.peer] -= q.bytes; r.requested[q.peer] == 0 {
 			delete(r.requested, q.peer)
 		}
@@ -252,6 +279,7 @@ func (r *Prefetcher) takeWhole(w whole) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.settle(pf)
+	r.supplyOf(w.q.peer).bytes += int64(pf.size)
 	if keep := len(pf.chunks); keep > 0 && !r.stopped {
 		var out [1]*staging.Extent
 		r.publish([]staging.Piece{{Of: w.q.x, Index: w.a.Index, Data: data, Takes: keep, From: w.a.From()}}, []*prefetch{pf}, out[:])

@@ -69,7 +69,9 @@ type Prefetcher struct {
 	later         laterSamples
 	inFlight      int // random reads of several samples, not yet verified
 	inFlightBytes int
-	requested     map[string]int              // bytes of requests to each peer that have not ended
+	requested     map[string]int         // bytes of requests to each peer that have not ended
+	supplies      map[string]*peerSupply // by peer
+	slow          slowPeers
 	depth         int                         // limit of the random reads in flight
 	patient       int                         // job whose bytes in flight count patience times; -1: none
 	landed        []*randomRead               // complete, to be verified
@@ -110,7 +112,7 @@ func newPrefetcher(f *fetch.Fetcher, o Options, paths func(*Prefetcher) []path) 
 	if o.Later == nil {
 		o.Later = o.Chunk
 	}
-	r := &Prefetcher{f: f, cache: f.Options(), o: o, depth: mostInFlight, patient: -1, work: map[int]*meters{AllJobs: {}}, ranks: map[chunker.JobRank]*rankCursor{}, prefetches: map[sample.Index]*prefetch{}, requested: map[string]int{},
+	r := &Prefetcher{f: f, cache: f.Options(), o: o, depth: mostInFlight, patient: -1, work: map[int]*meters{AllJobs: {}}, ranks: map[chunker.JobRank]*rankCursor{}, prefetches: map[sample.Index]*prefetch{}, requested: map[string]int{}, supplies: map[string]*peerSupply{},
 		later: laterSamples{samples: map[sample.Index]*laterSample{}}}
 	for i := range r.wakes {
 		r.wakes[i] = make(chan struct{}, 1)
@@ -123,6 +125,9 @@ func newPrefetcher(f *fetch.Fetcher, o Options, paths func(*Prefetcher) []path) 
 	r.loops.Go(r.list)
 	for _, p := range r.paths {
 		r.loops.Go(p.begin)
+	}
+	if r.cache.Peers != nil {
+		r.loops.Go(r.watchPeers)
 	}
 	for range max(2, min(4, host.Cores)) {
 		r.workers.Go(r.verify)

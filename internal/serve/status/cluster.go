@@ -26,7 +26,7 @@ type ClusterPeer struct {
 	Host          string  `json:"host"`
 	Address       string  `json:"addr"`
 	Version       string  `json:"version"`
-	State         string  `json:"state"`         // ok, lost or refused
+	State         string  `json:"state"`         // ok, slow, late, lost or refused
 	StateSeconds  float64 `json:"state_seconds"` // how long it has been so
 	Layout        string  `json:"layout"`
 	InRoster      bool    `json:"in_roster"`
@@ -37,5 +37,6 @@ type ClusterPeer struct {
 	OutBytes      int64   `json:"out_bytes"`      // of samples, from this machine to it
 	OutParcels    int64   `json:"out_parcels"`    // messages with those
 	LateSamples   int64   `json:"late_samples"`   // requested from it, and read from elsewhere because it did not answer in time
+	SlowSamples   int64   `json:"slow_samples"`   // due of it, and read from the source because it is slow
 	AbsentSamples int64   `json:"absent_samples"` // requested from it, and it did not have them
 }

@@ -115,8 +115,9 @@ type link struct {
 	client *peer.Client
 	log    *slog.Logger
 
-	offer   cluster.Offer // as the others know it; of begin, and then of Follow alone
-	isAlone bool          // set by begin: it takes no part
+	loads   func() map[string]engine.PeerLoad // how the engine asks each peer; nil: it does not. Set before begin
+	offer   cluster.Offer                     // as the others know it; of begin, and then of Follow alone
+	isAlone bool                              // set by begin: it takes no part
 
 	mu    sync.Mutex                // guards the field that follows
 	peers map[string]*requestedFrom // by address
@@ -296,6 +297,10 @@ func (l *link) status() status.Cluster {
 		sent[one.Member] += one.Bytes
 		parcels[one.Member] += one.Sent
 	}
+	var loads map[string]engine.PeerLoad
+	if l.loads != nil {
+		loads = l.loads()
+	}
 	for i, p := range v.Datasets[l.key].Peers {
 		to := &c.Peers[i]
 		to.Copies, to.KeepBytes = p.Threshold.Float(), int64(l.Kept(p.Cache, p.Threshold))
@@ -305,8 +310,13 @@ func (l *link) status() status.Cluster {
 		}
 		from := l.from(p.Data)
 		to.InBytes, to.LateSamples, to.AbsentSamples = from.bytes.Load(), from.late.Load(), from.absent.Load()
-		if p.State == cluster.PeerOK && from.isLate.Load() {
+		to.SlowSamples = loads[p.Data].Left
+		switch {
+		case p.State != cluster.PeerOK:
+		case from.isLate.Load():
 			to.State = "late"
+		case loads[p.Data].IsSlow:
+			to.State = "slow"
 		}
 	}
 	return c

@@ -167,6 +167,7 @@ func start(ctx context.Context, o ServeOptions) (*local, error) {
 		return nil, errors.Join(err, e.Close(stop))
 	}
 	if l.link != nil {
+		l.link.loads = e.PeerLoads
 		if err = l.link.begin(e.Home()); err != nil {
 			o.Logger.Warn("this cache takes no part in the cluster", "cache", o.Engine.Dirs, "err", err)
 		} else {

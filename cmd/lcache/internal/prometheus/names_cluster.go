@@ -26,12 +26,12 @@ func (w writer) cluster(c status.Cluster) {
 		return
 	}
 	w.object(ofCluster, reflect.ValueOf(c))
-	by := map[string]int{"ok": 0, "late": 0, "lost": 0, "refused": 0}
+	by := map[string]int{"ok": 0, "slow": 0, "late": 0, "lost": 0, "refused": 0}
 	for _, p := range c.Peers {
 		by[p.State]++
 	}
 	for state, n := range by {
-		w.with(labelState, state).gauge("cluster_peers", "Machines that serve the dataset, by their state: ok, late, lost or refused.", float64(n))
+		w.with(labelState, state).gauge("cluster_peers", "Machines that serve the dataset, by their state: ok, slow, late, lost or refused.", float64(n))
 	}
 	w.peers(c.Peers)
 }
@@ -55,11 +55,12 @@ func (w writer) peers(all []status.ClusterPeer) {
 		}
 		isDone[label] = true
 		of := w.with(labelPeer, label)
-		of.gauge("peer_up", "1 if the machine answers, else 0.", map[bool]float64{true: 1}[p.State == "ok"])
+		of.gauge("peer_up", "1 if the machine answers, else 0.", map[bool]float64{true: 1}[p.State == "ok" || p.State == "slow"])
 		of.counter("peer_in_bytes_total", "Bytes of samples from the machine to this one.", float64(p.InBytes))
 		of.counter("peer_out_bytes_total", "Bytes of samples from this machine to it.", float64(p.OutBytes))
 		of.counter("peer_out_parcels_total", "Messages with samples from this machine to it.", float64(p.OutParcels))
 		of.counter("peer_late_samples_total", "Samples requested from the machine, and read from elsewhere because it did not answer in time.", float64(p.LateSamples))
+		of.counter("peer_slow_samples_total", "Samples due of the machine, and read from the source because it is slow.", float64(p.SlowSamples))
 		of.counter("peer_absent_samples_total", "Samples requested from the machine that it did not have.", float64(p.AbsentSamples))
 	}
 }
