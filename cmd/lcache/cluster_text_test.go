@@ -20,7 +20,7 @@ cluster  2 of 3 machines · train · 138 GB · keeps 46 GB (1.3 copies) · liste
   machine          state   room  keeps     in   out  late        address
   gpu-01 *            ok  100 %  46 GB      –     –     –  10.0.0.1:7747
   gpu-02       lost 12 s   40 %  46 GB  12 GB  3 GB   212  10.0.0.2:7747
-  gpu-04             slow  100 %  46 GB   1 GB  3 GB     0  10.0.0.4:7747
+  gpu-04            slow  100 %  46 GB   1 GB  3 GB     0  10.0.0.4:7747
   gpu\x1b[31m    refused   40 %    0 B    0 B   0 B     0  10.0.0.3:7747
 ! gpu-02 (10.0.0.2:7747) has not answered for 12 s: after --peer-grace the roster is made without it
 ! gpu-04 (10.0.0.4:7747) brings its samples at less than half of the rate of the others: a part of them, 1,200 so far, is read from the source; look at its disk and its network
