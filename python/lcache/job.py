@@ -20,6 +20,7 @@ from ._client.parts import BatchParts, read_parts
 from ._client.replay import Replay
 from ._client.server_errors import NoRoom
 from ._client.session import Request
+from ._client.status_poll import StatusPoll
 from .batch import Batch, Samples
 from .errors import ArgumentError, Error, ProtocolError
 from .importance import Observed
@@ -82,6 +83,7 @@ class Job(Observed):
         self._replay = replay
         self._warned = False
         self._early = EarlyRequest(self._link)
+        self._poll = StatusPoll(self._link)
         releases.when_gone(self, self._link.close)
 
     def __enter__(self) -> Job:
@@ -338,6 +340,10 @@ class Job(Observed):
         first, and its entry has the figures of the log, the source and the memory, which all jobs share.
         """
         return protocol.read_json(self._link.call(protocol.STATUS, b"", "the status", protocol.A_JSON))
+
+    def recent_stats(self) -> dict[str, Any] | None:
+        """The status document, a few seconds old at most. Hardly waits; None if the server does not answer at once."""
+        return self._poll.newest()
 
     def report(
         self, epoch: int | None = None, rank: int | None = None, *, loop_wait: float = 0.0, loop: float = 0.0, decode: float = 0.0, workers: int = 0

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
 from typing import Any
 
 from ..errors import Error, printable
 from ..job import Job
+from . import waiting
 from ._order.order_ahead import OrderAhead
+from .loop_metrics import entry_of
 
 _log = logging.getLogger("lcache")
 _LEAST = 5.0  # seconds: a shorter epoch does not show the bottleneck
@@ -22,12 +25,16 @@ class EpochReport:
         """order_ahead is None for a loader without batches of indices, which has no report."""
         self._order_ahead = order_ahead
         self._batch_sampler = getattr(loader, "batch_sampler", None)
-        self._batches = 0  # batches that the loop received
+        self.batches = 0  # batches that the loop received
+        self.epoch: int | None = None  # None: unknown, or no batch was received yet
+        self.bad = 0  # samples that bad= leaves out
         self._workers: int = getattr(loader, "num_workers", 0)
+        self._persistent: bool = getattr(loader, "persistent_workers", False)
         self._began = time.perf_counter()
         self._received = self._began  # the time when the loop received its last batch
         self.loop_wait_seconds = 0.0  # the time that the loop was blocked in next()
         self.busy_seconds = 0.0  # the time that the loop worked on batches
+        self._first_wait = 0.0  # the part of loop_wait_seconds for the first batch
         self._reported = (self._began, 0.0, 0.0)  # the time of the last report to the server, and the two sums at that time
         self._jobs: list[Job] | None = None  # None: no batch was received yet
         self._logged = False  # the epoch's line was logged
@@ -36,7 +43,8 @@ class EpochReport:
         """Notes that the loop requested a batch at the time `asked`, and received it now."""
         if self._jobs is None:
             self._start()
-        self._batches += 1
+            self._first_wait = now - asked
+        self.batches += 1
         self.loop_wait_seconds += now - asked
         self.busy_seconds += asked - self._received
         self._received = now
@@ -52,6 +60,9 @@ class EpochReport:
     def _start(self) -> None:
         """Called at the first batch, when the server is certainly running."""
         self._jobs = self._order_ahead.jobs if self._order_ahead is not None else []
+        if self._order_ahead is not None:
+            self.epoch, left_out = self._order_ahead.epoch, self._order_ahead.left_out
+            self.bad = left_out.count if left_out is not None else 0
         self._send(0.0, 0.0)  # at once, so that the status names this process and not one of its workers
 
     def _report(self, now: float) -> None:
@@ -70,15 +81,13 @@ class EpochReport:
         if not self._jobs:
             return {}
         try:
-            entries = self._jobs[0].stats()["jobs"]
-            own = next((entry for entry in entries if entry.get("id") == self._jobs[0].token), entries[0])
-            return {**own, "kept_bytes": entries[0].get("kept_bytes", 0)}  # values that belong to all jobs are in the first entry
-        except (Error, KeyError, IndexError):
+            return entry_of(self._jobs[0], self._jobs[0].stats()) or {}
+        except Error:
             return {}
 
     def note_last(self) -> None:
         """Logs the epoch's line if the loop has received the last batch, because it may not request one more."""
-        if self._order_ahead is not None and self._batches == self._order_ahead.batches:
+        if self._order_ahead is not None and self.batches == self._order_ahead.batches:
             self._log(time.perf_counter())
 
     def end(self, asked: float) -> None:
@@ -109,6 +118,8 @@ class EpochReport:
         if ahead.exact is not None:
             digest = ahead.served_digest() if _log.isEnabledFor(logging.INFO) else None
             words.append("not as predicted" if not ahead.exact else f"exact {digest[:4]}…" if digest else "exact")
+        if self.bad:
+            words.append(f"{self.bad} bad samples left out" if self.bad > 1 else "1 bad sample left out")
         name = " · ".join(filter(None, (ahead.name, f"epoch {ahead.epoch}")))
         _log.info("%s: %s", printable(name), ", ".join(words))
 
@@ -118,15 +129,21 @@ class EpochReport:
         The server counts the deliveries to all ranks and processes of the job. So the loop's own samples are counted here, and multiplied with the mean size
         of a delivered sample, which follows from the status.
         """
-        delivered, samples, own = status.get("bytes_delivered"), status.get("samples_delivered"), self._own_samples()
+        delivered, samples, own = status.get("bytes_delivered"), status.get("samples_delivered"), self.own_samples
         return delivered / samples * own if delivered is not None and samples and own is not None else None
 
-    def _own_samples(self) -> int | None:
+    @property
+    def jobs(self) -> list[Job]:
+        """The loop's job at each of its servers."""
+        return self._jobs or []
+
+    @property
+    def own_samples(self) -> int | None:
         """The number of samples that the loop received; None if its batches have no common size."""
         size = getattr(self._batch_sampler, "batch_size", None)
         if not isinstance(size, int):
             return None
-        most = self._batches * size
+        most = self.batches * size
         if self._order_ahead is None or getattr(self._batch_sampler, "drop_last", False):
             return most
         try:
@@ -144,5 +161,12 @@ class EpochReport:
                 f"the cache keeps {kept / 1e9:.3g} of {whole / 1e9:.3g} GB: {100 * (1 - kept / whole):.0f} % of the bytes are read from the source in "
                 "every epoch; more disk space (budget=) would help",
             )
+        if seconds >= _LEAST and self.loop_wait_seconds > waiting.SHARE * seconds:
+            loops = int(os.environ.get("LOCAL_WORLD_SIZE", "")) if os.environ.get("LOCAL_WORLD_SIZE", "").isdigit() else 1
+            waits = waiting.Waits(self._first_wait, self.loop_wait_seconds, self.busy_seconds, self._workers, self._persistent, loops)
+            change = waiting.advice(waits, status)
+            if change is not None:
+                share = f"the training loop waited {100 * self.loop_wait_seconds / seconds:.0f} % of epoch {ahead.epoch} for data: {change}"
+                ahead.once("waits", printable(f"{ahead.name}: {share}" if ahead.name else share))
         if seconds >= _LEAST and self.loop_wait_seconds < 0.02 * seconds and ahead.epoch > 0:
             ahead.once("consumer", "the training loop is the bottleneck: it hardly waits for data, so lcache cannot make it faster", logging.INFO)

@@ -19,6 +19,7 @@ from ._order.sampler_copy import SpawnableGenerator
 from ._order.wrappers import holds_dataset
 from .epoch_report import EpochReport
 from .headspace_run import halved
+from .loop_metrics import metrics
 from .sampler import BatchSampler, watched_sampler
 
 
@@ -32,12 +33,11 @@ class _WatchedLoader:
     batch_sampler: Any
 
     def __iter__(self) -> Iterator[Any]:
-        ahead = getattr(self.batch_sampler, "order_ahead", None)
+        ahead, before = getattr(self.batch_sampler, "order_ahead", None), self.__dict__.get("_lcache_progress")
         if ahead is None:
             loop = _Loop(self, self._lcache_above.__iter__(self))
         else:
             ahead.check_world()
-            before = self.__dict__.get("_lcache_progress")
             if before is not None and not before.over and before.count:
                 ahead.note_left(before.count)
             ahead.in_loop = True  # while the sampler's iterators are made and the workers' first batches are drawn
@@ -45,6 +45,7 @@ class _WatchedLoader:
                 loop = _Loop(self, self._lcache_above.__iter__(self))
             finally:
                 ahead.in_loop = False
+        loop.progress.report = None if before is None else before.report
         self.__dict__["_lcache_progress"] = loop.progress
         return halved(loop, self)
 
@@ -68,6 +69,14 @@ class _WatchedLoader:
         ahead, progress = self._order_ahead, self.__dict__.get("_lcache_progress")
         received = progress.count if progress is not None and not progress.over else 0
         return to_state(ahead.position(received), ahead.seed(), self._fingerprint())
+
+    def metrics(self) -> dict[str, float]:
+        """Numbers of the current epoch of the training loop, or of the last one, with keys as "lcache/wait_share". Empty before the first batch.
+
+        For wandb.log and the like. It may be called at each step: it hardly waits for the server, and leaves out what it does not know.
+        """
+        progress = self.__dict__.get("_lcache_progress")
+        return {} if progress is None or progress.report is None else metrics(progress.report)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """The next iteration continues at the position of the state. The number of workers, the world size and the batch size may differ.
@@ -98,6 +107,10 @@ class _Progress:
     def __init__(self) -> None:
         self.count = 0  # batches that the loop received
         self.over = False  # the epoch ended
+        self.report: EpochReport | None = None  # of the epoch of the last received batch
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "report": None}
 
 
 class _Loop:
@@ -144,6 +157,7 @@ class _Loop:
         finally:
             tagged_batch.forget_iterated()  # later requests of the program itself are not the loader's
         self.progress.count += 1
+        self.progress.report = self._report
         if self._paused is None:
             self._report.note_batch(asked, time.perf_counter())
             self._report.note_last()

@@ -7,6 +7,8 @@ the installed ones. With a different release the samples stay right, but orders 
 from __future__ import annotations
 
 import copy
+import importlib
+import importlib.util
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -148,3 +150,15 @@ def inner_sampler(sampler: Any) -> Any:
 def holds_sampler(dataset: Any) -> bool:
     """Whether a dataset is Lightning's, which yields the indices of a sampler."""
     return any(isinstance(value, Sampler) for value in vars(dataset).values())
+
+
+def lightning_callback() -> Any:
+    """Lightning's Callback, of the package that the program uses."""
+    names = "lightning.pytorch", "pytorch_lightning"
+    used = [name for name in names if name in sys.modules] or [name for name in names if importlib.util.find_spec(name.split(".")[0])]
+    return importlib.import_module((used or names)[0]).Callback
+
+
+def trainer_callback() -> Any:
+    """The TrainerCallback of transformers."""
+    return importlib.import_module("transformers").TrainerCallback

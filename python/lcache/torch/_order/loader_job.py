@@ -14,6 +14,7 @@ import os
 import weakref
 from array import array
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch.distributed
 
@@ -30,12 +31,20 @@ _begun: weakref.WeakValueDictionary[str, LoaderJob] = weakref.WeakValueDictionar
 _made: set[str] = set()  # tokens that were made in this process
 
 
+class LeftOut(NamedTuple):
+    """The samples that bad= leaves out of a dataset."""
+
+    count: int
+    digest: str  # SHA-256 of their sorted names; "": there are none
+
+
 class Leaf:
     """The interface of an lcache dataset. lcache.torch.Dataset derives from this class, so that no module here imports that one."""
 
     job: Job
     lcache_id: str  # the same in every copy, such as those in workers
     lcache_kept: array[int] | None  # the job's indices of the dataset's samples; None: all of them
+    lcache_left_out = LeftOut(0, "")
     opener: str  # the process that opened the dataset, the same in every copy
 
     def lcache_overrides_access(self) -> bool:

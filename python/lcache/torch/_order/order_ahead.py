@@ -27,7 +27,7 @@ from .foreseen_orders import ForeseenOrders
 from .generator_states import GeneratorStates
 from .importance_sampler import served_sampler
 from .known_samplers import KnownSampler, known_sampler
-from .loader_job import LoaderJob
+from .loader_job import LeftOut, LoaderJob
 from .loop_names import loop_name, note_loader
 from .push import Orders, Pusher
 from .resume import Position
@@ -115,6 +115,13 @@ class OrderAhead:
         """The job of the subject's loader at the server of each lcache dataset."""
         served = served_sampler(self.subject)
         return ([] if served is None else [served.job]) if self._pusher is None else self._pusher.jobs
+
+    @property
+    def left_out(self) -> LeftOut | None:
+        """The samples that bad= leaves out of the subject's datasets. The digests of several datasets are joined. None: there are none."""
+        found = [leaf.lcache_left_out for leaf in (self.translation.leaves if self.translation is not None else [])]
+        count = sum(one.count for one in found)
+        return LeftOut(count, "+".join(one.digest for one in found)) if count else None
 
     @property
     def token(self) -> str | None:
