@@ -12,7 +12,7 @@ from ._order import frameworks
 
 
 def _lightning(base: Any) -> Any:
-    class LightningMetrics(base):  # type: ignore[misc]
+    class LightningMetrics(base):
         """Logs the metrics of the training's loader to each logger of a Lightning Trainer, every log_every_n_steps steps."""
 
         __qualname__ = "LightningMetrics"  # pickle finds it by this name
@@ -29,7 +29,7 @@ def _lightning(base: Any) -> Any:
 
 
 def _trainer(base: Any) -> Any:
-    class TrainerMetrics(base):  # type: ignore[misc]
+    class TrainerMetrics(base):
         """Adds the metrics of the training's loader to the logs of transformers' Trainer. The callbacks after this one report them."""
 
         __qualname__ = "TrainerMetrics"

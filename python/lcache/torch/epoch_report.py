@@ -62,7 +62,7 @@ class EpochReport:
         self._jobs = self._order_ahead.jobs if self._order_ahead is not None else []
         if self._order_ahead is not None:
             self.epoch, left_out = self._order_ahead.epoch, self._order_ahead.left_out
-            self.bad = left_out.count if left_out is not None else 0
+            self.bad = left_out.samples if left_out is not None else 0
         self._send(0.0, 0.0)  # at once, so that the status names this process and not one of its workers
 
     def _report(self, now: float) -> None:

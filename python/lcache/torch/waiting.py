@@ -32,7 +32,8 @@ def advice(waits: Waits, entry: Mapping[str, Any]) -> str | None:
     if bound == "decode":
         return _of_decoding(waits, entry)
     if bound == "disk" and entry.get("divergences"):
-        return f"{entry['divergences']} requests differ from the planned order, which the log was sorted for; change the recipe and seed to the training's, or give none"
+        differ = f"{entry['divergences']} requests differ from the planned order, which the log was sorted for"
+        return f"{differ}; change the recipe and seed to the training's, or give none"
     if bound == "disk":
         return "the disk seems to be the bottleneck (lcache doctor --cache DIR measures it); change to a faster disk, or to several: cache=[A, B]"
     if bound == "peer":

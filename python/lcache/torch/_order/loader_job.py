@@ -34,7 +34,7 @@ _made: set[str] = set()  # tokens that were made in this process
 class LeftOut(NamedTuple):
     """The samples that bad= leaves out of a dataset."""
 
-    count: int
+    samples: int
     digest: str  # SHA-256 of their sorted names; "": there are none
 
 

@@ -120,7 +120,7 @@ class OrderAhead:
     def left_out(self) -> LeftOut | None:
         """The samples that bad= leaves out of the subject's datasets. The digests of several datasets are joined. None: there are none."""
         found = [leaf.lcache_left_out for leaf in (self.translation.leaves if self.translation is not None else [])]
-        count = sum(one.count for one in found)
+        count = sum(one.samples for one in found)
         return LeftOut(count, "+".join(one.digest for one in found)) if count else None
 
     @property
