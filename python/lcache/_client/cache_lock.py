@@ -20,8 +20,13 @@ _SAY = 5.0  # seconds between two printed lines about the same wait
 
 def print_line(line: str) -> None:
     """Prints a line for the user on stderr, unless stderr is closed or $LCACHE_QUIET is set."""
-    if sys.stderr is not None and os.environ.get("LCACHE_QUIET") not in _TRUE:
+    if sys.stderr is not None and not is_quiet():
         print(f"lcache: {printable(line)}", file=sys.stderr, flush=True)
+
+
+def is_quiet() -> bool:
+    """Whether the user wants no lines on stderr."""
+    return os.environ.get("LCACHE_QUIET") in _TRUE
 
 
 class NewFolder:

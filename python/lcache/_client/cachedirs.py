@@ -28,7 +28,7 @@ def folders(source: str, cache: Any = None, listing: Sequence[str] = ()) -> tupl
 
 def roots(cache: Any) -> tuple[str, ...]:
     """cache= as absolute paths, one for each SSD; default: $LCACHE_CACHE, else lcache in the user's cache folder."""
-    roots = cache if cache is not None else os.environ.get("LCACHE_CACHE") or os.path.join(_cache_home(), "lcache")
+    roots = cache if cache is not None else os.environ.get("LCACHE_CACHE") or os.path.join(cache_home(), "lcache")
     if isinstance(roots, (str, os.PathLike)):
         roots = os.fspath(roots).split(",")
     return tuple(os.path.abspath(os.path.expanduser(os.fspath(root))) for root in roots)
@@ -94,6 +94,7 @@ def _read_job_file(folder: str) -> dict[str, Any] | None:
     return job if isinstance(job, dict) and job.get("source") else None
 
 
-def _cache_home() -> str:
+def cache_home() -> str:
+    """The user's cache folder."""
     given = os.environ.get("XDG_CACHE_HOME", "")
     return given if os.path.isabs(given) else os.path.join(os.path.expanduser("~"), ".cache")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import image_folder
 from ._order.importance_sampler import ImportanceSampler
+from .checking import check
 from .dataset import Dataset
 from .headspace import headspace
 from .hugging_face import cached
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
     from .image_folder import ImageFolder
 
 __all__ = [
-    "BatchSampler", "DataLoader", "Dataset", "ImageFolder", "ImportanceSampler", "Neighbours", "Sample", "cached", "headspace", "losses", "watch", "weights",
+    "BatchSampler", "DataLoader", "Dataset", "ImageFolder", "ImportanceSampler", "Neighbours", "Sample", "cached", "check", "headspace", "losses", "watch",
+    "weights",
 ]  # fmt: skip
 
 

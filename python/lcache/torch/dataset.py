@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import time
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -23,6 +24,7 @@ from . import asked_indices, fixed_lists
 from ._order import tagged_batch
 from ._order.loader_job import BorrowedJob, Leaf
 from ._order.tagged_batch import Following, Position, TaggedBatch
+from .bad_samples import left_out
 from .dataset_job import job_of
 from .decode_errors import decode_error
 from .fetched import Fetched, each, of_thread
@@ -66,6 +68,9 @@ class Dataset(torch.utils.data.Dataset[T], Leaf, Generic[T]):
     $LCACHE_SOCKET, or `job` if that is a Job. Any loader and sampler may be used, and each batch is one request. Each loader of lcache is its own job,
     unless job= names one for all loaders of this dataset. Copies in worker processes have their own connections. The pickle of a dataset has only what a
     new connection needs.
+
+    bad= leaves samples out, as if their files did not exist. It is the path of a file with one name a line, or "drop" for the list that the last
+    lcache.torch.check of this source has found.
 
     Raises the errors of lcache.open, and ArgumentError for a server that skips unreadable samples. Access raises IndexError, SampleError or
     DecodeError.
@@ -115,6 +120,7 @@ class Dataset(torch.utils.data.Dataset[T], Leaf, Generic[T]):
         cluster_key: str | os.PathLike[str] | None = None,
         ranges: Iterable[Mapping[str, Any] | tuple[Any, ...]] | None = None,
         return_index: bool = False,
+        bad: str | os.PathLike[str] | None = None,
     ) -> None:
         self._whole = chosen(decode, decode_batch, dtype, shape)
         if self._whole is None and decode is None and hasattr(type(self), "decode_batch"):
@@ -141,6 +147,20 @@ class Dataset(torch.utils.data.Dataset[T], Leaf, Generic[T]):
         self._length = job.samples
         self.lcache_kept = None
         self._ahead: tuple[TaggedBatch, Fetched] | None = None  # a batch whose samples are requested one by one
+        if bad is not None:
+            self._leave_out(bad)
+
+    def _leave_out(self, bad: str | os.PathLike[str]) -> None:
+        """Leaves out the samples that bad= lists."""
+        stay, self.lcache_left_out = left_out(bad, self.job, self.lcache_kept)
+        if self.lcache_left_out.samples:
+            self._keep_only(stay)
+
+    def _keep_only(self, stay: Sequence[int]) -> None:
+        """Keeps the samples at these positions."""
+        kept = self.lcache_kept
+        self.lcache_kept = array("I", stay if kept is None else (kept[i] for i in stay))
+        self._length = len(self.lcache_kept)
 
     def __getstate__(self) -> dict[str, Any]:
         return {k: v for k, v in self.__dict__.items() if k not in self._derived} | {"decode_seconds": 0.0, "_reported": 0.0, "_ahead": None, "_borrowed": None}
@@ -153,7 +173,8 @@ class Dataset(torch.utils.data.Dataset[T], Leaf, Generic[T]):
         return self._length
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} of {self._length} samples, {self.job!r}>"
+        bad = f" without {self.lcache_left_out.samples} bad ones" if self.lcache_left_out.samples else ""
+        return f"<{type(self).__name__} of {self._length} samples{bad}, {self.job!r}>"
 
     @fixed_lists.fixed(_OTHER_CLASSES)
     def classes(self) -> list[str]:

@@ -14,7 +14,7 @@ from ..job import Job
 from .class_folders import no_class_folder, of_folders, of_paths, require_class_folder, require_one_label, same_label
 from .dataset import Dataset
 from .fetched import of_thread
-from .fixed_lists import fixed
+from .fixed_lists import KEPT, fixed
 from .sample import first_part
 from .torchvisions import StandardTransform, is_overridden
 
@@ -45,8 +45,8 @@ class ImageFolder(Dataset[Any]):
     decode makes an image from a sample's bytes; the default needs PIL. torchvision's loader= takes a path instead, and is refused. transforms is a
     function of (image, label), an alternative to transform and target_transform. extensions, is_valid_file, allow_empty, and the methods find_classes and
     make_dataset of a subclass choose samples and labels as in torchvision. torchvision is needed only for transforms. If it is installed, the dataset is
-    also an instance of its ImageFolder. With return_index=True a sample is (image, label, index), where index is the job's, for job.observe. The other
-    keyword arguments are those of lcache.open.
+    also an instance of its ImageFolder. With return_index=True a sample is (image, label, index), where index is the job's, for job.observe. bad= is that of
+    Dataset. The other keyword arguments are those of lcache.open.
 
     Raises the errors of torchvision: FileNotFoundError for a source without class folders (flat=True allows that: one list with label 0) and for a class
     without a file, ValueError for arguments that exclude each other.
@@ -93,6 +93,7 @@ class ImageFolder(Dataset[Any]):
         cluster: str | None = None,
         cluster_key: str | os.PathLike[str] | None = None,
         return_index: bool = False,
+        bad: str | os.PathLike[str] | None = None,
     ) -> None:
         given = arguments(locals())
         if loader is not None:
@@ -131,12 +132,14 @@ class ImageFolder(Dataset[Any]):
             listed = self.make_dataset(self.root, class_to_idx=class_to_idx, extensions=extensions, is_valid_file=is_valid_file, allow_empty=allow_empty)
             names = self.job.names(range(self._length))
             self._keep_pairs(names, of_paths(names, self.root, listed, f"{type(self).__name__}.make_dataset"))
-            return  # make_dataset decides which classes may be empty
-        nested = any("/" in name for name in self.class_to_idx)
-        if nested or is_valid_file is not None or self._label_of is not None:
-            self._keep(is_valid_file, nested)
-        if not allow_empty:
-            self._require_samples()
+        else:
+            nested = any("/" in name for name in self.class_to_idx)
+            if nested or is_valid_file is not None or self._label_of is not None:
+                self._keep(is_valid_file, nested)
+            if not allow_empty:  # make_dataset decides itself which classes may be empty
+                self._require_samples()
+        if bad is not None:
+            self._leave_out(bad)  # a class whose samples are all bad keeps its label
 
     # Classes.
 
@@ -177,6 +180,12 @@ class ImageFolder(Dataset[Any]):
         kept = array("I", (index for index, _ in pairs))
         if self._given_labels is not None or kept != array("I", range(self._length)):
             self.lcache_kept, self._length = kept, len(kept)
+
+    def _keep_only(self, stay: Sequence[int]) -> None:
+        super()._keep_only(stay)
+        if self._given_labels is not None:
+            self._given_labels = [self._given_labels[i] for i in stay]
+        self.__dict__.pop(KEPT, None)  # lists that were made before
 
     def _require_samples(self) -> None:
         """Raises FileNotFoundError if a class has no sample."""

@@ -62,13 +62,13 @@ class _WatchedLoader:
         return self._order_ahead.token
 
     def state_dict(self) -> dict[str, Any]:
-        """The position of the training loop, as JSON: {v, seed, epoch, consumed, world, batch_size, fingerprint, order_digest}.
+        """The position of the training loop, as JSON: {v, seed, epoch, consumed, world, batch_size, fingerprint, order_digest}, and bad if bad= has samples.
 
         consumed counts the batches that the loop received, not those that were prefetched. Between epochs the position is the beginning of the next one.
         """
         ahead, progress = self._order_ahead, self.__dict__.get("_lcache_progress")
         received = progress.count if progress is not None and not progress.over else 0
-        return to_state(ahead.position(received), ahead.seed(), self._fingerprint())
+        return to_state(ahead.position(received), ahead.seed(), self._fingerprint(), ahead.left_out)
 
     def metrics(self) -> dict[str, float]:
         """Numbers of the current epoch of the training loop, or of the last one, with keys as "lcache/wait_share". Empty before the first batch.
@@ -81,9 +81,9 @@ class _WatchedLoader:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """The next iteration continues at the position of the state. The number of workers, the world size and the batch size may differ.
 
-        Raises Error for a state of another dataset, version or seed. The iteration raises Error if the digest of the order differs.
+        Raises Error for a state of another dataset, version, seed or list of bad samples. The iteration raises Error if the digest of the order differs.
         """
-        at = from_state(state, self._fingerprint())
+        at = from_state(state, self._fingerprint(), self._order_ahead.left_out)
         self._order_ahead.take_seed(state["seed"])
         self.__dict__.pop("_lcache_progress", None)
         self._order_ahead.resume(at)

@@ -32,7 +32,7 @@ def run(block, names, known):
     exec(compile(textwrap.dedent(block), PAGE, "exec"), known)
 
 
-def test_every_block_runs(root, tmp_path):
+def test_every_block_runs(root, tmp_path, monkeypatch):
     photos = pictures.make(str(tmp_path / "train"), count=40, side=4)
     known = {"transform": torchvision.transforms.ToTensor(), "epochs": EPOCHS}
     os.makedirs(tmp_path / "tokens")
@@ -45,17 +45,22 @@ def test_every_block_runs(root, tmp_path):
     found = blocks()
     assert len(found) >= 2 and all(name in "".join(found) for name in names)
     measure = [block for block in found if "headspace" in block]
+    more = [block for block in found if "check(" in block or "loader.metrics" in block]
     for block in found:
-        if block not in measure:
+        if block not in measure + more:
             run(block, names, known)
     # The second loader continued from the first one's beginning: all epochs were read to their ends.
     ahead = known["loader"].batch_sampler.order_ahead
     assert (ahead.epoch, ahead.complete, ahead.exact) == (EPOCHS - 1, True, True)
     assert known["loader"].seed == 0 and known["dataset"].job.stats()["jobs"][0]["samples_delivered"] == EPOCHS * 40
-    assert len(measure) == 1
+    assert len(measure) == 1 and len(more) == 2
     run(measure[0], names, known)  # reads the other examples' loader twice more
     report = known["space"].report()  # it keeps more than five batches, so the loader itself is measured
     assert report.best is None and report.real > 0
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
+    for block in more:
+        run(block, {**names, "range(epochs)": "range(1)"}, known)
+    assert len(known["dataset"]) == 40
 
 
 def test_two_changed_lines(root, tmp_path, monkeypatch):

@@ -285,7 +285,7 @@ class OrderAhead:
         self._foreseen.settle(stop=True)
         if self._unread and self._numbers.named is None:
             self._numbers.named = self.epoch
-        epoch = StatefulEpoch(subject, self._drawn, state)
+        epoch = StatefulEpoch(subject, self._drawn, state, self.left_out)
         if state is not None:
             self._resume = None
             restored = epoch.restore(added)

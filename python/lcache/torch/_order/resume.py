@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from ..._client.orders import Order
 from ...errors import Error
 from . import ranks
+from .loader_job import LeftOut
 
 _VERSION = 1
 
@@ -31,20 +32,30 @@ class Position(NamedTuple):
         return ranks.cut(mine, batch_size, drop_last[1]), done
 
 
-def to_state(at: Position, seed: int | None, fingerprint: str | None) -> dict[str, Any]:
+def to_state(at: Position, seed: int | None, fingerprint: str | None, left_out: LeftOut | None) -> dict[str, Any]:
     """The state_dict of a loader."""
     state = {
         "v": _VERSION, "seed": seed, "epoch": at.epoch, "consumed": at.consumed, "world": at.world, "batch_size": at.batch_size,
         "fingerprint": fingerprint, "order_digest": at.digest,
     }
-    return {**state, "before": at.before} if at.before else state
+    added = {"before": at.before or None, "bad": None if left_out is None else left_out.digest}
+    return {**state, **{name: value for name, value in added.items() if value is not None}}
 
 
-def from_state(state: dict[str, Any], fingerprint: str | None) -> Position:
-    """The position in a state_dict. Raises Error if the state has another version, or comes from a dataset with another fingerprint."""
+def require_left_out(saved: str | None, left_out: LeftOut | None) -> None:
+    """Raises Error if a state was saved with another list of bad samples."""
+    here = None if left_out is None else left_out.digest
+    if saved != here:
+        was, now = ("no bad= list" if digest is None else f"a bad= list with digest {digest[:8]}" for digest in (saved, here))
+        raise Error(f"load the loader's state: it was saved with {was}, and this loader has {now}: give the dataset the bad= list that it had")
+
+
+def from_state(state: dict[str, Any], fingerprint: str | None, left_out: LeftOut | None) -> Position:
+    """The position in a state_dict. Raises Error if the state has another version, or comes from a dataset with another fingerprint or other bad samples."""
     if state.get("v") != _VERSION:
         raise Error(f"load the loader's state: it has version {state.get('v')}, and this lcache reads version {_VERSION}; use the lcache that saved it")
     if state["fingerprint"] != fingerprint:
         differs = f"fingerprint {state['fingerprint']}, here {fingerprint}"
         raise Error(f"load the loader's state: it comes from another dataset ({differs}); give the same source and filters")
+    require_left_out(state.get("bad"), left_out)
     return Position(state["epoch"], state["consumed"], state["world"], state["batch_size"] or 0, state.get("before", 0), state["order_digest"])

@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 
 from ...errors import Error
 from .drawn_seed import DrawnSeed, Lending
+from .loader_job import LeftOut
+from .resume import require_left_out
 
 _OURS = "lcache"  # the key of lcache's additions to a state
 
@@ -55,9 +57,9 @@ class StatefulBatches:
 class StatefulEpoch:
     """One epoch, from its beginning or from the position of a state. To continue from a state, call restore() before begin()."""
 
-    def __init__(self, subject: Any, drawn: DrawnSeed, state: Any) -> None:
-        """state is that of the batch sampler's own iterator. None: the epoch begins."""
-        self._subject, self._drawn, self._state = subject, drawn, state
+    def __init__(self, subject: Any, drawn: DrawnSeed, state: Any, left_out: LeftOut | None = None) -> None:
+        """state is that of the batch sampler's own iterator. None: the epoch begins. left_out are the datasets' bad samples."""
+        self._subject, self._drawn, self._state, self._left_out = subject, drawn, state, left_out
         self._sampler = drawn.sampler(subject)  # None: no drawn seed determines the order
         self._number = -1
         self._lending: Lending | None = None
@@ -68,7 +70,8 @@ class StatefulEpoch:
         return self._state is not None and self._sampler is not None
 
     def restore(self, added: dict[str, Any] | None) -> int | None:
-        """Reads the seed that was added to the state. Returns the epoch's number if it was added, too. None: the state is not lcache's."""
+        """Reads what was added to the state. Returns the epoch's number if it was added. Raises Error if the state has another list of bad samples."""
+        require_left_out((added or {}).get("bad"), self._left_out)
         if not self.restores_seed:
             return None
         if added is None:
@@ -97,7 +100,9 @@ class StatefulEpoch:
 
     def added(self) -> dict[str, Any] | None:
         """lcache's additions to the iterator's state."""
-        return None if self._sampler is None else {"seed": self._drawn.seed, "epoch": self._number}
+        seed = {} if self._sampler is None else {"seed": self._drawn.seed, "epoch": self._number}
+        bad = {} if self._left_out is None else {"bad": self._left_out.digest}
+        return {**seed, **bad} or None
 
 
 def runs_when_made(batches: Any) -> bool:

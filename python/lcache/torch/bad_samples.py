@@ -1,0 +1,73 @@
+"""bad= of datasets: the names of samples that are left out, as if their files did not exist."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+from array import array
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from .._client import checked
+from ..errors import ArgumentError, of_errno, printable
+from ..job import Job
+from ._order.loader_job import LeftOut
+
+DROP = "drop"  # bad="drop": the list of the last check
+
+_log = logging.getLogger("lcache")
+
+
+def names_of(bad: Any, job: Job) -> list[str]:
+    """The names that bad= lists. Raises ArgumentError if it is neither a file nor "drop", or if there was no check; FileNotFoundError without the file."""
+    if bad == DROP:
+        last = checked.read(job.source)
+        if last is None:
+            raise ArgumentError(
+                f'bad="drop": {printable(job.source)} was not checked, or by another user or machine ({checked.path_of(job.source)} does not exist): '
+                "run lcache.torch.check(dataset), or give a file with one name a line"
+            )
+        if last.fingerprint != job.fingerprint:
+            _log.warning('bad="drop": %s has changed since the last check; run lcache.torch.check again', printable(job.source))
+        return last.bad
+    if not isinstance(bad, (str, os.PathLike)):
+        raise ArgumentError(f'bad={bad!r:.80}: give the path of a file with one name a line, or "drop" for the list of the last lcache.torch.check')
+    path = os.fspath(bad)
+    try:
+        text = checked.read_bounded(os.open(path, os.O_RDONLY | os.O_CLOEXEC), path)
+    except OSError as e:
+        raise of_errno(e.errno, f"read the names of bad samples in {path}: {e.strerror}; give a file with one name a line") from None
+    return [os.fsdecode(line) for line in (line.rstrip(b"\r") for line in text.split(b"\n")) if line]
+
+
+def left_out(bad: Any, job: Job, kept: Sequence[int] | None) -> tuple[list[int], LeftOut]:
+    """(the positions of a dataset's samples that stay, the samples that are left out). kept are the job's indices of the dataset's samples; None: all.
+
+    A name is the sample's path below the source, or the path of its file. Logs a warning for names that no sample has.
+    """
+    listed = names_of(bad, job)
+    if not listed:
+        return list(range(job.samples if kept is None else len(kept))), LeftOut(0, "")
+    names = job.names(range(job.samples))
+    known, prefix = set(names), os.path.join(os.path.abspath(job.source), "")
+    wanted = {name[len(prefix) :] if name not in known and name.startswith(prefix) else name for name in listed}
+    unknown = wanted - known
+    if unknown:
+        all_unknown = " Names are paths below the source." if unknown == wanted else ""
+        _log.warning(
+            "bad=%s: %d of %d names are not among the samples of %s, such as %s.%s",
+            printable(str(bad)), len(unknown), len(wanted), printable(job.source), printable(repr(min(unknown))), all_unknown,
+        )
+    indices = array("I", range(job.samples)) if kept is None else kept
+    stay = [position for position, index in enumerate(indices) if names[index] not in wanted]
+    dropped = [names[index] for index in indices if names[index] in wanted]
+    if dropped and not stay:
+        raise ArgumentError(f"bad={printable(str(bad))} lists all {len(dropped)} samples of {printable(job.source)}: nothing is left to train on")
+    return stay, LeftOut(len(dropped), digest(dropped))
+
+
+def digest(names: Iterable[str]) -> str:
+    """SHA-256 of sorted names; "" without names."""
+    encoded = sorted(os.fsencode(name) for name in names)
+    return hashlib.sha256(b"\0".join(encoded)).hexdigest() if encoded else ""
