@@ -88,8 +88,9 @@ test-needs: build test-tools $(VENV)/installed
 test: test-needs
 	@$(MAKE) --no-print-directory -j2 --output-sync=target test-go-race test-python test-go-pread test-live
 
-# The servers of the tests: a gateway that speaks S3, and a proxy that makes a bad network. They are built once, outside of this folder.
+# The servers of the tests: a gateway that speaks S3, and a proxy that makes a bad network. They are built once, outside of this folder. And a browser and Prometheus, installed if this is root.
 test-tools:
+	@scripts/test-tools
 	@echo "== servers for the tests of buckets"
 	$(SELDOM) $(GO) run ./source/s3test/build
 

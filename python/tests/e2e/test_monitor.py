@@ -1,6 +1,7 @@
 """The page in a real browser, and the queries of Grafana's dashboard in a real Prometheus, while a program trains.
 
-The browser is Chromium ($LCACHE_CHROMIUM, or one on PATH), driven by playwright; Prometheus is the one on PATH. Without them the tests are skipped.
+The browser is Chromium ($LCACHE_CHROMIUM, or one on PATH), driven by playwright; Prometheus is the one on PATH. As root, make test-tools installs both, and
+if one is missing the test fails. A user without root, and a machine where the install was impossible, skip the tests that need it.
 """
 
 import base64
@@ -20,7 +21,7 @@ import urllib.request
 import pytest
 import realserver
 
-pytestmark = realserver.needs_binary
+pytestmark = [realserver.needs_binary, pytest.mark.any_io]
 
 CHROMIUM = os.environ.get("LCACHE_CHROMIUM") or next(filter(None, map(shutil.which, ["chromium", "chromium-browser", "google-chrome"])), None)
 PROMETHEUS = shutil.which("prometheus")
@@ -80,11 +81,23 @@ def run(tmp_path_factory):
     assert "bottleneck" in run.end()
 
 
+def no_tool(package):
+    """Skips a test, or as root fails it, unless scripts/test-tools could not install the package: then the reason is in its file `missing`."""
+    missing = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "lcache-test-tools", "missing")
+    reasons = []
+    if os.path.exists(missing):
+        with open(missing, encoding="utf-8") as f:
+            reasons = [line.strip() for line in f if line.startswith(package + ": ")]
+    if os.getuid() == 0 and not reasons:
+        pytest.fail(f"{package} is not installed: run make test-tools")
+    pytest.skip(reasons[0] if reasons else f"no {package}: apt-get install {package}")
+
+
 @pytest.fixture(scope="module")
 def browser():
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install playwright")
     if CHROMIUM is None:
-        pytest.skip("no Chromium: apt-get install chromium, or set LCACHE_CHROMIUM")
+        no_tool("chromium")
     with playwright.sync_playwright() as p:
         # The network is off: each request but those to this machine goes to a proxy that does not exist.
         browser = p.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--proxy-server=127.0.0.1:1", "--disable-dev-shm-usage"])
@@ -182,10 +195,11 @@ def test_server_ends(browser, tmp_path):
     context.close()
 
 
-@pytest.mark.skipif(PROMETHEUS is None, reason="no Prometheus: apt-get install prometheus")
 @pytest.mark.parametrize("native", [False, True])
 def test_dashboard(run, tmp_path, native):
     """Each query of the dashboard finds something, in a Prometheus with and without native histograms."""
+    if PROMETHEUS is None:
+        no_tool("prometheus")
     settings = tmp_path / "prometheus.yml"
     target = urllib.parse.urlparse(run.metrics).netloc
     settings.write_text(f"global: {{scrape_interval: 250ms}}\nscrape_configs:\n- job_name: lcache\n  static_configs: [{{targets: ['{target}']}}]\n")

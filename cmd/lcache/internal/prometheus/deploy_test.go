@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"lcache/internal/testenv"
 )
 
 const deploy = "../../../../deploy"
@@ -71,7 +73,7 @@ func TestAlerts(t *testing.T) {
 	}
 	promtool, err := exec.LookPath("promtool")
 	if err != nil {
-		t.Skip("promtool is not installed: the rules were not run (apt-get install prometheus)")
+		testenv.NoTool(t, "prometheus")
 	}
 	if out, err := exec.Command(promtool, "test", "rules", filepath.Join(deploy, "prometheus", "lcache.rules.test.yml")).CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
