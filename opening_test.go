@@ -48,6 +48,7 @@ var openNoCache = map[string]string{
 	"source/open.go":                          "files of the source",
 	"internal/serve/staging/memory.go":        "/proc, /sys",
 	"internal/trust/trust.go":                 "it is where the others open files",
+	"internal/testenv/tools.go":               "the list of programs that could not be installed for tests",
 }
 
 // TestFilesOfCachesAreOpenedByTrust: a file of a cache that is opened in another way could be another user's, a link, or a pipe that is never written.
