@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 
+	"golang.org/x/sync/errgroup"
+
 	"lcache/sample"
 )
 
@@ -52,8 +54,11 @@ type piecePart struct {
 	dst []byte
 }
 
+// pieceJobs is the maximum number of pieces that one read requests over a network at the same time.
+const pieceJobs = 8
+
 // readRecords reads samples of one shard, each into its part of dst. Parts that are close together are read in one
-// piece.
+// piece. Pieces are read at the same time over a network that has ranges, so that each does not wait for the one before.
 func (s *shards) readRecords(ctx context.Context, entries []sample.Entry, dst [][]byte) error {
 	var parts []piecePart
 	for i, e := range entries {
@@ -81,12 +86,21 @@ func (s *shards) readRecords(ctx context.Context, entries []sample.Entry, dst []
 	if s.remote == nil {
 		gap = recordGap
 	}
-	for _, p := range pieces(parts, gap, s.tail()) {
-		if err := s.readPiece(ctx, o, shard, p); err != nil {
-			return err
+	list := pieces(parts, gap, s.tail())
+	if _, none := o.(noShard); s.remote == nil || len(list) == 1 || none || o.streamed() {
+		for _, p := range list {
+			if err := s.readPiece(ctx, o, shard, p); err != nil {
+				return err
+			}
 		}
+		return nil
 	}
-	return nil
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(pieceJobs)
+	for _, p := range list {
+		group.Go(func() error { return s.readPiece(ctx, o, shard, p) })
+	}
+	return group.Wait()
 }
 
 // tail returns the number of bytes after each part that its check needs.
