@@ -113,7 +113,7 @@ def kill_an_ingest(cache, seconds):
     job = {"recipe": "torch.distributed_sampler", "seed": cache.seed, "epochs": cache.epochs, "batch-size": cache.batch_size, "world-size": cache.world}
     flags = {"source": cache.folder.root, "cache": cache.cache, "budget": cache.budget, "jobs": 2, **job}
     command = [realserver.BINARY, "ingest", "--quiet"] + [f"--{name}={value}" for name, value in flags.items()]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    process = subprocess.Popen(command + list(map(str, cache.extra)), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     try:
         process.wait(timeout=seconds)
     except subprocess.TimeoutExpired:
