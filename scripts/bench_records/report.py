@@ -61,7 +61,7 @@ def conditions(quick: bool, rounds: int, workers: int, buffer: int, python: str,
     load = " ".join(f"{x:.1f}" for x in os.getloadavg())
     rough = "A dry run with a fifth of the samples: only its shape means something. " if quick else ""
     return (
-        f"{rough}Conditions: {time.strftime('%Y-%m-%d %H:%M')}, `scripts/bench-records`, commit {commit}, {os.cpu_count()} CPUs, load {load} at its start; {releases}; the limited volume, "
+        f"{rough}Conditions: {time.strftime('%Y-%m-%d %H:%M')}, `scripts/bench-records`, commit {commit}, {os.cpu_count()} CPUs, load {load} at its start; {releases}; the limited volume, read-ahead 128 KB, "
         f"memory for a third of the set; at most {rounds} rounds in turn, each epoch cold; iterables have buffers of {buffer:,} rows, in {workers} workers together. "
         "MB/s, medians (lowest–highest); *exact* means a full shuffle.\n"
     )
