@@ -41,6 +41,12 @@ class Samples(Sequence[memoryview]):
         for offset, length in zip(self._columns.offsets, self._columns.lengths):
             yield view[offset : offset + length]
 
+    def within(self, begins: Sequence[int], ends: Sequence[int]) -> list[memoryview]:
+        """The bytes from begins[i] to ends[i] of each sample i."""
+        self._check()
+        view = self._view
+        return [view[offset + begin : offset + end] for offset, begin, end in zip(self._columns.offsets, begins, ends)]
+
     def copies(self) -> list[bytes]:
         """Private copies of all samples."""
         self._check()
@@ -157,6 +163,13 @@ class Batch:
     def parts(self) -> Sequence[dict[str, memoryview]]:
         """parts[i] is {extension: view} of sample i. In a dataset without parts the extension is ""."""
         return Parts(self._whole(), self._boundaries())
+
+    def views_of(self, part: str) -> list[memoryview | None]:
+        """A part of each sample; None: the sample lacks it."""
+        whole, bounds = self._whole(), self._boundaries()
+        if isinstance(whole, Samples) and isinstance(bounds, AlikeParts) and (columns := bounds.part(part)) is not None:
+            return [*whole.within(*columns)]
+        return [parts.get(part) for parts in Parts(whole, bounds)]
 
     def _whole(self) -> Sequence[memoryview]:
         if self._samples is None:

@@ -71,7 +71,9 @@ def written_list(kind: str, paths: Sequence[str], cache: Any, flags: Sequence[st
     dirs = roots(cache)
     text = "".join(f"{path}\n" for path in paths).encode("utf-8", "surrogateescape")
     if os.path.lexists(os.path.join(dirs[0], "job.json")):
-        return WrittenSource(f"{kind}:@{os.path.join(dirs[0], LIST)}", dirs)  # if it has no such list, or another one, it is another source's
+        if not _has(os.path.join(dirs[0], LIST), text):
+            raise ArgumentError(f"{dirs[0]} is the cache of other files, or of another source: give another cache=")
+        return WrittenSource(f"{kind}:@{os.path.join(dirs[0], LIST)}", dirs)
     name = re.sub(r"[^\w.-]", "_", os.path.basename(os.path.dirname(paths[0])))[:80] or "root"
     digits = hashlib.sha256(b"\0".join([text, *map(os.fsencode, flags)])).hexdigest()[:8]
     dirs = tuple(os.path.join(root, f"{name}-{digits}") for root in dirs)
@@ -79,13 +81,22 @@ def written_list(kind: str, paths: Sequence[str], cache: Any, flags: Sequence[st
     try:
         make_folder(dirs[0])
         require_folder(dirs[0])
-        if not os.path.exists(made):
+        if not _has(made, text):
             with tempfile.NamedTemporaryFile(prefix=LIST, dir=dirs[0], delete=False) as f:
                 f.write(text)
             os.replace(f.name, made)
     except OSError as e:
         raise of_errno(e.errno, f"write a list of files to {dirs[0]}: {e.strerror}: give another cache=") from None
     return WrittenSource(f"{kind}:@{made}", dirs)
+
+
+def _has(path: str, text: bytes) -> bool:
+    """Whether a file has this content."""
+    try:
+        with open(path, "rb") as f:
+            return f.read(len(text) + 1) == text
+    except FileNotFoundError:
+        return False
 
 
 def written_index(rows: Iterable[Any], cache: Any) -> WrittenSource:

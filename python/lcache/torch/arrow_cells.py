@@ -108,12 +108,15 @@ def _offset_type(kind: pa.DataType) -> Any:
 
 def array_of(kind: pa.DataType, cells: Sequence[Cell]) -> pa.Array:
     """An array of a leaf's type with these cells. The bytes are copied once."""
-    missing = [cell is None for cell in cells]
-    validity = None if not any(missing) else pa.array([not m for m in missing], pa.bool_()).buffers()[1]
-    count, nulls, width = len(cells), sum(missing), _element(kind)
+    count, nulls, width, validity = len(cells), 0, _element(kind), None
+    if None in cells:
+        present = [cell is not None for cell in cells]
+        nulls, validity = count - sum(present), pa.array(present, pa.bool_()).buffers()[1]
     fixed = kind.byte_width if pa.types.is_fixed_size_binary(kind) else kind.list_size * width if pa.types.is_fixed_size_list(kind) else 0
-    filler = bytes(fixed)
-    data = b"".join(filler if cell is None else cell for cell in cells)
+    if nulls:
+        filler = bytes(fixed)
+        cells = [filler if cell is None else cell for cell in cells]
+    data = b"".join(cells)
     if fixed:
         if len(data) != count * fixed:
             raise ValueError(f"cells have {len(data)} bytes, want {count} times {fixed}")
@@ -122,7 +125,7 @@ def array_of(kind: pa.DataType, cells: Sequence[Cell]) -> pa.Array:
             return pa.Array.from_buffers(kind, count, [validity], nulls, 0, [values])
         return pa.Array.from_buffers(kind, count, [validity, pa.py_buffer(data)], nulls)
     offsets = np.zeros(count + 1, np.int64)
-    np.cumsum([0 if cell is None else len(cell) for cell in cells], out=offsets[1:])
+    np.cumsum(list(map(len, cells)), out=offsets[1:])
     if width > 1:
         if (offsets % width).any():
             raise ValueError(f"a list has a number of bytes that is not a multiple of {width}")
@@ -141,6 +144,7 @@ class Splitter:
 
     def __init__(self, schema: pa.Schema, served: Sequence[Leaf]) -> None:
         self.schema, self._served = schema, list(served)
+        self._fields = [list(kind) if pa.types.is_struct(kind) else [] for kind in schema.types]  # of columns of structs
         self._of: dict[str, list[Leaf]] = {}
         for leaf in served:
             self._of.setdefault(leaf.column, []).append(leaf)
@@ -163,7 +167,7 @@ class Splitter:
                 if whole.null_count:
                     yield f"{number}.valid", pa.chunked_array([_validity(chunk) for chunk in whole.chunks], pa.bool_())
 
-    def joined(self, small: pa.Table, cells: Sequence[Sequence[Cell]]) -> pa.Table:
+    def joined(self, small: pa.RecordBatch, cells: Sequence[Sequence[Cell]]) -> pa.Table:
         """The table of some rows: small has their other values, cells[k] the cells of the k-th served leaf."""
         arrays = dict(zip(self._served, cells))
         columns = []
@@ -177,15 +181,15 @@ class Splitter:
                 columns.append(self._struct(number, column.type, small, {leaf.field: arrays[leaf] for leaf in served}))
         return pa.Table.from_arrays(columns, schema=self.schema)
 
-    def _struct(self, number: int, kind: pa.DataType, small: pa.Table, served: dict[int | None, Sequence[Cell]]) -> pa.Array:
+    def _struct(self, number: int, kind: pa.DataType, small: pa.RecordBatch, served: dict[int | None, Sequence[Cell]]) -> pa.Array:
         fields = []
         for field in range(kind.num_fields):
             values = served.get(field)
-            fields.append(_one(small.column(f"{number}.{field}")) if values is None else array_of(kind.field(field).type, values))
+            fields.append(small.column(f"{number}.{field}") if values is None else array_of(kind.field(field).type, values))
         mask = None
-        if f"{number}.valid" in small.column_names:
-            mask = pa.array(~_one(small.column(f"{number}.valid")).to_numpy(zero_copy_only=False))
-        return pa.StructArray.from_arrays(fields, fields=list(kind), mask=mask)
+        if f"{number}.valid" in small.schema.names:
+            mask = pa.array(~small.column(f"{number}.valid").to_numpy(zero_copy_only=False))
+        return pa.StructArray.from_arrays(fields, fields=self._fields[number], mask=mask)
 
 
 def _validity(chunk: pa.Array) -> pa.Array:
@@ -196,15 +200,15 @@ def _validity(chunk: pa.Array) -> pa.Array:
     return pa.Array.from_buffers(pa.bool_(), len(chunk), [None, bitmap], offset=chunk.offset)
 
 
-def _one(column: pa.ChunkedArray) -> pa.Array:
-    """A column as one array."""
-    combined = column.combine_chunks()
-    return combined if isinstance(combined, pa.Array) else pa.concat_arrays(combined.chunks)
+def one_batch(table: pa.Table) -> pa.RecordBatch:
+    """A table as one batch."""
+    if table.num_columns == 0:
+        return pa.record_batch({})
+    arrays = [column.combine_chunks() for column in table.columns]
+    return pa.record_batch([pa.concat_arrays(a.chunks) if isinstance(a, pa.ChunkedArray) else a for a in arrays], schema=table.schema)
 
 
 def cut(table: pa.Table, sizes: Sequence[int]) -> pa.Table:
     """The table with chunks of these sizes, without a copy."""
-    whole = table.combine_chunks().to_batches()
-    assert len(whole) == 1
-    ends = np.cumsum(sizes)
-    return pa.Table.from_batches([whole[0].slice(end - size, size) for end, size in zip(ends.tolist(), sizes)], schema=table.schema)
+    whole, ends = one_batch(table), np.cumsum(sizes)
+    return pa.Table.from_batches([whole.slice(end - size, size) for end, size in zip(ends.tolist(), sizes)], schema=table.schema)

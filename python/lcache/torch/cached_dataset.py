@@ -18,12 +18,11 @@ from datasets.formatting import format_table, get_formatter
 
 from .._client.memory import keep_freed
 from .._client.options import Options
-from ..batch import Batch
 from ..errors import ArgumentError, Error, printable
 from ..job import Job
 from ..written_sources import written_list
 from . import asked_indices
-from .arrow_cells import Cell, Leaf, Splitter, cut, has_missing_elements, is_bytes, leaves
+from .arrow_cells import Cell, Leaf, Splitter, cut, has_missing_elements, is_bytes, leaves, one_batch
 from .arrow_places import Files, Numbers, Place, Rows
 from .dataset import Dataset
 from .dataset_job import job_of
@@ -126,7 +125,7 @@ class CachedDataset(Dataset[Any]):
     Attributes and methods that are not defined here are those of the datasets.Dataset.
     """
 
-    _derived = (*Dataset._derived, "_splitter", "_small", "_table_rows", "_ends", "lcache_kept")
+    _derived = (*Dataset._derived, "_features", "_splitter", "_small", "_table_rows", "_ends", "lcache_kept")
 
     def __init__(
         self,
@@ -152,6 +151,7 @@ class CachedDataset(Dataset[Any]):
         """Computes what a pickle leaves out."""
         table, indices = self._dataset.data.table, self._dataset._indices
         self._length = len(self._dataset)
+        self._features = self._dataset.features  # each access makes a deep copy
         self._splitter = Splitter(table.schema, self._served)
         self._table_rows: Any = None if indices is None else indices.table.column(0).to_numpy().astype(np.int64, copy=False)
         numbers = Numbers(self._rows)
@@ -162,7 +162,7 @@ class CachedDataset(Dataset[Any]):
         small = self._splitter.small(table)
         self._ends: Any = None  # of the batches of the table; computed at the first use
         plain = not any(isinstance(kind, pa.BaseExtensionType) for kind in small.schema.types)
-        self._small: Any = small.combine_chunks() if plain and small.nbytes <= _MOST_COPIED else datasets.table.InMemoryTable(small)
+        self._small: Any = one_batch(small) if plain and small.nbytes <= _MOST_COPIED else datasets.table.InMemoryTable(small)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -248,7 +248,7 @@ class CachedDataset(Dataset[Any]):
         wanted, asked = self._requested(keys)
         batches = self._batches(wanted, asked)
         keep_freed(sum(sum(batch.lengths) for batch in batches))
-        table = self._table(keys[:], _cells(batches, self.parts))
+        table = self._table(keys[:], [[cell for batch in batches for cell in batch.views_of(part)] for part in self.parts])
         for batch in batches:
             batch.release()
         self._request_following(asked, batches[-1])
@@ -262,7 +262,8 @@ class CachedDataset(Dataset[Any]):
         rows[rows < 0] += self._length
         if self._table_rows is not None:
             rows = self._table_rows[rows]
-        return self._splitter.joined(self._small.take(rows) if isinstance(self._small, pa.Table) else self._small.fast_gather(rows), cells)
+        small = self._small.take(pa.array(rows)) if isinstance(self._small, pa.RecordBatch) else one_batch(self._small.fast_gather(rows))
+        return self._splitter.joined(small, cells)
 
     def _formatted(self, table: Any, key: Any, keys: list[int], job: Job) -> Any:
         """Rows in the dataset's format, decoded and transformed. Raises DecodeError with the sample's name if that fails."""
@@ -290,7 +291,7 @@ class CachedDataset(Dataset[Any]):
 
     def _format(self, table: Any, key: Any) -> Any:
         how = self._dataset.format
-        formatter = get_formatter(how["type"], features=self._dataset.features, **(how["format_kwargs"] or {}))
+        formatter = get_formatter(how["type"], features=self._features, **(how["format_kwargs"] or {}))
         return format_table(table, key, formatter=formatter, format_columns=how["columns"], output_all_columns=how["output_all_columns"])
 
 
@@ -307,13 +308,3 @@ class _Method:
 
 def _call_before(method: str) -> Any:
     raise TypeError(f"{method} of a cached dataset: its result has new values, which lcache does not have: call {method} first, and lcache.torch.cached last")
-
-
-def _cells(batches: Sequence[Batch], parts: Sequence[str]) -> list[list[Cell]]:
-    """The cells of each part in all samples of batches, as views."""
-    cells: list[list[Cell]] = [[] for _ in parts]
-    for batch in batches:
-        for found in batch.parts:
-            for cell, part in zip(cells, parts):
-                cell.append(found.get(part))
-    return cells

@@ -174,6 +174,9 @@ def test_two_programs_moved_and_deleted(tmp_path):
         assert (program.returncode, out) == (0, "60\n"), errors
     (cache,) = root.iterdir()
     assert cache.name.startswith("saved-") and (cache / "lcache-list").exists()
+    assert plains(lt.cached(original, cache=cache)) == want  # the cache itself
+    with pytest.raises(lcache.ArgumentError, match="is the cache of other files, or of another source"):
+        lt.cached(hub_datasets.images(tmp_path, seed=2, name="others"), cache=cache)
     os.rename(folder / "saved", folder / "moved")
     dataset = lt.cached(datasets.load_from_disk(folder / "moved"), cache=root)
     assert plains(dataset) == want and len(list(root.iterdir())) == 2
