@@ -87,7 +87,7 @@ var mayImport = map[string][]string{
 	"engine/internal/events":          {"internal/serve/status", "internal/verdict"},
 
 	"engine":                         {"internal/peer", "engine/internal/count", "engine/internal/events", "internal/serve/status", "internal/importance/disk", "internal/importance/epochlayout", "internal/importance/memory", "internal/importance/packing", "internal/importance/session", "internal/memquota", "internal/store/cache", "internal/store/mover", "internal/serve/schedule", "internal/serve/deliver", "internal/serve/fetch", "internal/serve/prefetch", "reorder", "logfile", "internal/serve/staging", "source", "chunker", "metaindex", "internal/plan", "internal/importance/state", "internal/importance/policy", "internal/importance/score", "internal/importance/substitute", "sample"},
-	"server":                         {"internal/errcode", "internal/memquota", "internal/serve/deliver", "engine", "internal/serve/schedule", "internal/importance/score", "sample"},
+	"server":                         {"internal/errcode", "internal/serve/status", "internal/memquota", "internal/serve/deliver", "engine", "internal/serve/schedule", "internal/importance/score", "sample"},
 	"internal/store/cachedir":        nil,
 	"internal/testenv":               nil,
 	"internal/verdict":               nil,
@@ -97,10 +97,12 @@ var mayImport = map[string][]string{
 	"cmd/lcache/internal/monitor":    {"internal/serve/status", "cmd/lcache/internal/prometheus", "cmd/lcache/internal/overview"},
 	"cmd/lcache/internal/devices":    {"internal/store/cache", "cmd/lcache/internal/doctor", "cmd/lcache/internal/attach", "internal/plan"},
 	"cmd/lcache/internal/doctor":     {"internal/disk/blockio", "internal/store/cachedir", "source", "sample"},
+	"cmd/lcache/internal/diagnosis":  {"internal/serve/status"},
+	"cmd/lcache/internal/bundle":     {"internal/serve/status", "cmd/lcache/internal/attach", "cmd/lcache/internal/doctor"},
 	"cmd/lcache/internal/launch":     {"internal/cluster", "internal/cluster/homes", "internal/cluster/lister", "internal/cluster/peers", "internal/peer", "internal/serve/fetch", "internal/serve/status", "cmd/lcache/internal/attach", "internal/store/ingest", "engine", "server", "cmd/lcache/internal/prometheus", "cmd/lcache/internal/monitor", "cmd/lcache/internal/overview", "internal/verdict", "internal/store/cache", "internal/store/cachedir", "logfile", "internal/serve/schedule", "internal/plan", "source", "sample"},
 	"cmd/lcache/internal/bench":      {"cmd/lcache/internal/launch", "engine", "server", "internal/verdict", "cmd/lcache/internal/doctor"},
 	"cmd/lcache/internal/demo":       {"internal/serve/status", "cmd/lcache/internal/launch", "cmd/lcache/internal/attach", "internal/store/ingest", "cmd/lcache/internal/doctor", "internal/store/cache", "internal/serve/schedule"},
-	"cmd/lcache":                     {"internal/cluster", "internal/peer", "internal/serve/status", "cmd/lcache/internal/launch", "cmd/lcache/internal/devices", "cmd/lcache/internal/attach", "cmd/lcache/internal/bench", "cmd/lcache/internal/demo", "cmd/lcache/internal/doctor", "internal/store/ingest", "engine", "server", "cmd/lcache/internal/monitor", "cmd/lcache/internal/overview", "internal/verdict", "internal/store/cache", "internal/store/cachedir", "internal/serve/schedule", "internal/plan", "cmd/lcache/internal/planner", "cmd/lcache/internal/hitratio", "cmd/lcache/internal/chart", "cmd/lcache/internal/scenario", "cmd/lcache/internal/simulate", "shuffle", "source", "sample", "iouring"},
+	"cmd/lcache":                     {"internal/cluster", "internal/peer", "internal/serve/status", "cmd/lcache/internal/launch", "cmd/lcache/internal/devices", "cmd/lcache/internal/attach", "cmd/lcache/internal/bench", "cmd/lcache/internal/bundle", "cmd/lcache/internal/demo", "cmd/lcache/internal/diagnosis", "cmd/lcache/internal/doctor", "internal/store/ingest", "engine", "server", "cmd/lcache/internal/monitor", "cmd/lcache/internal/overview", "internal/verdict", "internal/store/cache", "internal/store/cachedir", "internal/serve/schedule", "internal/plan", "cmd/lcache/internal/planner", "cmd/lcache/internal/hitratio", "cmd/lcache/internal/chart", "cmd/lcache/internal/scenario", "cmd/lcache/internal/simulate", "shuffle", "source", "sample", "iouring"},
 }
 
 // everywhere are leaves that any package may import: they stand in for something that the language lacks.

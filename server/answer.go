@@ -121,6 +121,8 @@ func (c *conn) answer(ctx context.Context, q *request) (lease uint64, err error)
 			c.out = appendEmpty(c.out, typeOK, q.request)
 			c.asks = true
 		}
+	case typeDiagnose:
+		err = c.diagnose(ctx, q)
 	case typeLabels:
 		err = c.labels(ctx, q)
 	case typeJob:

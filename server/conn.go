@@ -159,6 +159,9 @@ func (c *conn) welcome() error {
 	if c.s.opts.Stoppable {
 		info.Features = append(slices.Clone(info.Features), "stop")
 	}
+	if owner && c.s.opts.Diagnose != nil {
+		info.Features = append(slices.Clone(info.Features), "diagnose")
+	}
 	info.Embedded = c.s.opts.Embedded
 	b, err := appendJSON(nil, typeJSON, f.request, info)
 	if err == nil {

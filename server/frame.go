@@ -56,6 +56,8 @@ const (
 	typeLabels  = 15
 	typeJob     = 16
 
+	typeDiagnose = 23
+
 	typeJSON     = 129
 	typeBatch    = 130
 	typeEnd      = 131

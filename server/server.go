@@ -20,6 +20,7 @@ import (
 
 	"lcache/engine"
 	"lcache/internal/memquota"
+	"lcache/internal/serve/status"
 )
 
 // Options configure Listen.
@@ -40,6 +41,8 @@ type Options struct {
 	Ends func(at time.Time)
 	// Stoppable lets clients of the same user request a stop, which closes the channel Asked(). Without it such requests are refused.
 	Stoppable bool
+	// Diagnose returns the process's diagnosis, of at most maxDiagnosis bytes as JSON. nil: the server does not offer it.
+	Diagnose func() status.Diagnosis
 	// Embedded is part of the answer to HELLO: a training process started the server for its own use.
 	Embedded bool
 }

@@ -19,7 +19,8 @@ type doctorOptions struct {
 	read doctor.ReadOptions
 	save string
 
-	given bool // --cache was
+	given  bool // --cache was
+	bundle bundleOptions
 }
 
 func newDoctorCommand(g *globals) *cobra.Command {
@@ -33,8 +34,12 @@ func newDoctorCommand(g *globals) *cobra.Command {
 			"ends with a verdict: worth it, don't bother, or unclear. It drops each file from the page cache before reading it.\n" +
 			"Names and inodes stay in memory, so a real first epoch may be slower. A network source counts and bills these requests\n" +
 			"as usual.\n\n" +
-			"doctor exits with 1 if that directory cannot hold a cache.",
-		Example: "  lcache doctor\n  lcache doctor --cache /nvme0/c,/nvme1/c --source /data/train\n  lcache doctor --cache /nvme --save machine.json",
+			"doctor exits with 1 if that directory cannot hold a cache.\n\n" +
+			"With --bundle it writes a file that helps others to find a fault: the status, log messages and profiles of your servers, and\n" +
+			"the facts above. It lists the contents first. Names are replaced by placeholders, and nothing is sent. While a server\n" +
+			"runs, the disk is not measured. --inspect prints such a file.",
+		Example: "  lcache doctor\n  lcache doctor --cache /nvme0/c,/nvme1/c --source /data/train\n  lcache doctor --cache /nvme --save machine.json\n" +
+			"  lcache doctor --bundle lcache.tar.gz\n  lcache doctor --inspect lcache.tar.gz",
 	}
 	f := cmd.Flags()
 	f.Var(dirs{&o.look.Dirs}, "cache", "directory of the cache, existing or not (default: the working directory)")
@@ -44,9 +49,31 @@ func newDoctorCommand(g *globals) *cobra.Command {
 	f.DurationVar(&o.read.Time, "time", o.read.Time, "time for listing and reading --source")
 	f.StringVar(&o.save, "save", "", "write the facts to `FILE` as JSON")
 	f.BoolVar(&o.look.NoDevice, "no-device", false, "skip measuring the disk")
+	f.StringVar(&o.bundle.file, "bundle", "", "write status, logs and profiles of your servers to `FILE.tar.gz`")
+	f.BoolVar(&o.bundle.keep, "no-redact", false, "keep names in the bundle; credentials are always left out")
+	f.StringVar(&o.bundle.socket, "socket", "", "socket `PATH` of the server for --bundle (default: this user's servers)")
+	f.StringVar(&o.bundle.inspect, "inspect", "", "print the bundle in `FILE`, and nothing else")
 	addIOFlags(f, &o.io)
 	f.BoolVar(&g.json, "json", false, "facts and findings as JSON")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := o.bundle.finish(); err != nil {
+			return err
+		}
+		if o.bundle.inspect != "" {
+			return inspectBundle(cmd.OutOrStdout(), o.bundle.inspect)
+		}
+		if o.bundle.file != "" {
+			if err := o.bundle.connect(); err != nil {
+				return err
+			}
+			defer o.bundle.close()
+			if len(o.bundle.servers) > 0 {
+				o.look.NoDevice = true // measuring would disturb them
+				if len(o.look.Dirs) == 0 {
+					o.look.Dirs = o.bundle.dirs()
+				}
+			}
+		}
 		if err := o.finish(); err != nil {
 			return err
 		}
@@ -60,6 +87,10 @@ func newDoctorCommand(g *globals) *cobra.Command {
 			return err
 		}
 		report.Version = cmd.Version
+		if o.bundle.file != "" {
+			o.bundle.words = wordsOfFlags(cmd.Root())
+			return o.bundle.write(cmd.Context(), cmd.OutOrStdout(), g, report)
+		}
 		return o.show(cmd.OutOrStdout(), g, report)
 	}
 	return cmd

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"lcache/cmd/lcache/internal/diagnosis"
 	"lcache/internal/errcode"
 	"lcache/internal/usage"
 )
@@ -23,6 +24,8 @@ type globals struct {
 	quiet    bool
 	logs     string // text or json
 	json     bool
+
+	kept diagnosis.Lines // the last log messages
 
 	began bool // the command's work has begun: an error before that is an error of the command line
 }

@@ -210,6 +210,7 @@ func runCommand(cmd *cobra.Command, g *globals, o runOptions) (err error) {
 	bar := newProgress(g, logs)
 	defer bar.done()
 	logger := newLogger(g, bar, slog.LevelWarn)
+	l.Server.Diagnose = g.diagnose(l.Command)
 	remark := func(write func(io.Writer)) {
 		if bar.done(); !g.quiet {
 			write(logs)

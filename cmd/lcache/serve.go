@@ -63,6 +63,7 @@ func newServeCommand(g *globals) *cobra.Command {
 		}
 		o.engine.Disk = disk(cmd.Context(), false, o.engine.Dirs)
 		out, logs := cmd.OutOrStdout(), cmd.ErrOrStderr()
+		o.server.Diagnose = g.diagnose(nil)
 		serve := launch.ServeOptions{Engine: o.engine, Server: o.server, Metrics: o.metrics.Metrics, Registry: attach.Dir(), Version: cmd.Version, Logger: newLogger(g, logs, slog.LevelInfo), Embedded: o.isEmbedded(), TakeOver: o.over}
 		if without != "" {
 			serve.Logger.Warn(without)

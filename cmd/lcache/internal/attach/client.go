@@ -30,6 +30,7 @@ const (
 	frameHello      = 1
 	frameStatus     = 6
 	frameStop       = 14
+	frameDiagnose   = 23
 	frameJSON       = 129
 	frameOK         = 133
 	frameError      = 255
@@ -160,6 +161,14 @@ func (c *Client) Status() (raw json.RawMessage, s status.Document, err error) {
 		return nil, s, fmt.Errorf("status from %s: %w", c.path, err)
 	}
 	return raw, s, nil
+}
+
+// CanDiagnose reports whether the server answers Diagnose: a server of an earlier version does not, and no server answers other users than its own and root.
+func (c *Client) CanDiagnose() bool { return slices.Contains(c.info.Features, "diagnose") }
+
+// Diagnose asks for the diagnosis of the server's process.
+func (c *Client) Diagnose() (d status.Diagnosis, err error) {
+	return d, c.ask(frameDiagnose, nil, &d)
 }
 
 // Stop asks this run of the server to end cleanly. It returns when the server has agreed.
