@@ -18,11 +18,11 @@ import (
 	"lcache/shuffle"
 )
 
-// Times of the status in a bundle.
-const (
-	bundleSamples = 4
-	bundleEvery   = time.Second
-)
+// bundleSamples is how often a bundle has the status.
+const bundleSamples = 4
+
+// bundleEvery is the time between two of them. Only tests change it.
+var bundleEvery = time.Second
 
 // bundleOptions are the options of a bundle.
 type bundleOptions struct {
@@ -41,8 +41,8 @@ func (o *bundleOptions) finish() error {
 	switch {
 	case o.inspect != "" && o.file != "":
 		return usagef("give --bundle or --inspect, not both")
-	case o.file == "" && (o.keep || o.socket != ""):
-		return usagef("--socket and --no-redact belong to --bundle: add --bundle FILE.tar.gz")
+	case o.file == "" && o.keep:
+		return usagef("--no-redact belongs to --bundle: add --bundle FILE.tar.gz")
 	}
 	if o.file != "" {
 		if _, err := os.Lstat(o.file); err == nil {

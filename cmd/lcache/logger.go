@@ -20,13 +20,16 @@ func newLogger(g *globals, out io.Writer, level slog.Level) *slog.Logger {
 	if g.logs == "json" {
 		printed = slog.NewJSONHandler(out, o)
 	}
-	kept := slog.NewJSONHandler(&g.kept, &slog.HandlerOptions{Level: min(level, slog.LevelInfo), ReplaceAttr: oneKey})
+	if g.kept == nil {
+		return slog.New(printed)
+	}
+	kept := slog.NewJSONHandler(g.kept, &slog.HandlerOptions{Level: min(level, slog.LevelInfo), ReplaceAttr: oneKey})
 	return slog.New(slog.NewMultiHandler(printed, kept))
 }
 
 // diagnose returns what a server of this process answers to DIAGNOSE. command is the command line of another program, at the end of this one's.
 func (g *globals) diagnose(command []string) func() status.Diagnosis {
-	return diagnosis.Process{Args: os.Args, Command: command, Environ: os.Environ(), Log: &g.kept}.Collect
+	return diagnosis.Process{Args: os.Args, Command: command, Environ: os.Environ(), Log: g.kept}.Collect
 }
 
 // oneKey gives errors one key, however the code calls them.

@@ -25,7 +25,7 @@ type globals struct {
 	logs     string // text or json
 	json     bool
 
-	kept diagnosis.Lines // the last log messages
+	kept *diagnosis.Lines // the last log messages; nil: none are kept
 
 	began bool // the command's work has begun: an error before that is an error of the command line
 }
@@ -37,7 +37,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	context.AfterFunc(ctx, stop) // so that a second signal kills the process
 
 	log.SetOutput(io.Discard) // net/http logs the bytes of a broken server there; this program logs nothing there
-	g := &globals{progress: "auto", logs: "text"}
+	g := &globals{progress: "auto", logs: "text", kept: &diagnosis.Lines{}}
 	root := newRootCommand(g)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		if cmd == root && !strings.HasPrefix(args[0], "-") { // the flags of an unknown command look like unknown flags of lcache

@@ -38,6 +38,7 @@ func TestMain(m *testing.M) {
 	}
 	if os.Getenv("LCACHE_TEST_AS_LCACHE") == "1" || filepath.Base(os.Args[0]) == "lcache" {
 		limitTime /= 20
+		bundleEvery /= 20
 		os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 	}
 	// Under the race detector each process would wait for a second at its end, and there are hundreds.

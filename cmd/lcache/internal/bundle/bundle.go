@@ -143,6 +143,7 @@ func (r *redactor) bundle(parts []part) (*Bundle, error) {
 		}
 		b.Members = append(b.Members, Member{p.name, p.about, data})
 	}
+	defer b.bound(most)
 	if r.raw {
 		return b, nil
 	}
@@ -153,6 +154,18 @@ func (r *redactor) bundle(parts []part) (*Bundle, error) {
 		}
 	}
 	return b, nil
+}
+
+// bound replaces members that Read would refuse by a sentence.
+func (b *Bundle) bound(l limits) {
+	left := l.total / 2 // headers and padding take less than the other half
+	for i, m := range b.Members {
+		if size := int64(len(m.Data)); size > min(l.member, left) {
+			b.Members[i].Name, b.Members[i].Data = strings.ReplaceAll(m.Name, ".", "-")+".txt", []byte(fmt.Sprintf("left out, because it has %d bytes\n", size))
+		} else {
+			left -= size
+		}
+	}
 }
 
 // part returns the redacted bytes of one part.

@@ -46,18 +46,19 @@ func file(name string, size int64) tar.Header { return tar.Header{Name: name, Si
 
 // TestReadRefuses: a hostile archive is one clear error, and never more memory than the limits.
 func TestReadRefuses(t *testing.T) {
+	l := limits{members: 20, member: 1 << 20, total: 3 << 20}
 	many := []tar.Header{file(readme, 1)}
-	for i := range mostMembers {
+	for i := range l.members {
 		many = append(many, file(fmt.Sprintf("m%d", i), 0))
 	}
 	var large []tar.Header
 	for i := range 5 {
-		large = append(large, file(fmt.Sprintf("m%d", i), mostMember))
+		large = append(large, file(fmt.Sprintf("m%d", i), l.member))
 	}
 	whole := archive(t, file(readme, 100), file("server-1/log.jsonl", 3000))
 	bomb := &bytes.Buffer{}
 	z := gzip.NewWriter(bomb)
-	io.CopyN(z, zeros{}, mostTotal+(1<<20))
+	io.CopyN(z, zeros{}, l.total+(1<<20))
 	z.Close()
 	for _, c := range []struct {
 		name  string
@@ -75,12 +76,12 @@ func TestReadRefuses(t *testing.T) {
 		{"a hard link", archive(t, tar.Header{Name: readme, Typeflag: tar.TypeLink, Linkname: "/etc/passwd"}), `is not a plain file`},
 		{"a folder", archive(t, tar.Header{Name: "server-1/", Typeflag: tar.TypeDir}), `is not a plain file`},
 		{"a member twice", archive(t, file(readme, 1), file(readme, 1)), "is in it twice"},
-		{"many members", archive(t, many...), "more than 512 members"},
-		{"a large member", archive(t, file(readme, mostMember+1)), "the limit is 32 MiB"},
-		{"many large members", archive(t, large...), "more than 128 MiB"},
+		{"many members", archive(t, many...), "more than 20 members"},
+		{"a large member", archive(t, file(readme, l.member+1)), "the limit is 1 MiB"},
+		{"many large members", archive(t, large...), "more than 3 MiB"},
 		{"a bomb without members", bomb.Bytes(), "it has no README.txt"}, // zeros are the end of an archive
 	} {
-		err := Read(bytes.NewReader(c.bytes), func(Member) error { return nil })
+		err := l.read(bytes.NewReader(c.bytes), func(Member) error { return nil })
 		if err == nil || !strings.Contains(err.Error(), c.want) || !strings.HasPrefix(err.Error(), "this is not a bundle") {
 			t.Errorf("%s: got %v, want %q", c.name, err, c.want)
 		}
@@ -125,6 +126,15 @@ func TestWriteRead(t *testing.T) {
 		return nil
 	}); err != nil || n != len(b.Members) {
 		t.Errorf("%d members, %v", n, err)
+	}
+}
+
+// TestBound: a member that Read would refuse is left out, and the bundle can be read.
+func TestBound(t *testing.T) {
+	b := &Bundle{Members: []Member{{Name: readme}, {Name: "server-1/status-1.json", Data: make([]byte, 2000)}, {Name: "a", Data: make([]byte, 900)}, {Name: "b", Data: make([]byte, 900)}}}
+	b.bound(limits{member: 1000, total: 3000})
+	if got := fmt.Sprintf("%s %s %d %d", b.Members[1].Name, b.Members[1].Data, len(b.Members[2].Data), len(b.Members[3].Data)); got != "server-1/status-1-json.txt left out, because it has 2000 bytes\n 900 35" {
+		t.Error(got)
 	}
 }
 

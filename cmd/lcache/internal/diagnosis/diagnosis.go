@@ -48,7 +48,7 @@ func (p Process) Collect() status.Diagnosis {
 	if p.Log != nil {
 		d.Log, d.LogDropped = p.Log.Last()
 	}
-	d.Goroutines, d.GoroutinesCut = stacks()
+	d.Goroutines, d.GoroutinesCut = stacks(mostStacks)
 	var err error
 	if d.Heap, err = heap(); err != nil {
 		d.HeapError = err.Error()
@@ -80,15 +80,15 @@ func withoutCommand(args, command []string) (own []string, left int) {
 // bounded returns the first bytes of a text.
 func bounded(text string) string { return text[:min(len(text), mostText)] }
 
-// stacks returns the stacks of all goroutines. The process stands still meanwhile.
-func stacks() (text string, cut bool) {
-	for size := 64 << 10; ; size *= 2 {
+// stacks returns the stacks of all goroutines, or the first bytes of them. The process stands still meanwhile.
+func stacks(most int) (text string, cut bool) {
+	for size := min(64<<10, most); ; size = min(2*size, most) {
 		b := make([]byte, size)
 		n := runtime.Stack(b, true)
 		if n < size {
 			return string(b[:n]), false
 		}
-		if size >= mostStacks {
+		if size == most {
 			return string(b[:n]), true
 		}
 	}
