@@ -174,6 +174,7 @@ $(BENCH_VENV)/installed: scripts/bench-records-requirements.txt
 docs:
 	$(GO) test ./cmd/lcache -run '^TestReference$$' -count=1 -update
 	$(GO) test ./internal/errcode -run '^TestErrorsPage$$' -count=1 -update
+	$(GO) test ./cmd/lcache/internal/bundle -run '^TestVocabulary$$' -count=1 -update
 
 # Go and Python side by side: each takes one CPU much of the time.
 lint:

@@ -82,11 +82,12 @@ func (o *bundleOptions) dirs() (dirs []string) {
 	return dirs
 }
 
-// wordsOfFlags returns the names of all commands, and the words that flags take.
+// wordsOfFlags returns the names of all commands and flags, and the words that flags take.
 func wordsOfFlags(root *cobra.Command) (words []string) {
 	for _, cmd := range append(root.Commands(), root) {
 		words = append(words, cmd.Name())
 		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			words = append(words, "--"+f.Name)
 			if c, ok := f.Value.(*choice); ok {
 				words = append(words, c.words...)
 			}
@@ -95,7 +96,7 @@ func wordsOfFlags(root *cobra.Command) (words []string) {
 	for _, recipe := range shuffle.Recipes() {
 		words = append(words, recipe.Name)
 	}
-	return append(words, "true", "false")
+	return append(words, "true", "false", "--", "listen", "all") // listen: of --cluster
 }
 
 // write collects a bundle, prints the list of its contents, and then writes it.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/json"
@@ -33,16 +34,20 @@ func newOrderCommand() *cobra.Command {
 		job            schedule.Job
 		rank           int
 		list, jsonFlag bool
+		diff           bool
 	)
 	cmd := &cobra.Command{
-		Use:   "order --recipe NAME --samples N --epoch E | order --list",
+		Use:   "order --recipe NAME --samples N --epoch E | order --list | order --diff A B",
 		Short: "Print the order of an epoch, or list known shuffles",
 		Long: "order replays a framework's shuffle and prints the indices of one epoch: one per line, as little-endian uint32, or as\n" +
 			"JSON. With --rank it prints the batches of that rank, without it the order of all ranks together. It needs neither a\n" +
-			"cache nor a server. --list prints every recipe with its parameters.",
+			"cache nor a server. --list prints every recipe with its parameters.\n\n" +
+			"--diff compares the orders of two training runs. A and B are files with loader.state_dict() of lcache.torch as JSON, or\n" +
+			"digests of orders. It names the options that differ. With --samples it also finds the first epoch, rank and position\n" +
+			"that differ. It exits with 0 if A and B are equal, and with 1 if not.",
 		Example: "  lcache order --recipe torch.distributed_sampler --samples 1281167 --world-size 8 --rank 3 --epoch 89 --digest\n" +
 			"  lcache order --recipe torch.dataloader --samples 10 --seed 42 --param generator=explicit --epoch 1\n" +
-			"  lcache order --list",
+			"  lcache order --list\n  lcache order --diff a.json b.json --samples 50000",
 	}
 	f := cmd.Flags()
 	addJobFlags(f, &job)
@@ -54,8 +59,18 @@ func newOrderCommand() *cobra.Command {
 	f.BoolVar(&jsonFlag, "json", false, "the same as --format json")
 	f.BoolVar(&o.digest, "digest", false, "print the SHA-256 of the order, not the order")
 	f.BoolVar(&list, "list", false, "print the recipes and their parameters")
+	f.BoolVar(&diff, "diff", false, "compare two states of loaders, or two digests of orders")
 	cmd.DisableFlagsInUseLine = true
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		if !diff {
+			return noArguments(cmd, args)
+		}
+		if len(args) != 2 {
+			return usagef("order --diff needs two states: files with loader.state_dict() as JSON, or digests")
+		}
+		return nil
+	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if jsonFlag {
 			o.format = "json"
 		}
@@ -64,6 +79,9 @@ func newOrderCommand() *cobra.Command {
 		}
 		if err := o.finish(f, job, rank); err != nil {
 			return err
+		}
+		if diff {
+			return runOrderDiff(cmd.Context(), cmd.OutOrStdout(), args[0], args[1], o)
 		}
 		return runOrder(cmd.OutOrStdout(), o)
 	}
@@ -83,6 +101,31 @@ func (o *orderOptions) finish(f *pflag.FlagSet, job schedule.Job, rank int) erro
 		o.ranks = []int{rank}
 	}
 	return nil
+}
+
+// runOrderDiff compares two states, and exits with 1 if they differ.
+func runOrderDiff(ctx context.Context, w io.Writer, nameA, nameB string, o orderOptions) error {
+	a, err := readState(nameA)
+	if err != nil {
+		return err
+	}
+	b, err := readState(nameB)
+	if err != nil {
+		return err
+	}
+	d, err := diffStates(ctx, a, b, o.spec)
+	if err != nil {
+		return err
+	}
+	if o.format == "json" {
+		err = writeJSON(w, d)
+	} else {
+		writeOrderDiff(w, d)
+	}
+	if err == nil && !d.Equal {
+		return &endedWith{code: exitError}
+	}
+	return err
 }
 
 // runOrder writes the order, or its digest.

@@ -75,7 +75,7 @@ var (
 		"how": sentence, "verdict": keep, "why": sentence, "source": aSource,
 	}}
 	logTable = table{other: sentence, fields: map[string]class{
-		"time": keep, "level": keep, "msg": sentence, "dir": aPath, "folder": aPath, "cache": aPath, "socket": aPath, "sample": aSample, "shard": aSource, "host": aHost, "peer": aHost, "version": keep,
+		"time": keep, "level": keep, "msg": sentence, "dir": aPath, "folder": aPath, "cache": aPath, "socket": aPath, "sample": aSample, "shard": aSource, "host": aHost, "peer": aHost, "version": keep, "roster": keep,
 	}}
 	processTable = table{fields: map[string]class{
 		"version": keep, "go_version": keep, "made": keep, "arguments": anArgument, "environment": anArgument, "left_out": keep, "missing": sentence, "socket": aPath,
@@ -258,7 +258,7 @@ func (r *redactor) argument(text string) string {
 	switch {
 	case r.ours[text] || isNumber(text):
 		return text
-	case strings.HasPrefix(text, "-") && isWord(flag):
+	case strings.HasPrefix(text, "-") && (r.ours[flag] || isWord(flag)):
 		if hasValue {
 			return flag + "=" + r.argument(value)
 		}
