@@ -119,7 +119,7 @@ func (o *bundleOptions) write(ctx context.Context, w io.Writer, g *globals, repo
 	if g.json {
 		return writeJSON(w, bundleDocument{Schema: 1, File: o.file, Bytes: size, Redacted: b.Redacted, Members: b.Members, Silent: o.silent})
 	}
-	_, err = fmt.Fprintf(w, "\nwrote %s, %s. Nothing was sent: look at it with lcache doctor --inspect, then send it yourself\n", usage.Name(o.file), humanize.Bytes(uint64(size)))
+	_, err = fmt.Fprintf(w, "\nwrote %s, %s. Nothing was sent: look at it with lcache doctor --inspect FILE, then send it yourself\n", usage.Name(o.file), humanize.Bytes(uint64(size)))
 	return err
 }
 
