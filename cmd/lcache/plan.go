@@ -115,9 +115,10 @@ func (o *planOptions) command(r *planner.Report) string {
 	if len(o.gather.Dirs) > 0 {
 		dir = usage.ShellWord(strings.Join(o.gather.Dirs, ","))
 	}
-	layout := r.Advice.Layout
+	layout, policy := r.Advice.Layout, r.Advice.Policy
 	if r.Advice.NotYet != "" {
-		layout = r.Advice.AloneLayout
+		policy = r.Advice.TodayPolicy
+		layout = strings.TrimPrefix(policy, "peer_")
 	}
 	f := r.Model.Facts()
 	if r.Advice.Error != "" || layout == "none" || layout == "" {
@@ -126,6 +127,9 @@ func (o *planOptions) command(r *planner.Report) string {
 	line := fmt.Sprintf("lcache run --source %s --cache %s --layout %s", src, dir, layout)
 	if small := r.Advice.SmallestCache; small > 0 && small < f.CacheBytes && r.Advice.NotYet == "" {
 		line += " --budget " + atLeast(small)
+	}
+	if policy != layout { // see docs/cluster.md
+		line += " --cluster auto --cluster-key KEY"
 	}
 	return line + " -- python train.py"
 }

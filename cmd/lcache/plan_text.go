@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"math"
@@ -88,8 +89,8 @@ func writeRecommendation(w io.Writer, r *planner.Report) {
 		if f.Nodes > 1 {
 			where = " a node"
 		}
-		if a.Policy != a.Layout {
-			held /= f.Nodes
+		if a.Copies > 0 { // peers divide the dataset
+			held *= a.Copies / a.Admit / f.Nodes
 		}
 		fmt.Fprintf(w, "→ %s, holding %.0f %% (%s%s; %s of memory): %s.\n", a.Policy, 100*a.Admit, bytesOf(held), where, bytesOf(a.MemoryBytes), a.Reason)
 		if a.DriveWritesPerDay > 0 {
@@ -100,11 +101,11 @@ func writeRecommendation(w io.Writer, r *planner.Report) {
 	if r := a.SecondRun; r != nil {
 		fmt.Fprintf(w, "  If the log is full and in another job's order, the first epoch takes %s with random reads, %s after a sort.\n", epochTime(r.PlaceS), epochTime(r.SortS))
 	}
-	switch {
-	case a.NotYet != "":
-		fmt.Fprintf(w, "! %s. Today, without peers (--without-peers): %s, %s.\n", a.NotYet, a.AloneLayout, epochTime(a.AloneS))
-	case a.AloneS > 0:
-		fmt.Fprintf(w, "  Without peers: %s, %s.\n", a.AloneLayout, epochTime(a.AloneS))
+	if a.AloneS > 0 {
+		fmt.Fprintf(w, "  Without peers (--without-peers): %s, %s.\n", a.AloneLayout, epochTime(a.AloneS))
+	}
+	if a.NotYet != "" {
+		fmt.Fprintf(w, "! %s. The best today: %s, %s.\n", a.NotYet, cmp.Or(a.TodayPolicy, "no cache"), epochTime(cmp.Or(a.TodayS, a.WithoutS)))
 	}
 	if a.NextLimitS > 0 {
 		fmt.Fprintf(w, "  The next bottleneck is the %s: %s.\n", bottleneckName(a.NextLimit), epochTime(a.NextLimitS))

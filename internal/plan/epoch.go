@@ -30,10 +30,11 @@ func (s Seconds) slowest() (float64, string) {
 type Epoch struct {
 	Policy       Policy  `json:"policy"`
 	Hit          float64 `json:"hit"`
-	ReadBytes    float64 `json:"read_bytes"`    // from disk, including the gaps that random reads read
-	WriteBytes   float64 `json:"write_bytes"`   // to disk
-	SourceBytes  float64 `json:"source_bytes"`  // from the source
-	NetworkBytes float64 `json:"network_bytes"` // received from peers; as many are sent to them
+	ReadBytes    float64 `json:"read_bytes"`       // from disk, including the gaps that random reads read
+	WriteBytes   float64 `json:"write_bytes"`      // to disk
+	SourceBytes  float64 `json:"source_bytes"`     // from the source
+	NetworkBytes float64 `json:"network_bytes"`    // received from peers; as many are sent to them
+	Copies       float64 `json:"copies,omitempty"` // T: how often each peer keeps its share of the dataset; 0: no peers
 	Seconds      Seconds `json:"seconds"`
 	EpochS       float64 `json:"epoch_s"`
 	RestedS      float64 `json:"rested_s,omitempty"` // an epoch that begins on a rested disk, like a single one; 0: no Burst is known
@@ -57,11 +58,11 @@ func (m *Model) epochAt(p Policy, admit float64) Epoch {
 	hit, z, sp, fits := m.top(p)
 	hit = min(hit, admit)
 	z, fits = m.need(p, hit, z, sp, fits)
-	e := Epoch{Policy: p, Hit: hit, Sizes: z, SlackBytes: sp.SlackBytes, Fits: fits, Admit: hit}
+	e := Epoch{Policy: p, Hit: hit, Copies: m.copies(p, hit, sp), Sizes: z, SlackBytes: sp.SlackBytes, Fits: fits, Admit: hit}
 	read, write, disk := m.traffic(p, hit, z.BlockBytes, true)
 	e.ReadBytes, e.WriteBytes = read.Bytes, write.Bytes
-	e.SourceBytes, e.NetworkBytes = (1-hit)*m.node, m.fromPeers(p, hit)
-	e.Seconds = m.others(p, hit)
+	e.SourceBytes, e.NetworkBytes = (1-hit)*m.node, m.fromPeers(hit, e.Copies)
+	e.Seconds = m.others(hit, e.NetworkBytes)
 	e.Seconds.Disk = disk.Seconds(read, write)
 	e.EpochS, e.BoundBy = e.Seconds.slowest()
 	e.StallS = e.EpochS - e.Seconds.Consumer
@@ -103,21 +104,21 @@ func (m *Model) borders(block float64) float64 {
 	return 0
 }
 
-// fromPeers returns the bytes that a node gets from peers.
-func (m *Model) fromPeers(p Policy, hit float64) float64 {
-	if !p.peers() {
+// fromPeers returns the bytes that a node gets from peers, if each keeps its share so often. The node has that part of its samples itself.
+func (m *Model) fromPeers(hit, copies float64) float64 {
+	if copies == 0 {
 		return 0
 	}
-	return hit * m.node * (m.f.Nodes - 1) / m.f.Nodes
+	return max(0, hit-copies/m.f.Nodes) * m.node
 }
 
-// others returns the times of all resources except the disk.
-func (m *Model) others(p Policy, hit float64) Seconds {
+// others returns the times of all resources except the disk, with bytes from peers.
+func (m *Model) others(hit, fromPeers float64) Seconds {
 	miss := 1 - hit
 	return Seconds{
 		Source: max(per(miss*m.f.DatasetBytes, m.f.Source.BPS), per(miss*m.node, m.f.Source.NodeBPS),
 			per(miss*m.f.Samples, m.f.Source.Ops)),
-		Network:  per(m.fromPeers(p, hit)+miss*m.node, m.f.NetworkBPS),
+		Network:  per(fromPeers+miss*m.node, m.f.NetworkBPS),
 		Decode:   per(m.node, m.f.DecodeBPS),
 		Consumer: per(m.node, m.f.ConsumerBPS),
 	}

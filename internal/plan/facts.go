@@ -25,7 +25,7 @@ type Facts struct {
 	MemoryBytes  float64 `json:"memory_bytes,omitempty"`   // the limit; 0 means 2 GiB
 	BlockBytes   float64 `json:"block_bytes,omitempty"`    // W to begin with; 0 means 1 MiB
 	SideBytes    float64 `json:"side_bytes,omitempty"`     // X: memory for requests by index
-	PeerBytes    float64 `json:"peer_bytes,omitempty"`     // memory for peers; 0 means 2 MiB a node
+	PeerBytes    float64 `json:"peer_bytes,omitempty"`     // P: memory for samples between peers; 0 means 64 MiB
 	FromLog      bool    `json:"from_log,omitempty"`       // the static layout reads a Logfile that was left in place
 	Prefill      bool    `json:"prefill,omitempty"`        // the log is filled before training begins
 	Admit        float64 `json:"admit,omitempty"`          // the largest admitted share; 0 means all that fits
@@ -120,7 +120,7 @@ func (f Facts) withDefaults() Facts {
 	set(&f.Devices, 1)
 	set(&f.MemoryBytes, 2<<30)
 	set(&f.BlockBytes, defaultBlock)
-	set(&f.PeerBytes, 2*f.Nodes*(1<<20))
+	set(&f.PeerBytes, 64<<20)
 	set(&f.Admit, 1)
 	set(&f.Workers, 8)
 	set(&f.Device.OpBytes, defaultOpBytes)

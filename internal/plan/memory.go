@@ -12,6 +12,7 @@ type Memory struct {
 	HeldBytes    float64 // L: maximum bytes that clients hold at once
 	SideBytes    float64 // X: for requests by index
 	MissBytes    float64 // for samples that are not admitted
+	WindowBytes  float64 // minimum that slots other than one hold: of a peer the memory for samples between peers
 	Samples      float64 // F, for the MetaIndex
 	Spill        bool    // tails are written to disk as short blocks, instead of waiting in memory
 }
@@ -41,6 +42,7 @@ func (m Memory) Sizes() Sizes {
 	if m.Ranks > 1 {
 		z.Slots = max(z.Slots, 3)
 	}
+	z.Slots = max(z.Slots, 1+math.Ceil(m.WindowBytes/z.SegmentBytes))
 	z.MemoryBytes = z.Slots*z.SegmentBytes + tails*z.Segments*w + (blocksAhead*m.Devices+blocksAhead)*w +
 		m.SideBytes + m.MissBytes + indexBytes*m.Samples
 	return z

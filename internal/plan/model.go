@@ -49,7 +49,7 @@ func (m *Model) arena(p Policy, withMisses bool) (z Sizes, sp Space, fits bool) 
 	}
 	homes := m.homes(p)
 	padded := Padded(m.f.DatasetBytes*m.f.StoredRatio, m.f.Samples) / homes
-	share := min(1, m.f.CacheBytes/padded)
+	share := min(m.mostCopies(p), m.f.CacheBytes/padded)
 	need := m.memory(p, share)
 	z, fits = need.Fit(m.f.MemoryBytes, m.f.CacheBytes, m.f.Device.SmallestBlock(), func(z Sizes) float64 {
 		if withMisses || NewSpace(padded, m.f.CacheBytes, z).Hit < 1 {
@@ -65,10 +65,33 @@ func (m *Model) memory(p Policy, share float64) Memory {
 	homes := m.homes(p)
 	need := Memory{
 		KeptBytes: share * Padded(m.f.DatasetBytes, m.f.Samples) / homes, LargestBytes: m.f.LargestBytes, BlockBytes: m.f.BlockBytes,
-		Devices: m.f.Devices, Ranks: m.f.Ranks, HeldBytes: m.batches(), SideBytes: m.f.SideBytes, Samples: m.f.Samples / homes,
+		Devices: m.f.Devices, Ranks: m.f.Ranks, HeldBytes: m.batches(), SideBytes: m.f.SideBytes, Samples: m.f.Samples,
 	}
-	need.SideBytes += m.unpacking() + m.peerMemory(p)
+	need.SideBytes += m.unpacking()
+	if p.peers() {
+		need.SideBytes, need.Samples = need.SideBytes+m.peerMemory(p), 0
+		need.WindowBytes = m.f.PeerBytes
+	}
 	return need
+}
+
+// mostCopies returns the most copies of its share that a node keeps (T): the log layout reads and writes everything that it keeps, so it keeps none twice.
+func (m *Model) mostCopies(p Policy) float64 {
+	if p == PeerStatic {
+		return m.f.Nodes
+	}
+	return 1
+}
+
+// copies returns T: how often each node keeps its share of the dataset, while peers together hold the share hit; 0: there are no peers.
+func (m *Model) copies(p Policy, hit float64, sp Space) float64 {
+	switch {
+	case !p.peers():
+		return 0
+	case hit < 1:
+		return hit
+	}
+	return clip(sp.Copies, 1, m.mostCopies(p))
 }
 
 // batches returns the bytes of one batch of each rank on this node.
@@ -85,12 +108,13 @@ func (m *Model) unpacking() float64 {
 	return 2*blocksAhead*defaultBlock*m.f.Devices + m.f.LargestBytes
 }
 
-// peerMemory returns the memory for two orders of all ranks, and for connections.
+// peerMemory returns the memory for tables of the whole dataset, for samples between peers and, with the log layout, for demands of the node's share.
 func (m *Model) peerMemory(p Policy) float64 {
-	if !p.peers() {
-		return 0
+	bytes := m.f.PeerBytes + peerTables*m.f.Samples
+	if p == PeerLog {
+		bytes += demandBytes * m.f.Samples / m.f.Nodes
 	}
-	return 8*m.f.Samples + m.f.PeerBytes
+	return bytes
 }
 
 // missBytes returns the size of the miss ring: one second of the source's rate, and at least two steps.
@@ -156,7 +180,12 @@ func (m *Model) need(p Policy, hit float64, z Sizes, sp Space, fits bool) (Sizes
 
 // inPlaceMemory returns the memory for random reads: what clients hold, a batch ahead of it, and the reads in flight.
 func (m *Model) inPlaceMemory(p Policy, hit float64) (bytes float64, fits bool) {
-	rest := m.batches() + m.readAhead(m.stored) + m.f.SideBytes + indexBytes*m.f.Samples/m.homes(p) + m.unpacking() + m.peerMemory(p)
+	rest := m.batches() + m.readAhead(m.stored) + m.f.SideBytes + m.unpacking()
+	if p.peers() {
+		rest += m.peerMemory(p)
+	} else {
+		rest += indexBytes * m.f.Samples
+	}
 	if hit < 1 {
 		rest += m.missBytes()
 	}

@@ -328,3 +328,63 @@ func TestBurst(t *testing.T) {
 		t.Errorf("a burst longer than the epoch: rested %g s", e.RestedS)
 	}
 }
+
+// TestMorePeersAreNotSlower: with the best admission, one more peer never makes an epoch longer.
+func TestMorePeersAreNotSlower(t *testing.T) {
+	for _, budget := range []float64{1e9, 20e9, 60e9, 150e9, 1e12} {
+		for _, network := range []float64{0, 10e6, 125e6, 1250e6} {
+			for _, p := range []Policy{PeerLog, PeerStatic} {
+				before := math.Inf(1)
+				for nodes := 2.0; nodes <= 64; nodes++ {
+					f := imageNet()
+					f.Nodes, f.CacheBytes, f.NetworkBPS = nodes, budget, network
+					_, e := mustModel(t, f).BestAdmission(p)
+					// The segments and blocks of a smaller share are smaller, so the slack jumps by up to 1 % of the budget.
+					if e.EpochS > before*1.01 {
+						t.Errorf("%g nodes with %g bytes, network %g, %s: %.2f s, with one less %.2f s", nodes, budget, network, p, e.EpochS, before)
+					}
+					before = e.EpochS
+				}
+			}
+		}
+	}
+}
+
+// TestCopies: room beyond one copy is for copies with the static layout, which the network then does not carry. With room for everything, nothing crosses it.
+func TestCopies(t *testing.T) {
+	for _, tc := range []struct {
+		p         Policy
+		budget    float64 // of the dataset, on each of four nodes
+		copies, h float64
+	}{{PeerStatic, 0.1, 0.4, 0.4}, {PeerStatic, 0.4, 1.6, 1}, {PeerStatic, 2, 4, 1}, {PeerLog, 0.1, 0.4, 0.4}, {PeerLog, 0.4, 1, 1}, {PeerLog, 2, 1, 1}} {
+		f := imageNet()
+		f.Nodes, f.CacheBytes = 4, tc.budget*f.DatasetBytes
+		m := mustModel(t, f)
+		e := m.Epoch(tc.p)
+		network := f.DatasetBytes / 4 * (e.Hit - e.Copies/4)
+		if math.Abs(e.Copies-tc.copies) > 0.02*tc.copies || math.Abs(e.Hit-tc.h) > 0.02 || math.Abs(e.NetworkBytes-network) > 1 {
+			t.Errorf("%s with %g of the dataset a node: %.3f copies, hit %.3f, %.4g bytes from peers, want %g, %g and %.4g", tc.p, tc.budget, e.Copies, e.Hit, e.NetworkBytes, tc.copies, tc.h, network)
+		}
+		written := e.Copies * f.DatasetBytes / 4
+		if tc.p == PeerLog {
+			written *= f.Epochs - 1
+		}
+		if r := m.Run(tc.p); math.Abs(r.WrittenBytes-written) > 1 {
+			t.Errorf("%s with %g of the dataset a node: %.4g bytes are written, want %.4g", tc.p, tc.budget, r.WrittenBytes, written)
+		}
+	}
+}
+
+// TestFirstEpochOfPeers: together the peers read the source once, and each also receives from the others what they keep.
+func TestFirstEpochOfPeers(t *testing.T) {
+	f := imageNet()
+	f.Nodes, f.CacheBytes = 4, f.DatasetBytes/4*1.1
+	f.Source, f.NetworkBPS, f.ConsumerBPS = Source{BPS: 20e6}, 0, 0
+	if got, want := mustModel(t, f).Run(PeerStatic).FirstS, f.DatasetBytes/20e6; math.Abs(got-want) > 1e-6*want {
+		t.Errorf("bound by the source, the first epoch takes %g s, want %g", got, want)
+	}
+	f.Source, f.NetworkBPS = Source{}, 10e6
+	if got, want := mustModel(t, f).Run(PeerStatic).FirstS, f.DatasetBytes/4*(1+3./4)/10e6; math.Abs(got-want) > 1e-6*want {
+		t.Errorf("bound by the network, the first epoch takes %g s, want %g", got, want)
+	}
+}

@@ -19,6 +19,8 @@ const (
 	blocksAhead  = 16        // reads or writes in flight, per device
 	pageBytes    = 4096      // O_DIRECT rounds a read out to pages: it adds this much on average
 	indexBytes   = 28.5      // of the MetaIndex, per sample
+	peerTables   = 64        // tables of a machine of a cluster, per sample of the whole dataset
+	demandBytes  = 8         // of two epochs' demands, per sample that a machine with the log layout keeps
 	leastMisses  = 64 << 20  // minimum room for samples that are not admitted
 	leastCredit  = 16e6      // minimum that each rank may hold, if memory allows it
 )

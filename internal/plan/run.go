@@ -18,10 +18,10 @@ func (m *Model) runAt(p Policy, admit float64) Run {
 	e := m.epochAt(p, admit)
 	r := Run{SteadyS: e.EpochS, LastS: m.lastEpoch(p, e)}
 	prefill := m.f.Prefill && p != SourceOnly
-	load, fill := m.loadSeconds(), m.fillSeconds(p, e)
+	load, fill := m.loadSeconds(p, e.Hit), m.fillSeconds(p, e)
 	switch {
 	case prefill:
-		r.IngestS = max(load, fill)
+		r.IngestS = max(m.loadSeconds(SourceOnly, 0), fill)
 		r.FirstS = r.SteadyS
 	default:
 		if m.f.Epochs < 2 {
@@ -38,14 +38,18 @@ func (m *Model) runAt(p Policy, admit float64) Run {
 	} else {
 		r.RunS = r.IngestS + r.FirstS + (m.f.Epochs-2)*r.SteadyS + r.LastS
 	}
-	r.WrittenBytes = m.written(p, e.Hit, prefill)
+	r.WrittenBytes = m.written(p, max(e.Hit, e.Copies), prefill)
 	return r
 }
 
-// loadSeconds returns how long the source takes for the whole dataset.
-func (m *Model) loadSeconds() float64 {
-	return max(per(m.f.DatasetBytes, m.f.Source.BPS), per(m.node, m.f.Source.NodeBPS), per(m.f.Samples, m.f.Source.Ops),
-		per(m.node, m.f.NetworkBPS))
+// loadSeconds returns how long it takes to read the whole dataset from the source once, over all nodes. Peers send the samples that they hold on to the
+// nodes that consume them.
+func (m *Model) loadSeconds(p Policy, hit float64) float64 {
+	received := m.node
+	if p.peers() {
+		received += m.fromPeers(hit, hit)
+	}
+	return max(per(m.f.DatasetBytes, m.f.Source.BPS), per(m.node, m.f.Source.NodeBPS), per(m.f.Samples, m.f.Source.Ops), per(received, m.f.NetworkBPS))
 }
 
 // fillSeconds returns how long the disk takes to write the kept samples for the first time.
@@ -63,9 +67,9 @@ func (m *Model) lastEpoch(p Policy, e Epoch) float64 {
 	return max(disk.Seconds(read, write), e.Seconds.others())
 }
 
-// written returns the write volume of one node's drives over the whole training.
-func (m *Model) written(p Policy, hit float64, prefill bool) float64 {
-	kept := hit * m.node * m.f.StoredRatio
+// written returns the write volume of one node's drives over the whole training, if they hold so many times the bytes of an epoch of that node.
+func (m *Model) written(p Policy, held float64, prefill bool) float64 {
+	kept := held * m.node * m.f.StoredRatio
 	if p.everywhere() {
 		kept *= m.f.Nodes
 	}

@@ -5,6 +5,7 @@ type Space struct {
 	PaddedBytes float64 `json:"padded_bytes"` // S_p: size of the whole dataset in the arena
 	SlackBytes  float64 `json:"slack_bytes"`  // additional space that the arena needs to reorder samples
 	Hit         float64 `json:"hit"`          // c_D: the share of the dataset that fits
+	Copies      float64 `json:"-"`            // how often the padded bytes fit; Hit is that, and at most 1
 }
 
 // Padded returns the bytes of a dataset in the arena: samples are aligned to 64 bytes, small ones to 8.
@@ -20,7 +21,8 @@ func Padded(datasetBytes, samples float64) float64 {
 func NewSpace(padded, budget float64, z Sizes) Space {
 	least, turn := z.slack()
 	sp := Space{PaddedBytes: padded, SlackBytes: max(least, min(turn, budget/100))}
-	sp.Hit = clip((budget-sp.SlackBytes)/padded, 0, 1)
+	sp.Copies = max(0, (budget-sp.SlackBytes)/padded)
+	sp.Hit = min(sp.Copies, 1)
 	return sp
 }
 

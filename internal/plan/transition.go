@@ -13,7 +13,7 @@ func (m *Model) Beginning() Beginning {
 		Place: rateOf(d.tauStatic(m.stored, m.stored/e.BlockBytes)), Sort: rateOf(d.tauLog()), Read: rateOf(d.Seconds(Transfer{Bytes: 1}, Transfer{})),
 		MissBytes: uint64(min(e.SourceBytes, math.MaxInt64)), Device: d, BlockBytes: e.BlockBytes,
 	}
-	b.Source = rateOf(per(m.others(Log, e.Hit).Source, e.SourceBytes))
+	b.Source = rateOf(per(m.others(e.Hit, 0).Source, e.SourceBytes))
 	return b
 }
 

@@ -38,6 +38,7 @@ type Recommendation struct {
 	SmallestCache     float64    `json:"smallest_cache_bytes"`
 	DriveWritesPerDay float64    `json:"drive_writes_per_day"` // of the budget
 	Admit             float64    `json:"admit"`
+	Copies            float64    `json:"copies,omitempty"` // how often each peer keeps its share of the dataset
 	EpochS            float64    `json:"epoch_s"`
 	BoundBy           string     `json:"bound_by"`
 	NextLimit         string     `json:"next_limit"` // what binds after that, and its time
@@ -46,7 +47,9 @@ type Recommendation struct {
 	WithoutS          float64    `json:"without_cache_s"`           // an epoch from the source alone
 	SecondRun         *SecondRun `json:"second_run,omitempty"`      // of the layout log
 	NotYet            string     `json:"not_yet,omitempty"`         // a feature that the advice needs and lcache lacks
-	AloneS            float64    `json:"without_peers_s,omitempty"` // the best epoch of nodes that don't share: what can be had today
+	TodayPolicy       string     `json:"today_policy,omitempty"`    // with NotYet: the best that lcache has
+	TodayS            float64    `json:"today_s,omitempty"`         // its best epoch
+	AloneS            float64    `json:"without_peers_s,omitempty"` // the best epoch of nodes that don't share
 	AloneLayout       string     `json:"without_peers_layout,omitempty"`
 	NeedsBytes        float64    `json:"needs_bytes,omitempty"` // of memory, where no layout fits
 	Error             string     `json:"error,omitempty"`
@@ -140,7 +143,7 @@ func recommend(m *plan.Model) (Recommendation, error) {
 	source := m.Epoch(plan.SourceOnly)
 	a, err := m.Auto()
 	e := a.Chosen()
-	rec := Recommendation{Layout: string(a.Layout), Policy: string(e.Policy), Reason: a.Reason, SmallestCache: a.SmallestCache, Admit: e.Hit, EpochS: e.EpochS, BoundBy: e.BoundBy, MemoryBytes: e.MemoryBytes, WithoutS: source.EpochS}
+	rec := Recommendation{Layout: string(a.Layout), Policy: string(e.Policy), Reason: a.Reason, SmallestCache: a.SmallestCache, Admit: e.Hit, Copies: e.Copies, EpochS: e.EpochS, BoundBy: e.BoundBy, MemoryBytes: e.MemoryBytes, WithoutS: source.EpochS}
 	rec.NextLimit, rec.NextLimitS = nextLimit(e)
 	if a.Layout == plan.Log {
 		choice, place, sort, why := m.Beginning().Decide()
@@ -161,26 +164,34 @@ func recommend(m *plan.Model) (Recommendation, error) {
 		return rec, nil
 	}
 	if err == nil {
-		err = rec.addAlone(m.Facts())
+		err = rec.addAlone(m)
 	}
 	return rec, err
 }
 
-// addAlone adds what nodes would do that can't read from each other.
-func (r *Recommendation) addAlone(f plan.Facts) error {
+// addAlone adds what nodes would do that can't read from each other, and the best that can be had today.
+func (r *Recommendation) addAlone(m *plan.Model) error {
+	f := m.Facts()
 	if f.Nodes <= 1 || f.WithoutPeers {
 		return nil
 	}
-	if r.Policy != r.Layout {
-		r.NotYet = "lcache does not have peers yet: no server reads from another node's"
-	}
 	f.WithoutPeers = true
-	m, err := plan.New(f)
+	alone, err := plan.New(f)
 	if err != nil {
 		return err
 	}
-	if a, err := m.Auto(); err == nil {
+	if a, err := alone.Auto(); err == nil {
 		r.AloneS, r.AloneLayout = a.Chosen().EpochS, string(a.Layout)
+	}
+	if r.Policy != string(plan.PeerLog) {
+		return nil
+	}
+	r.NotYet = "lcache does not reorder a log over several nodes yet"
+	if _, e := m.BestAdmission(plan.PeerStatic); e.Fits {
+		r.TodayPolicy, r.TodayS = string(plan.PeerStatic), e.EpochS
+	}
+	if r.AloneLayout != "" && (r.TodayPolicy == "" || r.AloneS < r.TodayS) {
+		r.TodayPolicy, r.TodayS = r.AloneLayout, r.AloneS
 	}
 	return nil
 }
