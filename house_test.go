@@ -54,7 +54,7 @@ var mayImport = map[string][]string{
 	"internal/cluster/peers":         {"internal/cluster", "internal/cluster/homes", "sample"},
 	"internal/peer":                  {"sample"},
 	"internal/errcode":               nil,
-	"cmd/lcache/internal/simulate":   nil,
+	"cmd/lcache/internal/simulate":   {"internal/cluster/homes"},
 	"cmd/lcache/internal/scenario":   {"cmd/lcache/internal/simulate"},
 	"cmd/lcache/internal/hitratio":   {"internal/importance", "internal/importance/draw", "internal/importance/policy", "internal/importance/score", "internal/importance/substitute", "internal/importance/losses", "sample"},
 	"cmd/lcache/internal/chart":      {"cmd/lcache/internal/scenario", "cmd/lcache/internal/hitratio"},

@@ -22,7 +22,7 @@ import (
 
 // machines starts servers of one dataset as machines of a cluster, with one rank of a job each. Samples travel over real connections, which are encrypted if
 // the options say so.
-func machines(t *testing.T, n int, more func(machine int, o *cluster.Options)) (servers []*local, files map[sample.Index][]byte) {
+func machines(t *testing.T, n int, more func(machine int, o *cluster.Options), changes ...func(*Options)) (servers []*local, files map[sample.Index][]byte) {
 	t.Helper()
 	o, _ := options(t, "true")
 	o.Ingest.Job = schedule.Job{Recipe: "torch.distributed_sampler", Seed: "9", Epochs: 3, BatchSize: 4, World: n, DropLast: true}
@@ -33,12 +33,17 @@ func machines(t *testing.T, n int, more func(machine int, o *cluster.Options)) (
 			t.Fatal(err)
 		}
 	}
+	o.JobGiven, o.RanksGiven = true, true
+	for _, change := range changes {
+		change(&o)
+	}
 	var starting sync.WaitGroup
 	servers = make([]*local, n)
 	where := cluster.Where{}
 	for i := range n {
-		o.JobGiven, o.RanksGiven = true, true
-		o.Ingest.Job.Ranks = []int{i}
+		if o.RanksGiven {
+			o.Ingest.Job.Ranks = []int{i}
+		}
 		serve := cacheOf(t, o)
 		serve.Logger = slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 		serve.Cluster = &ClusterOptions{Options: cluster.Options{Where: where, Listen: "127.0.0.1:0", Expect: n, Host: fmt.Sprint("gpu-0", i), Logger: serve.Logger}}

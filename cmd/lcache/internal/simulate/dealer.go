@@ -85,6 +85,13 @@ func (d *dealer) addUp(to []sums, first uint32, lo, hi int) {
 		}
 		mini, from := at/batch, x.pick[0][0]
 		switch {
+		case x.fleet != nil:
+			switch x.fleet.read(int(mini%workers), uint32(k)) {
+			case fromLocal:
+				from = x.pick[2][2]
+			case fromPeer:
+				from = x.pick[0][2]
+			}
 		case d.cold:
 		case x.served != nil:
 			from = x.served.place(d.epoch, k)

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"runtime"
 
+	"lcache/internal/cluster/homes"
 	"lcache/internal/errcode"
 )
 
@@ -29,6 +30,7 @@ type exact struct {
 	pick     [Classes][Classes]place
 	orders   *orders
 	served   *readers // NoPFS: from where each read is served
+	fleet    *Fleet   // of the policies with peers: from where each read is served
 	sums     [][]sums // by core: of the mini-batches that are dealt at once
 	forward  []uint32 // LocalityAware: the order of an epoch, as indices
 	progress func(float64)
@@ -82,6 +84,11 @@ func (s *Simulation) exactBytes(cores float64) float64 {
 	case LocalityAware:
 		need += (4 + 1 + 4) * w.Samples
 	case Perfect, Naive, Staging:
+	case StaticPeers, LogPeers:
+		need += 2*2*homes.Bins + w.Samples // homes, and whether a sample was read
+		if s.copies(s.Machine.rates()) > 1 {
+			need += w.Samples * float64(copyBytes(s.Machine.Workers))
+		}
 	default:
 		need += (1 + 4) * w.Samples // the worker that holds a sample, and the class
 	}
@@ -112,8 +119,10 @@ func (x *exact) place(ctx context.Context) (held *holding, init float64, err err
 	case NoPFS:
 		x.served, err = x.rank(ctx)
 		return held, 0, err
-	case StaticAlone, LogAlone, StaticPeers, LogPeers:
-		held.holdFixed(len(x.sizes), x.workers, x.s.fixedShare(x.rates), p.alone())
+	case StaticAlone, LogAlone:
+		held.holdFixed(len(x.sizes), x.s.fixedShare(x.rates))
+	case StaticPeers, LogPeers:
+		x.fleet = madeUpFleet(len(x.sizes), x.workers, x.s.copies(x.rates))
 	}
 	return held, x.stageIn(held), nil
 }

@@ -127,15 +127,13 @@ func (h *holding) holdFirstTouch(positions []uint32, used, batch, workers, class
 	}
 }
 
-// holdFixed gives a fixed set of samples to one home each; alone says that every worker holds the set instead. The set is
-// spread evenly over the dataset, as one chosen by hashes is.
-func (h *holding) holdFixed(samples, workers int, share float64, alone bool) {
+// holdFixed gives a fixed set of samples to every worker. The set is spread evenly over the dataset, as one chosen by hashes is.
+func (h *holding) holdFixed(samples int, share float64) {
 	h.begin(samples)
-	h.equal = alone
+	h.equal = true
 	for k := range samples {
-		u := spread(uint64(k))
-		if float64(u>>11)/(1<<53) < share {
-			h.hold(k, int(spread(u)%uint64(workers)), 2)
+		if float64(spread(uint64(k))>>11)/(1<<53) < share {
+			h.hold(k, 0, 2)
 		}
 	}
 }

@@ -36,7 +36,12 @@ func (s *Simulation) sharesOf(r rates) (first, steady shares, err error) {
 	case StaticAlone, LogAlone:
 		steady = held(s.fixedShare(r), 1, 2)
 	case StaticPeers, LogPeers:
-		steady = held(s.fixedShare(r), 1/n, 2)
+		if copies := s.copies(r); copies > 0 {
+			share := min(1, copies)
+			steady = held(share, copies/n/share, 2)
+		} else {
+			steady = nothing
+		}
 	case NoPFS:
 		if steady, err = s.frequencyShares(h); err != nil {
 			return first, steady, err
@@ -63,6 +68,16 @@ func (s *Simulation) fixedShare(r rates) float64 {
 		return top
 	}
 	return min(top, max(source/(source+disk), others/disk))
+}
+
+// copies is how often each worker with peers keeps its share of the dataset (T). Where the disks have room for more than the dataset, and hold all of it,
+// the static layout keeps copies.
+func (s *Simulation) copies(r rates) float64 {
+	share, n := s.fixedShare(r), float64(s.Machine.Workers)
+	if share < 1 || s.Policy == LogPeers {
+		return share
+	}
+	return min(n, 0.99*n*s.Machine.Capacity[2]/s.totalMB())
 }
 
 // seen is the share of the dataset that a policy ever reads. A policy that holds no samples draws from the whole dataset.
