@@ -3,7 +3,7 @@ package plan
 // Policy is a way to keep and read samples: where they are between epochs, and how they are read.
 type Policy string
 
-// The policies. lcache implements Log and Static, and over several nodes PeerLog and PeerStatic. The first three are other systems, for comparison.
+// The policies. lcache implements Log and Static, and over several nodes PeerStatic. The first three are other systems, for comparison.
 const (
 	SourceOnly Policy = "source"      // no cache
 	MinIO      Policy = "minio"       // CoorDL: a fixed set of files is kept, and read as files
@@ -11,7 +11,7 @@ const (
 	Log        Policy = "log"         // reordered every epoch, read and written in blocks
 	Static     Policy = "static"      // samples stay where they were packed, and are read with random reads
 	OwnLog     Policy = "own_log"     // each of n nodes keeps the samples that it will read next; not implemented: it shows how much peers gain
-	PeerLog    Policy = "peer_log"    // each sample has one home node, which sends it to the node that consumes it
+	PeerLog    Policy = "peer_log"    // each sample has one home node, which sends it to the node that consumes it; not implemented
 	PeerStatic Policy = "peer_static" // the same homes, read in place
 )
 

@@ -39,6 +39,8 @@ ROWS: tuple[tuple[str, str | tuple[str, str], str, int], ...] = (
     ("four epochs bound by the source, cluster, s", "four epochs, cluster, s", "", 1),
     ("four epochs bound by the source, three machines alone, s", "four epochs, alone, s", "", 1),
     ("four epochs, cluster ÷ alone", ("four epochs, cluster, s", "four epochs, alone, s"), "≤ 0.6", 3),
+    ("epoch 0 of the cluster ÷ what lcache plan says", ("epoch 0, s", "plan, epoch 0, s"), "0.85 – 1.15", 3),
+    ("later epochs of the cluster ÷ what lcache plan says", ("epoch, s", "plan, epoch, s"), "0.85 – 1.15", 3),
     ("longest wait for a batch without a fault, s", "longest wait, calm, s", "", 2),
     ("kill -9 of a machine: longest wait beyond that, s", "kill: wait beyond, s", "≤ 0.5", 2),
     ("SIGSTOP of a server for 3 s: longest wait beyond that, s", "stop: wait beyond, s", "≤ 1.5", 2),

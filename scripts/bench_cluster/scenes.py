@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -37,6 +38,8 @@ def clustered(bench: Bench) -> Values:
     copies = kept_copies(machines)
     expected = o.bytes * (min(1, copies) - copies / len(machines))
     last = epochs[-1]
+    out["epoch 0, s"], out["epoch, s"] = epochs[0]["seconds"], statistics.median(e["seconds"] for e in epochs[1:])
+    out |= planned(bench, int(1.05 * o.bytes / 3))
     out["copies"] = copies
     out["network, samples"] = last["peers_in_bytes"] / expected
     out["network, kernel"] = last["network"] / expected
@@ -46,6 +49,23 @@ def clustered(bench: Bench) -> Values:
         disturbed(bench, machines, out)
     bench.clear(machines)
     return out
+
+
+def planned(bench: Bench, budget: int) -> Values:
+    """What lcache plan says of this stage: the first epoch and a later one, in s."""
+    o, (operations, rate) = bench.o, bench.on.caps or (0, 0)
+    facts = {
+        "facts": "off", "nodes": 3, "samples": o.samples, "bytes": o.bytes, "batch-size": o.batch_size, "epochs": EPOCHS, "budget": budget, "memory": o.memory,
+        "read-bw": rate, "write-bw": rate, "read-iops": operations, "write-iops": operations, "source-bw": int(o.source_rate), "source-node-bw": "unlimited",
+        "source-ops": "unlimited", "network": "unlimited", "consumer": "unlimited",
+    }  # fmt: skip
+    command = [bench.program, "plan", "--json", *(f"--{name}={value}" for name, value in facts.items())]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    if done.returncode:
+        raise Failed(f"plan: {done.stderr.strip()}")
+    row = next(p for p in json.loads(done.stdout)["policies"] if p["policy"] == "peer_static")
+    bench.note(f"plan: peer_static, {row['first_s']:.1f} s, then {row['epoch_s']:.1f} s, bound by the {row['bound_by']}")
+    return {"plan, epoch 0, s": row["first_s"], "plan, epoch, s": row["epoch_s"]}
 
 
 def kept_copies(machines: list[Machine]) -> float:
