@@ -19,7 +19,7 @@ from typing import Any
 from bench_runs.stage import Stage
 
 FOLDER = Path(__file__).parent
-PEER_MEMORY = 32 << 20  # of each server in a cluster. ingest chooses blocks by the rest of the memory, less 16 MiB for what such a server rounds up
+PEER_MEMORY = 32 << 20  # of each server in a cluster. An ingest that is in no cluster chooses blocks by the rest, less 16 MiB that such a server rounds up
 
 
 class Failed(Exception):
@@ -126,7 +126,7 @@ class Machine:
         command = [
             self.program, "ingest", "--source", self.bench.source.url, "--cache", str(self.cache), "--layout", layout, "--quiet",
             "--recipe", "torch.distributed_sampler", "--seed", "0", "--epochs", "100", "--batch-size", str(self.bench.o.batch_size),
-            "--world-size", str(world), "--ranks", str(rank), "--memory", str(self.bench.o.memory - PEER_MEMORY - (16 << 20)), *(cluster or []),
+            "--world-size", str(world), "--ranks", str(rank), "--memory", str(self.bench.o.memory - (0 if cluster else PEER_MEMORY + (16 << 20))), *(cluster or []),
         ]  # fmt: skip
         if budget is not None:
             command += ["--budget", str(budget)]
