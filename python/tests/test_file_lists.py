@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 import tarfile
 import zipfile
 
@@ -107,7 +106,7 @@ def test_an_edited_list_adapts_a_cache_of_its_own(tmp_path):
     for name in "xyz":
         (tmp_path / f"{name}.bin").write_bytes(name.encode() * 16)
     source, cache = "bin:" + write_list(tmp_path, "x.bin", "y.bin"), tmp_path / "c"
-    subprocess.run([*lcache_command(), "ingest", "--source", source, "--cache", cache, "--record-bytes", "4"], check=True, capture_output=True)
+    lcache_command("ingest", "--source", source, "--cache", str(cache), "--record-bytes", "4")
     write_list(tmp_path, "x.bin", "z.bin")
     assert [parts["data"] for _, parts in served(source, cache, record_bytes=4)] == [b"xxxx"] * 4 + [b"zzzz"] * 4
 
