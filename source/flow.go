@@ -43,9 +43,17 @@ type flows struct {
 	closed bool
 
 	closing sync.WaitGroup // goroutines that close unused flows
+
+	decoded func(ctx context.Context, name string, o openShard) (io.ReadCloser, error) // nil: shards are not decoded
 }
 
-func newFlows() *flows { return &flows{turns: make(chan struct{}, MostFlows)} }
+func newFlows(of *shards) *flows {
+	f := &flows{turns: make(chan struct{}, MostFlows)}
+	if of.opts.decode {
+		f.decoded = of.decoded
+	}
+	return f
+}
 
 // A flow reads one shard from front to back in a goroutine, a few blocks ahead.
 type flow struct {
@@ -61,36 +69,33 @@ type flow struct {
 }
 
 // begin starts to read a shard from its beginning. The flow closes o.
-func begin(shard sample.Shard, o openShard) *flow {
+func (s *flows) begin(shard sample.Shard, o openShard) *flow {
 	ctx, cancel := context.WithCancel(context.Background())
 	f := &flow{shard: shard, blocks: make(chan []byte, flowAhead-1), free: make(chan []byte, flowAhead), cancel: cancel}
 	for range flowAhead {
 		f.free <- nil
 	}
-	go f.fill(ctx, o)
+	go f.fill(ctx, o, s.decoded)
 	return f
 }
 
 // fill reads the shard into blocks.
-func (f *flow) fill(ctx context.Context, o openShard) {
+func (f *flow) fill(ctx context.Context, o openShard, decoded func(context.Context, string, openShard) (io.ReadCloser, error)) {
 	defer close(f.blocks) // deferred, so that err is set before
 	defer o.close()
-	raw := &noted{ReadCloser: o.stream(ctx)}
-	defer raw.Close()
-	defer func() {
-		if raw.err != nil { // the decompressor may have reworded the error
-			f.err = raw.err
-		}
-	}()
-	from := io.Reader(bufio.NewReaderSize(raw, flowBlock))
-	if packing := tarshard.Packing(f.shard.Name); packing != "" {
-		tar, err := tarshard.Unpack(packing, from)
-		if err != nil {
-			f.err = err
-			return
-		}
-		defer tar.Close()
-		from = tar
+	from, raw, err := f.open(ctx, o, decoded)
+	if err != nil {
+		f.err = err
+		return
+	}
+	defer from.Close()
+	if raw != nil {
+		defer raw.Close()
+		defer func() {
+			if raw.err != nil { // the decompressor may have reworded the error
+				f.err = raw.err
+			}
+		}()
 	}
 	for {
 		var block []byte
@@ -117,6 +122,27 @@ func (f *flow) fill(ctx context.Context, o openShard) {
 			return
 		}
 	}
+}
+
+// open returns a reader of what the shard unpacks to. raw is the shard itself; nil: it is decoded.
+func (f *flow) open(ctx context.Context, o openShard, decoded func(context.Context, string, openShard) (io.ReadCloser, error)) (from io.ReadCloser, raw *noted, err error) {
+	if decoded != nil {
+		from, err = decoded(ctx, f.shard.Name, o)
+		return from, nil, err
+	}
+	raw = &noted{ReadCloser: o.stream(ctx)}
+	buffered := bufio.NewReaderSize(raw, flowBlock)
+	packing := tarshard.Packing(f.shard.Name)
+	if packing == "" {
+		return io.NopCloser(buffered), raw, nil
+	}
+	if from, err = tarshard.Unpack(packing, buffered); err != nil {
+		if raw.err != nil {
+			err = raw.err
+		}
+		raw.Close()
+	}
+	return from, raw, err
 }
 
 // noted keeps the error that ended the raw stream early.
@@ -201,7 +227,7 @@ func (f *flows) read(ctx context.Context, store shardStore, shard sample.Shard, 
 		if err != nil {
 			return err
 		}
-		one = begin(shard, o)
+		one = f.begin(shard, o)
 	}
 	start := one.at
 	err := one.readAt(ctx, dst, off)
@@ -308,21 +334,28 @@ func (r *inOrder) Read(p []byte) (int, error) {
 
 func (r *inOrder) Close() error { return nil }
 
+// isPacking reports whether a shard with this name is read from front to back wherever it is.
+func (o Options) isPacking(name string) bool { return o.decode || tarshard.Packing(name) != "" }
+
 // packedVersion returns the version of a packed shard. The list has no field for the compressed size, so the version
-// includes it.
-func packedVersion(name string, size int64, version uint64) uint64 {
-	if tarshard.Packing(name) == "" {
+// includes it. If the shard is decoded, it includes that too, because then positions mean something else.
+func (o Options) packedVersion(name string, size int64, version uint64) uint64 {
+	if !o.isPacking(name) {
 		return version
 	}
-	var b [16]byte
+	var b [24]byte
 	binary.LittleEndian.PutUint64(b[:], version)
 	binary.LittleEndian.PutUint64(b[8:], uint64(size))
-	return xxh3.Hash(b[:])
+	if o.decode {
+		b[16] = decodeRules
+		return xxh3.Hash(b[:])
+	}
+	return xxh3.Hash(b[:16])
 }
 
 // Streamed implements [Sharded].
 func (s *shards) Streamed(shard sample.Shard) bool {
-	if tarshard.Packing(shard.Name) != "" {
+	if s.opts.isPacking(shard.Name) {
 		return true
 	}
 	o, far := s.store.(*shardObjects)

@@ -167,7 +167,10 @@ func (r *recordSource) index(ctx context.Context, f records.Format, name string)
 		return nil, nil, false, fmt.Errorf("shard %s: %w", clip(name), err)
 	}
 	defer o.close()
-	if o.streamed() {
+	if r.opts.decode {
+		t = records.NewTable(-1)
+		err = r.decode(ctx, f, name, o, t, io.Discard)
+	} else if o.streamed() {
 		t, err = r.indexStream(ctx, f, name, o)
 	} else {
 		t = records.NewTable(o.Size())
@@ -185,7 +188,7 @@ func (r *recordSource) index(ctx context.Context, f records.Format, name string)
 		})
 	}
 	shard = &sample.Shard{Name: name, Size: uint64(o.Size()), Version: o.Version(), Records: true}
-	if tarshard.Packing(name) != "" {
+	if r.opts.isPacking(name) {
 		shard.Size = uint64(t.End())
 	}
 	return t, shard, o.outside(), nil

@@ -74,6 +74,8 @@ type Options struct {
 	Patience time.Duration // network reads: longest time without a byte (object.Options); 0: 30 s
 
 	NoFollowLinks bool // links that leave the source are errors
+
+	decode bool // all shards are decoded
 }
 
 // WithMoved returns a context whose reads call moved when bytes arrive, if they are over a network or of shards

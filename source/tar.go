@@ -112,15 +112,18 @@ func openShards(src string, opts Options) (_ *shards, err error) {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
+	opts.decode = decodes(src, opts)
 	if IsRemote(src) {
 		store, rest, err := openShardObjects(kind, pattern, &opts)
 		if err != nil {
 			return nil, errcode.Errorf(errcode.SourceInvalid, "open source %s: %w", clip(withoutSecrets(src)), err)
 		}
-		return &shards{src: src, identity: src, pattern: rest, store: store, remote: store.reader, opts: opts, flows: newFlows()}, nil
+		s := &shards{src: src, identity: src, pattern: rest, store: store, remote: store.reader, opts: opts}
+		s.flows = newFlows(s)
+		return s, nil
 	}
-	s := &shards{src: kind + filepath.Clean(pattern), opts: opts, flows: newFlows()}
-	s.identity = s.src
+	s := &shards{src: kind + filepath.Clean(pattern), opts: opts}
+	s.identity, s.flows = s.src, newFlows(s)
 	if file, ok := listPath(src); ok {
 		err = s.openList(kind, file)
 	} else {

@@ -172,9 +172,9 @@ type shardFile struct {
 }
 
 func (s *shardFile) Size() int64     { return s.size }
-func (s *shardFile) Version() uint64 { return packedVersion(s.name, s.size, s.version) }
+func (s *shardFile) Version() uint64 { return s.dir.opts.packedVersion(s.name, s.size, s.version) }
 func (s *shardFile) Piece() int      { return 1 << 20 }
-func (s *shardFile) streamed() bool  { return tarshard.Packing(s.name) != "" }
+func (s *shardFile) streamed() bool  { return s.dir.opts.isPacking(s.name) }
 func (s *shardFile) stream(ctx context.Context) io.ReadCloser {
 	return &inOrder{ctx: ctx, shard: s, size: s.size}
 }

@@ -206,7 +206,7 @@ func (s *shards) index(ctx context.Context, name string, kept *tarshard.Kept, tu
 		s.opts.Logger.Warn("members of a shard have the same name: the last of each counts, as when it is extracted", "shard", name, "first", again[0], "members", len(again))
 	}
 	shard := &sample.Shard{Name: name, Size: uint64(o.Size()), Version: o.Version(), Records: s.kind.Members}
-	if tarshard.Packing(name) != "" {
+	if s.opts.isPacking(name) {
 		shard.Size = tarshard.End(found)
 	}
 	m := &members{shard: shard, outside: o.outside()}
@@ -224,10 +224,10 @@ func (s *shards) index(ctx context.Context, name string, kept *tarshard.Kept, tu
 // membersOf lists the members of a shard.
 func (s *shards) membersOf(ctx context.Context, name string, o openShard) ([]tarshard.Member, error) {
 	if s.kind.Members {
-		if o.streamed() {
+		if far, ok := s.store.(*shardObjects); ok && far.noRanges.Load() {
 			return nil, fmt.Errorf("shard %s: the directory of a zip file is at its end, which can't be reached %s: unpack it, or download it", clip(name), withoutRandom(name))
 		}
-		return tarshard.IndexZip(ctx, name, o)
+		return tarshard.IndexZip(ctx, name, o, s.opts.decode)
 	}
 	if !o.streamed() {
 		return tarshard.Index(ctx, name, o)

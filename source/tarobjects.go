@@ -27,7 +27,7 @@ type shardObjects struct {
 	prefix string // of all keys; names do not include it
 	reader *object.Reader
 
-	streams  bool        // packed shards are allowed
+	opts     Options
 	noRanges atomic.Bool // the server does not support ranges
 
 	mu    sync.Mutex             // guards the fields that follow
@@ -51,7 +51,7 @@ func openShardObjects(kind, pattern string, opts *Options) (o *shardObjects, res
 	if strings.ContainsAny(rest, "?#") {
 		return nil, "", errors.New("it has a query or a fragment: give an address without one")
 	}
-	o = &shardObjects{streams: opts.Stream}
+	o = &shardObjects{opts: *opts}
 	var store object.Store
 	if scheme == "s3" {
 		bucket, prefix, err := s3.Split(folder)
@@ -89,7 +89,7 @@ func (o *shardObjects) names(pattern string) ([]string, error) {
 		}
 		list[i] = path.Clean(name)
 	}
-	return list, checkNames(list, "its folder", o.streams)
+	return list, checkNames(list, "its folder", o.opts.Stream)
 }
 
 // GivesNoRanges reports whether the server of a source's shards ignores range requests.
@@ -210,7 +210,7 @@ func (s *shards) survey(ctx context.Context, share, shares int) (v *Survey, err 
 		if i*shares/len(names) == share {
 			v.Gets += pieces
 		}
-		if s.hasMembers() && !has(name, info.Size, packedVersion(name, info.Size, object.Version(info.Tag))) {
+		if s.hasMembers() && !has(name, info.Size, s.opts.packedVersion(name, info.Size, object.Version(info.Tag))) {
 			v.Index += pieces
 		}
 	}
@@ -260,13 +260,13 @@ func (o *shardObjects) open(_ context.Context, name string) (openShard, error) {
 // openListed sends no request: the answers to the reads show whether the shard has changed. The list does not have
 // the stored size of a packed shard, so that is requested once.
 func (o *shardObjects) openListed(ctx context.Context, listed sample.Shard) (openShard, error) {
-	if tarshard.Packing(listed.Name) == "" {
+	if !o.opts.isPacking(listed.Name) {
 		return o.at(listed), nil
 	}
 	o.mu.Lock()
 	info, known := o.found[listed.Name]
 	o.mu.Unlock()
-	if !known || !isPacked(listed, info) {
+	if !known || !o.isPacked(listed, info) {
 		if err := o.check(ctx, listed); err != nil {
 			return nil, err
 		}
@@ -281,8 +281,8 @@ func (o *shardObjects) is(_ context.Context, listed sample.Shard) (same, outside
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	info, known := o.asked[listed.Name]
-	if tarshard.Packing(listed.Name) != "" {
-		return known && isPacked(listed, info), false
+	if o.opts.isPacking(listed.Name) {
+		return known && o.isPacked(listed, info), false
 	}
 	return known && uint64(info.Size) == listed.Size && object.Version(info.Tag) == listed.Version, false
 }
@@ -293,13 +293,13 @@ func (o *shardObjects) check(ctx context.Context, listed sample.Shard) error {
 	if err != nil {
 		return withAdvice(err)
 	}
-	if tarshard.Packing(listed.Name) == "" {
+	if !o.opts.isPacking(listed.Name) {
 		if uint64(info.Size) != listed.Size || object.Version(info.Tag) != listed.Version {
 			return ErrChanged
 		}
 		return nil
 	}
-	if !isPacked(listed, info) {
+	if !o.isPacked(listed, info) {
 		return ErrChanged
 	}
 	o.mu.Lock()
@@ -312,8 +312,8 @@ func (o *shardObjects) check(ctx context.Context, listed sample.Shard) error {
 }
 
 // isPacked reports whether a packed object is the listed shard.
-func isPacked(listed sample.Shard, info object.Info) bool {
-	return packedVersion(listed.Name, info.Size, object.Version(info.Tag)) == listed.Version
+func (o *shardObjects) isPacked(listed sample.Shard, info object.Info) bool {
+	return o.opts.packedVersion(listed.Name, info.Size, object.Version(info.Tag)) == listed.Version
 }
 
 // at returns the stored object of a shard.
@@ -330,11 +330,11 @@ type shardObject struct {
 
 func (s *shardObject) Size() int64 { return s.object.Size }
 func (s *shardObject) Version() uint64 {
-	return packedVersion(s.name, s.object.Size, *s.object.Version)
+	return s.of.opts.packedVersion(s.name, s.object.Size, *s.object.Version)
 }
 func (s *shardObject) Piece() int     { return MostTogether }
 func (s *shardObject) outside() bool  { return false }
-func (s *shardObject) streamed() bool { return tarshard.Packing(s.name) != "" || s.of.noRanges.Load() }
+func (s *shardObject) streamed() bool { return s.of.opts.isPacking(s.name) || s.of.noRanges.Load() }
 func (s *shardObject) close()         {}
 
 func (s *shardObject) ReadAt(ctx context.Context, dst []byte, off int64) error {

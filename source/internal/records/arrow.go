@@ -53,7 +53,10 @@ func (s *sameColumns) check(shard string, parts []leaf, label string) error {
 
 // Index implements [Format].
 func (a *arrow) Index(ctx context.Context, _ Files, name string, o Object, t *Table) error {
-	r := arrowReader{ctx: ctx, o: o, t: t}
+	return a.list(name, &arrowReader{ctx: ctx, o: o, t: t})
+}
+
+func (a *arrow) list(name string, r *arrowReader) error {
 	for {
 		m, err := r.next()
 		if err != nil || m == nil {
@@ -67,7 +70,7 @@ func (a *arrow) Index(ctx context.Context, _ Files, name string, o Object, t *Ta
 			if r.schema != nil {
 				return errors.New("it has a second schema: write it again")
 			}
-			if err := a.begin(&r, name, m); err != nil {
+			if err := a.begin(r, name, m); err != nil {
 				return err
 			}
 		case messageBatch:
@@ -139,10 +142,17 @@ type arrowReader struct {
 	columns []arrowColumn
 	label   *arrowColumn // nil: there are no labels
 	buf     []byte
+
+	decoding      *decoding // nil: ranges of the file are listed
+	unpacked      []unpackedBuffer
+	unpackedBytes int64
 }
 
 // read returns n bytes of the file, which are valid until the next call.
 func (r *arrowReader) read(off, n int64) ([]byte, error) {
+	if off >= unpackedAt {
+		return r.unpackedPart(off, n)
+	}
 	if off < 0 || n < 0 || off > r.o.Size()-n {
 		return nil, fmt.Errorf("it is truncated: it should have bytes up to %d, and has %d: copy or write it again", off+n, r.o.Size())
 	}

@@ -21,6 +21,8 @@ type arrowColumn struct {
 	off   []int64 // in the file
 	size  []int64
 	value []int32 // of labels
+
+	pieces objectPieces // of values that are decoded
 }
 
 // arrowBatch is the metadata of a record batch.
@@ -33,6 +35,7 @@ type arrowBatch struct {
 	bufs   int // position of the first
 	have   int // number of buffers
 	counts []int64
+	codec  string // of the buffers; "": they are not compressed
 }
 
 // batch lists the rows of a record batch.
@@ -53,9 +56,16 @@ func (r *arrowReader) batch(m *arrowMessage) error {
 		return nil
 	case compressed:
 		c, _ := f.sub(m.header, 3)
-		codec := [...]string{"LZ4", "ZSTD"}[min(max(f.fieldU8(c, 0), 0), 1)]
-		return fmt.Errorf("its columns are compressed by %s, so no range of the file has a row: write it without compression, as datasets.save_to_disk does", codec)
+		codec := f.fieldU8(c, 0)
+		if codec < 0 || codec > 1 || f.bad {
+			return fmt.Errorf("its columns have the compression %d, which lcache does not know: write it without compression", codec)
+		}
+		b.codec = [...]string{"LZ4_FRAME", "ZSTD"}[codec]
+		if r.decoding == nil {
+			return fmt.Errorf("its columns are compressed by %s, so no range of the file has a row: give --stream to decode it once, front to back, or write it without compression, as datasets.save_to_disk does", b.codec)
+		}
 	}
+	r.unpacked, r.unpackedBytes = r.unpacked[:0], 0
 	for from := int64(0); from < b.rows; from += arrowChunk {
 		if err := r.ctx.Err(); err != nil {
 			return err
@@ -92,7 +102,11 @@ func (b *arrowBatch) chunk(from, to int64) error {
 		if r.label != nil {
 			label = r.label.value[i]
 		}
-		if err := r.t.Add("", label, cells...); err != nil {
+		if r.decoding != nil {
+			if err := b.decode(cells, label); err != nil {
+				return err
+			}
+		} else if err := r.t.Add("", label, cells...); err != nil {
 			return err
 		}
 	}
@@ -120,6 +134,9 @@ func (b *arrowBatch) buffer(a *arrowField, k int) (extent, error) {
 		return extent{}, errDamagedArrow
 	}
 	e.off += b.m.body
+	if b.codec != "" {
+		return b.r.unpack(int(n), b.codec, e)
+	}
 	return e, nil
 }
 

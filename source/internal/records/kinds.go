@@ -18,6 +18,10 @@ type Kind struct {
 	Check func(data, after []byte) error
 	Tail  int
 
+	// Decodes means that --stream decodes the samples of a shard, from front to back. Their positions are then those in the decoded bytes: the parts
+	// of all samples, one after the other.
+	Decodes bool
+
 	// Flags are the names of the flags in [FlagTable] that the kind has.
 	Flags []string
 }
@@ -25,15 +29,15 @@ type Kind struct {
 // Kinds are all kinds of record sources.
 var Kinds = []Kind{
 	{Name: "ranges", New: newRanges, Described: true},
-	{Name: "parquet", New: newParquet, Flags: []string{"columns", "label-column"}},
-	{Name: "arrow", New: newArrow, Flags: []string{"columns", "label-column"}},
+	{Name: "parquet", New: newParquet, Decodes: true, Flags: []string{"columns", "label-column"}},
+	{Name: "arrow", New: newArrow, Decodes: true, Flags: []string{"columns", "label-column"}},
 	{Name: "tfrecord", New: newTFRecord, Check: checkTFRecord, Tail: tfrecordTail, Flags: []string{"feature", "label-feature"}},
 	{Name: "megatron", New: newMegatron, Described: true},
 	{Name: "npy", New: newNPY, Flags: []string{"record-bytes", "dtype", "shape"}},
 	{Name: "bin", New: newBin, Flags: []string{"record-bytes", "dtype", "shape"}},
 	{Name: "jsonl", New: newJSONL, Flags: []string{"label-field", "key"}},
 	{Name: "hdf5", New: newHDF5},
-	{Name: "zip", Members: true},
+	{Name: "zip", Members: true, Decodes: true},
 }
 
 // Find returns a kind of source by its name.

@@ -3,12 +3,14 @@ package records
 import (
 	"context"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 )
 
 // parquet:PATTERN serves the rows of Parquet files whose values are not compressed, as datasets of Hugging Face writes images, audio and video
 // since version 4.6. A value is then one range of the file. The footer and the headers of pages are read, and the length in front of each value.
+// With --stream, the values of all columns of bytes and of lists of numbers are decoded, whatever their compression and encoding.
 
 // parquet is the format of parquet:PATTERN.
 type parquet struct {
@@ -19,23 +21,34 @@ type parquet struct {
 
 func newParquet(s Settings) (Format, error) { return &parquet{set: s}, nil }
 
-// Index implements [Format].
-func (p *parquet) Index(ctx context.Context, _ Files, name string, o Object, t *Table) error {
+// parquetFile is a shard that is listed or decoded.
+type parquetFile struct {
+	*parquetMeta
+	chosen  []leaf
+	numbers []int // of the chosen columns in the schema
+	parts   []int
+	labels  *parquetInts // nil: there are none
+	labelAt int
+	pieces  func() objectPieces
+}
+
+// open reads the footer of a shard, and chooses its columns.
+func (p *parquet) open(ctx context.Context, name string, o Object, t *Table, decode bool) (*parquetFile, error) {
 	m, err := readParquetMeta(ctx, o)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	leaves, at := m.candidates()
-	chosen, err := chooseLeaves(leaves, p.set, m.features)
-	if err != nil {
-		return err
+	leaves, at := m.candidates(decode)
+	f := &parquetFile{parquetMeta: m}
+	if f.chosen, err = chooseLeaves(leaves, p.set, m.features); err != nil {
+		return nil, err
 	}
 	label, err := chooseLabel(p.set, m.features, m.integers())
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if err := p.same.check(name, chosen, label); err != nil {
-		return err
+	if err := p.same.check(name, f.chosen, label); err != nil {
+		return nil, err
 	}
 	if len(p.set.Columns) == 0 {
 		for _, l := range leaves {
@@ -44,43 +57,108 @@ func (p *parquet) Index(ctx context.Context, _ Files, name string, o Object, t *
 			}
 		}
 	}
-	pieces := func() objectPieces {
-		return objectPieces{ctx: ctx, o: o, piece: max(int64(o.Piece()/(len(chosen)+1)), 64<<10)}
+	f.pieces = func() objectPieces {
+		return objectPieces{ctx: ctx, o: o, piece: max(int64(o.Piece()/(len(f.chosen)+1)), 64<<10)}
 	}
-	columns, numbers := make([]parquetColumn, len(chosen)), make([]int, len(chosen))
-	for i, l := range chosen {
+	for _, l := range f.chosen {
 		part, err := t.Part(l.name)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		numbers[i] = at[l.at]
-		columns[i] = parquetColumn{pages: parquetPages{in: pieces()}, leaf: m.leaves[at[l.at]], name: l.name, part: part}
+		f.numbers, f.parts = append(f.numbers, at[l.at]), append(f.parts, part)
 	}
-	var labels *parquetInts
-	labelNumber := slices.IndexFunc(m.leaves, func(l parquetLeaf) bool { return len(l.path) == 1 && l.path[0] == label })
 	if label != "" {
-		labels = &parquetInts{pages: parquetPages{in: pieces()}, leaf: m.leaves[labelNumber], name: label}
+		f.labelAt = slices.IndexFunc(m.leaves, func(l parquetLeaf) bool { return len(l.path) == 1 && l.path[0] == label })
+		f.labels = &parquetInts{parquetDecoder{pages: parquetPages{in: f.pieces()}, leaf: m.leaves[f.labelAt], name: label}}
 		t.Classes = m.features[label].Names
 	}
-	for _, g := range m.groups {
+	return f, nil
+}
+
+// label returns the label of the next row.
+func (f *parquetFile) label(row int) (int32, error) {
+	if f.labels == nil {
+		return 0, nil
+	}
+	label, err := f.labels.next(row)
+	if err != nil {
+		return 0, fmt.Errorf("column %s: %w", clip(f.labels.name), err)
+	}
+	return label, nil
+}
+
+// Index implements [Format].
+func (p *parquet) Index(ctx context.Context, _ Files, name string, o Object, t *Table) error {
+	f, err := p.open(ctx, name, o, t, false)
+	if err != nil {
+		return err
+	}
+	columns := make([]parquetColumn, len(f.chosen))
+	for i, l := range f.chosen {
+		columns[i] = parquetColumn{pages: parquetPages{in: f.pieces()}, leaf: f.leaves[f.numbers[i]], name: l.name, part: f.parts[i]}
+	}
+	for _, g := range f.groups {
 		for i := range columns {
 			c := &columns[i]
 			c.rows, c.words = 0, nil
-			c.pages.begin(g.columns[numbers[i]])
+			c.pages.begin(g.columns[f.numbers[i]])
 		}
-		if labels != nil {
-			labels.rows, labels.words = 0, nil
-			labels.pages.begin(g.columns[labelNumber])
+		if f.labels != nil {
+			f.labels.begin(g.columns[f.labelAt])
 		}
-		if err := listGroup(ctx, g, columns, labels, t); err != nil {
+		if err := listGroup(ctx, g, columns, f, t); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
+// Decode implements [Decoder].
+func (p *parquet) Decode(ctx context.Context, name string, o Object, t *Table, w io.Writer) error {
+	f, err := p.open(ctx, name, o, t, true)
+	if err != nil {
+		return err
+	}
+	columns := make([]parquetDecoder, len(f.chosen))
+	for i, l := range f.chosen {
+		columns[i] = parquetDecoder{pages: parquetPages{in: f.pieces()}, leaf: f.leaves[f.numbers[i]], name: l.name, part: f.parts[i]}
+	}
+	d := decoding{t: t, w: w}
+	for _, g := range f.groups {
+		for i := range columns {
+			columns[i].begin(g.columns[f.numbers[i]])
+		}
+		if f.labels != nil {
+			f.labels.begin(g.columns[f.labelAt])
+		}
+		for range g.rows {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			for i := range columns {
+				c := &columns[i]
+				b, null, err := c.next()
+				if err != nil {
+					return fmt.Errorf("column %s: row %d: %w", clip(c.name), t.Len(), err)
+				}
+				if !null {
+					d.part(c.part, b)
+				}
+			}
+			label, err := f.label(t.Len())
+			if err != nil {
+				return err
+			}
+			if err := d.end(label); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 // listGroup lists the rows of a row group.
-func listGroup(ctx context.Context, g parquetGroup, columns []parquetColumn, labels *parquetInts, t *Table) error {
+func listGroup(ctx context.Context, g parquetGroup, columns []parquetColumn, f *parquetFile, t *Table) error {
 	var room [MostParts]Cell
 	for left := g.rows; left > 0; {
 		if err := ctx.Err(); err != nil {
@@ -93,17 +171,15 @@ func listGroup(ctx context.Context, g parquetGroup, columns []parquetColumn, lab
 			}
 		}
 		for i := range n {
-			cells, label := room[:0], int32(0)
+			cells := room[:0]
 			for k := range columns {
 				if c := &columns[k]; !c.null[i] {
 					cells = append(cells, Cell{Part: c.part, Off: c.off[i], Size: c.size[i]})
 				}
 			}
-			if labels != nil {
-				var err error
-				if label, err = labels.next(t.Len()); err != nil {
-					return fmt.Errorf("column %s: %w", clip(labels.name), err)
-				}
+			label, err := f.label(t.Len())
+			if err != nil {
+				return err
 			}
 			if err := t.Add("", label, cells...); err != nil {
 				return err
@@ -114,8 +190,8 @@ func listGroup(ctx context.Context, g parquetGroup, columns []parquetColumn, lab
 	return nil
 }
 
-// candidates returns the columns that may be parts, and the number of each in the schema.
-func (m *parquetMeta) candidates() (all []leaf, at []int) {
+// candidates returns the columns that may be parts, and the number of each in the schema. decode: their values are decoded.
+func (m *parquetMeta) candidates(decode bool) (all []leaf, at []int) {
 	for i, l := range m.leaves {
 		name := l.path
 		if n := len(name); n > 1 && name[n-1] == "bytes" { // of an Image, Audio or Video feature
@@ -124,9 +200,16 @@ func (m *parquetMeta) candidates() (all []leaf, at []int) {
 		one := leaf{name: strings.Join(name, "."), column: l.path[0], binary: !l.text, at: len(at)}
 		switch {
 		case l.reps > 0:
-			one.name, one.binary, one.whyNot = l.path[0], false, "its values are lists: Arrow files (save_to_disk) have them as ranges"
+			one.name, one.binary = strings.Join(l.path[:max(1, l.at)], "."), false
+			if one.whyNot = m.unknownCodec(i); l.reps > 1 || l.wide == 0 || len(l.path)-l.at > 2 {
+				one.whyNot = "it has lists of something else than numbers"
+			} else if !decode {
+				one.whyNot = "its values are lists: give --stream to decode it, or write Arrow files (save_to_disk), which have them as ranges"
+			}
 		case l.kind != parquetBytes && (l.kind != parquetFixedBytes || l.decimal || l.width == 0):
 			continue
+		case decode:
+			one.whyNot = m.unknownCodec(i)
 		default:
 			one.whyNot = m.packedBy(i)
 		}
@@ -139,7 +222,17 @@ func (m *parquetMeta) candidates() (all []leaf, at []int) {
 func (m *parquetMeta) packedBy(column int) string {
 	for _, g := range m.groups {
 		if codec := g.columns[column].codec; codec != 0 {
-			return fmt.Sprintf("it is compressed by %s: write it with compression NONE, as datasets 4.6 and later write images", codecName(codec))
+			return fmt.Sprintf("it is compressed by %s: give --stream to decode it once, front to back, or write it with compression NONE, as datasets 4.6 and later write images", codecName(codec))
+		}
+	}
+	return ""
+}
+
+// unknownCodec returns why the values of a column can't be decoded; "": they can.
+func (m *parquetMeta) unknownCodec(column int) string {
+	for _, g := range m.groups {
+		if name := codecName(g.columns[column].codec); !slices.Contains([]string{"UNCOMPRESSED", "SNAPPY", "GZIP", "BROTLI", "ZSTD", "LZ4_RAW"}, name) {
+			return fmt.Sprintf("it is compressed by %s, which lcache does not know: write it with another compression", name)
 		}
 	}
 	return ""

@@ -49,10 +49,10 @@ func TestParquetColumns(t *testing.T) {
 	}{
 		{"plain.parquet", "image image.path", Settings{Columns: []string{"image"}}},
 		{"plain.parquet", "image.path", Settings{Columns: []string{"image.path"}, LabelColumn: "label"}},
-		{"plain.parquet", `its column "ids" can't be served: its values are lists: Arrow files (save_to_disk) have them as ranges`, Settings{Columns: []string{"ids"}}},
+		{"plain.parquet", `its column "ids" can't be served: its values are lists: give --stream to decode it, or write Arrow files (save_to_disk), which have them as ranges`, Settings{Columns: []string{"ids"}}},
 		{"plain.parquet", `it has no column "no": it has image, image.path, ids`, Settings{Columns: []string{"no"}}},
-		{"snappy.parquet", `no column of it can be served as it is (its column "image" can't: it is compressed by SNAPPY: write it with compression NONE, as datasets 4.6 and later write images)`, Settings{}},
-		{"snappy.parquet", `its column "image" can't be served: it is compressed by SNAPPY: write it with compression NONE, as datasets 4.6 and later write images`, Settings{Columns: []string{"image"}}},
+		{"snappy.parquet", `no column of it can be served as it is (its column "image" can't: it is compressed by SNAPPY: give --stream to decode it once, front to back, or write it with compression NONE, as datasets 4.6 and later write images)`, Settings{}},
+		{"snappy.parquet", `its column "image" can't be served: it is compressed by SNAPPY: give --stream to decode it once, front to back, or write it with compression NONE, as datasets 4.6 and later write images`, Settings{Columns: []string{"image"}}},
 		{"stream.arrow", "it is not a Parquet file: check the pattern", Settings{}},
 	} {
 		tb, err := indexBytes(t, newParquetWith(t, c.set), golden(t, c.file))
@@ -105,6 +105,7 @@ func FuzzParquet(f *testing.F) {
 		if n := inShard(t, tb, int64(len(file))); n > 8*len(file)+1<<20 {
 			t.Errorf("%d rows in %d bytes", n, len(file))
 		}
+		decodeBytes(t, newParquetWith(t, Settings{}).(Decoder), file)
 	})
 }
 

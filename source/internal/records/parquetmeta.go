@@ -13,6 +13,8 @@ import (
 const (
 	parquetInt32      = 1
 	parquetInt64      = 2
+	parquetFloat      = 4
+	parquetDouble     = 5
 	parquetBytes      = 6
 	parquetFixedBytes = 7
 
@@ -38,6 +40,40 @@ type parquetLeaf struct {
 	decimal     bool
 	text        bool
 	defs, reps  int // maximum levels: the number of optional or repeated fields, and of repeated fields, on the path
+	listed, at  int // of a list: the definition level of its elements, and their position on the path
+	wide        int // bytes of a number; 0: it is none
+}
+
+// bytes returns the number of bytes of a plain value; 0: it has its length in front.
+func (l parquetLeaf) bytes() int {
+	switch l.kind {
+	case parquetInt32, parquetFloat:
+		return 4
+	case parquetInt64, parquetDouble:
+		return 8
+	case parquetFixedBytes:
+		return l.width
+	}
+	return 0
+}
+
+// numberBytes returns the bytes of a number of a type; 0: it is not a number.
+func numberBytes(kind, converted int) int {
+	const (
+		uint8, uint16, uint32, uint64 = 11, 12, 13, 14
+		int8, int16, int32, int64     = 15, 16, 17, 18
+	)
+	switch {
+	case kind == parquetInt32 && (converted == uint8 || converted == int8):
+		return 1
+	case kind == parquetInt32 && (converted == uint16 || converted == int16):
+		return 2
+	case kind == parquetInt32 && (converted < 0 || converted == uint32 || converted == int32), kind == parquetFloat:
+		return 4
+	case kind == parquetInt64 && (converted < 0 || converted == uint64 || converted == int64), kind == parquetDouble:
+		return 8
+	}
+	return 0
 }
 
 // parquetChunk is a column of a row group.
@@ -248,10 +284,12 @@ func (m *parquetMeta) grow(rest []parquetElement, above parquetLeaf, depth int) 
 		l.defs++
 	case parquetRepeated:
 		l.defs, l.reps = l.defs+1, l.reps+1
+		l.listed, l.at = l.defs, len(above.path)
 	}
 	if e.children == 0 {
 		const utf8, decimal = 0, 5
 		l.kind, l.width, l.decimal, l.text = e.kind, e.width, e.convertedType == decimal, e.convertedType == utf8
+		l.wide = numberBytes(e.kind, e.convertedType)
 		m.leaves = append(m.leaves, l)
 		return rest, nil
 	}

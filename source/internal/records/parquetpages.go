@@ -18,7 +18,10 @@ const (
 	encodingPlainDictionary = 2
 	encodingRLE             = 3
 	encodingDelta           = 5
+	encodingDeltaLengths    = 6
+	encodingDeltaBytes      = 7
 	encodingDictionary      = 8
+	encodingSplit           = 9
 )
 
 const (
@@ -67,6 +70,8 @@ type parquetPage struct {
 	defs, reps          int64 // bytes of levels in front of the values of a page of version 2
 	levels              int   // encoding of the levels of a page of version 1
 	compressed          bool
+	sum                 int64 // crc32 of the body
+	summed              bool  // it has one
 }
 
 // parquetPages walks over the pages of a chunk.
@@ -138,6 +143,8 @@ func parsePage(t *thrift) (p parquetPage) {
 			p.kind = int(v)
 		case id == 2 && i32(&p.unpacked, kind):
 		case id == 3 && i32(&p.size, kind):
+		case id == 4 && i32(&p.sum, kind):
+			p.summed = true
 		case (id == 5 || id == 7 || id == 8) && kind == thriftStruct:
 			version2 := id == 8
 			t.fields(func(id int, kind byte) bool {
@@ -167,37 +174,38 @@ func parsePage(t *thrift) (p parquetPage) {
 	return p
 }
 
-// definitions returns the definition levels of a page, nil if the column has none, and the offset of the values. body reads bytes of the page's
-// body, without compression.
-func (page parquetPage) definitions(most int, body func(off, n int64) ([]byte, error)) (h *hybrid, values int64, err error) {
-	var levels []byte
-	switch {
-	case page.kind == pageDataV2:
-		if levels, err = body(page.reps, page.defs); err != nil {
-			return nil, 0, err
+// both returns the repetition and definition levels of a page, nil if the column has none, and the offset of the values. body reads bytes of the
+// page's body, without compression.
+func (page parquetPage) both(leaf parquetLeaf, body func(off, n int64) ([]byte, error)) (reps, defs *hybrid, values int64, err error) {
+	if page.levels != encodingRLE && page.kind != pageDataV2 && leaf.defs > 0 {
+		return nil, nil, 0, errors.New("its levels have an encoding of old writers: write it again")
+	}
+	read := func(most int, known int64) (*hybrid, error) {
+		size := known
+		switch {
+		case page.kind == pageDataV2:
+		case most == 0:
+			return nil, nil
+		default:
+			n, err := body(values, 4)
+			if err != nil {
+				return nil, err
+			}
+			size, values = int64(binary.LittleEndian.Uint32(n)), values+4
 		}
-		values = page.reps + page.defs
-	case most == 0:
-	case page.levels != encodingRLE:
-		return nil, 0, errors.New("its levels have an encoding of old writers: write it again")
-	default:
-		n, err := body(0, 4)
-		if err != nil {
-			return nil, 0, err
-		}
-		size := int64(binary.LittleEndian.Uint32(n))
 		if size > mostPage {
-			return nil, 0, errDamagedParquet
+			return nil, errDamagedParquet
 		}
-		if levels, err = body(4, size); err != nil {
-			return nil, 0, err
+		b, err := body(values, size)
+		if values += size; err != nil || most == 0 {
+			return nil, err
 		}
-		values = 4 + size
+		return &hybrid{b: slices.Clone(b), width: levelWidth(most)}, nil
 	}
-	if most == 0 {
-		return nil, values, nil
+	if reps, err = read(leaf.reps, page.reps); err == nil {
+		defs, err = read(leaf.defs, page.defs)
 	}
-	return &hybrid{b: slices.Clone(levels), width: levelWidth(most)}, values, nil
+	return reps, defs, values, err
 }
 
 // parquetColumn finds the values of a column of bytes in a file.
@@ -263,7 +271,7 @@ func (c *parquetColumn) page() error {
 		return c.dictionary(page)
 	}
 	var values int64
-	if c.defs, values, err = page.definitions(c.leaf.defs, body); err != nil {
+	if _, c.defs, values, err = page.both(c.leaf, body); err != nil {
 		return err
 	}
 	c.rows, c.at, c.stop, c.ids = page.values, page.off+values, page.off+page.size, nil
@@ -283,7 +291,7 @@ func (c *parquetColumn) page() error {
 		}
 		c.ids = &hybrid{}
 	default:
-		return fmt.Errorf("its values have the encoding %d, in which no range has one: write it with the encoding PLAIN", page.encoding)
+		return fmt.Errorf("its values have the encoding %d, in which no range has one: give --stream to decode it, or write it with the encoding PLAIN", page.encoding)
 	}
 	return nil
 }

@@ -15,7 +15,8 @@
 // the caller adds it. They are for one line.
 //
 // If a file can also be listed from front to back (lines, length headers), implement [Sequential]: then compressed shards (.gz, .zst) and web
-// servers without ranges work too. Samples that are compressed inside the file, so that no range has them, can't be served: Index says so.
+// servers without ranges work too. If samples may be compressed inside the file, so that no range has them, implement [Decoder]: then --stream
+// decodes them. Without it Index says so.
 //
 // All methods of a Format may be called concurrently. One Format is used for one listing, and may keep what it has read of an index.
 package records
@@ -75,6 +76,15 @@ type Sequential interface {
 
 	// IndexStream is Index for a shard that can only be read from its beginning. r is unpacked. The table does not know the shard's size.
 	IndexStream(ctx context.Context, name string, r io.Reader, t *Table) error
+}
+
+// A Decoder is a Format whose samples can be decoded where no range of the shard has them. Its Kind says Decodes.
+type Decoder interface {
+	Format
+
+	// Decode writes the parts of all samples of a shard to w, one after the other. It adds the samples to t, which does not know the shard's
+	// size, with their positions in what it has written.
+	Decode(ctx context.Context, name string, o Object, t *Table, w io.Writer) error
 }
 
 // Settings are the flags of a listing, parsed.

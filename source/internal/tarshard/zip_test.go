@@ -52,7 +52,7 @@ func zipOf(t testing.TB, members ...any) []byte {
 // zipListing formats the members of an archive with their bytes.
 func zipListing(t testing.TB, file []byte) string {
 	t.Helper()
-	members, err := IndexZip(t.Context(), "a.zip", zipObject(file))
+	members, err := IndexZip(t.Context(), "a.zip", zipObject(file), false)
 	if err != nil {
 		if strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), "a.zip") {
 			t.Errorf("an error of several lines, or without the shard: %q", err)
@@ -80,7 +80,7 @@ func TestIndexZip(t *testing.T) {
 	}{
 		{good, " d/0.img=" + large + "/ d/0.cls=7\n/7\n README=/"},
 		{zipOf(t), ""},
-		{zipOf(t, "0.a", "1", &zip.FileHeader{Name: "0.b", Method: zip.Deflate}, "22"), `shard "a.zip": member "0.b" is compressed (deflate), so its bytes are not in the file: write the archive without compression (zip -0, or ZIP_STORED in Python), or unpack it`},
+		{zipOf(t, "0.a", "1", &zip.FileHeader{Name: "0.b", Method: zip.Deflate}, "22"), `shard "a.zip": member "0.b" is compressed (deflate), so its bytes are not in the file: give --stream to unpack it once, front to back, or write the archive without compression (zip -0, or ZIP_STORED in Python)`},
 		{zipOf(t, &zip.FileHeader{Name: "README", Method: zip.Deflate}, "x", "0.a", "1"), " README=/ 0.a=1/"},
 		{zipOf(t, link, "target"), `shard "a.zip": member "a.lnk" is a symbolic link: write the archive with the file itself`},
 		{flagged(zipOf(t, "0.a", "1")), `shard "a.zip": member "0.a" is encrypted: write the archive without a password`},
@@ -110,7 +110,7 @@ func TestIndexZipReads(t *testing.T) {
 	}
 	file := zipOf(t, append(members, "big.x", strings.Repeat("z", 1<<22), "last.x", "")...)
 	o := &countedZip{zipObject: file}
-	if found, err := IndexZip(t.Context(), "a.zip", o); err != nil || len(found) != 302 {
+	if found, err := IndexZip(t.Context(), "a.zip", o, false); err != nil || len(found) != 302 {
 		t.Fatal(len(found), err)
 	}
 	if o.reads > 90 || o.bytes > 90_000 {
