@@ -311,7 +311,7 @@ func (s *oneSource) Set(text string) error {
 
 // addStreamFlag adds --stream, for commands that list a source.
 func addStreamFlag(flags *pflag.FlagSet, to *bool) {
-	flags.BoolVar(to, "stream", false, "read compressed shards (.tar.gz, .tar.zst) from front to back")
+	flags.BoolVar(to, "stream", false, "read compressed shards and records from front to back")
 }
 
 // addRemoteFlags adds the flags of sources that are asked over a network.

@@ -76,7 +76,9 @@ func unpackMember(f *zip.File, to io.Writer, buf *bytes.Buffer) error {
 func readZip(ctx context.Context, name string, o Object, use func(*zipWindow, *zip.Reader) error) error {
 	w := &zipWindow{ctx: ctx, o: o}
 	r, err := zip.NewReader(w, o.Size())
-	if err == nil {
+	if errors.Is(err, zip.ErrFormat) {
+		err = errors.New("it is not a zip file, or is truncated: copy or write it again")
+	} else if err == nil {
 		err = use(w, r)
 	}
 	switch {
@@ -86,8 +88,6 @@ func readZip(ctx context.Context, name string, o Object, use func(*zipWindow, *z
 		return ctx.Err()
 	case w.err != nil:
 		err = w.err
-	case errors.Is(err, zip.ErrFormat):
-		err = errors.New("it is not a zip file, or is truncated: copy or write it again")
 	}
 	return fmt.Errorf("shard %s: %w", clip(name), err)
 }

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -141,5 +142,54 @@ func FuzzIndexZip(f *testing.F) {
 			binary.LittleEndian.PutUint32(file[at:], value)
 		}
 		zipListing(t, file)
+		members, err := IndexZip(t.Context(), "a.zip", zipObject(file), true)
+		if err != nil {
+			return
+		}
+		out := &limitedWriter{}
+		if err := UnpackZip(t.Context(), "a.zip", zipObject(file), out); err == nil && End(members) != uint64(out.Len()) {
+			t.Errorf("members end at %d, and %d bytes were unpacked", End(members), out.Len())
+		}
 	})
+}
+
+// limitedWriter takes some MiB.
+type limitedWriter struct{ bytes.Buffer }
+
+func (w *limitedWriter) Write(b []byte) (int, error) {
+	if w.Len()+len(b) > 8<<20 {
+		return 0, errors.New("enough")
+	}
+	return w.Buffer.Write(b)
+}
+
+// TestUnpackZipTooLong: a member that unpacks to more than its directory says never gives bytes to the next one.
+func TestUnpackZipTooLong(t *testing.T) {
+	var b bytes.Buffer
+	z := zip.NewWriter(&b)
+	for _, name := range []string{"a.x", "b.x"} {
+		w, err := z.CreateHeader(&zip.FileHeader{Name: name, Method: zip.Deflate})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Write(bytes.Repeat([]byte(name), 100)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	file := b.Bytes()
+	var out bytes.Buffer
+	if err := UnpackZip(t.Context(), "a.zip", zipObject(file), &out); err != nil || out.String() != strings.Repeat("a.x", 100)+strings.Repeat("b.x", 100) {
+		t.Fatalf("%d bytes: %v", out.Len(), err)
+	}
+	for _, at := range []int{20, 24} { // both sizes in the directory
+		bad := bytes.Clone(file)
+		binary.LittleEndian.PutUint32(bad[bytes.Index(bad, []byte("PK\x01\x02"))+at:], 7)
+		out.Reset()
+		if err := UnpackZip(t.Context(), "a.zip", zipObject(bad), &out); err == nil || !strings.Contains(err.Error(), `member "a.x" can't be unpacked`) || out.Len() > 0 {
+			t.Errorf("%d bytes: %v", out.Len(), err)
+		}
+	}
 }
