@@ -55,9 +55,14 @@ func (h *hybrid) next() (v uint32, ok bool) {
 		return h.value, true
 	}
 	h.packed--
-	for k := range h.width {
-		if at := h.bit + k; h.bits[at/8]>>(at%8)&1 != 0 {
-			v |= 1 << k
+	at := h.bit / 8
+	if at+8 <= len(h.bits) {
+		v = uint32(binary.LittleEndian.Uint64(h.bits[at:]) >> (h.bit % 8) & (1<<h.width - 1)) // 7 and 32 bits fit
+	} else {
+		for k := range h.width {
+			if at := h.bit + k; h.bits[at/8]>>(at%8)&1 != 0 {
+				v |= 1 << k
+			}
 		}
 	}
 	h.bit += h.width
