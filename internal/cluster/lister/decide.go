@@ -9,7 +9,7 @@ import (
 // Flags of an offer for a listing. They follow those of package cluster.
 const (
 	flagWants uint8 = 1 << (iota + 4) // it wants the listing, and can list the source itself
-	flagHas                           // it has the listing
+	flagHas                           // it has the listing. Its threshold is when the source was listed, in seconds since 1970
 )
 
 // badTime is how long a machine whose listing could not be used is left alone.
@@ -45,14 +45,14 @@ type decision struct {
 
 // decide returns what the machine self does at a time, from the machines that are seen with the listing's key, itself among them.
 func (s *state) decide(now time.Time, self string, seen []cluster.PeerView) decision {
-	first, wanting := cluster.PeerView{}, 0
+	first, newest, wanting := cluster.PeerView{}, cluster.PeerView{}, 0
 	for _, p := range seen {
 		if p.State != cluster.PeerOK {
 			continue
 		}
 		if p.Flags&flagHas != 0 && !p.Self {
-			if p.Data != "" && now.Sub(s.bad[p.Member]) >= badTime {
-				return decision{fetch, p}
+			if p.Data != "" && now.Sub(s.bad[p.Member]) >= badTime && (newest.Member == "" || p.Threshold > newest.Threshold) {
+				newest = p
 			}
 			continue
 		}
@@ -72,6 +72,8 @@ func (s *state) decide(now time.Time, self string, seen []cluster.PeerView) deci
 	}
 	since := now.Sub(s.began)
 	switch {
+	case newest.Member != "":
+		return decision{fetch, newest}
 	case wanting == 0: // this machine's own offer is not in the view yet
 		return decision{what: wait}
 	case s.expect > wanting && since < gather, since < settle:

@@ -46,6 +46,9 @@ func TestDecide(t *testing.T) {
 			{0.1, []cluster.PeerView{seen("z", flagHas, 0), seen("b", flagWants, 0)}, "fetch from z"},
 			{2, []cluster.PeerView{lost, seen("b", flagWants, 0)}, "list"},
 		},
+		"the newest listing wins, whoever has it": {
+			{0.1, []cluster.PeerView{seen("a", flagHas, 1000), seen("z", flagHas, 1007), seen("c", flagHas, 1001), seen("b", flagWants, 0)}, "fetch from z"},
+		},
 		"more machines are expected": {
 			{4.9, []cluster.PeerView{seen("b", flagWants, 0)}, "wait"},
 			{5, []cluster.PeerView{seen("b", flagWants, 0)}, "list"},

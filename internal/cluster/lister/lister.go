@@ -16,9 +16,11 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"sync"
 	"time"
 
+	"github.com/dustin/go-humanize"
 	"golang.org/x/sys/unix"
 
 	"lcache/internal/cluster"
@@ -62,8 +64,9 @@ type Lister struct {
 	Expect int // machines of the cluster; 0: unknown
 	Logger *slog.Logger
 
-	mu   sync.Mutex // guards the field that follows
+	mu   sync.Mutex // guards the fields that follow
 	held map[Key]*listing
+	made map[Key]homes.Threshold // when the listings were made that this process got from others, as in their offers
 }
 
 // listing is a manifest that this process offers to others.
@@ -91,6 +94,12 @@ func (l *Lister) Await(ctx context.Context, k Key, path string, waits func(host 
 			return false, nil
 		case fetch:
 			if err = receive(ctx, client, d.from.Data, path); err == nil {
+				l.mu.Lock()
+				if l.made == nil {
+					l.made = map[Key]homes.Threshold{}
+				}
+				l.made[k] = d.from.Threshold
+				l.mu.Unlock()
 				return true, nil
 			}
 			l.Logger.Warn("the listing of another machine can't be used", "host", d.from.Host, "error", err)
@@ -128,13 +137,30 @@ func receive(ctx context.Context, c *peer.Client, address, path string) (err err
 			err = errors.Join(err, os.Remove(path))
 		}
 	}()
-	return c.Manifest(ctx, address, 0, MostManifest, func(_ uint64, b []byte) error {
+	isFirst := true
+	return c.Manifest(ctx, address, 0, MostManifest, func(total uint64, b []byte) error {
+		if isFirst {
+			isFirst = false
+			if free, err := freeBytes(f); err == nil && total > free {
+				return fmt.Errorf("the manifest has %s, and the disk of %s has %s free: free some space there", humanize.IBytes(total), filepath.Dir(path), humanize.IBytes(free))
+			}
+		}
 		_, err := f.Write(b)
 		return err
 	})
 }
 
-// Listed offers a manifest to the machines that wait for it, until Close. The file may be renamed afterwards, or replaced.
+// freeBytes returns the free space of a file's disk. It is replaced in tests.
+var freeBytes = func(f *os.File) (uint64, error) {
+	var s unix.Statfs_t
+	if err := unix.Fstatfs(int(f.Fd()), &s); err != nil {
+		return 0, err
+	}
+	return s.Bavail * uint64(s.Bsize), nil
+}
+
+// Listed offers a manifest to the machines that wait for it, until Close. The file may be renamed afterwards, or replaced. If several machines have one,
+// the newest listing is taken: one that was made by --relist wins over the listing before it.
 func (l *Lister) Listed(k Key, path string) error {
 	f, err := trust.Open(path, os.O_RDONLY)
 	if err != nil {
@@ -156,6 +182,11 @@ func (l *Lister) Listed(k Key, path string) error {
 	if l.held == nil {
 		l.held = map[Key]*listing{}
 	}
+	made, isFetched := l.made[k]
+	if !isFetched {
+		made = homes.Threshold(time.Now().Unix())
+	}
+	delete(l.made, k)
 	old := l.held[k]
 	l.held[k] = &listing{b, time.AfterFunc(Offered, func() { l.Withdraw(k) })}
 	l.mu.Unlock()
@@ -163,7 +194,7 @@ func (l *Lister) Listed(k Key, path string) error {
 	if !l.Server.Add(k.print, home{b}) {
 		return fmt.Errorf("the listing is offered already")
 	}
-	return l.offer(k, flagHas, 0)
+	return l.offer(k, flagHas, made)
 }
 
 // drop ends the use of a manifest.

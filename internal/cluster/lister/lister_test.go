@@ -114,3 +114,26 @@ func TestOtherListing(t *testing.T) {
 		l.Withdraw(KeyOf(fmt.Sprint(i)))
 	}
 }
+
+// TestListingWithoutRoom: a manifest for which the disk has no room is not received, and the machine lists the source itself.
+func TestListingWithoutRoom(t *testing.T) {
+	all, key := machines(t, 2), KeyOf("s3://bucket/large/")
+	all[1].Expect = 1
+	path := filepath.Join(t.TempDir(), "manifest")
+	if err := os.WriteFile(path, bytes.Repeat([]byte{7}, 3<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := all[0].Listed(key, path); err != nil {
+		t.Fatal(err)
+	}
+	free := freeBytes
+	defer func() { freeBytes = free }()
+	freeBytes = func(*os.File) (uint64, error) { return 2 << 20, nil }
+	to := filepath.Join(t.TempDir(), "received")
+	if fetched, err := all[1].Await(t.Context(), key, to, func(string, int64) {}); fetched || err != nil {
+		t.Errorf("fetched: %v, %v", fetched, err)
+	}
+	if _, err := os.Stat(to); !os.IsNotExist(err) {
+		t.Errorf("a part of the manifest is left: %v", err)
+	}
+}
