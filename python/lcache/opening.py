@@ -148,7 +148,9 @@ def open_job(source: Any, given: Options) -> Job:
         if order.on_error is None:
             order = replace(order, on_error="fail")
     try:
-        if not started and cluster.has_others():
+        if started:
+            cluster.warn_if_alone()
+        elif cluster.has_others():
             cluster.require(opened.stats(), opened.pid)
         opened.name_job(token)
         opened.set_order(order, replay_for(order, opened.info, world, program))

@@ -90,3 +90,18 @@ def test_a_server_in_another_cluster(tmp_path):
 def test_messages_name_the_arguments():
     said = "--cluster node1 needs --cluster-key: make a key with lcache cluster key > FILE, and copy it to all machines"
     assert in_python(said) == 'cluster="node1" needs cluster_key=: make a key with lcache cluster key > FILE, and copy it to all machines'
+
+
+def test_auto_without_other_machines_is_one_warning(monkeypatch, caplog):
+    for name in ("SLURM_STEP_ID", "SLURM_STEPID", "SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "MASTER_ADDR", "WORLD_SIZE", "LOCAL_WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    for where, warnings in (("auto", 1), ("node1", 0), ("", 0)):
+        caplog.clear()
+        Cluster(where, "").warn_if_alone()
+        assert len(caplog.records) == warnings, where
+    monkeypatch.setenv("MASTER_ADDR", "node1")
+    monkeypatch.setenv("WORLD_SIZE", "8")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
+    caplog.clear()
+    Cluster("auto", "").warn_if_alone()
+    assert not caplog.records

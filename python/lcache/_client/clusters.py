@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hmac
+import logging
 import os
 import re
 from collections.abc import Mapping
@@ -14,6 +15,8 @@ from .environment import integer
 
 WHERE, KEY = "LCACHE_CLUSTER", "LCACHE_CLUSTER_KEY"
 
+_log = logging.getLogger("lcache")
+_LOOKED = "SLURM_STEP_NODELIST, SLURM_JOB_NODELIST, and MASTER_ADDR with WORLD_SIZE above LOCAL_WORLD_SIZE"  # as internal/cluster/auto.go
 _OTHER = "LC063"  # the code of a server that is in another cluster, as in the lcache program
 _PATHS = (KEY, "LCACHE_TLS_CERT", "LCACHE_TLS_KEY", "LCACHE_TLS_CA")
 _SECRET = re.compile(r"[0-9a-fA-F]{64}")
@@ -43,6 +46,11 @@ class Cluster(NamedTuple):
     def has_others(self) -> bool:
         """Whether the program asks for other machines. "auto" asks for none if the launcher names only this one."""
         return bool(self.where) and (self.where != "auto" or _spans_machines(os.environ))
+
+    def warn_if_alone(self) -> None:
+        """Warns a program that asks for "auto" where the launcher names no other machine, as the server does in its log."""
+        if self.where == "auto" and not self.has_others():
+            _log.warning("cluster=\"auto\" finds no other machine, so this one goes on alone; it looked at %s", _LOOKED)
 
     def label(self) -> str | None:
         """The name of the cluster with this key, which is no secret; "" without a key. None: the file can't be read, which only its server can explain."""
