@@ -235,6 +235,20 @@ func (c *Client) Forget(address string) {
 	}
 }
 
+// Retry lets the next request to an address connect at once, because its machine has come back. After errors a request may wait for seconds.
+func (c *Client) Retry(address string) {
+	c.mu.Lock()
+	l := c.peers[address]
+	c.mu.Unlock()
+	if l == nil {
+		return
+	}
+	l.mu.Lock()
+	l.retry, l.errors = time.Time{}, 0
+	l.mu.Unlock()
+	l.conn.ResetConnectBackoff()
+}
+
 // link is the connection to one peer.
 type link struct {
 	address string

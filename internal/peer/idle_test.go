@@ -2,6 +2,8 @@ package peer
 
 import (
 	"context"
+	"errors"
+	"net"
 	"sync"
 	"testing"
 	"time"
@@ -57,4 +59,44 @@ func TestCloseIdleWhileOthersFetch(t *testing.T) {
 	fetching.Wait()
 	stop()
 	closing.Wait()
+}
+
+// Retry ends the pause after errors, because the peer is there again.
+func TestRetry(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	down := make(chan struct{})
+	go func() { // a peer that is down
+		defer close(down)
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			conn.Close()
+		}
+	}()
+	c := client(t, 100, ClientOptions{})
+	address := l.Addr().String()
+	if err := fetch(c, t.Context(), address, indices(0, 10), newHeap()); !errors.Is(err, ErrLate) {
+		t.Errorf("it is down: %v", err)
+	}
+	link := c.peers[address]
+	link.mu.Lock()
+	link.retry, link.errors = time.Now().Add(time.Hour), 20
+	link.mu.Unlock()
+	l.(*net.TCPListener).SetDeadline(time.Now())
+	<-down
+	l.(*net.TCPListener).SetDeadline(time.Time{})
+	server := Serve(l, ServerOptions{})
+	defer server.Close()
+	server.Add(dataset, &shelf{n: 100, size: func(sample.Index) int { return 1000 }})
+	if err := fetch(c, t.Context(), address, indices(0, 10), newHeap()); err == nil {
+		t.Error("there is no pause after errors")
+	}
+	c.Retry(address)
+	c.Retry("127.0.0.1:1") // nothing was requested there
+	eventually(t, "no answer after Retry", func() bool { return fetch(c, t.Context(), address, indices(0, 10), newHeap()) == nil })
 }

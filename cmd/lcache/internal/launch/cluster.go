@@ -172,7 +172,25 @@ func (l *link) begin(h peer.Home) error {
 		return err
 	}
 	l.running.Go(func() { l.Follow(ctx, l.of.Member, l.key) })
+	l.running.Go(func() { l.welcome(ctx) })
 	return nil
+}
+
+// welcome lets requests to a machine that has come back begin at once.
+func (l *link) welcome(ctx context.Context) {
+	var there map[string]string // members, by address for samples
+	for v := l.of.Newer(ctx, nil); ctx.Err() == nil; v = l.of.Newer(ctx, v) {
+		now := map[string]string{}
+		for _, p := range v.Datasets[l.key].Peers {
+			if p.Self || p.Data == "" || p.State != cluster.PeerOK {
+				continue
+			}
+			if now[p.Data] = p.Member; there[p.Data] != p.Member {
+				l.client.Retry(p.Data)
+			}
+		}
+		there = now
+	}
 }
 
 // keepAlone makes this machine keep what fits, as if it had no peers: it takes no part in the cluster. Nothing follows the rosters then.
