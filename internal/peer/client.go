@@ -244,9 +244,12 @@ func (c *Client) Retry(address string) {
 		return
 	}
 	l.mu.Lock()
+	isOpen := l.current != nil
 	l.retry, l.errors = time.Time{}, 0
 	l.mu.Unlock()
-	l.conn.ResetConnectBackoff()
+	if !isOpen { // requests on a connection that has just failed would fail before it connects again
+		c.Forget(address)
+	}
 }
 
 // link is the connection to one peer.
