@@ -91,7 +91,6 @@ type Server struct {
 
 // Listen creates the socket, and first removes the socket file of a server that has died. The caller holds the cache's lock. If another process listens
 // on the socket, the error names it.
-// listens on the socket already, the error names that process.
 func Listen(e *engine.Engine, o Options) (*Server, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
