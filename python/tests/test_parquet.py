@@ -107,6 +107,23 @@ def test_dataset(tmp_path):
     assert lcache_command("verify", "--cache", tmp_path / "own", "--against", source).returncode == 0
 
 
+def test_files_without_rows(tmp_path):
+    """As Spark and pyarrow write them, among others: with a row group of no rows, or without a row group."""
+    rows = pa.table({"image": [b"a", b"bc", None]})
+    pq.write_table(rows, tmp_path / "a.parquet", compression="NONE")
+    pq.write_table(rows[:0], tmp_path / "b.parquet", compression="NONE")
+    pq.ParquetWriter(tmp_path / "c.parquet", rows.schema, compression="NONE").close()
+    with pq.ParquetWriter(tmp_path / "d.parquet", rows.schema, compression="NONE") as f:
+        f.write_table(rows[:0])
+        f.write_table(rows)
+    for stream in (False, True):
+        with lcache.open(f"parquet:{tmp_path}/*.parquet", cache=tmp_path / f"cache{stream}", stream=stream) as job:
+            batch = job.get(range(6))
+            assert job.samples == 6 and [bytes(view) for view in batch.samples] == [b"a", b"bc", b""] * 2
+            assert batch.names == [f"{name}.parquet/{i}" for name in "ad" for i in range(3)]
+            batch.release()
+
+
 def test_refused(tmp_path):
     pq.write_table(table(50), tmp_path / "a.parquet")
     with pytest.raises(lcache.Error, match=r'no column of it can be served as it is \(its column "image" can\'t: it is compressed by SNAPPY: give stream=True to decode it once'):
