@@ -39,7 +39,16 @@ func (in *run) streams() (n int) {
 func (in *run) checkStreams() error {
 	c := in.cache
 	n := in.streams()
-	if n == 0 || c.Record.Kept == c.Manifest.Len() {
+	if n == 0 {
+		return nil
+	}
+	wanted := 0 // empty samples need no room
+	for _, size := range c.Manifest.Sizes() {
+		if size > 0 {
+			wanted++
+		}
+	}
+	if c.Record.Kept == wanted {
 		return nil
 	}
 	f := c.Facts()
@@ -49,7 +58,7 @@ func (in *run) checkStreams() error {
 		need = fmt.Sprintf("--budget %dMiB or more", z.Budget>>20+1)
 	}
 	return fmt.Errorf("budget of %s holds %s of %s samples, and %s of %s can only be read front to back, so the missing samples can't be read later: give %s, or unpack these shards and let a server give ranges of them",
-		humanize.Bytes(uint64(max(c.Record.Budget, 0))), humanize.Comma(int64(c.Record.Kept)), humanize.Comma(int64(c.Manifest.Len())), humanize.Comma(int64(n)), plural(len(c.Manifest.Shards())), need)
+		humanize.Bytes(uint64(max(c.Record.Budget, 0))), humanize.Comma(int64(c.Record.Kept)), humanize.Comma(int64(wanted)), humanize.Comma(int64(n)), plural(len(c.Manifest.Shards())), need)
 }
 
 func plural(shards int) string {

@@ -1,6 +1,7 @@
 package ingest_test
 
 import (
+	"archive/tar"
 	"bytes"
 	"context"
 	"fmt"
@@ -197,6 +198,33 @@ func TestStreamsHeldByTheBudget(t *testing.T) {
 	other := ingest.Options{Source: "tar:" + tr + "/s.tar", Dirs: []string{filepath.Join(t.TempDir(), "cache")}, Budget: 30 << 20}
 	if r, err := ingest.Run(t.Context(), other); err != nil || r.StoredSamples >= 400 {
 		t.Errorf("with random access: %+v, %v", r, err)
+	}
+}
+
+// TestEmptySamplesOfStreams: empty samples need no room, so the default budget holds shards that have some.
+func TestEmptySamplesOfStreams(t *testing.T) {
+	tr := t.TempDir()
+	for name, size := range map[string]int{"some.tar.gz": 5000, "none.tar.gz": 0} {
+		var b bytes.Buffer
+		w := tar.NewWriter(&b)
+		for i := range 20 {
+			n := size * (i % 4)
+			w.WriteHeader(&tar.Header{Name: fmt.Sprintf("%02d.bin", i), Mode: 0o600, Size: int64(n)})
+			w.Write(bytes.Repeat([]byte{byte(i)}, n))
+		}
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(tr, name), gzipped(t, b.Bytes()), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		src, dir := "tar:"+tr+"/"+name, filepath.Join(t.TempDir(), "cache")
+		for range 2 { // the second one takes the cache that the first one made
+			if _, err := ingest.Run(t.Context(), ingest.Options{Source: src, Dirs: []string{dir}, Stream: true}); err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+		}
+		verified(t, dir, src, 20)
 	}
 }
 
