@@ -77,6 +77,10 @@ class Files:
         self._sizes = self._mean_sizes(tables)
         self._tables = tables  # keeps the mappings
 
+    def with_parts(self, parts: Sequence[str]) -> list[str]:
+        """The paths of the files that have all of these parts."""
+        return [path for path, table in zip(self.paths, self._tables) if set(parts) <= {leaf.part for leaf in leaves(table.schema)}]
+
     def _add(self, table: pa.Table) -> None:
         for leaf in leaves(table.schema):
             first = self.rows

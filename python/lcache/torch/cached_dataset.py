@@ -57,6 +57,12 @@ def of_dataset(dataset: Any, columns: tuple[str, ...] | None, options: Options, 
     paths = [os.path.realpath(path) for path in paths]
     files = Files(shared.paths if shared is not None and set(paths) <= set(shared.paths) else paths)
     served, parts, rows = _served(dataset, files, columns)
+    holders = files.with_parts(parts)
+    if holders != files.paths:  # concatenate_datasets(axis=1): each column has files of its own
+        files = Files(holders)
+        place = files.place(served[0], dataset.data.table.column(served[0].column).chunks)
+        assert isinstance(place, Place)
+        rows = place.rows
     if shared is not None and shared.paths == tuple(files.paths) and set(parts) <= set(shared.parts):
         return CachedDataset(dataset, shared.job, tuple(files.paths), served, parts, rows, files.rows, columns, options)
     chosen = sorted(parts)

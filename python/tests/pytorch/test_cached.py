@@ -111,6 +111,17 @@ def test_later_choices(tmp_path):
         dataset.no_such_method
 
 
+def test_columns_of_other_files(tmp_path):
+    """concatenate_datasets(axis=1): the files of the largest column are cached, and the other columns come from the table."""
+    words = hub_datasets.saved(tmp_path, {"text": ["x" * (70 + i) for i in range(40)]}, None, name="words").select(range(3, 33))
+    blobs = hub_datasets.saved(tmp_path, {"blob": [bytes([i]) * (90 + i) for i in range(30)]}, None, shards=3, name="blobs")
+    for k, order in enumerate(([words.flatten_indices(), blobs], [words, blobs], [blobs, words])):
+        original = datasets.concatenate_datasets(order, axis=1).shuffle(seed=k)
+        dataset = lt.cached(original, cache=tmp_path / f"cache{k}")
+        assert dataset.parts == ("blob",) and plains(dataset) == plains(original) == [plain(dataset[i]) for i in range(30)]
+        assert plains(dataset.select([4, 2])) == plains(original.select([4, 2])) and dataset.select([4]).job is dataset.job
+
+
 def test_indices(tmp_path):
     original = hub_datasets.images(tmp_path)
     dataset = lt.cached(original, cache=tmp_path / "cache")
