@@ -51,7 +51,7 @@ func crashIngest(t *testing.T, packed, records bool) {
 		for i := range 700 {
 			e := Entry{Name: fmt.Sprintf("a/sample-%d", i*2+version*100), Size: 100, Version: 5}
 			if at := uint64(i*2 + version*100); records {
-				e.Shard, e.Parts, e.Offsets = &Shard{Name: "a", Size: 1 << 30, Version: 5, Records: true}, []Part{{"image", 60}, {"text", 40}}, []uint64{1000 * at, 900_000_000 - 50*at}
+				e.Shard, e.Parts, e.Offsets = &Shard{Name: "a", Size: 1 << 30, Version: 5, Records: true}, []Part{{Ext: "image", Size: 60, Sum: at + 1}, {Ext: "text", Size: 40}}, []uint64{1000 * at, 900_000_000 - 50*at}
 			}
 			list = append(list, e)
 		}

@@ -76,7 +76,7 @@ func (e *encoder) strings(list []string) {
 // encode writes a whole manifest to the empty f, and returns its fingerprint. The entries have passed check.
 func encode(f target, classes []string, entries Listing) (Fingerprint, error) {
 	sections := 7
-	exts, parts := extensions(entries)
+	exts, parts, sums := extensions(entries)
 	if parts > 0 {
 		sections += 3
 	}
@@ -85,6 +85,9 @@ func encode(f target, classes []string, entries Listing) (Fingerprint, error) {
 		if version = versionShards; s.Records {
 			version, sections = versionRecords, 10 // the parts' sections are there even if all samples are empty
 		}
+		sections++
+	}
+	if sums {
 		sections++
 	}
 	e := &encoder{f: f, sum: xxh3.New()}
@@ -123,6 +126,9 @@ func encode(f target, classes []string, entries Listing) (Fingerprint, error) {
 	case versionRecords:
 		e.recordPlaces(entries, parts)
 	}
+	if sums {
+		e.sums(entries)
+	}
 	e.names(entries)
 	h.length, h.table = e.at, e.table
 	if e.err == nil {
@@ -158,6 +164,16 @@ func (e *encoder) parts(entries Listing, exts []string) {
 	})
 }
 
+func (e *encoder) sums(entries Listing) {
+	e.section(secSums, func() {
+		for i := range entries.Len() {
+			for _, p := range entries.At(i).Parts {
+				e.u64(p.Sum)
+			}
+		}
+	})
+}
+
 func (e *encoder) names(entries Listing) {
 	e.section(secNameOffs, func() {
 		off := uint64(0)
@@ -174,20 +190,21 @@ func (e *encoder) names(entries Listing) {
 	})
 }
 
-// extensions lists the parts' extensions in order of their first use, and counts the parts.
-func extensions(entries Listing) (exts []string, parts uint64) {
+// extensions lists the parts' extensions in order of their first use, and counts the parts. sums reports whether some part has a checksum.
+func extensions(entries Listing) (exts []string, parts uint64, sums bool) {
 	seen := make(map[string]bool)
 	for i := range entries.Len() {
 		list := entries.At(i).Parts
 		parts += uint64(len(list))
 		for _, p := range list {
+			sums = sums || p.Sum != 0
 			if !seen[p.Ext] {
 				seen[p.Ext] = true
 				exts = append(exts, p.Ext)
 			}
 		}
 	}
-	return exts, parts
+	return exts, parts, sums
 }
 
 // check returns an error for a listing that a manifest can't hold.
@@ -237,6 +254,9 @@ func (e *Entry) check() error {
 	for _, p := range e.Parts {
 		if len(p.Ext) > MaxName {
 			return fmt.Errorf("%w: a part's extension has %d bytes, at most %d: rename it", ErrEntry, len(p.Ext), MaxName)
+		}
+		if p.Sum != 0 && (e.Shard == nil || !e.Shard.Records) {
+			return fmt.Errorf("%w: its part %q has a checksum, but it is not a record", ErrEntry, p.Ext)
 		}
 		sum += uint64(p.Size)
 	}

@@ -23,7 +23,7 @@ import (
 //	        32  bytes     u64, sum of all sizes
 //	        40  length    u64, of the whole file
 //	        48  zero      16 bytes
-//	table    0  id        u32, ascending
+//	table    0  id        u32, in the order below
 //	         4  zero      u32
 //	         8  offset    u64
 //	        16  length    u64, in bytes
@@ -41,13 +41,14 @@ import (
 //	 7? parts       {ext u32, size u32}[partstarts[n]]; ext is a place in exts
 //	 8? exts        strings
 //	 9  places      only in versions 2 and 4, and there always, as are 6 to 8: see places.go and recordplaces.go
+//	12? sums        u64[partstarts[n]], of each part, 0: not known. Only in version 4, and only if some sum is known
 //	10  nameoffs    u64[n+1]: name i is names[nameoffs[i]:nameoffs[i+1]]
 //	11  names       the names' bytes, back to back
 //
 // strings: a u32 length for each, then their bytes back to back. The count is known from elsewhere (classes: fixed part)
 // or from the section itself (exts: first a u32 count).
 //
-// Reasons: the columns are used in place, mapped, hence fixed widths and alignment. A reader verifies sections 1 to 9 at open (24 bytes a
+// Reasons: the columns are used in place, mapped, hence fixed widths and alignment. A reader verifies all sections before the names at open (24 bytes a
 // sample: 0.05 s for 14 M). It leaves the names, which are most of the file, on disk: a name is verified by its hash, which is in a verified
 // section. The fingerprint is the xxh3-128 of header and table. The table has the checksums of all sections, and padding is zero, so the
 // fingerprint covers every byte of the file without reading them all. A listing has only one encoding, so equal listings have equal
@@ -77,10 +78,11 @@ const (
 	secPlaces
 	secNameOffs
 	secNames
+	secSums // is before the names
 )
 
 var sectionNames = [...]string{secSizes: "sizes", secLabels: "labels", secVersions: "versions", secNameHashes: "name hashes", secClasses: "classes",
-	secPartStarts: "part starts", secParts: "parts", secExts: "extensions", secPlaces: "places", secNameOffs: "name offsets", secNames: "names"}
+	secPartStarts: "part starts", secParts: "parts", secExts: "extensions", secPlaces: "places", secNameOffs: "name offsets", secNames: "names", secSums: "sums"}
 
 // section is a row of the table.
 type section struct {
@@ -90,6 +92,14 @@ type section struct {
 }
 
 func (s section) String() string { return sectionNames[s.id] }
+
+// rank returns the position of a section in the order of the file.
+func (s section) rank() uint32 {
+	if s.id == secSums {
+		return 2*secPlaces + 1
+	}
+	return 2 * s.id
+}
 
 // header is the fixed part and the table.
 type header struct {
@@ -184,13 +194,13 @@ func (h *header) check(length uint64) error {
 	}
 	n := h.samples
 	want := map[uint32]uint64{secSizes: 4 * n, secLabels: 4 * n, secVersions: 8 * n, secNameHashes: 8 * n, secPartStarts: 4*n + 4, secNameOffs: 8*n + 8}
-	var seen uint32
+	var seen, last uint32
 	end := uint64(headerSize(len(h.table)))
 	for _, s := range h.table {
-		if s.id == 0 || s.id >= uint32(len(sectionNames)) || seen>>s.id != 0 {
+		if s.id == 0 || s.id >= uint32(len(sectionNames)) || s.rank() <= last {
 			return fmt.Errorf("%w: section %d is unknown or out of place", ErrCorrupt, s.id)
 		}
-		seen |= 1 << s.id
+		seen, last = seen|1<<s.id, s.rank()
 		if w, fixed := want[s.id]; s.off != alignUp(end) || s.off > length || s.len > length-s.off || fixed && s.len != w {
 			return fmt.Errorf("%w: section of %v is at byte %d with %d bytes", ErrCorrupt, s, s.off, s.len)
 		}
@@ -198,6 +208,9 @@ func (h *header) check(length uint64) error {
 	}
 	const must = 1<<secSizes | 1<<secLabels | 1<<secVersions | 1<<secNameHashes | 1<<secClasses | 1<<secNameOffs | 1<<secNames
 	const parts = 1<<secPartStarts | 1<<secParts | 1<<secExts
+	if h.version == versionRecords {
+		seen &^= 1 << secSums
+	}
 	if h.version == versionPlain && seen != must && seen != must|parts || h.version != versionPlain && seen != must|parts|1<<secPlaces {
 		return fmt.Errorf("%w: a section is missing, or one too many", ErrCorrupt)
 	}

@@ -75,7 +75,7 @@ func annotateManifest(b []byte, h header) string {
 	}
 	a.title("header's xxh3-64")
 	a.take(8, "")
-	width := map[uint32]int{secSizes: 4, secLabels: 4, secVersions: 8, secNameHashes: 8, secPartStarts: 4, secParts: 8, secNameOffs: 8}
+	width := map[uint32]int{secSizes: 4, secLabels: 4, secVersions: 8, secNameHashes: 8, secPartStarts: 4, secParts: 8, secNameOffs: 8, secSums: 8}
 	for _, s := range h.table {
 		a.title("section: %v", s)
 		a.take(int(s.off)-a.at, "padding")
@@ -135,6 +135,7 @@ func TestGoldenManifest(t *testing.T) {
 	checkGolden(t, "testdata/manifest_v1.hex", listingClasses, listing)
 	checkGolden(t, "testdata/manifest_v2.hex", nil, inShards)
 	checkGolden(t, "testdata/manifest_v4.hex", nil, records)
+	checkGolden(t, "testdata/manifest_v4_sums.hex", nil, summed())
 }
 
 func checkGolden(t *testing.T, golden string, classes []string, listing []Entry) {
@@ -273,6 +274,7 @@ func FuzzManifest(f *testing.F) {
 	f.Add(parseHex(f, "testdata/manifest_v2.hex"), false)
 	f.Add(parseHex(f, "testdata/manifest_v4.hex"), true)
 	f.Add(parseHex(f, "testdata/manifest_v4.hex"), false)
+	f.Add(parseHex(f, "testdata/manifest_v4_sums.hex"), true)
 	f.Fuzz(func(t *testing.T, b []byte, seal bool) {
 		if seal {
 			b = bytes.Clone(b)

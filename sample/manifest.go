@@ -34,6 +34,7 @@ type Manifest struct {
 	hashes     []uint64
 	partStarts []uint32 // nil: no sample has parts
 	parts      []uint32 // (ext, size) pairs
+	partSums   []uint64 // by part; nil: no part has one
 	places     places
 
 	offs, names section
@@ -294,7 +295,9 @@ func newManifest(h header, front []byte, file io.ReaderAt) (*Manifest, error) {
 	case versionShards:
 		err = m.takePlaces()
 	case versionRecords:
-		err = m.takeRecordPlaces()
+		if err = m.takeRecordPlaces(); err == nil {
+			err = m.takeSums()
+		}
 	}
 	if err != nil {
 		return nil, err

@@ -18,8 +18,8 @@ var (
 	listing        = []Entry{
 		{Name: "cat/1.jpg", Size: 0, Label: 0, Version: 0},
 		{Name: "cat/\n\xff", Size: 1<<32 - 1, Label: 0, Version: 1<<64 - 1},
-		{Name: "d\xffg/a", Size: 7, Label: 2, Version: 1_700_000_000_123_456_789, Parts: []Part{{"jpg", 4}, {"json", 3}}},
-		{Name: "x", Size: 5, Label: -1, Version: 1, Parts: []Part{{"json", 0}, {"", 5}}},
+		{Name: "d\xffg/a", Size: 7, Label: 2, Version: 1_700_000_000_123_456_789, Parts: []Part{{Ext: "jpg", Size: 4}, {Ext: "json", Size: 3}}},
+		{Name: "x", Size: 5, Label: -1, Version: 1, Parts: []Part{{Ext: "json", Size: 0}, {Ext: "", Size: 5}}},
 	}
 )
 
@@ -141,7 +141,7 @@ func TestFingerprint(t *testing.T) {
 	variants := [][]Entry{
 		{base}, {base, {Name: "b"}}, {{Name: "b"}, base},
 		{{Name: "A", Size: 8, Label: 1, Version: 2}}, {{Name: "a", Size: 9, Label: 1, Version: 2}}, {{Name: "a", Size: 8, Label: 0, Version: 2}}, {{Name: "a", Size: 8, Label: 1, Version: 3}},
-		{part(Part{"x", 8})}, {part(Part{"y", 8})}, {part(Part{"x", 7}, Part{"x", 1})}, {part(Part{"x", 1}, Part{"x", 7})},
+		{part(Part{Ext: "x", Size: 8})}, {part(Part{Ext: "y", Size: 8})}, {part(Part{Ext: "x", Size: 7}, Part{Ext: "x", Size: 1})}, {part(Part{Ext: "x", Size: 1}, Part{Ext: "x", Size: 7})},
 	}
 	seen := make(map[Fingerprint]int)
 	for i, entries := range variants {
@@ -181,11 +181,11 @@ func TestManifestRefuses(t *testing.T) {
 		{"no name", nil, []Entry{{Name: ""}}, "has 0 bytes"},
 		{"long name", nil, []Entry{{Name: strings.Repeat("n", MaxName+1)}}, "rename it"},
 		{"long class", []string{strings.Repeat("n", MaxName+1)}, nil, "rename it"},
-		{"long extension", nil, []Entry{{Name: "a", Parts: []Part{{strings.Repeat("n", MaxName+1), 0}}}}, "rename it"},
+		{"long extension", nil, []Entry{{Name: "a", Parts: []Part{{Ext: strings.Repeat("n", MaxName+1)}}}}, "rename it"},
 		{"name twice", nil, []Entry{{Name: "a"}, {Name: "b"}, {Name: "a"}}, "samples 0 and 2 have the same name"},
 		{"no parts", nil, []Entry{{Name: "a", Parts: []Part{}}}, "0 parts"},
-		{"parts too small", nil, []Entry{{Name: "a", Size: 3, Parts: []Part{{"x", 1}, {"y", 1}}}}, "have 2 bytes"},
-		{"parts wrap around", nil, []Entry{{Name: "a", Size: 1, Parts: []Part{{"x", 1<<32 - 1}, {"y", 2}}}}, "have 4294967297 bytes"},
+		{"parts too small", nil, []Entry{{Name: "a", Size: 3, Parts: []Part{{Ext: "x", Size: 1}, {Ext: "y", Size: 1}}}}, "have 2 bytes"},
+		{"parts wrap around", nil, []Entry{{Name: "a", Size: 1, Parts: []Part{{Ext: "x", Size: 1<<32 - 1}, {Ext: "y", Size: 2}}}}, "have 4294967297 bytes"},
 	}
 	path := writeTemp(t, listingClasses, listing)
 	for _, tt := range tests {

@@ -103,6 +103,11 @@ func (m *Manifest) Parts(i Index) []Part {
 	for p := uint64(from); p < uint64(to); p++ {
 		list = append(list, Part{Ext: m.exts[m.parts[2*p]], Size: m.parts[2*p+1]})
 	}
+	if m.partSums != nil {
+		for k, sum := range m.partSums[from:to] {
+			list[k].Sum = sum
+		}
+	}
 	return list
 }
 

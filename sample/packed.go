@@ -35,7 +35,7 @@ import (
 //	3  as steps in planes, deflated: the difference of each number from the one before, and of the first from 0
 //	4  left out, with a length of 0: name hashes, which follow from the names
 //
-// Numbers have 4 or 8 bytes, as in the format's comment (parts and places: 8). Planes and steps leave the bytes after a section's last whole number unchanged.
+// Numbers have 4 or 8 bytes, as in the format's comment (parts, places and sums: 8). Planes and steps leave the bytes after a section's last whole number unchanged.
 //
 // Reasons: a manifest lists all samples, and a cache whose budget has no room for most of them should not lose much of it to their list.
 // Labels rarely change from one sample to the next. Versions share their upper bytes. Steps of name offsets are the lengths of names, and
@@ -66,7 +66,7 @@ const (
 )
 
 // widths has the bytes of a section's numbers. Planes and steps are useless for other sections.
-var widths = [...]int{secSizes: 4, secLabels: 4, secVersions: 8, secPartStarts: 4, secParts: 8, secPlaces: 8, secNameOffs: 8, secNames: 0}
+var widths = [...]int{secSizes: 4, secLabels: 4, secVersions: 8, secPartStarts: 4, secParts: 8, secPlaces: 8, secNameOffs: 8, secSums: 8}
 
 // isPacked reports whether a file that begins with b is a packed manifest.
 func isPacked(b []byte) bool {

@@ -48,7 +48,7 @@ func grouped(n int) []Entry {
 	list := make([]Entry, n)
 	for i := range list {
 		a, b := r.Uint32N(1<<20), r.Uint32N(300)
-		list[i] = Entry{Name: fmt.Sprintf("%x", r.Uint64()) + strings.Repeat("x", r.IntN(9)) + fmt.Sprint(i), Size: a + b, Label: int32(r.Uint32()), Version: r.Uint64(), Parts: []Part{{"jpg", a}, {"json", b}}}
+		list[i] = Entry{Name: fmt.Sprintf("%x", r.Uint64()) + strings.Repeat("x", r.IntN(9)) + fmt.Sprint(i), Size: a + b, Label: int32(r.Uint32()), Version: r.Uint64(), Parts: []Part{{Ext: "jpg", Size: a}, {Ext: "json", Size: b}}}
 	}
 	return list
 }
@@ -417,7 +417,7 @@ func annotatePacked(t *testing.T, of string, b []byte) string {
 
 // FuzzPacked: any bytes, with a right checksum or not, give an error, or unpack to at most their possible length. The unpacked bytes are refused, or are a manifest that stays the same when it is packed and unpacked again.
 func FuzzPacked(f *testing.F) {
-	for _, name := range []string{"testdata/manifest_v1.hex", "testdata/manifest_v2.hex", "testdata/manifest_v4.hex"} {
+	for _, name := range []string{"testdata/manifest_v1.hex", "testdata/manifest_v2.hex", "testdata/manifest_v4.hex", "testdata/manifest_v4_sums.hex"} {
 		b, err := pack(parseHex(f, name))
 		if err != nil {
 			f.Fatal(err)

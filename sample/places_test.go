@@ -13,10 +13,10 @@ var (
 	shardA   = &Shard{Name: "a-000.tar", Size: 10_241, Version: 1_700_000_000_123_456_789}
 	shardB   = &Shard{Name: "sub/b\n\xff.tar", Size: 3 << 32, Version: 1<<64 - 1}
 	inShards = []Entry{
-		{Name: "a-000.tar/x", Size: 7, Label: 1, Version: 9, Parts: []Part{{"jpg", 4}, {"cls", 3}}, Shard: shardA, Offsets: []uint64{1536, 512}},
-		{Name: "a-000.tar/y", Size: 0, Label: -1, Version: 9, Parts: []Part{{"txt", 0}}, Shard: shardA, Offsets: []uint64{10_240}},
-		{Name: "sub/b/x", Size: 1<<32 - 1, Label: 0, Version: 8, Parts: []Part{{"jpg", 1<<32 - 2}, {"", 1}}, Shard: shardB, Offsets: []uint64{512, 2 << 32}},
-		{Name: "sub/b/y", Size: 0, Version: 8, Parts: []Part{{"jpg", 0}}, Shard: shardB, Offsets: []uint64{3 << 32}},
+		{Name: "a-000.tar/x", Size: 7, Label: 1, Version: 9, Parts: []Part{{Ext: "jpg", Size: 4}, {Ext: "cls", Size: 3}}, Shard: shardA, Offsets: []uint64{1536, 512}},
+		{Name: "a-000.tar/y", Size: 0, Label: -1, Version: 9, Parts: []Part{{Ext: "txt", Size: 0}}, Shard: shardA, Offsets: []uint64{10_240}},
+		{Name: "sub/b/x", Size: 1<<32 - 1, Label: 0, Version: 8, Parts: []Part{{Ext: "jpg", Size: 1<<32 - 2}, {Ext: "", Size: 1}}, Shard: shardB, Offsets: []uint64{512, 2 << 32}},
+		{Name: "sub/b/y", Size: 0, Version: 8, Parts: []Part{{Ext: "jpg", Size: 0}}, Shard: shardB, Offsets: []uint64{3 << 32}},
 	}
 )
 
@@ -46,7 +46,7 @@ func TestPlacesMany(t *testing.T) {
 	for s := range 300 {
 		shard := &Shard{Name: fmt.Sprintf("%d", s), Size: uint64(512 + 100*512 + s%512), Version: uint64(s)}
 		for i := range 100 {
-			entries = append(entries, Entry{Name: fmt.Sprintf("%d/%d", s, i), Size: 3, Version: uint64(s), Parts: []Part{{"jpg", 3}}, Shard: shard, Offsets: []uint64{uint64(512 + 512*i)}})
+			entries = append(entries, Entry{Name: fmt.Sprintf("%d/%d", s, i), Size: 3, Version: uint64(s), Parts: []Part{{Ext: "jpg", Size: 3}}, Shard: shard, Offsets: []uint64{uint64(512 + 512*i)}})
 		}
 	}
 	checkManifest(t, openTemp(t, nil, entries), nil, entries)
@@ -63,7 +63,7 @@ func TestPlacesRefused(t *testing.T) {
 		"a shard comes twice": func(e []Entry) { e[3].Shard = shardA },
 		"too far apart": func(e []Entry) {
 			e[3].Shard = &Shard{Name: "c", Size: 1 << 43}
-			e[3].Parts, e[3].Offsets = []Part{{"a", 0}, {"b", 0}}, []uint64{512, 1 << 42}
+			e[3].Parts, e[3].Offsets = []Part{{Ext: "a", Size: 0}, {Ext: "b", Size: 0}}, []uint64{512, 1 << 42}
 		},
 	} {
 		entries := append([]Entry(nil), inShards...)

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"slices"
 )
 
 // Section 9 of a manifest, version 4: the positions of the samples in larger files, at any byte. n is the number of samples, p the number of
@@ -142,6 +143,18 @@ func (m *Manifest) takeRecordPlaces() error {
 		return fmt.Errorf("%w: the shards have %d samples, want %d", ErrCorrupt, l.firsts[count], n)
 	}
 	return m.checkRecordPlaces()
+}
+
+// takeSums verifies the section of checksums, which a listing without them does not have.
+func (m *Manifest) takeSums() error {
+	if m.head.find(secSums).off == 0 {
+		return nil
+	}
+	m.partSums = column[uint64](m.section(secSums))
+	if len(m.section(secSums)) != 4*len(m.parts) || !slices.ContainsFunc(m.partSums, func(sum uint64) bool { return sum != 0 }) {
+		return fmt.Errorf("%w: %d bytes of checksums for %d parts, or none is known", ErrCorrupt, len(m.section(secSums)), len(m.parts)/2)
+	}
+	return nil
 }
 
 // checkRecordPlaces verifies that all parts are in their shards, and that the listing would be encoded in the same way.

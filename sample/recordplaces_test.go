@@ -18,13 +18,13 @@ var (
 	recordsC = &Shard{Name: "c", Size: 0, Version: 3, Records: true}
 	records  = []Entry{
 		{Name: "a-000.arrow/0", Label: 1, Version: 9, Shard: recordsA},
-		{Name: "a-000.arrow/1", Size: 1001, Version: 9, Parts: []Part{{"image", 1}, {"text", 1000}}, Shard: recordsA, Offsets: []uint64{1000, 0}},
+		{Name: "a-000.arrow/1", Size: 1001, Version: 9, Parts: []Part{{Ext: "image", Size: 1}, {Ext: "text", Size: 1000}}, Shard: recordsA, Offsets: []uint64{1000, 0}},
 		{Name: "a-000.arrow/2", Version: 9, Shard: recordsA},
-		{Name: "a-000.arrow/3", Size: 10, Version: 9, Parts: []Part{{"image", 3}, {"text", 7}}, Shard: recordsA, Offsets: []uint64{0, 0}},
-		{Name: "sub/b/x", Size: 1<<32 - 1, Version: 8, Parts: []Part{{"", 1<<32 - 1}}, Shard: recordsB, Offsets: []uint64{2 << 40}},
-		{Name: "sub/b/y", Size: 0, Version: 8, Parts: []Part{{"", 0}}, Shard: recordsB, Offsets: []uint64{3 << 40}},
+		{Name: "a-000.arrow/3", Size: 10, Version: 9, Parts: []Part{{Ext: "image", Size: 3}, {Ext: "text", Size: 7}}, Shard: recordsA, Offsets: []uint64{0, 0}},
+		{Name: "sub/b/x", Size: 1<<32 - 1, Version: 8, Parts: []Part{{Ext: "", Size: 1<<32 - 1}}, Shard: recordsB, Offsets: []uint64{2 << 40}},
+		{Name: "sub/b/y", Size: 0, Version: 8, Parts: []Part{{Ext: "", Size: 0}}, Shard: recordsB, Offsets: []uint64{3 << 40}},
 		{Name: "c/0", Label: -7, Version: 7, Shard: recordsC},
-		{Name: "c/1", Version: 7, Parts: []Part{{"text", 0}}, Shard: recordsC, Offsets: []uint64{0}},
+		{Name: "c/1", Version: 7, Parts: []Part{{Ext: "text", Size: 0}}, Shard: recordsC, Offsets: []uint64{0}},
 	}
 )
 
@@ -50,13 +50,15 @@ func TestRecordPlaces(t *testing.T) {
 
 func TestRecordPlacesRefused(t *testing.T) {
 	for what, change := range map[string]func(e []Entry){
-		"without a shard":        func(e []Entry) { e[1].Shard = nil },
-		"bytes without parts":    func(e []Entry) { e[0].Size = 1 },
-		"too few offsets":        func(e []Entry) { e[1].Offsets = e[1].Offsets[:1] },
-		"offsets without parts":  func(e []Entry) { e[0].Offsets = []uint64{1} },
-		"beyond the end":         func(e []Entry) { e[1].Offsets = []uint64{1001, 0} },
-		"far beyond the end":     func(e []Entry) { e[1].Offsets = []uint64{1<<64 - 1, 0} },
-		"longer than the shard":  func(e []Entry) { e[3].Parts, e[3].Size = []Part{{"image", 3}, {"text", 1002}}, 1005 },
+		"without a shard":       func(e []Entry) { e[1].Shard = nil },
+		"bytes without parts":   func(e []Entry) { e[0].Size = 1 },
+		"too few offsets":       func(e []Entry) { e[1].Offsets = e[1].Offsets[:1] },
+		"offsets without parts": func(e []Entry) { e[0].Offsets = []uint64{1} },
+		"beyond the end":        func(e []Entry) { e[1].Offsets = []uint64{1001, 0} },
+		"far beyond the end":    func(e []Entry) { e[1].Offsets = []uint64{1<<64 - 1, 0} },
+		"longer than the shard": func(e []Entry) {
+			e[3].Parts, e[3].Size = []Part{{Ext: "image", Size: 3}, {Ext: "text", Size: 1002}}, 1005
+		},
 		"a shard comes twice":    func(e []Entry) { e[6].Shard = recordsA },
 		"a tar among other ones": func(e []Entry) { e[6].Shard, e[7].Shard = shardA, shardA },
 		"impossible sizes": func(e []Entry) {
@@ -134,7 +136,7 @@ func TestPackedRecords(t *testing.T) {
 		shard := &Shard{Name: fmt.Sprintf("data-%05d-of-00020.arrow", s), Size: 1 << 30, Version: 5, Records: true}
 		for i := range 1000 {
 			at := uint64(i * 16_000)
-			list = append(list, Entry{Name: fmt.Sprintf("%s/%d", shard.Name, i), Size: 16_005, Version: 5, Shard: shard, Parts: []Part{{"image", 16_000}, {"path", 5}}, Offsets: []uint64{at, 900_000_000 + uint64(5*i)}})
+			list = append(list, Entry{Name: fmt.Sprintf("%s/%d", shard.Name, i), Size: 16_005, Version: 5, Shard: shard, Parts: []Part{{Ext: "image", Size: 16_000}, {Ext: "path", Size: 5}}, Offsets: []uint64{at, 900_000_000 + uint64(5*i)}})
 		}
 	}
 	path, plain := packedTemp(t, nil, list)
@@ -157,7 +159,7 @@ func TestRemapRecords(t *testing.T) {
 		for k := range offsets {
 			e.Parts = append(e.Parts, Part{Ext: fmt.Sprint(k), Size: 10})
 		}
-		return openTemp(t, nil, []Entry{{Name: "first", Size: 3, Version: 7, Shard: s, Parts: []Part{{"0", 3}}, Offsets: []uint64{0}}, e})
+		return openTemp(t, nil, []Entry{{Name: "first", Size: 3, Version: 7, Shard: s, Parts: []Part{{Ext: "0", Size: 3}}, Offsets: []uint64{0}}, e})
 	}
 	old := list("a", "x", 100, 500)
 	for name, c := range map[string]struct {
@@ -170,7 +172,7 @@ func TestRemapRecords(t *testing.T) {
 		"of another shard":    {list("b", "x", 100, 500), None},
 		"fewer parts":         {list("a", "x", 100), None},
 		"under another name":  {list("a", "y", 100, 500), None},
-		"at the same in tars": {openTemp(t, nil, []Entry{{Name: "x", Size: 20, Version: 7, Shard: &Shard{Name: "a", Size: 10_000, Version: 7}, Parts: []Part{{"0", 10}, {"1", 10}}, Offsets: []uint64{512, 1024}}}), None},
+		"at the same in tars": {openTemp(t, nil, []Entry{{Name: "x", Size: 20, Version: 7, Shard: &Shard{Name: "a", Size: 10_000, Version: 7}, Parts: []Part{{Ext: "0", Size: 10}, {Ext: "1", Size: 10}}, Offsets: []uint64{512, 1024}}}), None},
 	} {
 		got, err := Remap(old, c.now)
 		if err != nil || got[1] != c.want {

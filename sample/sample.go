@@ -108,6 +108,7 @@ const ShardUnit = 512
 type Part struct {
 	Ext  string // the extension, without the dot
 	Size uint32 // bytes
+	Sum  uint64 // the Sum of its bytes, if the source says it: only for records. 0: it does not
 }
 
 // clip quotes a name for an error message: on one line, and truncated if it is long.
