@@ -52,6 +52,7 @@ type piece struct {
 type piecePart struct {
 	off uint64
 	dst []byte
+	sum uint64 // that the source says; 0: none
 }
 
 // pieceJobs is the maximum number of pieces that one read requests over a network at the same time.
@@ -68,7 +69,7 @@ func (s *shards) readRecords(ctx context.Context, entries []sample.Entry, dst []
 		to := dst[i]
 		for k, p := range e.Parts {
 			if p.Size > 0 {
-				parts = append(parts, piecePart{e.Offsets[k], to[:p.Size]})
+				parts = append(parts, piecePart{e.Offsets[k], to[:p.Size], p.Sum})
 			}
 			to = to[p.Size:]
 		}
@@ -131,7 +132,7 @@ func (s *shards) readPiece(ctx context.Context, o openShard, shard sample.Shard,
 	tail := int(s.tail())
 	if one := p.parts[0]; len(p.parts) == 1 && (tail == 0 || len(one.dst) > MostTogether) {
 		if err := s.readAt(ctx, o, shard, one.dst, int64(one.off)); err != nil || tail == 0 {
-			return err
+			return cmp.Or(err, one.check())
 		}
 		after := make([]byte, tail)
 		if err := s.readAt(ctx, o, shard, after, int64(one.off)+int64(len(one.dst))); err != nil {
@@ -157,8 +158,19 @@ func (s *shards) readPiece(ctx context.Context, o openShard, shard sample.Shard,
 			}
 		}
 		copy(part.dst, from)
+		if err := part.check(); err != nil {
+			return err
+		}
 	}
 	return nil
+}
+
+// check compares a part with the checksum that its source says.
+func (p piecePart) check() error {
+	if p.sum == 0 || sample.Sum(p.dst) == p.sum {
+		return nil
+	}
+	return fmt.Errorf("byte %d: the xxh3 of %d bytes is %016x, but the index says %016x: copy or write the file again, or correct the index", p.off, len(p.dst), sample.Sum(p.dst), p.sum)
 }
 
 // checkPart compares a part with the bytes after it.

@@ -87,7 +87,7 @@ func (r *recordRows) At(i int) sample.Entry {
 	}
 	e.Parts, e.Offsets = make([]sample.Part, len(cells)), make([]uint64, len(cells))
 	for n, c := range cells {
-		e.Parts[n], e.Offsets[n] = sample.Part{Ext: exts[c.Part], Size: uint32(c.Size)}, uint64(c.Off)
+		e.Parts[n], e.Offsets[n] = sample.Part{Ext: exts[c.Part], Size: uint32(c.Size), Sum: c.Sum}, uint64(c.Off)
 		e.Size += uint32(c.Size)
 	}
 	return e

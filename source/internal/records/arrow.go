@@ -119,8 +119,9 @@ func (a *arrow) begin(r *arrowReader, name string, m *arrowMessage) (err error) 
 
 // Kinds of messages.
 const (
-	messageSchema = 1
-	messageBatch  = 3
+	messageSchema     = 1
+	messageDictionary = 2
+	messageBatch      = 3
 )
 
 // arrowMessage is the metadata of a message.

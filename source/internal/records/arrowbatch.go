@@ -38,10 +38,10 @@ type arrowBatch struct {
 	codec  string // of the buffers; "": they are not compressed
 }
 
-// batch lists the rows of a record batch.
-func (r *arrowReader) batch(m *arrowMessage) error {
+// parse parses the metadata of a record batch.
+func (r *arrowReader) parse(m *arrowMessage) (*arrowBatch, error) {
 	f := &m.flat
-	b := arrowBatch{r: r, m: m, rows: f.fieldI64(m.header, 0)}
+	b := &arrowBatch{r: r, m: m, rows: f.fieldI64(m.header, 0)}
 	b.nodes, b.count = f.vector(m.header, 1, 16)
 	b.bufs, b.have = f.vector(m.header, 2, 16)
 	at, n := f.vector(m.header, 4, 8)
@@ -51,21 +51,28 @@ func (r *arrowReader) batch(m *arrowMessage) error {
 	_, compressed := f.sub(m.header, 3)
 	switch {
 	case f.bad || b.rows < 0 || b.count < r.schema.nodes || len(b.counts) < r.schema.views:
-		return fmt.Errorf("%w (rows from number %d on)", errDamagedArrow, r.t.Len())
-	case b.rows == 0:
-		return nil
-	case compressed:
+		return nil, fmt.Errorf("%w (rows from number %d on)", errDamagedArrow, r.t.Len())
+	case b.rows > 0 && compressed:
 		c, _ := f.sub(m.header, 3)
 		codec := f.fieldU8(c, 0)
 		if codec < 0 || codec > 1 || f.bad {
-			return fmt.Errorf("its columns have the compression %d, which lcache does not know: write it without compression", codec)
+			return nil, fmt.Errorf("its columns have the compression %d, which lcache does not know: write it without compression", codec)
 		}
 		b.codec = [...]string{"LZ4_FRAME", "ZSTD"}[codec]
 		if r.decoding == nil {
-			return fmt.Errorf("its columns are compressed by %s, so no range of the file has a row: give --stream to decode it once, front to back, or write it without compression, as datasets.save_to_disk does", b.codec)
+			return nil, fmt.Errorf("its columns are compressed by %s, so no range of the file has a row: give --stream to decode it once, front to back, or write it without compression, as datasets.save_to_disk does", b.codec)
 		}
 	}
 	r.unpacked, r.unpackedBytes = r.unpacked[:0], 0
+	return b, nil
+}
+
+// batch lists the rows of a record batch.
+func (r *arrowReader) batch(m *arrowMessage) error {
+	b, err := r.parse(m)
+	if err != nil {
+		return err
+	}
 	for from := int64(0); from < b.rows; from += arrowChunk {
 		if err := r.ctx.Err(); err != nil {
 			return err
@@ -355,23 +362,30 @@ func (b *arrowBatch) viewed(c *arrowColumn, a *arrowField, from, to int64) error
 	return nil
 }
 
-// loadLabels reads a column of integers.
-func (b *arrowBatch) loadLabels(c *arrowColumn, from, to int64) error {
+// integers reads a column of integers, and finds its null values. The bytes are valid until the next read.
+func (b *arrowBatch) integers(c *arrowColumn, from, to int64) ([]byte, error) {
 	n := int(to - from)
-	c.null, c.value = slices.Grow(c.null[:0], n)[:n], slices.Grow(c.value[:0], n)[:n]
+	c.null = slices.Grow(c.null[:0], n)[:n]
 	clear(c.null)
 	a := c.leaf.field
 	if err := b.nulls(c, a, from, to); err != nil {
-		return err
+		return nil, err
 	}
 	e, err := b.buffer(a, 1)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	raw, err := b.part(e, from, to, int64(a.width))
+	return b.part(e, from, to, int64(a.width))
+}
+
+// loadLabels reads a column of labels.
+func (b *arrowBatch) loadLabels(c *arrowColumn, from, to int64) error {
+	raw, err := b.integers(c, from, to)
 	if err != nil {
 		return err
 	}
+	a, n := c.leaf.field, int(to-from)
+	c.value = slices.Grow(c.value[:0], n)[:n]
 	for i := range c.value {
 		row := int64(b.r.t.Len()) + int64(i)
 		if c.null[i] {

@@ -70,22 +70,24 @@ func (r *arrowReader) unpackedPart(off, n int64) ([]byte, error) {
 	return nil, errDamagedArrow
 }
 
+// value returns bytes of a column, which are valid until the next call for it.
+func (b *arrowBatch) value(c *arrowColumn, off, size int64) ([]byte, error) {
+	if off >= unpackedAt {
+		return b.r.unpackedPart(off, size)
+	}
+	if c.pieces.o == nil {
+		c.pieces = objectPieces{ctx: b.r.ctx, o: b.r.o, piece: int64(b.r.o.Piece())}
+	}
+	return c.pieces.bytes(off, size, b.r.o.Size())
+}
+
 // decode writes a sample.
 func (b *arrowBatch) decode(cells []Cell, label int32) error {
 	r := b.r
 	for _, cell := range cells {
 		at := slices.IndexFunc(r.columns, func(c arrowColumn) bool { return c.part == cell.Part })
 		c := &r.columns[at]
-		var data []byte
-		var err error
-		if cell.Off >= unpackedAt {
-			data, err = r.unpackedPart(cell.Off, cell.Size)
-		} else {
-			if c.pieces.o == nil {
-				c.pieces = objectPieces{ctx: r.ctx, o: r.o, piece: int64(r.o.Piece())}
-			}
-			data, err = c.pieces.bytes(cell.Off, cell.Size, r.o.Size())
-		}
+		data, err := b.value(c, cell.Off, cell.Size)
 		if err != nil {
 			return fmt.Errorf("column %s: %w", clip(c.name), err)
 		}

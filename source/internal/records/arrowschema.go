@@ -47,8 +47,11 @@ type arrowField struct {
 	kind     int
 	width    int // bytes of a value, or of a list of fixed size; 0: not fixed
 	signed   bool
-	encoded  bool // by a dictionary
+	encoded  bool // by a dictionary: the values are the numbers of its words
 	children []*arrowField
+
+	dictionary int64       // its id
+	values     *arrowField // of the dictionary, in batches of its own
 
 	node, buffer, views int // numbers; views: of fields with a variable number of buffers before it
 }
@@ -95,6 +98,7 @@ func (s *arrowSchema) field(f *flat, t flatTable, depth int) (*arrowField, error
 	a := &arrowField{name: f.text(t, 0), kind: f.fieldU8(t, 2), node: s.nodes, buffer: s.buffers, views: s.views}
 	kind, _ := f.sub(t, 3)
 	if d, ok := f.sub(t, 4); ok {
+		a.dictionary, a.values = f.fieldI64(d, 0), &arrowField{name: a.name, kind: a.kind}
 		a.encoded, a.kind = true, arrowInt
 		if kind, ok = f.sub(d, 1); !ok {
 			kind = flatTable{}

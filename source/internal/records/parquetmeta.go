@@ -38,6 +38,7 @@ type parquetLeaf struct {
 	path        []string
 	kind, width int // width: of fixed bytes
 	decimal     bool
+	unsigned    bool
 	text        bool
 	defs, reps  int // maximum levels: the number of optional or repeated fields, and of repeated fields, on the path
 	listed, at  int // of a list: the definition level of its elements, and their position on the path
@@ -289,6 +290,7 @@ func (m *parquetMeta) grow(rest []parquetElement, above parquetLeaf, depth int) 
 	if e.children == 0 {
 		const utf8, decimal = 0, 5
 		l.kind, l.width, l.decimal, l.text = e.kind, e.width, e.convertedType == decimal, e.convertedType == utf8
+		l.unsigned = e.convertedType >= 11 && e.convertedType <= 14 // uint8 to uint64
 		l.wide = numberBytes(e.kind, e.convertedType)
 		m.leaves = append(m.leaves, l)
 		return rest, nil

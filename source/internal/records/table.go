@@ -36,6 +36,7 @@ type Table struct {
 	bytes []uint32 // by part: its size
 	offs  []uint64
 	kinds []uint8  // by part: its name; nil: all parts have the first name
+	sums  []uint64 // by part: its checksum; nil: no part has one
 	ends  []uint32 // by sample: end of its parts; nil: each sample has one part
 	label []int32  // nil: all are 0
 
@@ -47,6 +48,7 @@ type Table struct {
 type Cell struct {
 	Part      int // its name, from Table.Part
 	Off, Size int64
+	Sum       uint64 // xxh3-64 of its bytes, if an index says it; 0: not known
 }
 
 // NewTable returns an empty table for a shard. size is its length; -1: not known.
@@ -110,6 +112,12 @@ func (t *Table) Add(key string, label int32, cells ...Cell) error {
 		}
 		if t.kinds != nil {
 			t.kinds = append(t.kinds, uint8(c.Part))
+		}
+		if c.Sum != 0 && t.sums == nil {
+			t.sums = make([]uint64, len(t.bytes), cap(t.bytes)+1)
+		}
+		if t.sums != nil {
+			t.sums = append(t.sums, c.Sum)
 		}
 		t.bytes, t.offs = append(t.bytes, uint32(c.Size)), append(t.offs, uint64(c.Off))
 		t.end = max(t.end, c.Off+c.Size)
@@ -191,6 +199,9 @@ func (t *Table) Row(i int, cells []Cell) (key string, label int32, _ []Cell) {
 		c := Cell{Off: int64(t.offs[p]), Size: int64(t.bytes[p])}
 		if t.kinds != nil {
 			c.Part = int(t.kinds[p])
+		}
+		if t.sums != nil {
+			c.Sum = t.sums[p]
 		}
 		cells = append(cells, c)
 	}

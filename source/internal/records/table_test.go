@@ -31,13 +31,13 @@ func TestTable(t *testing.T) {
 		var want []row
 		plain := r.IntN(30) // rows with one part, without label and key
 		for i := range plain + r.IntN(30) {
-			one := row{cells: []Cell{{0, r.Int64N(1 << 30), r.Int64N(1 << 20)}}}
+			one := row{cells: []Cell{{Part: 0, Off: r.Int64N(1 << 30), Size: r.Int64N(1 << 20)}}}
 			if i >= plain {
 				one.label = r.Int32N(3)
 				one.key = strings.Repeat("k", r.IntN(4))
 				one.cells = nil
 				for _, k := range r.Perm(parts)[:r.IntN(parts+1)] {
-					one.cells = append(one.cells, Cell{k, r.Int64N(1 << 30), r.Int64N(1 << 20)})
+					one.cells = append(one.cells, Cell{Part: k, Off: r.Int64N(1 << 30), Size: r.Int64N(1 << 20)})
 				}
 			}
 			if err := tb.Add(one.key, one.label, slices.Clone(one.cells)...); err != nil {
@@ -69,19 +69,19 @@ func TestTableRefuses(t *testing.T) {
 		key   string
 		cells []Cell
 	}{
-		"negative":         {100, "", []Cell{{0, -1, 5}}},
-		"a negative size":  {100, "", []Cell{{0, 1, -5}}},
-		"beyond the end":   {100, "", []Cell{{0, 100, 1}}},
-		"an overflow":      {-1, "", []Cell{{0, math.MaxInt64, 1}}},
-		"4 GiB":            {1 << 40, "", []Cell{{0, 0, 1 << 32}}},
-		"4 GiB in all":     {1 << 40, "", []Cell{{0, 0, 1 << 31}, {1, 0, 1 << 31}}},
-		"a part twice":     {100, "", []Cell{{1, 0, 1}, {0, 3, 1}, {1, 4, 1}}},
-		"an unknown part":  {100, "", []Cell{{20, 0, 1}}},
+		"negative":         {100, "", []Cell{{Part: 0, Off: -1, Size: 5}}},
+		"a negative size":  {100, "", []Cell{{Part: 0, Off: 1, Size: -5}}},
+		"beyond the end":   {100, "", []Cell{{Part: 0, Off: 100, Size: 1}}},
+		"an overflow":      {-1, "", []Cell{{Part: 0, Off: math.MaxInt64, Size: 1}}},
+		"4 GiB":            {1 << 40, "", []Cell{{Part: 0, Off: 0, Size: 1 << 32}}},
+		"4 GiB in all":     {1 << 40, "", []Cell{{Part: 0, Off: 0, Size: 1 << 31}, {Part: 1, Off: 0, Size: 1 << 31}}},
+		"a part twice":     {100, "", []Cell{{Part: 1, Off: 0, Size: 1}, {Part: 0, Off: 3, Size: 1}, {Part: 1, Off: 4, Size: 1}}},
+		"an unknown part":  {100, "", []Cell{{Part: 20, Off: 0, Size: 1}}},
 		"too many parts":   {100, "", many},
-		"a name too long":  {100, strings.Repeat("x", mostKey+1), []Cell{{0, 0, 1}}},
-		"a negative part":  {100, "", []Cell{{-1, 0, 1}}},
-		"a huge one":       {-1, "", []Cell{{0, 1, math.MaxInt64}}},
-		"at the very edge": {math.MaxInt64, "", []Cell{{0, math.MaxInt64, 1}}},
+		"a name too long":  {100, strings.Repeat("x", mostKey+1), []Cell{{Part: 0, Off: 0, Size: 1}}},
+		"a negative part":  {100, "", []Cell{{Part: -1, Off: 0, Size: 1}}},
+		"a huge one":       {-1, "", []Cell{{Part: 0, Off: 1, Size: math.MaxInt64}}},
+		"at the very edge": {math.MaxInt64, "", []Cell{{Part: 0, Off: math.MaxInt64, Size: 1}}},
 	} {
 		tb := NewTable(c.size)
 		for i := range 17 {

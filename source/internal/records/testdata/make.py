@@ -38,3 +38,27 @@ pq.write_table(table("snappy.parquet", 5), "snappy.parquet")
 pq.write_table(table("train-0.parquet", 5), "../../../../cmd/lcache/testdata/train.parquet", compression="NONE", use_dictionary=False)
 views = pa.table({"v": pa.array([b"short", b"longer than twelve bytes", None] * 3, pa.binary_view()), "f": pa.array([[1.0, 2.0]] * 9, pa.list_(pa.float32(), 2)), "n": pa.array([1] * 9, pa.uint16())})
 arrow("views.arrow", views, rows=4)
+
+# One index of ranges in all forms.
+index = pa.table(
+    {
+        "shard": ["a", "a", "a", "sub/b", "sub/b"],
+        "offset": pa.array([0, 7, 90, 5, 1 << 40], pa.uint64()),
+        "length": pa.array([7, 3, 0, 100, 1 << 31], pa.int64()),
+        "name": ["x", "x", "y", "ü", "a name of more than twelve bytes"],
+        "part": ["jpg", "txt", "jpg", "", "jpg"],
+        "label": pa.array([-3, -3, 0, 7, 1 << 30], pa.int32()),
+        "xxh3": pa.array([1, (1 << 64) - 1, None, None, 0x2D06800538D394C2], pa.uint64()),
+    }
+)
+with open("index.tsv", "w", encoding="utf-8", newline="") as f:
+    f.write("\t".join(index.column_names) + "\n")
+    for row in index.to_pylist():
+        row["xxh3"] = "" if row["xxh3"] is None else f"{row['xxh3']:016x}"
+        f.write("\t".join(map(str, row.values())) + "\n")
+digits = pa.array([None if v is None else f"{v:016x}" for v in index["xxh3"].to_pylist()])
+pq.write_table(index, "index.parquet")
+pq.write_table(index.set_column(6, "xxh3", digits), "index-pages.parquet", compression="zstd", data_page_version="2.0", row_group_size=2, use_dictionary=False)
+encoded = index.set_column(0, "shard", index["shard"].dictionary_encode()).set_column(3, "name", index["name"].cast(pa.large_string()))
+arrow("index-stream.arrow", encoded.set_column(6, "xxh3", digits.dictionary_encode()), emit_dictionary_deltas=True)
+arrow("index-file.arrow", index.set_column(3, "name", index["name"].cast(pa.string_view())), pa.ipc.new_file, compression="lz4")
