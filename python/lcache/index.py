@@ -6,13 +6,15 @@
     lcache.index.write("/data/index.tsv", rows)
     job = lcache.open("ranges:/data/index.tsv")
 
-A row is (shard, offset, length), or a mapping with these keys and optionally part, name and label. Shards are relative to the index's folder. Rows of
+A row is (shard, offset, length), or a mapping with these keys and optionally part, name, label and xxh3, the checksum of the range's bytes:
+an integer, as xxhash.xxh3_64_intdigest returns it, or its 16 hexadecimal digits. Shards are relative to the index's folder. Rows of
 one shard follow each other, and sample i is row i. Adjacent rows with one name and different parts are one sample.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -21,7 +23,7 @@ from .errors import ArgumentError
 
 __all__ = ["write"]
 
-_COLUMNS = ("shard", "offset", "length", "part", "name", "label")
+_COLUMNS = ("shard", "offset", "length", "part", "name", "label", "xxh3")
 _NEEDED = _COLUMNS[:3]
 
 ShardOf = Callable[[int, str, str], "tuple[str, int]"]
@@ -93,7 +95,7 @@ def _write(out: Any, folder: str, rows: Iterable[Any], shard_of: ShardOf, overla
 def _row(i: int, given: Any) -> dict[str, Any]:
     """A row with checked values."""
     if isinstance(given, Mapping):
-        row = {str(k): v for k, v in given.items() if v is not None}
+        row = {str(k): "" if v is None else v for k, v in given.items() if v is not None or k == "xxh3"}
     elif isinstance(given, (tuple, list)) and len(given) == len(_NEEDED):
         row = dict(zip(_NEEDED, given))
     else:
@@ -105,6 +107,8 @@ def _row(i: int, given: Any) -> dict[str, Any]:
     for key, least, most in (("offset", 0, 2**63 - 1), ("length", 0, 2**32 - 1), ("label", -(2**31), 2**31 - 1)):
         if key in row:
             row[key] = _integer(i, key, row[key], least, most)
+    if row.get("xxh3", "") != "":
+        row["xxh3"] = _xxh3(i, row["xxh3"])
     row["shard"] = os.fspath(row["shard"])
     for key in ("shard", "part", "name"):
         if key in row and (not isinstance(row[key], str) or any(c in row[key] for c in "\t\r\n") or (not row[key] and key != "part")):
@@ -120,6 +124,15 @@ def _integer(i: int, key: str, value: Any, least: int, most: int) -> int:
     if not least <= number <= most:
         raise ArgumentError(f"row {i}: its {key} is {number}, want {least} to {most}")
     return int(number)
+
+
+def _xxh3(i: int, value: Any) -> str:
+    """A checksum as 16 hexadecimal digits."""
+    if isinstance(value, str):
+        if re.fullmatch("[0-9a-fA-F]{16}", value) is None:
+            raise ArgumentError(f"row {i}: its xxh3 is {value!r}, want an integer or 16 hexadecimal digits")
+        return value
+    return f"{_integer(i, 'xxh3', value, 0, 2**64 - 1):016x}"
 
 
 def _below(i: int, folder: str, shard: str) -> tuple[str, int]:
