@@ -16,11 +16,9 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"sync"
 	"time"
 
-	"github.com/dustin/go-humanize"
 	"golang.org/x/sys/unix"
 
 	"lcache/internal/cluster"
@@ -76,8 +74,8 @@ type listing struct {
 }
 
 // Await waits until another machine has listed a source, and writes that manifest to a file. It returns false if this machine should list the source; it
-// then calls Listed, or Withdraw. waits receives what Await waits for.
-func (l *Lister) Await(ctx context.Context, k Key, path string, waits func(host string, samples int64)) (fetched bool, err error) {
+// then calls Listed, or Withdraw. fits returns an error if there is no room for a manifest. waits receives what Await waits for.
+func (l *Lister) Await(ctx context.Context, k Key, path string, fits func(bytes uint64) error, waits func(host string, samples int64)) (fetched bool, err error) {
 	began := time.Now()
 	if err := l.offer(k, flagWants, 0); err != nil {
 		return false, err
@@ -93,7 +91,7 @@ func (l *Lister) Await(ctx context.Context, k Key, path string, waits func(host 
 		case list:
 			return false, nil
 		case fetch:
-			if err = receive(ctx, client, d.from.Data, path); err == nil {
+			if err = receive(ctx, client, d.from.Data, path, fits); err == nil {
 				l.mu.Lock()
 				if l.made == nil {
 					l.made = map[Key]homes.Threshold{}
@@ -124,7 +122,7 @@ func (l *Lister) Progress(k Key, samples int64) {
 }
 
 // receive reads a manifest from a machine, and writes it to a file.
-func receive(ctx context.Context, c *peer.Client, address, path string) (err error) {
+func receive(ctx context.Context, c *peer.Client, address, path string, fits func(bytes uint64) error) (err error) {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
@@ -141,22 +139,13 @@ func receive(ctx context.Context, c *peer.Client, address, path string) (err err
 	return c.Manifest(ctx, address, 0, MostManifest, func(total uint64, b []byte) error {
 		if isFirst {
 			isFirst = false
-			if free, err := freeBytes(f); err == nil && total > free {
-				return fmt.Errorf("the manifest has %s, and the disk of %s has %s free: free some space there", humanize.IBytes(total), filepath.Dir(path), humanize.IBytes(free))
+			if err := fits(total); err != nil {
+				return err
 			}
 		}
 		_, err := f.Write(b)
 		return err
 	})
-}
-
-// freeBytes returns the free space of a file's disk. It is replaced in tests.
-var freeBytes = func(f *os.File) (uint64, error) {
-	var s unix.Statfs_t
-	if err := unix.Fstatfs(int(f.Fd()), &s); err != nil {
-		return 0, err
-	}
-	return s.Bavail * uint64(s.Bsize), nil
 }
 
 // Listed offers a manifest to the machines that wait for it, until Close. The file may be renamed afterwards, or replaced. If several machines have one,

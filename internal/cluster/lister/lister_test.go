@@ -3,11 +3,13 @@ package lister
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -50,6 +52,8 @@ func machines(t *testing.T, n int) (all []*Lister) {
 	return all
 }
 
+func anySize(uint64) error { return nil }
+
 // TestOneLists: of three machines one lists, the others get its manifest, and a fourth request later too. The one that ends waits until all have it.
 func TestOneLists(t *testing.T) {
 	all, key := machines(t, 3), KeyOf("s3://bucket/train/ flat")
@@ -62,7 +66,7 @@ func TestOneLists(t *testing.T) {
 	for i, l := range all {
 		running.Go(func() {
 			path := filepath.Join(t.TempDir(), fmt.Sprint("manifest", i))
-			fetched, err := l.Await(ctx, key, path, func(host string, _ int64) {
+			fetched, err := l.Await(ctx, key, path, anySize, func(host string, _ int64) {
 				mu.Lock()
 				defer mu.Unlock()
 				waited++
@@ -108,7 +112,7 @@ func TestOneLists(t *testing.T) {
 func TestOtherListing(t *testing.T) {
 	all := machines(t, 2)
 	for i, l := range all {
-		if fetched, err := l.Await(t.Context(), KeyOf(fmt.Sprint(i)), filepath.Join(t.TempDir(), "m"), func(string, int64) {}); fetched || err != nil {
+		if fetched, err := l.Await(t.Context(), KeyOf(fmt.Sprint(i)), filepath.Join(t.TempDir(), "m"), anySize, func(string, int64) {}); fetched || err != nil {
 			t.Errorf("machine %d: fetched %v, %v", i, fetched, err)
 		}
 		l.Withdraw(KeyOf(fmt.Sprint(i)))
@@ -126,12 +130,14 @@ func TestListingWithoutRoom(t *testing.T) {
 	if err := all[0].Listed(key, path); err != nil {
 		t.Fatal(err)
 	}
-	free := freeBytes
-	defer func() { freeBytes = free }()
-	freeBytes = func(*os.File) (uint64, error) { return 2 << 20, nil }
+	var asked []uint64
+	fits := func(bytes uint64) error { asked = append(asked, bytes); return errors.New("no room") }
 	to := filepath.Join(t.TempDir(), "received")
-	if fetched, err := all[1].Await(t.Context(), key, to, func(string, int64) {}); fetched || err != nil {
+	if fetched, err := all[1].Await(t.Context(), key, to, fits, func(string, int64) {}); fetched || err != nil {
 		t.Errorf("fetched: %v, %v", fetched, err)
+	}
+	if !slices.Equal(asked, []uint64{3 << 20}) {
+		t.Errorf("asked for room for %v bytes", asked)
 	}
 	if _, err := os.Stat(to); !os.IsNotExist(err) {
 		t.Errorf("a part of the manifest is left: %v", err)

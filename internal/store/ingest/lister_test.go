@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/klauspost/compress/gzip"
+	"golang.org/x/sys/unix"
 
 	"lcache/internal/store/cache"
 	"lcache/internal/store/ingest"
@@ -22,12 +23,18 @@ type others struct {
 	manifest []byte // nil: they have not
 	err      error  // of Await
 	offered  []byte
+	fits     error  // what Await was told about the manifest's size
+	named    string // the properties
 	left     bool
 }
 
-func (o *others) Await(_ context.Context, _, path string, _ func(string, int64)) (bool, error) {
+func (o *others) Await(_ context.Context, properties, path string, fits func(uint64) error, _ func(string, int64)) (bool, error) {
+	o.named = properties
 	if o.manifest == nil {
 		return false, o.err
+	}
+	if o.fits = fits(uint64(len(o.manifest))); o.fits != nil {
+		return false, nil
 	}
 	return true, os.WriteFile(path, o.manifest, 0o600)
 }
@@ -78,6 +85,44 @@ func TestListingOfAnotherMachine(t *testing.T) {
 	fails := &others{}
 	if _, err := list(fails); err == nil || fails.offered != nil || !fails.left {
 		t.Errorf("with an empty source: %v; offered %d bytes, withdrawn: %v", err, len(fails.offered), fails.left)
+	}
+}
+
+// TestManifestWithoutRoom: a manifest is not received if it leaves the disk less than its reserve, or takes the whole budget.
+func TestManifestWithoutRoom(t *testing.T) {
+	dir := testenv.SourceDir(t)
+	if err := os.WriteFile(filepath.Join(dir, "a"), []byte("bytes"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	run := func(o *others, budget int64, free uint64) error {
+		_, err := ingest.Run(t.Context(), ingest.Options{Source: dir, Dirs: []string{filepath.Join(t.TempDir(), "cache")}, NoPrefill: true, IO: cache.IO{Engine: "pread"}, Lister: o, Budget: budget,
+			Statfs: func(_ string, fs *unix.Statfs_t) error {
+				*fs = unix.Statfs_t{Bsize: 4096, Blocks: 100 << 30 / 4096, Bavail: free / 4096}
+				return nil
+			}})
+		return err
+	}
+	first := &others{}
+	if err := run(first, 0, 50<<30); err != nil || len(first.offered) == 0 {
+		t.Fatalf("%v; it offers %d bytes", err, len(first.offered))
+	}
+	const reserve = 5 << 30 // of a disk of 100 GiB
+	size := uint64(len(first.offered))
+	for name, c := range map[string]struct {
+		budget int64
+		free   uint64
+		want   string // in the error; "": it fits
+	}{
+		"room":               {0, 50 << 30, ""},
+		"only the reserve":   {0, reserve, "must stay free"},
+		"most of the budget": {int64(size) + 1, 50 << 30, ""},
+		"the whole budget":   {int64(size), 50 << 30, "give a larger --budget"},
+	} {
+		o := &others{manifest: first.offered}
+		_ = run(o, c.budget, c.free) // a cache may not fit either
+		if c.want == "" && o.fits != nil || c.want != "" && (o.fits == nil || !strings.Contains(o.fits.Error(), c.want)) {
+			t.Errorf("%s: %v", name, o.fits)
+		}
 	}
 }
 

@@ -9,10 +9,13 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/dustin/go-humanize"
 	"github.com/zeebo/xxh3"
 
+	"lcache/internal/errcode"
 	"lcache/internal/jsonbytes"
 	"lcache/internal/store/cache"
+	"lcache/internal/store/cachedir"
 	"lcache/internal/usage"
 	"lcache/sample"
 	"lcache/source"
@@ -20,8 +23,9 @@ import (
 
 // A Lister makes one machine of a cluster list a source for all. properties names the listing: it is equal on all machines that want the same one.
 type Lister interface {
-	// Await waits until another machine has listed the source, and writes its manifest to a file. It returns false if this machine should list it.
-	Await(ctx context.Context, properties, path string, waits func(host string, samples int64)) (fetched bool, err error)
+	// Await waits until another machine has listed the source, and writes its manifest to a file, unless fits returns an error for its size. It
+	// returns false if this machine should list the source.
+	Await(ctx context.Context, properties, path string, fits func(bytes uint64) error, waits func(host string, samples int64)) (fetched bool, err error)
 	Progress(properties string, samples int64) // what this machine has listed so far
 	Listed(properties, path string) error      // the manifest in a file is for the others
 	Withdraw(properties string)                // this machine could not list the source
@@ -37,7 +41,7 @@ func (in *run) list(ctx context.Context) error {
 	if !in.o.Relist {
 		in.sharing = properties
 		defer func() { in.sharing = "" }()
-		fetched, err := l.Await(ctx, properties, path+".listed", func(host string, samples int64) {
+		fetched, err := l.Await(ctx, properties, path+".listed", in.manifestFits, func(host string, samples int64) {
 			in.o.Progress(cache.Progress{Stage: "waiting for " + usage.Name(host) + ": listing", Done: samples, Unit: "samples"})
 		})
 		switch {
@@ -59,6 +63,24 @@ func (in *run) list(ctx context.Context) error {
 		return err
 	}
 	in.offerListing(properties, path)
+	return nil
+}
+
+// manifestFits returns an error if a manifest of another machine leaves the disk less than its reserve, or takes the whole budget.
+func (in *run) manifestFits(bytes uint64) error {
+	if budget := in.o.Budget; budget > 0 && bytes >= uint64(budget) {
+		return errcode.Errorf(errcode.BudgetTooSmall, "the manifest has %s, and the budget is %s: give a larger --budget", humanize.IBytes(bytes), humanize.IBytes(uint64(budget)))
+	}
+	volumes, err := in.volumes(in.cache.Made)
+	if err != nil {
+		return err
+	}
+	for _, v := range volumes {
+		if v.first && bytes > v.freeBytes() {
+			return errcode.Errorf(errcode.NoSpace, "the manifest has %s; %s has %s free, and %s must stay free: make room, or give another --cache", humanize.IBytes(bytes),
+				v.dir, humanize.IBytes(v.free+v.reserved), humanize.IBytes(cachedir.Reserve(v.size)))
+		}
+	}
 	return nil
 }
 

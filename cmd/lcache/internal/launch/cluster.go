@@ -95,8 +95,8 @@ func (j *joined) client() peer.ClientOptions {
 // sharedListing is the Lister of an ingest.
 type sharedListing struct{ *lister.Lister }
 
-func (s sharedListing) Await(ctx context.Context, properties, path string, waits func(string, int64)) (bool, error) {
-	return s.Lister.Await(ctx, lister.KeyOf(properties), path, waits)
+func (s sharedListing) Await(ctx context.Context, properties, path string, fits func(uint64) error, waits func(string, int64)) (bool, error) {
+	return s.Lister.Await(ctx, lister.KeyOf(properties), path, fits, waits)
 }
 func (s sharedListing) Progress(properties string, n int64) {
 	s.Lister.Progress(lister.KeyOf(properties), n)
@@ -154,7 +154,7 @@ func (l *link) from(address string) *requestedFrom {
 // link connects an open cache. Nothing is offered before begin.
 func (j *joined) link(s engine.Share, logger *slog.Logger) *link {
 	l := &link{of: j, share: s, key: datasetKey(s.Dataset), log: logger, peers: map[string]*requestedFrom{}, offer: cluster.Offer{Dataset: datasetKey(s.Dataset), Cache: s.Cache, Weight: cluster.WeightOf(s.Room, s.Bytes)}}
-	l.Dataset = peers.New(peers.Options{Manifest: s.Manifest, Padded: s.Padded, Cache: s.Cache, Room: s.Room, Announce: l.announce, Logger: logger})
+	l.Dataset = peers.New(peers.Options{Manifest: s.Manifest, Padded: s.Padded, Cache: s.Cache, Room: s.Room, Left: s.Left, Held: s.Held, Announce: l.announce, Logger: logger})
 	l.client = peer.NewClient(s.Dataset, s.Manifest.Len(), j.client())
 	return l
 }
@@ -310,6 +310,8 @@ func (l *link) status() status.Cluster {
 	v := l.of.View()
 	c := describe(v, l.key, time.Now())
 	c.Label = l.of.o.Key.Label()
+	unassigned, isCrowded := l.Unassigned()
+	c.Unassigned, c.IsCrowded = int64(unassigned), isCrowded
 	sent, parcels := map[string]uint64{}, map[string]uint64{}
 	for _, one := range l.of.server.Consumers(l.share.Dataset) {
 		sent[one.Member] += one.Bytes
