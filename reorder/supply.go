@@ -102,12 +102,12 @@ func (p *Scan) supply(l *load, index sample.Index, room slotRoom, useLog, writeO
 	size, off := int(p.o.Sizes[index]), room.off
 	if room.inSlot && (!useLog || p.o.Locations.Get(index) == 0) {
 		dst := l.mem[off : off+uint64(size) : off+uint64(size)]
-		late, err := p.o.Fetcher.Source(p.ctx, index, dst)
+		from, late, err := p.o.Fetcher.Source(p.ctx, index, dst)
 		if late != nil {
 			p.pinUntil(l.slot, late)
 		}
 		if err == nil {
-			p.publish(l, index, off, sample.FromSource)
+			p.publish(l, index, off, from)
 			write(dst)
 		} else {
 			p.skipped(l, index, err)

@@ -30,12 +30,16 @@ func CountedBy(ctx context.Context, c *Counts) context.Context {
 	return context.WithValue(ctx, countKey{}, c)
 }
 
-// count counts a read that began at a time, in Stats and in the Counts of its context.
+// count counts a read that began at a time, in Stats and in the Counts of its context. A read for another machine is none of a job here.
 func (f *Fetcher) count(ctx context.Context, from sample.Origin, bytes int, began time.Time) {
 	took := time.Since(began)
 	f.Stats.Reads.add(from, bytes, took)
 	c, ok := ctx.Value(countKey{}).(*Counts)
-	if !ok {
+	switch {
+	case ok:
+	case isForPeers(ctx):
+		c = &f.Stats.ForPeers
+	default:
 		c = f.Rest.Load()
 	}
 	if c != nil {

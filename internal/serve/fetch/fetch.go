@@ -51,6 +51,7 @@ type Options struct {
 // Stats only grow.
 type Stats struct {
 	Reads                      Counts // of the log: only random reads for requests, not prefetches
+	ForPeers                   Counts // the part of Reads for other machines
 	CorruptSamples, StaleReads atomic.Int64
 	PeerCorrupt                atomic.Int64 // samples whose bytes were wrong when a peer had sent them
 	Timeouts                   atomic.Int64
@@ -85,7 +86,7 @@ type Fetcher struct {
 	o     Options
 	Stats Stats
 	Held  atomic.Pointer[Holders] // the list is replaced as a whole, never changed
-	Rest  atomic.Pointer[Counts]  // counts reads without Counts of their own; nil: they count only in Stats
+	Rest  atomic.Pointer[Counts]  // counts this machine's reads without Counts of their own; nil: they count only in Stats
 
 	suppliers []supplier // in the order in which they are tried
 
@@ -297,7 +298,7 @@ func (f *Fetcher) byPlace(ctx context.Context, index sample.Index, buf []byte, r
 func (f *Fetcher) fromSource(ctx context.Context, index sample.Index, buf []byte, req *request) (got Got, ok bool, err error) {
 	size, read := f.o.Manifest.Size(index), f.Source
 	if req.has(buf) { // the log does not answer: it is not read again
-		read = f.source
+		read = f.onlySource
 		x, ok := f.o.Staging.Alloc(f.poolOf(ctx, int64(size)), index, int(size))
 		if !ok { // no wait: the caller holds one room, and must not wait for another
 			return got, false, ErrNoRoom
@@ -308,12 +309,16 @@ func (f *Fetcher) fromSource(ctx context.Context, index sample.Index, buf []byte
 		buf = x.Buf
 	}
 	dst := buf[:size:size]
-	late, err := read(ctx, index, dst)
+	began := time.Now()
+	from, late, err := read(ctx, index, dst)
 	if late != nil {
 		req.add(buf, late)
 	}
 	if err != nil {
 		return got, false, err
 	}
-	return Got{Data: dst, From: sample.FromSource}, true, nil
+	if from == sample.FromLog {
+		f.count(ctx, from, len(dst), began)
+	}
+	return Got{Data: dst, From: from}, true, nil
 }

@@ -305,8 +305,8 @@ func TestNeedCountsPages(t *testing.T) {
 	}
 }
 
-// TestCountedBy: a read counts by its origin in the Counts of its context, a read without them in Rest, and all reads
-// in Stats.
+// TestCountedBy: a read counts by its origin in the Counts of its context, one for another machine in ForPeers,
+// any other in Rest, and all reads in Stats.
 func TestCountedBy(t *testing.T) {
 	b, _ := newBed(t, 8, 2, fetch.Options{})
 	read := func(ctx context.Context, indices ...sample.Index) {
@@ -324,11 +324,12 @@ func TestCountedBy(t *testing.T) {
 	b.Fetcher.Rest.Store(&rest)
 	read(fetch.CountedBy(t.Context(), &mine), 0, 1, 3, 4)
 	read(t.Context(), 5)
+	read(fetch.ForPeers(t.Context()), 1, 6)
 	for _, c := range []struct {
 		name            string
 		counts          *fetch.Counts
 		ofLog, ofSource int64
-	}{{"this asker", &mine, 2, 2}, {"the rest", &rest, 0, 1}, {"all", &b.Fetcher.Stats.Reads, 2, 4}} {
+	}{{"this asker", &mine, 2, 2}, {"the rest", &rest, 0, 1}, {"other machines", &b.Fetcher.Stats.ForPeers, 1, 1}, {"all", &b.Fetcher.Stats.Reads, 3, 5}} {
 		for from, want := range map[sample.Origin]int64{sample.FromLog: c.ofLog, sample.FromSource: c.ofSource, sample.FromMemory: 0} {
 			if n, bytes := c.counts[from].Reads.Load(), c.counts[from].Bytes.Load(); n != want || bytes != 3000*want {
 				t.Errorf("%s: %d reads of %d bytes from origin %d, want %d", c.name, n, bytes, from, want)

@@ -162,7 +162,7 @@ func TestSourceDeadlineCoversTheWaitForAJob(t *testing.T) {
 	hung := make(chan struct{})
 	b.Source.Before(func(context.Context, sample.Entry, []byte) error { <-hung; return nil })
 	for i := range sample.Index(3) {
-		if _, err := b.Fetcher.Source(context.Background(), i, make([]byte, 3000)); !errors.Is(err, context.DeadlineExceeded) {
+		if _, _, err := b.Fetcher.Source(context.Background(), i, make([]byte, 3000)); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("sample %d: %v", i, err)
 		}
 	}
@@ -191,7 +191,7 @@ func TestSourceJobs(t *testing.T) {
 	for i := range sample.Index(n) {
 		wg.Go(func() {
 			data := make([]byte, 3000)
-			if _, err := b.Fetcher.Source(context.Background(), i, data); err != nil || !b.Is(i, data) {
+			if _, _, err := b.Fetcher.Source(context.Background(), i, data); err != nil || !b.Is(i, data) {
 				t.Errorf("sample %d: %v", i, err)
 			}
 		})

@@ -37,27 +37,29 @@ func (u *underWay) enter(index sample.Index) (end func(), under <-chan struct{})
 }
 
 // Source reads a sample from the source into dst, which has its size, and verifies or records its checksum. After a timeout, late is closed when the
-// read has stopped writing to dst. With peers, a sample that is being read already is then taken from the log, if the log has got it.
-func (f *Fetcher) Source(ctx context.Context, index sample.Index, dst []byte) (late <-chan struct{}, err error) {
+// read has stopped writing to dst. With peers, a sample that is being read already is then taken from the log, if the log has got it: from is FromLog.
+func (f *Fetcher) Source(ctx context.Context, index sample.Index, dst []byte) (from sample.Origin, late <-chan struct{}, err error) {
 	if f.o.Peers == nil {
-		return f.source(ctx, index, dst)
+		late, err = f.source(ctx, index, dst)
+		return sample.FromSource, late, err
 	}
 	for {
 		end, under := f.underWay.enter(index)
 		if end != nil {
 			defer end()
 			if f.copyFromLog(ctx, index, dst) { // it came since the caller looked there
-				return nil, nil
+				return sample.FromLog, nil, nil
 			}
-			return f.source(ctx, index, dst)
+			late, err = f.source(ctx, index, dst)
+			return sample.FromSource, late, err
 		}
 		select {
 		case <-under:
 		case <-ctx.Done():
-			return nil, f.waited(index, "another read of "+f.o.Source.String(), ctx.Err())
+			return sample.FromSource, nil, f.waited(index, "another read of "+f.o.Source.String(), ctx.Err())
 		}
 		if f.copyFromLog(ctx, index, dst) {
-			return nil, nil
+			return sample.FromLog, nil, nil
 		}
 	}
 }

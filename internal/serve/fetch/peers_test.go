@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -162,6 +163,7 @@ func TestOneReadForSeveral(t *testing.T) {
 		}
 	}
 	var requests sync.WaitGroup
+	var origins [sample.Origins]atomic.Int64
 	for range 16 {
 		requests.Go(func() {
 			extents, got, err := b.Fetcher.FetchAll(t.Context(), []sample.Index{4})
@@ -169,6 +171,7 @@ func TestOneReadForSeveral(t *testing.T) {
 				t.Errorf("%v", err)
 				return
 			}
+			origins[got[0].From].Add(1)
 			for _, x := range extents {
 				b.Staging.Drop(x)
 			}
@@ -177,5 +180,8 @@ func TestOneReadForSeveral(t *testing.T) {
 	requests.Wait()
 	if n := b.Source.Reads()[b.Name(4)]; n != 1 {
 		t.Errorf("the source was read %d times", n)
+	}
+	if source, log := origins[sample.FromSource].Load(), origins[sample.FromLog].Load(); source != 1 || log != 15 {
+		t.Errorf("%d samples are said to come from the source and %d from the log, want 1 and 15", source, log)
 	}
 }

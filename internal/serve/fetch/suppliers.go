@@ -111,6 +111,12 @@ func (f *Fetcher) Bad(index sample.Index, loc metaindex.Loc, num int, err error)
 	f.o.Logger.Warn("sample in the log is corrupt; it is read from the source again", "sample", index)
 }
 
+// onlySource is Source without the log.
+func (f *Fetcher) onlySource(ctx context.Context, index sample.Index, dst []byte) (from sample.Origin, late <-chan struct{}, err error) {
+	late, err = f.source(ctx, index, dst)
+	return sample.FromSource, late, err
+}
+
 // source is Source for a sample that nothing else reads.
 func (f *Fetcher) source(ctx context.Context, index sample.Index, dst []byte) (late <-chan struct{}, err error) {
 	if isForPeers(ctx) {

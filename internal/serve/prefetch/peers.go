@@ -30,7 +30,6 @@ type peerRequest struct {
 	bytes      int // of memory
 	level      int // of the peer, when the request was made
 	began      time.Time
-	ctx        context.Context
 	x          *staging.Extent
 	places     map[sample.Index]*arriving
 	verifying  sync.WaitGroup // samples that are complete, and with a worker
@@ -185,9 +184,8 @@ func (r *Prefetcher) request(q *peerRequest) {
 	r.enter(work, sample.FromPeer)
 	r.supplyOf(q.peer).enter()
 	r.mu.Unlock()
-	q.ctx = r.counted(q.places[indices[0]].pf)
 	r.singles.Go(func() {
-		ctx, cancel := context.WithTimeout(q.ctx, r.f.Options().SourceTimeout)
+		ctx, cancel := context.WithTimeout(r.ctx, r.f.Options().SourceTimeout)
 		err := r.cache.Peers.Fetch(ctx, q.peer, indices, q)
 		cancel()
 		q.verifying.Wait()
@@ -272,7 +270,7 @@ func (r *Prefetcher) takeWhole(w whole) {
 	defer w.q.verifying.Done()
 	pf := w.p.pf
 	data := w.q.x.Buf[w.p.at:][:pf.size:pf.size]
-	if !r.f.Received(w.q.ctx, w.a, data, w.q.began) {
+	if !r.f.Received(r.counted(pf), w.a, data, w.q.began) {
 		r.askNext(pf)
 		return
 	}

@@ -65,3 +65,24 @@ func TestStreamIsNotHeldUp(t *testing.T) {
 		}
 	}
 }
+
+// TestPeerCountsByJob: samples of several jobs that come in one request count for their own jobs.
+func TestPeerCountsByJob(t *testing.T) {
+	const n = 200
+	h := &home{sent: make(chan int, n)}
+	order := shuffled(n, 20, 4)
+	b := newReaderBed(t, n, 0, 8<<20, fetch.Options{Peers: h}, map[int][][]sample.Index{0: order[:3], 1: order[3:]})
+	b.jobs = true
+	h.content = b.Content
+	b.r.Asked(b.rank(0).At(0, 0))
+	b.r.Asked(b.rank(1).At(0, 0))
+	for job, batches := range map[int]int{0: 3, 1: len(order) - 3} {
+		want := 0
+		for batch := range batches {
+			want += len(b.originsAt(b.rank(job).At(0, batch)))
+		}
+		if got := b.counts[job][sample.FromPeer].Reads.Load(); got != int64(want) {
+			t.Errorf("job %d: %d samples from peers are counted, and %d came", job, got, want)
+		}
+	}
+}

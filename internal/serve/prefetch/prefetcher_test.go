@@ -32,6 +32,7 @@ type readerBed struct {
 	passing       bool                         // a scan reads the log for another job
 	near          bool                         // neighbours of a sample are read with it
 	opportunistic prefetch.OpportunisticMemory // nil: no opportunistic reads
+	counts        [4]fetch.Counts              // by job
 }
 
 // until waits for a change that staging notifies of.
@@ -78,7 +79,7 @@ func newReaderBedOn(t *testing.T, n, logged, ring int, o fetchtest.Options, orde
 	if err := l.Flush(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	b.r = prefetch.New(b.Fetcher, prefetch.Options{Chunk: b.chunk, Idle: func(idle bool) {
+	b.r = prefetch.New(b.Fetcher, prefetch.Options{Chunk: b.chunk, Count: func(job int) *fetch.Counts { return &b.counts[job] }, Idle: func(idle bool) {
 		if idle {
 			b.idle.Add(1)
 		}

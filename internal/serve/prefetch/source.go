@@ -133,10 +133,10 @@ func (r *Prefetcher) readSource(pf *prefetch, x *staging.Extent) {
 		return
 	}
 	data := x.Buf[:pf.size:pf.size]
-	late, err := r.f.Source(r.counted(pf), pf.index, data)
+	from, late, err := r.f.Source(r.counted(pf), pf.index, data)
 	switch {
 	case err == nil:
-		r.publishOne(pf, x, data, sample.FromSource)
+		r.publishOne(pf, x, data, from)
 		return
 	case late != nil:
 		r.f.After(late, func() { r.cache.Staging.Drop(x) })
