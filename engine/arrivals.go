@@ -85,12 +85,21 @@ const fillTimeout = 30 * time.Second
 func (a *arrivals) claim(bytes int64) bool {
 	a.claiming.Lock()
 	defer a.claiming.Unlock()
-	reserve := int64(a.packages.Open()+2) * int64(a.cache.Format.Block) // for the last blocks of the open packages
-	if !a.cache.Store.HasRoom(reserve + a.claimed + bytes) {
+	if !a.cache.Store.HasRoom(a.reserve() + a.claimed + bytes) {
 		return false
 	}
 	a.claimed += bytes
 	return true
+}
+
+// reserve returns the bytes for the last blocks of the open packages.
+func (a *arrivals) reserve() int64 { return int64(a.packages.Open()+2) * int64(a.cache.Format.Block) }
+
+// left returns how many bytes of further samples have room.
+func (a *arrivals) left() int64 {
+	a.claiming.Lock()
+	defer a.claiming.Unlock()
+	return a.cache.Store.Left() - a.reserve() - a.claimed
 }
 
 func (a *arrivals) release(bytes int64) {

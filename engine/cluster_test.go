@@ -139,7 +139,7 @@ func newFleet(t *testing.T, d *dataset, j schedule.Job, n int, budget int64, wit
 		m.o.Join = func(s Share) Peers {
 			m.share = s
 			m.offer = cluster.Offer{Cache: s.Cache, Weight: cluster.WeightOf(s.Room, s.Bytes)}
-			m.data = peers.New(peers.Options{Manifest: s.Manifest, Padded: s.Padded, Cache: s.Cache, Room: s.Room, Logger: m.o.Logger, Announce: func(t homes.Threshold) { m.offer.Threshold = t }})
+			m.data = peers.New(peers.Options{Manifest: s.Manifest, Padded: s.Padded, Cache: s.Cache, Room: s.Room, Left: s.Left, Held: s.Held, Logger: m.o.Logger, Announce: func(t homes.Threshold) { m.offer.Threshold = t }})
 			return m
 		}
 		f.machines = append(f.machines, m)

@@ -55,6 +55,8 @@ func (e *Engine) Status() status.Document {
 	if e.opts.Cluster != nil {
 		cluster = e.opts.Cluster()
 		cluster.CorruptSamples = e.fetcher.Stats.PeerCorrupt.Load()
+		others := &e.fetcher.Stats.ForPeers[sample.FromSource]
+		cluster.SourceBytes, cluster.SourceReads = others.Bytes.Load(), others.Reads.Load()
 		if a := e.arrivals.Load(); a != nil {
 			cluster.SkippedSamples = a.skipped.Load()
 		}

@@ -13,7 +13,7 @@ func TestHasRoom(t *testing.T) {
 		if err := l.Flush(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if room := places*block - taken; !b.s.HasRoom(room) || b.s.HasRoom(room+1) {
+		if room := places*block - taken; b.s.Left() != room || !b.s.HasRoom(room) || b.s.HasRoom(room+1) {
 			t.Errorf("%d bytes are appended: want room for %d and no more", taken, room)
 		}
 	}

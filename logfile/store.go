@@ -261,10 +261,16 @@ func (s *Store) HasRoom(n int64) bool {
 	if room >= most {
 		return true
 	}
-	for _, l := range logs {
-		room -= l.open()
+	return s.Left() >= n
+}
+
+// Left returns how many bytes can be appended before an arena block is freed.
+func (s *Store) Left() int64 {
+	left := int64(s.free.unclaimed()) * int64(s.format.Block)
+	for _, l := range s.all() {
+		left -= l.open()
 	}
-	return room >= 0
+	return left
 }
 
 // Used returns the number of arena blocks that hold blocks, or are being written.

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"lcache/cmd/lcache/internal/overview"
 	"lcache/internal/serve/status"
 	"lcache/internal/units"
 	"lcache/internal/usage"
@@ -101,7 +102,7 @@ func keptText(c status.Cluster) string {
 
 // clusterSummary sums up what a run exchanged with other machines; "": there were none.
 func clusterSummary(d status.Document) string {
-	peers, samples, late, source := int64(0), int64(0), int64(0), int64(0)
+	peers, samples, late, source := int64(0), int64(0), int64(0), d.Cluster.SourceBytes
 	for _, j := range d.Jobs {
 		peers, samples, source = peers+j.HitsPeer, samples+j.SamplesDelivered, source+j.SourceBytes
 	}
@@ -112,11 +113,14 @@ func clusterSummary(d status.Document) string {
 		return ""
 	}
 	return joined(units.Plural(int64(max(len(d.Cluster.Peers), 1)), "machine", "machines"), units.Percent(float64(peers), float64(samples))+" from other machines",
-		"source "+units.Bytes(source)+" for this one", units.Count(late)+" late")
+		"source "+units.Bytes(source)+" by this one", units.Count(late)+" late")
 }
 
 // clusterWarnings lists the problems that an operator should look at.
 func clusterWarnings(c status.Cluster) (lines []string) {
+	if c.IsCrowded {
+		lines = append(lines, overview.Crowded(c))
+	}
 	for _, p := range c.Peers {
 		host := fmt.Sprintf("%s (%s)", usage.Name(p.Host), p.Address)
 		switch {

@@ -1,7 +1,7 @@
 // Package peers decides, for one dataset of a cluster, which samples this machine keeps, and which peer to ask for the others.
 //
 // A [Dataset] follows the rosters of its member. From each roster it makes the homes of all bins (package homes), and from the room of this machine's
-// cache the [homes.Threshold] that says what it keeps, which the member announces to the others. Between two rosters it follows the peers' thresholds,
+// cache and the samples in it the [homes.Threshold] that says what it keeps, which the member announces to the others. Between two rosters it follows the peers' thresholds,
 // addresses and states. Lookups take no lock and make no request.
 //
 // The package moves no samples: see package peer for the transport, and package fetch for the order in which suppliers are tried.
@@ -26,7 +26,9 @@ type Options struct {
 	Manifest *sample.Manifest
 	Padded   func(size uint32) uint64 // bytes that a sample takes on this machine's disks
 	Cache    cluster.CacheID          // of this machine
-	Room     uint64                   // bytes for samples on this machine's disks
+	Room     uint64                   // bytes for samples on this machine's disks, if they were empty
+	Left     func() uint64            // of Room, now; nil: all
+	Held     func(sample.Index) bool  // whether this machine's disks have a sample; nil: they have none
 	Announce func(homes.Threshold)    // sends this machine's threshold to the others
 	Logger   *slog.Logger
 }
@@ -39,6 +41,8 @@ type Dataset struct {
 	bytes uint64   // sum of loads
 	table atomic.Pointer[table]
 	ready chan struct{} // closed with the first table in which all peers have announced what they keep
+
+	warned bool // about samples of an earlier roster; used by See
 }
 
 // table is what a Dataset knows at one moment. It is not changed.
@@ -47,7 +51,7 @@ type table struct {
 	homes     *homes.Homes
 	ranks     []uint16        // of this machine, by bin; nil: it is not in the roster
 	threshold homes.Threshold // of this machine
-	kept      uint64          // padded bytes that it keeps
+	part      homes.Part      // of the dataset, that it keeps
 	self      int             // its number; -1: not in the roster
 	peers     []remote        // by number
 	shares    []uint64        // by number: padded bytes of the bins whose home the peer is
@@ -112,8 +116,9 @@ func (d *Dataset) See(v cluster.DatasetView) {
 	t.peers = remotes(v, t.self)
 	d.table.Store(t)
 	if isNew && t.self >= 0 {
-		d.o.Logger.Info("this machine keeps its part of the dataset", "peers", len(t.peers), "keeps", humanize.Bytes(t.kept), "copies", fmt.Sprintf("%.2f", t.threshold.Float()))
+		d.o.Logger.Info("this machine keeps its part of the dataset", "peers", len(t.peers), "keeps", humanize.Bytes(t.part.Kept), "copies", fmt.Sprintf("%.2f", t.threshold.Float()))
 		d.o.Announce(t.threshold)
+		d.warn(t.part)
 	}
 	if t.allAnnounced() {
 		select {
@@ -122,6 +127,22 @@ func (d *Dataset) See(v cluster.DatasetView) {
 			close(d.ready)
 		}
 	}
+}
+
+// notableUnassigned is the part of the room, one in notableUnassigned bytes, from which held samples of an earlier roster are worth a warning.
+const notableUnassigned = 50
+
+// isNotable reports whether samples that a machine holds and does not keep take a notable part of its room.
+func isNotable(unassigned, room uint64) bool { return unassigned > room/notableUnassigned }
+
+// warn warns once if much of the room is taken by samples that the roster gives to other machines.
+func (d *Dataset) warn(p homes.Part) {
+	notable := isNotable(p.Unassigned, d.o.Room)
+	if notable && !d.warned {
+		d.o.Logger.Warn("samples that belong to other machines now take a part of this cache's room; if the machines stay as they are, stop the server, remove the cache with lcache rm, and start again",
+			"bytes", humanize.Bytes(p.Unassigned), "room", humanize.Bytes(d.o.Room), "missing", humanize.Bytes(p.Missing))
+	}
+	d.warned = notable
 }
 
 // assign computes the homes of a roster, and what this machine keeps.
@@ -147,10 +168,17 @@ func (d *Dataset) assign(t *table, r *cluster.Roster) {
 	}
 	t.ranks = t.homes.Ranks(t.self)
 	sizes := d.o.Manifest.Sizes()
-	t.threshold, t.kept = homes.Largest(t.ranks, len(all), len(sizes), func(i int) homes.Sample {
+	disks := homes.Store{Room: d.o.Room, Left: d.o.Room}
+	if d.o.Left != nil {
+		disks.Left = d.o.Left()
+	}
+	if d.o.Held != nil {
+		disks.Held = func(i int) bool { return d.o.Held(sample.Index(i)) }
+	}
+	t.threshold, t.part = homes.Believable(t.ranks, len(all), len(sizes), func(i int) homes.Sample {
 		index := sample.Index(i)
 		return homes.Sample{Bin: d.bins(index), Name: d.o.Manifest.NameHash(index), Padded: d.o.Padded(sizes[i])}
-	}, d.o.Room)
+	}, disks)
 }
 
 // remotes returns the peers of a view's roster, by number. A peer that is lost can't be asked; its samples come from the source until it is back, or
@@ -225,7 +253,17 @@ func (d *Dataset) Kept(id cluster.CacheID, of homes.Threshold) uint64 {
 	case at < 0:
 		return 0
 	case at == t.self:
-		return t.kept
+		return t.part.Kept
 	}
 	return min(uint64(of.Float()*float64(t.shares[at])), d.bytes)
+}
+
+// Unassigned returns the padded bytes of samples that this machine held when the roster was made, and that the roster gives to others. notable reports
+// whether they take a notable part of its room.
+func (d *Dataset) Unassigned() (bytes uint64, notable bool) {
+	t := d.table.Load()
+	if t == nil {
+		return 0, false
+	}
+	return t.part.Unassigned, isNotable(t.part.Unassigned, d.o.Room)
 }

@@ -14,6 +14,10 @@ type Cluster struct {
 	ReasonSeconds  float64       `json:"refused_seconds_ago"`      // when the last one came; 0: none
 	CorruptSamples int64         `json:"corrupt_samples"`          // that arrived with wrong bytes, and were read again
 	SkippedSamples int64         `json:"skipped_samples"`          // that arrived and were not stored, because the disk was busy
+	Unassigned     int64         `json:"unassigned_bytes"`         // on disk, of samples that the roster gives to other machines
+	IsCrowded      bool          `json:"crowded"`                  // those take a notable part of the cache's room
+	SourceBytes    int64         `json:"source_bytes"`             // read from the source for other machines
+	SourceReads    int64         `json:"source_reads"`             // samples of those
 	Peers          []ClusterPeer `json:"peers,omitempty"`          // this machine first
 }
 

@@ -27,6 +27,11 @@ func deviceWarnings(c status.Cache) (lines []string) {
 	return lines
 }
 
+// Crowded is the warning about samples that belong to other machines.
+func Crowded(c status.Cluster) string {
+	return fmt.Sprintf("%s of samples that belong to other machines now take a part of this cache's room: if the machines stay as they are, stop the server, run lcache rm on the cache, and start again", units.Bytes(c.Unassigned))
+}
+
 // Warnings has a line, with advice, for each thing that needs the user's attention.
 func (v View) Warnings() []string {
 	s := v.Now
@@ -38,6 +43,9 @@ func (v View) Warnings() []string {
 		was = v.Before.Jobs[0]
 	}
 	lines := deviceWarnings(s.Cache)
+	if s.Cluster.IsCrowded {
+		lines = append(lines, "! "+Crowded(s.Cluster))
+	}
 	if server.CorruptSamples > 0 {
 		lines = append(lines, fmt.Sprintf("! %s corrupt on disk, and read from the source instead: stop the server and run lcache verify --cache %s",
 			units.Plural(server.CorruptSamples, "sample was", "samples were"), usage.ShellWord(strings.Join(s.Cache.Dirs, ","))))

@@ -15,6 +15,11 @@ func init() {
 
 		"corrupt_samples": counter("Samples that came from other machines with wrong bytes, and were read again."),
 		"skipped_samples": counter("Samples that came from other machines and were not stored here, because the disk was busy."),
+
+		"unassigned_bytes": gauge("Bytes on disk of samples that now belong to other machines."),
+		"crowded":          gauge("1 if samples that belong to other machines take a notable part of the cache's room."),
+		"source_bytes":     counter("Bytes read from the source for other machines."),
+		"source_reads":     counter("Samples read from the source for other machines."),
 	})
 }
 
