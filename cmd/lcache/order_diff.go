@@ -62,6 +62,7 @@ func diffStates(ctx context.Context, a, b loaderState, spec shuffle.Spec) (*orde
 		{"epoch", valueText(a.Epoch), valueText(b.Epoch)},
 		{"consumed", valueText(a.Consumed), valueText(b.Consumed)},
 		{"before", strconv.Itoa(a.Before), strconv.Itoa(b.Before)},
+		{"bad", valueText(a.Bad), valueText(b.Bad)},
 		{"order_digest", valueText(a.Digest), valueText(b.Digest)},
 	} {
 		if o.a != o.b {
@@ -103,6 +104,8 @@ func (d *orderDiff) deduce() {
 	switch {
 	case d.differs("fingerprint"):
 		d.Notes = append(d.Notes, "the states come from different datasets, so their indices mean different samples")
+	case d.differs("bad"):
+		d.Notes = append(d.Notes, "the states leave out different samples (bad=), so their indices mean different samples")
 	case d.differs("epoch"):
 		d.Notes = append(d.Notes, "the states are of different epochs, so their digests can't be compared: "+give)
 	case a.Digest == nil || b.Digest == nil:

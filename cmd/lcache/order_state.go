@@ -32,6 +32,7 @@ type loaderState struct {
 	Before      int          `json:"before"`      // samples of the epoch that were read with another world size or batch size
 	Fingerprint *string      `json:"fingerprint"` // of the dataset
 	Digest      *string      `json:"order_digest"`
+	Bad         *string      `json:"bad"` // digest of the samples that bad= leaves out; null: no list
 
 	onlyDigest bool
 }
@@ -88,6 +89,9 @@ func parseState(text []byte) (s loaderState, err error) {
 		return s, errors.New("epoch, consumed, world, batch_size or before is out of its bounds")
 	case s.Digest != nil && !isDigest(*s.Digest):
 		return s, errors.New("order_digest is not a SHA-256 in hex")
+	}
+	if s.Digest != nil {
+		*s.Digest = strings.ToLower(*s.Digest) // as that of an argument
 	}
 	if s.Seed != nil {
 		if _, isInt := new(big.Int).SetString(s.Seed.String(), 10); !isInt || len(*s.Seed) > 80 {
