@@ -46,6 +46,7 @@ const (
 	aClass
 	aDevice
 	anArgument
+	aVariable
 	anEnding // of files
 	keysAreEndings
 )
@@ -78,7 +79,7 @@ var (
 		"time": keep, "level": keep, "msg": sentence, "dir": aPath, "folder": aPath, "cache": aPath, "socket": aPath, "sample": aSample, "shard": aSource, "host": aHost, "peer": aHost, "version": keep, "roster": keep,
 	}}
 	processTable = table{fields: map[string]class{
-		"version": keep, "go_version": keep, "made": keep, "arguments": anArgument, "environment": anArgument, "left_out": keep, "missing": sentence, "socket": aPath,
+		"version": keep, "go_version": keep, "made": keep, "arguments": anArgument, "environment": anArgument, "left_out": aVariable, "missing": sentence, "socket": aPath,
 	}}
 )
 
@@ -242,6 +243,8 @@ func (r *redactor) string(text string, is class) string {
 		return r.names.of("device", text)
 	case anArgument:
 		return r.argument(text)
+	case aVariable: // LCACHE_SOCKET_<NAME> has the name of a dataset
+		return r.key(text, unknown, nil)
 	case anEnding, keysAreEndings:
 		return r.ending(text)
 	}

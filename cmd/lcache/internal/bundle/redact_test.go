@@ -220,3 +220,12 @@ func FuzzText(f *testing.F) {
 		}
 	})
 }
+
+// TestVariablesLeftOut: the name of a variable that was left out may have the name of a dataset.
+func TestVariablesLeftOut(t *testing.T) {
+	r := &redactor{names: newNames(), ours: map[string]bool{}}
+	got, err := r.document([]byte(`{"left_out": ["LCACHE_METRICS_TOKEN", "LCACHE_CLUSTER_KEY", "LCACHE_SOCKET_MONKEYS"]}`), processTable)
+	if text := string(got); err != nil || strings.Contains(text, "MONKEYS") || !strings.Contains(text, "LCACHE_METRICS_TOKEN") || !strings.Contains(text, "LCACHE_CLUSTER_KEY") {
+		t.Errorf("%s, %v", got, err)
+	}
+}
