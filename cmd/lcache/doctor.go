@@ -67,9 +67,9 @@ func newDoctorCommand(g *globals) *cobra.Command {
 				return err
 			}
 			defer o.bundle.close()
-			if len(o.bundle.servers) > 0 {
+			if len(o.bundle.servers)+len(o.bundle.silent) > 0 {
 				o.look.NoDevice = true // measuring would disturb them
-				if len(o.look.Dirs) == 0 {
+				if len(o.look.Dirs) == 0 && len(o.bundle.servers) > 0 {
 					o.look.Dirs = o.bundle.dirs()
 				}
 			}
