@@ -56,6 +56,11 @@ func newDoctorCommand(g *globals) *cobra.Command {
 	addIOFlags(f, &o.io)
 	f.BoolVar(&g.json, "json", false, "facts and findings as JSON")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		for _, name := range []string{"bundle", "inspect"} {
+			if value := f.Lookup(name).Value; f.Changed(name) && value.String() == "" {
+				return usagef("--%s needs the name of a file", name)
+			}
+		}
 		if err := o.bundle.finish(); err != nil {
 			return err
 		}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/dustin/go-humanize"
@@ -44,10 +46,15 @@ func (o *bundleOptions) finish() error {
 	case o.file == "" && o.keep:
 		return usagef("--no-redact belongs to --bundle: add --bundle FILE.tar.gz")
 	}
-	if o.file != "" {
-		if _, err := os.Lstat(o.file); err == nil {
-			return usagef("--bundle %s: it exists: give another name", o.file)
-		}
+	if o.file == "" {
+		return nil
+	}
+	if _, err := os.Lstat(o.file); err == nil {
+		return usagef("--bundle %s: it exists: give another name", usage.Name(o.file))
+	}
+	const mayWrite = 2 // W_OK of access(2)
+	if folder := filepath.Dir(o.file); syscall.Access(folder, mayWrite) != nil {
+		return usagef("--bundle %s: can't write in the folder %s: give a file in a folder that exists, and that you may write", usage.Name(o.file), usage.Name(folder))
 	}
 	return nil
 }
@@ -55,7 +62,9 @@ func (o *bundleOptions) finish() error {
 // connect connects to the servers of this user, or to the one that the user named. It is no error if none runs.
 func (o *bundleOptions) connect() (err error) {
 	if o.socket != "" {
-		o.servers, _, err = connectAll(o.socket, nil)
+		if o.servers, _, err = connectAll(o.socket, nil); attach.IsSilent(err) {
+			o.silent, err = []string{"the server at " + usage.Name(o.socket)}, nil // the bundle then has what this machine shows
+		}
 		return err
 	}
 	found, silent, err := attach.DialRegistered(attach.Dir(), clientName(), func(string) bool { return false })
@@ -110,7 +119,7 @@ func (o *bundleOptions) write(ctx context.Context, w io.Writer, g *globals, repo
 		return err
 	}
 	if !g.json {
-		writeBundleContents(w, b)
+		writeBundleContents(w, b, o.silent)
 	}
 	size, err := b.Write(o.file)
 	if err != nil {
@@ -133,7 +142,7 @@ type bundleDocument struct {
 	Silent   []string        `json:"silent,omitempty"` // servers that did not answer
 }
 
-func writeBundleContents(w io.Writer, b *bundle.Bundle) {
+func writeBundleContents(w io.Writer, b *bundle.Bundle, silent []string) {
 	width := 0
 	for _, m := range b.Members {
 		width = max(width, len(m.Name))
@@ -141,6 +150,9 @@ func writeBundleContents(w io.Writer, b *bundle.Bundle) {
 	fmt.Fprintln(w, "the bundle will have:")
 	for _, m := range b.Members {
 		fmt.Fprintf(w, "  %-*s  %8s  %s\n", width, m.Name, humanize.Bytes(uint64(len(m.Data))), m.About)
+	}
+	for _, name := range silent {
+		fmt.Fprintf(w, "! %s does not answer, so its status, log and profiles are not in it: lcache status tells why\n", name)
 	}
 	if b.Redacted {
 		fmt.Fprintln(w, "names of samples, users, hosts, buckets and paths are replaced; credentials are left out")
@@ -151,11 +163,14 @@ func writeBundleContents(w io.Writer, b *bundle.Bundle) {
 
 // inspectBundle prints a bundle.
 func inspectBundle(w io.Writer, path string) error {
-	f, err := os.Open(path)
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // opening a pipe would wait for its writer
 	if err != nil {
 		return fmt.Errorf("inspect the bundle: %w", err)
 	}
 	defer f.Close()
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return usagef("--inspect %s: it is not a plain file", usage.Name(path))
+	}
 	if err := bundle.Read(f, (&bundle.Printer{To: w}).Print); err != nil {
 		return fmt.Errorf("inspect %s: %w", path, err)
 	}

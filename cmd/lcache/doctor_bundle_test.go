@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -177,7 +178,11 @@ func TestBundleWithoutServer(t *testing.T) {
 		t.Errorf("%v: %s", err, out)
 	}
 	writeFile(t, filepath.Join(s.work, "other"), "hello")
-	for _, c := range [][]string{{"--inspect", "other", "this is not a bundle of lcache doctor"}, {"--inspect", "none", "no such file"}, {"--no-redact", "", "belongs to --bundle"}, {"--inspect", "x", "--bundle", "y", "not both"}} {
+	if err := syscall.Mkfifo(filepath.Join(s.work, "pipe"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range [][]string{{"--inspect", "pipe", "--inspect pipe: it is not a plain file"}, {"--bundle", "nowhere/b.tar.gz", "can't write in the folder nowhere"}, {"--bundle=", "--bundle needs the name of a file"},
+		{"--inspect", "other", "this is not a bundle of lcache doctor"}, {"--inspect", "none", "no such file"}, {"--no-redact", "", "belongs to --bundle"}, {"--inspect", "x", "--bundle", "y", "not both"}} {
 		args, want := c[:len(c)-1], c[len(c)-1]
 		if args[len(args)-1] == "" {
 			args = args[:1]

@@ -105,6 +105,9 @@ func (o *orderOptions) finish(f *pflag.FlagSet, job schedule.Job, rank int) erro
 
 // runOrderDiff compares two states, and exits with 1 if they differ.
 func runOrderDiff(ctx context.Context, w io.Writer, nameA, nameB string, o orderOptions) error {
+	if !o.noSamples && o.spec.Samples < 1 {
+		return usagef("--samples %d: give the number of samples in the dataset, at least 1", o.spec.Samples)
+	}
 	a, err := readState(nameA)
 	if err != nil {
 		return err

@@ -142,7 +142,7 @@ var candidates = []struct {
 func (d *orderDiff) replay(ctx context.Context, spec shuffle.Spec) error {
 	var found [2]*shuffle.Replay
 	for i, s := range d.states {
-		r, name, err := findRecipe(s, spec)
+		r, name, err := findRecipe(ctx, s, spec)
 		if err != nil {
 			return err
 		}
@@ -159,14 +159,11 @@ func (d *orderDiff) replay(ctx context.Context, spec shuffle.Spec) error {
 	world := max(found[0].World(), found[1].World())
 	for epoch := range max(*d.states[0].Epoch, *d.states[1].Epoch) + 1 {
 		for rank := range world {
-			if err := ctx.Err(); err != nil {
-				return err
-			}
 			var orders [2][]uint32
 			for i, r := range found {
 				if rank < r.World() {
 					var err error
-					if orders[i], err = r.Rank(epoch, rank, nil); err != nil {
+					if orders[i], err = interruptible(ctx, func() ([]uint32, error) { return r.Rank(epoch, rank, nil) }); err != nil {
 						return err
 					}
 				}
@@ -181,8 +178,27 @@ func (d *orderDiff) replay(ctx context.Context, spec shuffle.Spec) error {
 	return nil
 }
 
+// interruptible runs f, which can't be interrupted, until it or ctx ends. The program ends after an interrupt, and f with it.
+func interruptible(ctx context.Context, f func() ([]uint32, error)) ([]uint32, error) {
+	type result struct {
+		order []uint32
+		err   error
+	}
+	done := make(chan result, 1)
+	go func() {
+		order, err := f()
+		done <- result{order, err}
+	}()
+	select {
+	case r := <-done:
+		return r.order, r.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
 // findRecipe returns the replay whose order has the digest of a state. It returns nil if no candidate has it.
-func findRecipe(s loaderState, spec shuffle.Spec) (*shuffle.Replay, string, error) {
+func findRecipe(ctx context.Context, s loaderState, spec shuffle.Spec) (*shuffle.Replay, string, error) {
 	spec.World, spec.Seed, spec.BatchSize = *s.World, "", 0
 	if s.Seed != nil {
 		spec.Seed = s.Seed.String()
@@ -195,12 +211,14 @@ func findRecipe(s loaderState, spec shuffle.Spec) (*shuffle.Replay, string, erro
 		if err != nil {
 			return nil, "", err
 		}
-		is, err := hasDigest(r, s)
+		is, err := hasDigest(ctx, r, s)
 		if err != nil || !is {
 			return nil, "", err
 		}
 		return r, spec.Recipe, nil
 	}
+	var refused error // why no candidate can be tried, such as too many samples
+	tried := false
 	for _, c := range candidates {
 		try := spec
 		try.Recipe, try.Params = c.recipe, maps.Clone(spec.Params)
@@ -213,9 +231,11 @@ func findRecipe(s loaderState, spec shuffle.Spec) (*shuffle.Replay, string, erro
 		}
 		r, err := shuffle.New(try)
 		if err != nil {
-			continue // the recipe does not have these options
+			refused = err // the recipe does not have these options
+			continue
 		}
-		is, err := hasDigest(r, s)
+		tried = true
+		is, err := hasDigest(ctx, r, s)
 		if err != nil {
 			return nil, "", err
 		}
@@ -223,15 +243,18 @@ func findRecipe(s loaderState, spec shuffle.Spec) (*shuffle.Replay, string, erro
 			return r, c.name, nil
 		}
 	}
+	if !tried {
+		return nil, "", refused
+	}
 	return nil, "", nil
 }
 
 // hasDigest reports whether a replay's order of the state's epoch has the state's digest. A state without one can't contradict.
-func hasDigest(r *shuffle.Replay, s loaderState) (bool, error) {
+func hasDigest(ctx context.Context, r *shuffle.Replay, s loaderState) (bool, error) {
 	if s.Digest == nil {
 		return false, nil
 	}
-	order, err := r.Global(*s.Epoch, nil)
+	order, err := interruptible(ctx, func() ([]uint32, error) { return r.Global(*s.Epoch, nil) })
 	if err != nil {
 		return false, err
 	}

@@ -124,7 +124,7 @@ func TestOrderDiffRefuses(t *testing.T) {
 			t.Errorf("%s %v: %v", key, value, err)
 		}
 	}
-	for _, args := range [][]string{{"--diff"}, {"--diff", good}, {"--diff", good, good, good}, {good, good}} {
+	for _, args := range [][]string{{"--diff"}, {"--diff", good}, {"--diff", good, good, good}, {good, good}, {"--diff", good, good, "--samples", "-1"}, {"--diff", good, good, "--samples", "0"}} {
 		if _, err := orderCommand(args...); !errors.As(err, new(*usageError)) {
 			t.Errorf("%q: %v, want a usage error", args, err)
 		}

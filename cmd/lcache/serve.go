@@ -76,7 +76,7 @@ func newServeCommand(g *globals) *cobra.Command {
 			case g.quiet:
 			case g.logs == "json":
 				for _, d := range s.Defaults {
-					serve.Logger.Info("default", "name", d.Name, "value", d.Value, "from", d.From)
+					serve.Logger.Info("default", "setting", d.Name, "value", d.Value, "from", d.From)
 				}
 			default:
 				writeDefaults(logs, s.Defaults)

@@ -51,7 +51,7 @@ def test_flags_are_arguments(said, want):
 
 
 # Arguments of lcache.open that are not flags of the program, except for s3, whose settings are flags.
-WITHOUT_FLAG = {"rank", "s3", "timeout", "likely_batch_size", "job"}
+WITHOUT_FLAG = {"rank", "s3", "timeout", "likely_batch_size", "job", "ranges"}
 
 
 def test_every_flag_has_its_argument():

@@ -46,7 +46,7 @@ func (d *Deliver) skip(r *collected, i int, err error) bool {
 		if nameErr != nil {
 			name = fmt.Sprintf("sample %d", index)
 		}
-		d.o.Logger.Warn("a sample can't be read and is left out of its batches", "name", name, "index", index, "error", err)
+		d.o.Logger.Warn("a sample can't be read and is left out of its batches", "sample_name", name, "index", index, "error", err)
 	}
 	return true
 }

@@ -264,7 +264,7 @@ func (in *run) storeSample(ctx context.Context, entry sample.Entry, index sample
 	c := in.cache
 	sum := sample.Sum(buf)
 	if old, known := c.Sums.Get(index); known && old != sum {
-		in.logger().Warn("content changed though size and modification time agree: the new content is taken", "name", entry.Name)
+		in.logger().Warn("content changed though size and modification time agree: the new content is taken", "sample_name", entry.Name)
 		entry.Inode = sample.NoInode // after a power cut the file may have the old checksum again, which must not be combined with this inode
 	}
 	if in.holds(ctx, index, buf) {

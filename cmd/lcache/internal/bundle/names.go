@@ -73,12 +73,12 @@ func (n *names) path(text string) string {
 	return strings.Join(parts, "/")
 }
 
-var scheme = regexp.MustCompile(`^([a-z][a-z0-9+]*)://`)
+var scheme = regexp.MustCompile(`^(?i:file|https?|s3)://`)
 
 // source replaces the names in the location of a dataset: a path, an address, or either after a word like tar:. Credentials and queries are left out.
 func (n *names) source(text string) string {
 	if m := scheme.FindString(text); m != "" {
-		return m + n.address(text[len(m):], m == "s3://")
+		return m + n.address(text[len(m):], strings.EqualFold(m, "s3://"))
 	}
 	if word, rest, found := strings.Cut(text, ":"); found && slices.Contains(sourceWords, word) {
 		return word + ":" + n.source(rest)
@@ -90,7 +90,7 @@ func (n *names) source(text string) string {
 }
 
 // sourceWords stand before the colon of a source.
-var sourceWords = []string{"tar", "file", "parquet", "arrow", "hdf5", "npy", "tfrecord", "raw", "lance", "jsonl"}
+var sourceWords = []string{"tar", "file", "parquet", "arrow", "hdf5", "npy", "bin", "tfrecord", "megatron", "zip", "ranges", "jsonl"}
 
 // address replaces the names in an address after its scheme.
 func (n *names) address(text string, isBucket bool) string {
@@ -131,8 +131,11 @@ func (n *names) host(text string) string {
 	if ip := net.ParseIP(host); host != "" && (ip == nil || !ip.IsLoopback() && !ip.IsUnspecified()) {
 		host = n.person("host", host)
 	}
-	if err != nil {
+	switch {
+	case err != nil:
 		return host
+	case !isNumber(port):
+		port = n.of("name", port)
 	}
 	return net.JoinHostPort(host, port)
 }

@@ -76,7 +76,7 @@ var (
 		"how": sentence, "verdict": keep, "why": sentence, "source": aSource,
 	}}
 	logTable = table{other: sentence, fields: map[string]class{
-		"time": keep, "level": keep, "msg": sentence, "dir": aPath, "folder": aPath, "cache": aPath, "socket": aPath, "sample": aSample, "shard": aSource, "host": aHost, "peer": aHost, "version": keep, "roster": keep,
+		"time": keep, "level": keep, "msg": sentence, "dir": aPath, "folder": aPath, "cache": aPath, "socket": aPath, "sample": aSample, "sample_name": aSample, "name": aJob, "shard": aSource, "host": aHost, "peer": aHost, "version": keep, "roster": keep,
 	}}
 	processTable = table{fields: map[string]class{
 		"version": keep, "go_version": keep, "made": keep, "arguments": anArgument, "environment": anArgument, "left_out": aVariable, "missing": sentence, "socket": aPath,

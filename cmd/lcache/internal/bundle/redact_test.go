@@ -126,8 +126,34 @@ func TestText(t *testing.T) {
 		}
 	}
 	raw := &redactor{names: newNames(), raw: true}
-	if got := raw.text("retry https://joe:hunter2@files.corp/a.tar?sig=1: refused"); got != "retry https://files.corp/a.tar refused" {
-		t.Errorf("without redaction: %q", got)
+	for text, want := range map[string]string{
+		"retry https://joe:hunter2@files.corp/a.tar?sig=1: refused": "retry https://files.corp/a.tar refused",
+		"retry HTTPS://joe:hunt@er2@files.corp/a.tar":               "retry HTTPS://files.corp/a.tar",
+	} {
+		if got := raw.text(text); got != want {
+			t.Errorf("without redaction: %q", got)
+		}
+	}
+}
+
+// TestQuotedNames: a name in quotes has the placeholder of the whole name, with any escapes and marks in it, and even if it is a number or a word of lcache.
+func TestQuotedNames(t *testing.T) {
+	r := newRedactor()
+	for _, name := range []string{"John Smith/zq Doe, Jane (MRN=773).jpg", "a \"b\"\nc.jpg", "4711", "train"} {
+		r.string(name, aSample)
+	}
+	r.spaced = r.names.spacedNames()
+	for text, want := range map[string]string{
+		`open "John Smith/zq Doe, Jane (MRN=773).jpg": no such file or directory`: `open "dir-1/file-1.jpg": no such file or directory`,
+		"open John Smith/zq Doe, Jane (MRN=773).jpg: no such file or directory":   "open dir-1/file-1.jpg: no such file or directory",
+		`open "/data/John Smith/zq Doe, Jane (MRN=773).jpg": permission denied`:   `open "/dir-2/dir-1/file-1.jpg": permission denied`,
+		`open "a \"b\"\nc.jpg": no such file or directory`:                        `open "file-2.jpg": no such file or directory`,
+		`open "4711": no such file or directory; open "train": permission denied`: `open "file-3": no such file or directory; open "file-4": permission denied`,
+		`a setting is "auto", and 4711 samples were read`:                         `a setting is "auto", and 4711 samples were read`,
+	} {
+		if got := r.text(text); got != want {
+			t.Errorf("%s\n got %s\nwant %s", text, got, want)
+		}
 	}
 }
 

@@ -2,8 +2,10 @@ package bundle
 
 import (
 	_ "embed"
+	"path"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"unicode"
@@ -28,8 +30,8 @@ var vocabulary = sync.OnceValue(func() map[string]bool {
 })
 
 var (
-	userInAddress  = regexp.MustCompile(`([a-z][a-z0-9+.-]*://)[^/@\s"]*@`)
-	queryInAddress = regexp.MustCompile(`([a-z][a-z0-9+.-]*://[^\s"?#]*)[?#][^\s"]*`)
+	userInAddress  = regexp.MustCompile(`(?i)([a-z][a-z0-9+.-]*://)[^/\s"]*@`)
+	queryInAddress = regexp.MustCompile(`(?i)([a-z][a-z0-9+.-]*://[^\s"?#]*)[?#][^\s"]*`)
 )
 
 // withoutCredentials removes users, passwords and queries from the addresses in a text. A query may be a signature.
@@ -66,36 +68,51 @@ func (r *redactor) text(text string) string {
 	if r.raw {
 		return withoutCredentials(text)
 	}
-	for _, name := range r.spaced { // names of several words, which the words below would tear apart
-		if before, after, found := strings.Cut(text, name); found {
-			return r.text(before) + r.names.of("name", name) + r.text(after)
-		}
-	}
 	var out strings.Builder
 	for text != "" {
-		if quoted, ok := quotedPrefix(text); ok {
-			out.WriteString(`"` + r.quoted(quoted[1:len(quoted)-1]) + `"`)
-			text = text[len(quoted):]
-			continue
+		plain, quote := cutQuote(text)
+		text = text[len(plain)+len(quote):]
+		out.WriteString(r.plain(plain))
+		if quote != "" {
+			out.WriteString(r.quoted(quote))
 		}
-		end := strings.IndexFunc(text, func(c rune) bool { return unicode.IsSpace(c) || c == '"' })
-		if end < 0 {
-			end = len(text)
-		}
-		out.WriteString(r.word(text[:end]))
-		if end < len(text) {
-			_, size := utf8.DecodeRuneInString(text[end:])
-			if text[end] != '"' || !isQuote(text[end:]) {
-				out.WriteString(text[end : end+size])
-				end += size
-			}
-		}
-		text = text[end:]
 	}
 	return out.String()
 }
 
-func isQuote(text string) bool { _, ok := quotedPrefix(text); return ok }
+// endingBefore matches the endings of a file that stay, before the rest of a sentence.
+var endingBefore = regexp.MustCompile(`^(\.(` + strings.ReplaceAll(strings.Join(extensions, "|"), ".", "") + `)\b)*`)
+
+// plain replaces the names in a text without quotes.
+func (r *redactor) plain(text string) string {
+	for _, name := range r.spaced { // names of several words, which the words below would tear apart
+		if before, after, found := strings.Cut(text, name); found {
+			ending := endingBefore.FindString(after)
+			return r.plain(before) + r.names.of("name", name) + ending + r.plain(after[len(ending):])
+		}
+	}
+	var out strings.Builder
+	for text != "" {
+		end := strings.IndexFunc(text, unicode.IsSpace)
+		if end < 0 {
+			return out.String() + r.word(text)
+		}
+		_, size := utf8.DecodeRuneInString(text[end:])
+		out.WriteString(r.word(text[:end]) + text[end:end+size])
+		text = text[end+size:]
+	}
+	return out.String()
+}
+
+// cutQuote cuts a text after its first text in quotes. Without one, all is plain.
+func cutQuote(text string) (plain, quote string) {
+	for i := range len(text) {
+		if quote, ok := quotedPrefix(text[i:]); ok {
+			return text[:i], quote
+		}
+	}
+	return text, ""
+}
 
 // quotedPrefix returns the text in quotes at the beginning of a text, with its quotes.
 func quotedPrefix(text string) (string, bool) {
@@ -113,19 +130,37 @@ func quotedPrefix(text string) (string, bool) {
 	return "", false
 }
 
-// quoted replaces a text in quotes, which is mostly one name.
-func (r *redactor) quoted(text string) string {
-	isOurs := true
-	for word := range strings.FieldsSeq(text) {
-		isOurs = isOurs && r.stays(word)
+// quoted replaces a text in quotes, which is mostly one name. The quotes and escapes are not part of the name.
+func (r *redactor) quoted(quote string) string {
+	name, err := strconv.Unquote(quote)
+	if err != nil {
+		name = quote[1 : len(quote)-1]
+	}
+	if r.isOurs(name) {
+		return quote
 	}
 	switch {
-	case isOurs:
-		return text
-	case strings.Contains(text, "/"):
-		return r.names.source(text)
+	case strings.Contains(name, "/"):
+		name = r.names.source(name)
+	case slices.Contains(extensions, strings.ToLower(path.Ext(name))):
+		name = r.names.path(name)
+	default:
+		name = r.names.of("name", name)
 	}
-	return r.names.of("name", text)
+	return `"` + name + `"`
+}
+
+// isOurs reports whether each word of a text is lcache's, and the whole is no name that is known.
+func (r *redactor) isOurs(text string) bool {
+	if r.names.placeholders[text] != "" {
+		return false
+	}
+	for word := range strings.FieldsSeq(text) {
+		if !r.stays(word) {
+			return false
+		}
+	}
+	return true
 }
 
 // stays reports whether a word is no name.
