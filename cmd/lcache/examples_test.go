@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/spf13/cobra"
@@ -39,7 +40,11 @@ func TestExamples(t *testing.T) {
 					testenv.AnyIO(t)
 				}
 				t.Parallel()
-				newStage(t).run(line)
+				s := newStage(t)
+				if strings.Contains(line, "--inspect") {
+					s.run("lcache doctor --bundle lcache.tar.gz")
+				}
+				s.run(line)
 			})
 		}
 	}

@@ -107,6 +107,8 @@ func newStage(t *testing.T) *stage {
 		t.Fatal(err)
 	}
 	writeFile(t, filepath.Join(work, "train.py"), trainer)
+	stateFile(t, work, "a.json", nil)
+	stateFile(t, work, "b.json", nil)
 	s.env = append(launch.ChildEnvironment(os.Environ()), "NO_COLOR=1", "HOME="+home, "XDG_RUNTIME_DIR="+dir, "XDG_CACHE_HOME="+filepath.Join(home, ".cache"), "PYTHONPATH="+client,
 		"PATH="+bin+":"+program+":"+os.Getenv("PATH"), "PWD="+work,
 		"LCACHE_NO_DEVICE=true", "LCACHE_TIME=1s") // doctor takes a minute to measure a device, and no test here needs the figures
