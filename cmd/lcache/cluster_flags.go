@@ -21,6 +21,7 @@ import (
 // clusterFlags are the flags of serve and run by which several machines find each other.
 type clusterFlags struct {
 	where     string
+	dataset   string
 	key       string
 	listen    string
 	advertise string
@@ -35,6 +36,7 @@ type clusterFlags struct {
 func addClusterFlags(f *pflag.FlagSet, o *clusterFlags) {
 	f.StringVar(&o.where, "cluster", "", "find other machines by `WHERE`: auto, listen, dns:NAME or HOST[:PORT],…")
 	f.StringVar(&o.key, "cluster-key", "", "`FILE` with the cluster's secret; lcache cluster key makes one")
+	f.StringVar(&o.dataset, "dataset", "", "`NAME` of the dataset for machines that have it elsewhere")
 	f.IntVar(&o.expect, "expect", 0, "machines to wait for at first (default: unknown)")
 	f.StringVar(&o.listen, "listen", "", "`ADDR` for other machines: HOST or NETWORK, and :PORT")
 	f.StringVar(&o.advertise, "advertise", "", "`HOST` by which other machines reach this one, if not --listen's")
@@ -63,7 +65,10 @@ func (o *clusterFlags) options(f *pflag.FlagSet, version string, logger *slog.Lo
 	if least := int64(max(o.expect, 1)) * launch.LeastPeerMemory; o.memory != 0 && o.memory < least {
 		return nil, usagef("--peer-memory %s: give %s or more, which is 1 MiB for each machine", humanize.IBytes(uint64(o.memory)), humanize.IBytes(uint64(least)))
 	}
-	c := &launch.ClusterOptions{Late: o.late, Memory: o.memory, Options: cluster.Options{Listen: o.listen, Advertise: o.advertise, Expect: o.expect, Grace: o.grace, Program: version, Logger: logger, Certificates: o.files, Insecure: o.insecure}}
+	if err := launch.CheckName(o.dataset); err != nil {
+		return nil, err
+	}
+	c := &launch.ClusterOptions{Dataset: o.dataset, Late: o.late, Memory: o.memory, Options: cluster.Options{Listen: o.listen, Advertise: o.advertise, Expect: o.expect, Grace: o.grace, Program: version, Logger: logger, Certificates: o.files, Insecure: o.insecure}}
 	var err error
 	if o.where == cluster.Auto {
 		env := cluster.FromEnvironment(os.Getenv)
@@ -110,7 +115,7 @@ func unusedFlags(f *pflag.FlagSet) error {
 }
 
 // clusterFlagNames are the flags that have no effect without --cluster.
-var clusterFlagNames = []string{"cluster-key", "expect", "listen", "advertise", "peer-grace", "peer-timeout", "peer-memory", "tls-cert", "tls-key", "tls-ca", "peer-insecure"}
+var clusterFlagNames = []string{"cluster-key", "dataset", "expect", "listen", "advertise", "peer-grace", "peer-timeout", "peer-memory", "tls-cert", "tls-key", "tls-ca", "peer-insecure"}
 
 // environ returns the given flags as variables, so that servers which COMMAND starts for other datasets join the same cluster.
 func (o *clusterFlags) environ(f *pflag.FlagSet) (variables []string) {
@@ -119,6 +124,9 @@ func (o *clusterFlags) environ(f *pflag.FlagSet) (variables []string) {
 		if f.Changed(name) {
 			variables = append(variables, envName(name)+"="+value)
 		}
+	}
+	if o.dataset != "" { // COMMAND's other datasets have other names
+		variables = append(variables, envName("dataset")+"=")
 	}
 	return variables
 }

@@ -26,6 +26,8 @@ func TestFlagsWithoutCluster(t *testing.T) {
 		{"--expect=3 --listen=10.0.0.1", "", "--expect needs --cluster"},
 		{"--peer-insecure", "", "--peer-insecure needs --cluster"},
 		{"--tls-ca=ca.pem", "LCACHE_CLUSTER_KEY=/k", "--tls-ca needs --cluster"},
+		{"--dataset=train", "", "--dataset needs --cluster"},
+		{"--cluster=listen --dataset=a\x01b", "", "printable"},
 		{"", "LCACHE_CLUSTER_KEY=/k", ""},
 		{"--cluster= --expect=3", "", ""},
 	} {

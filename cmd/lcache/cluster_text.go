@@ -118,6 +118,10 @@ func clusterSummary(d status.Document) string {
 
 // clusterWarnings lists the problems that an operator should look at.
 func clusterWarnings(c status.Cluster) (lines []string) {
+	for _, other := range c.Others {
+		lines = append(lines, fmt.Sprintf("%s (%s) has another dataset with the name %s: the fingerprint is %s there, and %s here, so each goes on alone; compare the sources, or give them different names",
+			usage.Name(other.Host), other.Address, usage.Name(c.Dataset), usage.Name(other.ID), c.Fingerprint))
+	}
 	if c.IsCrowded {
 		lines = append(lines, overview.Crowded(c))
 	}

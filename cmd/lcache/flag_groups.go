@@ -18,7 +18,7 @@ var flagGroups = []struct {
 	{"Cache", []string{"cache", "budget", "memory", "compress", "layout", "no-prefill", "facts", "endurance", "io"}},
 	{"Server", []string{"socket", "socket-mode", "socket-group", "take-over", "exit-idle", "on-error", "jobs-max"}},
 	{"Network", []string{"s3-endpoint-url", "s3-region", "s3-profile", "s3-path-style", "s3-unsigned", "s3-requester-pays", "http-allow-other-hosts", "source-hedge"}},
-	{"Cluster", []string{"cluster", "cluster-key", "expect", "listen", "advertise", "peer-grace", "peer-timeout", "peer-memory", "tls-cert", "tls-key", "tls-ca", "peer-insecure"}},
+	{"Cluster", []string{"cluster", "cluster-key", "dataset", "expect", "listen", "advertise", "peer-grace", "peer-timeout", "peer-memory", "tls-cert", "tls-key", "tls-ca", "peer-insecure"}},
 	{"Watch", []string{"metrics", "metrics-token-file", "metrics-file", "page", "headspace", "json", "help", "version"}},
 }
 

@@ -2,27 +2,37 @@ package status
 
 // Cluster is the part about the other machines that serve the same dataset.
 type Cluster struct {
-	State          string        `json:"state"`            // off, forming, alone, ok, degraded or refused
-	Label          string        `json:"label,omitempty"`  // of its key, the same on all machines; "": it has no key
-	Listen         string        `json:"listen,omitempty"` // the address by which others find this server
-	Expected       int           `json:"expected"`         // machines that the first roster waits for; 0: not known
-	Members        int           `json:"members"`          // lcache processes that this one knows, itself included
-	Rosters        int64         `json:"roster_changes"`
-	Roster         string        `json:"roster,omitempty"`         // its hash, which is equal on all machines; "": none yet
-	Refused        int64         `json:"refused"`                  // messages of machines with another key or version
-	Reason         string        `json:"refused_reason,omitempty"` // of the last one
-	ReasonSeconds  float64       `json:"refused_seconds_ago"`      // when the last one came; 0: none
-	CorruptSamples int64         `json:"corrupt_samples"`          // that arrived with wrong bytes, and were read again
-	SkippedSamples int64         `json:"skipped_samples"`          // that arrived and were not stored, because the disk was busy
-	Unassigned     int64         `json:"unassigned_bytes"`         // on disk, of samples that the roster gives to other machines
-	IsCrowded      bool          `json:"crowded"`                  // those take a notable part of the cache's room
-	SourceBytes    int64         `json:"source_bytes"`             // read from the source for other machines
-	SourceReads    int64         `json:"source_reads"`             // samples of those
-	Peers          []ClusterPeer `json:"peers,omitempty"`          // this machine first
+	State          string         `json:"state"`            // off, forming, alone, ok, degraded or refused
+	Label          string         `json:"label,omitempty"`  // of its key, the same on all machines; "": it has no key
+	Listen         string         `json:"listen,omitempty"` // the address by which others find this server
+	Expected       int            `json:"expected"`         // machines that the first roster waits for; 0: not known
+	Members        int            `json:"members"`          // lcache processes that this one knows, itself included
+	Rosters        int64          `json:"roster_changes"`
+	Roster         string         `json:"roster,omitempty"`         // its hash, which is equal on all machines; "": none yet
+	Refused        int64          `json:"refused"`                  // messages of machines with another key or version
+	Reason         string         `json:"refused_reason,omitempty"` // of the last one
+	ReasonSeconds  float64        `json:"refused_seconds_ago"`      // when the last one came; 0: none
+	CorruptSamples int64          `json:"corrupt_samples"`          // that arrived with wrong bytes, and were read again
+	SkippedSamples int64          `json:"skipped_samples"`          // that arrived and were not stored, because the disk was busy
+	Unassigned     int64          `json:"unassigned_bytes"`         // on disk, of samples that the roster gives to other machines
+	IsCrowded      bool           `json:"crowded"`                  // those take a notable part of the cache's room
+	SourceBytes    int64          `json:"source_bytes"`             // read from the source for other machines
+	SourceReads    int64          `json:"source_reads"`             // samples of those
+	Dataset        string         `json:"dataset,omitempty"`        // the name that --dataset gave
+	Fingerprint    string         `json:"fingerprint,omitempty"`    // of the dataset: the part that others see with its name
+	Others         []ClusterOther `json:"others,omitempty"`         // machines that have another dataset with that name
+	Peers          []ClusterPeer  `json:"peers,omitempty"`          // this machine first
 }
 
 // ClusterOff is the State of a server that is in no cluster.
 const ClusterOff = "off"
+
+// ClusterOther is a machine that has another dataset with the same name.
+type ClusterOther struct {
+	ID      string `json:"fingerprint"` // of its dataset, the part that others see
+	Host    string `json:"host"`
+	Address string `json:"addr"`
+}
 
 // ClusterPeer is one machine that serves the dataset.
 type ClusterPeer struct {

@@ -49,6 +49,7 @@ type Options struct {
 	Share, Shares  int    // the Share-th of Shares parts of the source, from 0; 0, 0: all of it
 	Relist         bool   // list every folder, not only changed ones
 	Lister         Lister // other machines that list the same source; nil: none
+	Dataset        string // name of the dataset among the machines of Lister, in place of Source; "": it has none
 	Disk           Disk   // nil: no facts about the devices are known
 	IO             cache.IO
 	Block          int // bytes; 0: chosen (tests)

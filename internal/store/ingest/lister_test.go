@@ -88,6 +88,39 @@ func TestListingOfAnotherMachine(t *testing.T) {
 	}
 }
 
+// TestNameOfADataset: with one name and equal options machines share a listing wherever each has the source and the labels, and without a name not.
+func TestNameOfADataset(t *testing.T) {
+	var places [2]string
+	labels := map[string]string{}
+	for i := range places {
+		places[i] = testenv.SourceDir(t)
+		labels[places[i]] = filepath.Join(t.TempDir(), "labels.csv")
+		if err := errors.Join(os.WriteFile(filepath.Join(places[i], "a"), []byte("bytes"), 0o644), os.WriteFile(labels[places[i]], []byte("a,1\n"), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	properties := func(dir, name string, allowEmpty bool) string {
+		o := &others{}
+		if _, err := ingest.Run(t.Context(), ingest.Options{Source: dir, Dataset: name, AllowEmpty: allowEmpty, Labels: labels[dir], Dirs: []string{filepath.Join(t.TempDir(), "cache")},
+			NoPrefill: true, IO: cache.IO{Engine: "pread"}, Lister: o}); err != nil {
+			t.Fatal(err)
+		}
+		return o.named
+	}
+	named := properties(places[0], "train", false)
+	for _, c := range []struct {
+		dir, name        string
+		allowEmpty, same bool
+	}{{places[1], "train", false, true}, {places[1], "train", true, false}, {places[1], "val", false, false}, {places[1], "train", true, false}, {places[0], "", false, false}} {
+		if got := properties(c.dir, c.name, c.allowEmpty); (got == named) != c.same {
+			t.Errorf("%+v: %s, and the first %s", c, got, named)
+		}
+	}
+	if properties(places[0], "", false) == properties(places[1], "", false) {
+		t.Error("without a name two places are one dataset")
+	}
+}
+
 // TestManifestWithoutRoom: a manifest is not received if it leaves the disk less than its reserve, or takes the whole budget.
 func TestManifestWithoutRoom(t *testing.T) {
 	dir := testenv.SourceDir(t)

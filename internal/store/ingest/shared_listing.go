@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/dustin/go-humanize"
@@ -95,7 +96,8 @@ func (in *run) offerListing(properties, path string) {
 // progressEvery is the time between two reports of progress to other machines, in seconds.
 const progressEvery = 5
 
-// properties names the listing among the machines of a cluster: the source and all options that change a listing.
+// properties names the listing among the machines of a cluster: the source and all options that change a listing. The name of the dataset stands for the
+// places where this machine has the source and the labels.
 func (in *run) properties() string {
 	o := in.o
 	labels := ""
@@ -103,11 +105,24 @@ func (in *run) properties() string {
 		b, err := os.ReadFile(o.Labels)
 		labels = fmt.Sprintf("%016x %v", xxh3.Hash(b), err) // the listing reports the error
 	}
-	said, err := jsonbytes.Marshal([]any{in.cache.Source.String(), o.Exts, o.Flat, o.AllowEmpty, o.Group, o.Part, o.Labels, labels, o.Stream, o.Records, in.follows(), o.Remote.S3.Endpoint})
+	place := []string{in.cache.Source.String(), o.Labels}
+	if o.Dataset != "" {
+		place = []string{"dataset", kindOf(in.cache.Source.String()), o.Dataset}
+	}
+	said, err := jsonbytes.Marshal([]any{place, o.Exts, o.Flat, o.AllowEmpty, o.Group, o.Part, labels, o.Stream, o.Records, in.follows(), o.Remote.S3.Endpoint})
 	if err != nil {
 		panic(err) // impossible: strings and booleans
 	}
 	return string(said)
+}
+
+// kindOf returns the kind of a source, such as tar or s3; "": a directory.
+func kindOf(src string) string {
+	kind, _, found := strings.Cut(src, ":")
+	if !found || strings.Contains(kind, "/") {
+		return ""
+	}
+	return kind
 }
 
 // takeFetched takes the manifest of another machine as the new listing.
@@ -135,23 +150,33 @@ func (in *run) takeFetched(ctx context.Context, path string) error {
 // Bounds of the samples that are compared with the manifest of another machine.
 const (
 	comparedSamples = 16
-	comparedBytes   = 1 << 20 // larger samples are not read
+	comparedBytes   = 1 << 20   // larger samples are not read
+	leastCompared   = 256 << 20 // unless all are larger: then the smallest is read, if it has no more bytes
 )
 
 // looksLike reads some samples of another machine's manifest from this machine's source. An error means that the source is another one here, or has
 // changed since.
 func (in *run) looksLike(ctx context.Context, m *sample.Manifest) error {
+	var smallest sample.Entry
+	compared := false
 	for range min(comparedSamples, m.Len()) {
 		e, err := m.Entry(sample.Index(rand.IntN(m.Len())))
 		if err != nil {
 			return err
 		}
+		if e.Size > comparedBytes && (smallest.Size == 0 || e.Size < smallest.Size) {
+			smallest = e
+		}
 		if e.Size == 0 || e.Size > comparedBytes {
 			continue
 		}
+		compared = true
 		if err := in.cache.Lister.Read(ctx, e, make([]byte, e.Size)); err != nil {
 			return err
 		}
+	}
+	if !compared && smallest.Size > 0 && smallest.Size <= leastCompared {
+		return in.cache.Lister.Read(ctx, smallest, make([]byte, smallest.Size))
 	}
 	return nil
 }

@@ -26,8 +26,9 @@ import (
 // ClusterOptions of the process in a cluster.
 type ClusterOptions struct {
 	cluster.Options
-	Late   time.Duration // without a byte of a peer after which its samples come from elsewhere; 0: peer.DefaultLate
-	Memory int64         // bytes for samples on their way between machines; 0: DefaultPeerMemory
+	Dataset string        // the name of the dataset among the machines; "": it has none
+	Late    time.Duration // without a byte of a peer after which its samples come from elsewhere; 0: peer.DefaultLate
+	Memory  int64         // bytes for samples on their way between machines; 0: DefaultPeerMemory
 }
 
 // DefaultPeerMemory is the memory for samples on their way between machines, in bytes. LeastPeerMemory is for each expected machine.
@@ -111,6 +112,7 @@ type link struct {
 	*peers.Dataset
 	of     *joined
 	share  engine.Share
+	name   string // of the dataset; "": it has none
 	key    cluster.DatasetKey
 	client *peer.Client
 	log    *slog.Logger
@@ -151,9 +153,9 @@ func (l *link) from(address string) *requestedFrom {
 	return p
 }
 
-// link connects an open cache. Nothing is offered before begin.
-func (j *joined) link(s engine.Share, logger *slog.Logger) *link {
-	l := &link{of: j, share: s, key: datasetKey(s.Dataset), log: logger, peers: map[string]*requestedFrom{}, offer: cluster.Offer{Dataset: datasetKey(s.Dataset), Cache: s.Cache, Weight: cluster.WeightOf(s.Room, s.Bytes)}}
+// link connects an open cache, whose dataset may have a name. Nothing is offered before begin.
+func (j *joined) link(s engine.Share, name string, logger *slog.Logger) *link {
+	l := &link{of: j, share: s, name: name, key: datasetKey(s.Dataset), log: logger, peers: map[string]*requestedFrom{}, offer: cluster.Offer{Dataset: datasetKey(s.Dataset), Cache: s.Cache, Weight: cluster.WeightOf(s.Room, s.Bytes)}}
 	l.Dataset = peers.New(peers.Options{Manifest: s.Manifest, Padded: s.Padded, Cache: s.Cache, Room: s.Room, Left: s.Left, Held: s.Held, Announce: l.announce, Logger: logger})
 	l.client = peer.NewClient(s.Dataset, s.Manifest.Len(), j.client())
 	return l
@@ -173,6 +175,9 @@ func (l *link) begin(h peer.Home) error {
 	}
 	l.running.Go(func() { l.Follow(ctx, l.of.Member, l.key) })
 	l.running.Go(func() { l.welcome(ctx) })
+	if l.name != "" {
+		l.running.Go(func() { l.offerName(ctx) })
+	}
 	return nil
 }
 
@@ -310,6 +315,9 @@ func (l *link) status() status.Cluster {
 	v := l.of.View()
 	c := describe(v, l.key, time.Now())
 	c.Label = l.of.o.Key.Label()
+	if l.name != "" {
+		c.Dataset, c.Fingerprint, c.Others = l.name, l.fingerprint(), l.others(v)
+	}
 	unassigned, isCrowded := l.Unassigned()
 	c.Unassigned, c.IsCrowded = int64(unassigned), isCrowded
 	sent, parcels := map[string]uint64{}, map[string]uint64{}

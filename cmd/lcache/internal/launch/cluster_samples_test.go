@@ -192,7 +192,7 @@ func TestSecondCacheOfADataset(t *testing.T) {
 	servers, files := machines(t, 1, func(int, *cluster.Options) {})
 	of, share := servers[0].link.of, servers[0].engine.Share()
 	share.Cache[0]++
-	second := of.link(share, discard)
+	second := of.link(share, "", discard)
 	err := second.begin(servers[0].engine.Home())
 	defer second.end()
 	if err == nil {

@@ -32,7 +32,7 @@ func Ingest(ctx context.Context, o IngestOptions) (r IngestReport, err error) {
 	}
 	defer func() { err = errors.Join(err, m.leave()) }()
 	fill := !o.Ingest.NoPrefill
-	o.Ingest.NoPrefill, o.Ingest.Lister = true, m.lister
+	o.Ingest.NoPrefill, o.Ingest.Lister, o.Ingest.Dataset = true, m.lister, o.Cluster.Dataset
 	if r.Report, err = ingest.Run(ctx, o.Ingest); err != nil {
 		return r, err
 	}
@@ -43,7 +43,7 @@ func Ingest(ctx context.Context, o IngestOptions) (r IngestReport, err error) {
 	var l *link
 	e, err := engine.Open(ctx, engine.Options{Dirs: r.Dirs, IO: o.Ingest.IO, Memory: o.Ingest.Memory, PeerMemory: o.Cluster.memory(), Remote: o.Ingest.Remote, Logger: o.Logger, Version: o.Version,
 		FollowLinks: o.Ingest.FollowLinks, Join: func(s engine.Share) engine.Peers {
-			l = m.link(s, o.Logger)
+			l = m.link(s, o.Cluster.Dataset, o.Logger)
 			return l
 		}})
 	if err != nil {

@@ -27,6 +27,7 @@ type ServeOptions struct {
 	TakeOver bool // if an embedded server has the cache, it is stopped
 
 	member *joined // that the server belongs to; nil: none
+	name   string  // of the dataset in the cluster; "": that of Cluster
 }
 
 // Served is a server that clients can connect to.

@@ -1,6 +1,7 @@
 package launch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"runtime/debug"
@@ -133,7 +134,7 @@ func start(ctx context.Context, o ServeOptions) (*local, error) {
 	l := &local{chosen: chosen, served: make(chan error, 1)}
 	if o.member != nil {
 		o.Engine.Join = func(s engine.Share) engine.Peers {
-			l.link = o.member.link(s, o.Logger)
+			l.link = o.member.link(s, cmp.Or(o.name, o.member.o.Dataset), o.Logger)
 			return l.link
 		}
 		o.Engine.PeerMemory = o.member.o.memory()

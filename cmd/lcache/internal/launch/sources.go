@@ -83,7 +83,7 @@ func (r *run) serve(ctx context.Context, n int, s Source, h home, opened *Opened
 	}
 	o := r.Ingest
 	if r.member != nil {
-		o.Lister = r.member.lister
+		o.Lister, o.Dataset = r.member.lister, r.Cluster.datasetName(s)
 	}
 	o.Source, o.Dirs, o.Progress, o.Logger, o.Disk, o.Complete = s.Path, h.dirs, r.Progress, r.Logger, r.Disk, true
 	if h.filtered != nil {
@@ -97,7 +97,7 @@ func (r *run) serve(ctx context.Context, n int, s Source, h home, opened *Opened
 	if err != nil {
 		return nil, err
 	}
-	serve := ServeOptions{member: r.member, Engine: r.Engine, Server: r.Server, Registry: r.Registry, Version: r.Version, Logger: r.Logger}
+	serve := ServeOptions{member: r.member, name: r.Cluster.datasetName(s), Engine: r.Engine, Server: r.Server, Registry: r.Registry, Version: r.Version, Logger: r.Logger}
 	serve.Engine.Dirs = report.Dirs
 	if r.Disk != nil {
 		serve.Engine.Disk = r.Disk(ctx, false, report.Dirs)
