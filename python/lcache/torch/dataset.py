@@ -286,6 +286,7 @@ class Dataset(torch.utils.data.Dataset[T], Leaf, Generic[T]):
 
     def _each(self, item: Callable[[Any], T], indices: Sequence[Any]) -> list[T]:
         """The samples of a subclass's own __getitem__. One request fetches all bytes, and super().__getitem__ returns them one by one."""
+        self._refuse_importance(indices)
         wanted = [] if self._asks_others or self._has_own else self._likely(indices[:])
         batch, asked = self._request(indices, wanted)
         if len(wanted) < len(indices):
@@ -320,6 +321,7 @@ class Dataset(torch.utils.data.Dataset[T], Leaf, Generic[T]):
 
     def _requested(self, indices: Sequence[int]) -> tuple[list[int], _Asked]:
         """The job's indices of a batch, and the job and position to request them from."""
+        self._refuse_importance(indices)
         wanted = asked_indices.plain(indices)
         if self.lcache_kept is not None or (wanted and (min(wanted) < 0 or max(wanted) >= self._length)):
             wanted = [self._in_job(i) for i in wanted]
@@ -330,13 +332,15 @@ class Dataset(torch.utils.data.Dataset[T], Leaf, Generic[T]):
 
     def _request(self, indices: Sequence[int], wanted: list[int]) -> tuple[TaggedBatch | None, _Asked]:
         """The tagged batch that is requested from the dataset, and the job and position to request it from. wanted are the job's indices."""
-        if self.lcache_kept is not None and len(indices) and isinstance(indices[0], tagged_batch.FirstOfBatch):
-            raise ArgumentError("an ImportanceSampler draws from all samples of its job, and this dataset has only a part of them: use the whole dataset")
         batch = indices if isinstance(indices, TaggedBatch) else tagged_batch.last_iterated()
         asked = self._asked(batch, tagged_batch.position_of(indices, wanted, self.lcache_id))
         if asked.at is not None and isinstance(indices, TaggedBatch):
             asked = asked._replace(following=indices.following)
         return batch, asked
+
+    def _refuse_importance(self, indices: Sequence[int]) -> None:
+        if self.lcache_kept is not None and len(indices) and isinstance(indices[0], tagged_batch.FirstOfBatch):
+            raise ArgumentError("an ImportanceSampler draws from all samples of its job, and this dataset has only a part of them: use the whole dataset")
 
     def _in_job(self, index: int) -> int:
         """The job's index of a sample. Raises IndexError if this dataset has no such sample."""

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 SHARE = 0.1  # of an epoch's time: a loop that waits longer is warned about
+_LEAST_DECODING = 0.3  # of the time of the workers: less does not explain waits
 _FEW_MISSES = 0.02  # of an epoch's samples: fewer from the source do not explain waits
 
 
@@ -54,8 +55,10 @@ def _of_source(entry: Mapping[str, Any]) -> str | None:
     return f"{share}, although the cache keeps all of them; look for lines with ! in lcache status"
 
 
-def _of_decoding(waits: Waits, entry: Mapping[str, Any]) -> str:
+def _of_decoding(waits: Waits, entry: Mapping[str, Any]) -> str | None:
     share = min((entry.get("decode_seconds") or 0.0) / max((entry.get("loop_seconds") or 0.0) * max(entry.get("loop_workers", 0), 1), 1e-9), 1.0)
+    if share < _LEAST_DECODING:
+        return None
     takes, cpus = f"decoding is the bottleneck, with {100 * share:.0f} % of ", len(os.sched_getaffinity(0))
     wanted = min(math.ceil(max(waits.workers, 1) * (waits.total + waits.busy) / max(waits.busy, 1e-9)), cpus // max(waits.loops, 1))
     if not waits.workers:

@@ -27,6 +27,7 @@ DECODE = {**NONE, "bound_by": "decode", "decode_seconds": 60.0, "loop_seconds": 
         ({**DECODE, "loop_workers": 0}, {}, "100 % of the time, in the loop itself; change num_workers=0 → 2"),
         (DECODE, {"workers": 2, "first": 4.0}, "4.0 s of it for the first batch, while the workers started; change persistent_workers=False → True"),
         (DECODE, {"workers": 2, "first": 4.0, "persistent": True}, "decoding is the bottleneck"),
+        ({**DECODE, "decode_seconds": 1.0}, {"workers": 2, "first": 4.0, "persistent": True}, None),  # the workers started
         ({**FROM_SOURCE, "kept_bytes": 5e8}, {}, "60 % of the samples came from there, because the cache keeps 0.5 of 2 GB; change budget= to more than 2 GB"),
         (FROM_SOURCE, {"workers": 2, "first": 4.0}, "although the cache keeps all of them; look for lines with !"),
         ({**FROM_SOURCE, "epochs_done": [{}]}, {}, None),  # the epoch that fills the cache
