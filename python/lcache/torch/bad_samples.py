@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+import stat
 from array import array
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -16,12 +17,15 @@ from ._order.loader_job import LeftOut
 
 DROP = "drop"  # bad="drop": the list of the last check
 
+_GIVE = "give a file with one name a line"
+_SHOWN = 200  # characters of an unknown name in a warning: a wrong file may have one line of many MB
+
 _log = logging.getLogger("lcache")
 
 
 def names_of(bad: Any, job: Job) -> list[str]:
     """The names that bad= lists. Raises ArgumentError if it is neither a file nor "drop", or if there was no check; FileNotFoundError without the file."""
-    if bad == DROP:
+    if isinstance(bad, str) and bad == DROP:
         last = checked.read(job.source)
         if last is None:
             raise ArgumentError(
@@ -31,13 +35,20 @@ def names_of(bad: Any, job: Job) -> list[str]:
         if last.fingerprint != job.fingerprint:
             _log.warning('bad="drop": %s has changed since the last check; run lcache.torch.check again', printable(job.source))
         return last.bad
-    if not isinstance(bad, (str, os.PathLike)):
+    if not isinstance(bad, (str, os.PathLike)) or not os.fspath(bad):
         raise ArgumentError(f'bad={bad!r:.80}: give the path of a file with one name a line, or "drop" for the list of the last lcache.torch.check')
-    path = os.fspath(bad)
+    path = os.fsdecode(bad)
+    what = f"read the names of bad samples in {printable(path)}"
+    if "\0" in path:
+        raise ArgumentError(f"{what}: the path has a zero byte; {_GIVE}")
     try:
-        text = checked.read_bounded(os.open(path, os.O_RDONLY | os.O_CLOEXEC), path)
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # without O_NONBLOCK, a FIFO without a writer would wait for one
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            os.close(fd)
+            raise ArgumentError(f"{what}: it is not a regular file; {_GIVE}")
+        text = checked.read_bounded(fd, path)
     except OSError as e:
-        raise of_errno(e.errno, f"read the names of bad samples in {path}: {e.strerror}; give a file with one name a line") from None
+        raise of_errno(e.errno, f"{what}: {e.strerror}; {_GIVE}") from None
     return [os.fsdecode(line) for line in (line.rstrip(b"\r") for line in text.split(b"\n")) if line]
 
 
@@ -51,13 +62,13 @@ def left_out(bad: Any, job: Job, kept: Sequence[int] | None) -> tuple[list[int],
         return list(range(job.samples if kept is None else len(kept))), LeftOut(0, "")
     names = job.names(range(job.samples))
     known, prefix = set(names), os.path.join(os.path.abspath(job.source), "")
-    wanted = {name[len(prefix) :] if name not in known and name.startswith(prefix) else name for name in listed}
+    wanted = {name if name in known else name.removeprefix(prefix).removeprefix("./") for name in listed}  # `find .` prints ./NAME
     unknown = wanted - known
     if unknown:
         all_unknown = " Names are paths below the source." if unknown == wanted else ""
         _log.warning(
             "bad=%s: %d of %d names are not among the samples of %s, such as %s.%s",
-            printable(str(bad)), len(unknown), len(wanted), printable(job.source), printable(repr(min(unknown))), all_unknown,
+            printable(str(bad)), len(unknown), len(wanted), printable(job.source), printable(repr(min(unknown)[:_SHOWN])), all_unknown,
         )
     indices = array("I", range(job.samples)) if kept is None else kept
     stay = [position for position, index in enumerate(indices) if names[index] not in wanted]

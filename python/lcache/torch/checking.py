@@ -45,6 +45,8 @@ def check(dataset: Any, *, num_workers: int | None = None) -> list[Bad]:
     """
     if not isinstance(dataset, Leaf):
         raise ArgumentError(f"check takes an lcache.torch.Dataset or ImageFolder, not {type(dataset).__name__}: give the dataset that reads the files")
+    if num_workers is not None and (not isinstance(num_workers, int) or num_workers < 0):
+        raise ArgumentError(f"check(num_workers={num_workers!r:.80}): give a whole number of at least 0")
     workers = min(len(os.sched_getaffinity(0)), 8) if num_workers is None else num_workers
     total = len(dataset)  # type: ignore[arg-type]
     pieces = [range(first, min(first + _PIECE, total)) for first in range(0, total, _PIECE)]
@@ -65,6 +67,8 @@ def check(dataset: Any, *, num_workers: int | None = None) -> list[Bad]:
         traceback.clear_frames(e.__traceback__)  # a notebook keeps the traceback, and its frames would keep the workers
         raise
     except RuntimeError as e:
+        if workers:
+            traceback.clear_frames(e.__traceback__)  # workers that are forked later would inherit the loader, and torch complains in them
         if isinstance(e, Error) or "worker" not in str(e):
             raise
         last = min(done + _PIECE * _AHEAD * workers, total) - 1

@@ -173,7 +173,8 @@ class Dataset(torch.utils.data.Dataset[T], Leaf, Generic[T]):
         return self._length
 
     def __repr__(self) -> str:
-        bad = f" without {self.lcache_left_out.samples} bad ones" if self.lcache_left_out.samples else ""
+        left_out = self.lcache_left_out.samples
+        bad = f" without {left_out} bad one{'s' if left_out > 1 else ''}" if left_out else ""
         return f"<{type(self).__name__} of {self._length} samples{bad}, {self.job!r}>"
 
     @fixed_lists.fixed(_OTHER_CLASSES)

@@ -1,5 +1,6 @@
 """check() finds the samples that can't be decoded, and bad= leaves them out, as if their files did not exist."""
 
+import gc
 import io
 import json
 import os
@@ -147,6 +148,7 @@ def test_worker_that_dies(folder, root):
         lt.check(dataset, num_workers=1)
     first, last = map(int, str(raised.value).partition("samples ")[2].partition(":")[0].split(" to "))
     assert first <= 150 <= last
+    assert not any(isinstance(found, data.dataloader._MultiProcessingDataLoaderIter) for found in gc.get_objects()), "later workers would inherit it"
 
 
 PROGRAM = """
@@ -263,6 +265,26 @@ def test_lists(files, root, tmp_path, caplog, monkeypatch):
     os.chmod(path, 0o666)
     with pytest.raises(lcache.Error, match="can be written by other users"):
         lt.ImageFolder(source, cache=root, bad="drop")
+
+
+def test_wrong_lists(files, root, tmp_path, caplog):
+    """Each wrong value of bad= is one clear error at once, and a name as `find .` prints it is a name."""
+    source, bad = files
+    os.mkfifo(tmp_path / "fifo")
+    for value, text in ((tmp_path / "fifo", "not a regular file"), ("/dev/zero", "not a regular file"), (tmp_path, "not a regular file"), ("a\0b", "zero byte")):
+        with pytest.raises(lcache.ArgumentError, match=text):
+            lt.ImageFolder(source, cache=root, bad=value)
+    for value in ("", False, torch.zeros(2), [b"a"]):
+        with pytest.raises(lcache.ArgumentError, match="give the path of a file"):
+            lt.ImageFolder(source, cache=root, bad=value)
+    (tmp_path / "wrong").write_bytes(b"x" * 100_000)
+    assert len(lt.ImageFolder(source, cache=root, bad=tmp_path / "wrong")) == 50
+    assert "1 of 1 names are not" in caplog.text and len(caplog.text) < 2_000
+    found = lt.ImageFolder(source, cache=root, bad=write(tmp_path, [f"./{bad[0]}", bad[0]]))
+    assert len(found) == 49 and "of 49 samples without 1 bad one," in repr(found)
+    for workers in (-1, 1.5, "2"):
+        with pytest.raises(lcache.ArgumentError, match="give a whole number of at least 0"):
+            lt.check(found, num_workers=workers)
 
 
 def test_resume(files, root, tmp_path, caplog):
