@@ -89,7 +89,7 @@ var elsewhere = map[string]string{
 }
 
 // blocksNotRun is the number of blocks that are marked as not run. A new one must be counted here, so that none is an oversight.
-const blocksNotRun = 15
+const blocksNotRun = 16
 
 // TestPages: each block of the pages is run, or marked with the reason why not.
 func TestPages(t *testing.T) {
