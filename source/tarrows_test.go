@@ -44,7 +44,7 @@ func TestShardListingMemory(t *testing.T) {
 		t.Errorf("%d samples, each takes %d bytes in addition to its key", rows.Len(), bytes)
 	}
 	e := rows.At(3*each + 7)
-	if got := fmt.Sprint(e.Name, e.Size, e.Label, e.Parts, e.Offsets, e.Shard.Name); got != "3.tar/c07/000007200 7 [{jpg 100} {cls 100}] [14848 15872]3.tar" {
+	if got := fmt.Sprint(e.Name, e.Size, e.Label, e.Parts, e.Offsets, e.Shard.Name); got != "3.tar/c07/000007200 7 [{jpg 100 0} {cls 100 0}] [14848 15872]3.tar" {
 		t.Errorf("the eighth of the fourth shard is %s", got)
 	}
 	runtime.KeepAlive(all)
