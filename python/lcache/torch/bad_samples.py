@@ -18,6 +18,7 @@ from ._order.loader_job import LeftOut
 DROP = "drop"  # bad="drop": the list of the last check
 
 _GIVE = "give a file with one name a line"
+_BLOCK = 1 << 16  # names that are looked at together
 _SHOWN = 200  # characters of an unknown name in a warning: a wrong file may have one line of many MB
 
 _log = logging.getLogger("lcache")
@@ -52,30 +53,40 @@ def names_of(bad: Any, job: Job) -> list[str]:
     return [os.fsdecode(line) for line in (line.rstrip(b"\r") for line in text.split(b"\n")) if line]
 
 
-def left_out(bad: Any, job: Job, kept: Sequence[int] | None) -> tuple[list[int], LeftOut]:
-    """(the positions of a dataset's samples that stay, the samples that are left out). kept are the job's indices of the dataset's samples; None: all.
+def left_out(bad: Any, job: Job, kept: Sequence[int] | None) -> tuple[array[int] | None, LeftOut]:
+    """(the positions of a dataset's samples that stay, None for all; the samples that are left out). kept are the job's indices of the dataset's samples;
+    None: all.
 
     A name is the sample's path below the source, or the path of its file. Logs a warning for names that no sample has.
     """
-    listed = names_of(bad, job)
-    if not listed:
-        return list(range(job.samples if kept is None else len(kept))), LeftOut(0, "")
-    names = job.names(range(job.samples))
-    known, prefix = set(names), os.path.join(os.path.abspath(job.source), "")
-    wanted = {name if name in known else name.removeprefix(prefix).removeprefix("./") for name in listed}  # `find .` prints ./NAME
-    unknown = wanted - known
+    prefix = os.path.join(os.path.abspath(job.source), "")
+    listed = {name: name.removeprefix(prefix).removeprefix("./") for name in names_of(bad, job)}  # `find .` prints ./NAME
+    names = _named(job, {*listed, *listed.values()})
+    known = set(names.values())
+    unknown = [name for name, below in listed.items() if name not in known and below not in known]
     if unknown:
-        all_unknown = " Names are paths below the source." if unknown == wanted else ""
+        all_unknown = " Names are paths below the source." if not known else ""
         _log.warning(
             "bad=%s: %d of %d names are not among the samples of %s, such as %s.%s",
-            printable(str(bad)), len(unknown), len(wanted), printable(job.source), printable(repr(min(unknown)[:_SHOWN])), all_unknown,
+            printable(str(bad)), len(unknown), len(listed), printable(job.source), printable(repr(min(unknown)[:_SHOWN])), all_unknown,
         )
-    indices = array("I", range(job.samples)) if kept is None else kept
-    stay = [position for position, index in enumerate(indices) if names[index] not in wanted]
-    dropped = [names[index] for index in indices if names[index] in wanted]
-    if dropped and not stay:
+    indices = range(job.samples) if kept is None else kept
+    dropped = [names[index] for index in (names if kept is None else kept) if index in names]
+    if not dropped:
+        return None, LeftOut(0, "")
+    stay = array("I", (position for position, index in enumerate(indices) if index not in names))
+    if not stay:
         raise ArgumentError(f"bad={printable(str(bad))} lists all {len(dropped)} samples of {printable(job.source)}: nothing is left to train on")
     return stay, LeftOut(len(dropped), digest(dropped))
+
+
+def _named(job: Job, wanted: set[str]) -> dict[int, str]:
+    """The names of the job's samples that are wanted, by index. It never holds all names, which may be millions."""
+    found: dict[int, str] = {}
+    for first in range(0, job.samples if wanted else 0, _BLOCK):
+        block = range(first, min(first + _BLOCK, job.samples))
+        found.update((index, name) for index, name in zip(block, job.names(block)) if name in wanted)
+    return found
 
 
 def digest(names: Iterable[str]) -> str:

@@ -153,7 +153,7 @@ class Dataset(torch.utils.data.Dataset[T], Leaf, Generic[T]):
     def _leave_out(self, bad: str | os.PathLike[str]) -> None:
         """Leaves out the samples that bad= lists."""
         stay, self.lcache_left_out = left_out(bad, self.job, self.lcache_kept)
-        if self.lcache_left_out.samples:
+        if stay is not None:
             self._keep_only(stay)
 
     def _keep_only(self, stay: Sequence[int]) -> None:
