@@ -13,12 +13,13 @@ one shard follow each other, and sample i is row i. Adjacent rows with one name 
 
 from __future__ import annotations
 
+import io
 import os
 import re
-import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from ._client.replaced import replaced
 from .errors import ArgumentError
 
 __all__ = ["write"]
@@ -42,17 +43,13 @@ def write_rows(path: str | os.PathLike[str], rows: Iterable[Any], shard_of: Shar
     """write for shards that shard_of finds: shard_of(row, folder of the index, shard) is the shard's name in the index, and its size."""
     target = os.path.abspath(os.fspath(path))
     folder = os.path.dirname(target)
-    handle, temporary = tempfile.mkstemp(prefix=os.path.basename(target) + ".", dir=folder)
-    try:
-        with open(handle, "w", encoding="utf-8", errors="surrogateescape", newline="") as out:
-            count = _write(out, folder, rows, shard_of, overlap)
-            out.flush()
-            os.fsync(out.fileno())
-        os.chmod(temporary, 0o666 & ~_umask())
-        os.replace(temporary, target)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+    with replaced(target) as f:
+        out = io.TextIOWrapper(f, encoding="utf-8", errors="surrogateescape", newline="")
+        count = _write(out, folder, rows, shard_of, overlap)
+        out.detach()  # which flushes it
+        f.flush()
+        os.fsync(f.fileno())
+        os.fchmod(f.fileno(), 0o666 & ~_umask())
     return count
 
 

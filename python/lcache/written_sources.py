@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 from ._client.cache_lock import NewFolder
 from ._client.cachedirs import roots
+from ._client.replaced import replaced
 from ._client.trust import make_folder, open_file, require_folder
 from .errors import ArgumentError, of_errno
 from .index import write_rows
@@ -82,9 +83,8 @@ def written_list(kind: str, paths: Sequence[str], cache: Any, flags: Sequence[st
         make_folder(dirs[0])
         require_folder(dirs[0])
         if not _has(made, text):
-            with tempfile.NamedTemporaryFile(prefix=LIST, dir=dirs[0], delete=False) as f:
+            with replaced(made) as f:
                 f.write(text)
-            os.replace(f.name, made)
     except OSError as e:
         raise of_errno(e.errno, f"write a list of files to {dirs[0]}: {e.strerror}: give another cache=") from None
     return WrittenSource(f"{kind}:@{made}", dirs)

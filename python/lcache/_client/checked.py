@@ -6,13 +6,13 @@ import hashlib
 import json
 import os
 import re
-import tempfile
 import time
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from ..errors import Error, of_errno
 from .cachedirs import cache_home
+from .replaced import replaced
 from .trust import make_folder, open_file
 
 _MOST = 256 << 20  # bytes of a list
@@ -56,17 +56,10 @@ def read(source: str) -> Checked | None:
 def write(source: str, fingerprint: str, bad: Iterable[str]) -> None:
     """Keeps the list of a check. Raises OSError."""
     path = path_of(source)
-    folder = os.path.dirname(path)
-    make_folder(folder)
+    make_folder(os.path.dirname(path))
     document = {"schema": 1, "source": source, "fingerprint": fingerprint, "checked_at": time.time(), "bad": sorted(bad)}
-    fd, made = tempfile.mkstemp(dir=folder)
-    try:
-        with os.fdopen(fd, "w", encoding="ascii") as f:
-            json.dump(document, f, indent=1)
-        os.replace(made, path)
-    except BaseException:
-        os.unlink(made)
-        raise
+    with replaced(path) as f:
+        f.write(json.dumps(document, indent=1).encode("ascii"))
 
 
 def read_bounded(fd: int, path: str) -> bytes:

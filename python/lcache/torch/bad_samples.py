@@ -61,7 +61,7 @@ def left_out(bad: Any, job: Job, kept: Sequence[int] | None) -> tuple[array[int]
     """
     prefix = os.path.join(os.path.abspath(job.source), "")
     listed = {name: name.removeprefix(prefix).removeprefix("./") for name in names_of(bad, job)}  # `find .` prints ./NAME
-    names = _named(job, {*listed, *listed.values()})
+    names = named(job, {*listed, *listed.values()})
     known = set(names.values())
     unknown = [name for name, below in listed.items() if name not in known and below not in known]
     if unknown:
@@ -80,7 +80,7 @@ def left_out(bad: Any, job: Job, kept: Sequence[int] | None) -> tuple[array[int]
     return stay, LeftOut(len(dropped), digest(dropped))
 
 
-def _named(job: Job, wanted: set[str]) -> dict[int, str]:
+def named(job: Job, wanted: set[str]) -> dict[int, str]:
     """The names of the job's samples that are wanted, by index. It never holds all names, which may be millions."""
     found: dict[int, str] = {}
     for first in range(0, job.samples if wanted else 0, _BLOCK):

@@ -19,6 +19,7 @@ from .._client.cache_lock import is_quiet
 from ..errors import ArgumentError, Error, SampleError, printable
 from ._order.loader_job import Leaf
 from ._order.loop_names import short_name
+from .bad_samples import named
 
 _log = logging.getLogger("lcache")
 
@@ -153,8 +154,9 @@ def _keep(dataset: Any, bad: Sequence[Bad], total: int) -> None:
     except Error:
         last = None  # it is damaged
     if last is not None and last.bad:
-        here = dataset.job.names(range(total) if dataset.lcache_kept is None else dataset.lcache_kept)
-        names |= set(last.bad) - set(here)
+        known = named(dataset.job, set(last.bad))
+        here = known.values() if dataset.lcache_kept is None else (known[index] for index in dataset.lcache_kept if index in known)
+        names |= set(last.bad).difference(here)
     try:
         checked.write(source, fingerprint, names)
     except OSError as e:
