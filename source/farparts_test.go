@@ -57,7 +57,7 @@ func TestFarParts(t *testing.T) {
 		select {
 		case <-all:
 		case <-time.After(30 * time.Second):
-			t.Error("a request waited 30 s for those of the other parts")
+			t.Error("a request waited 30 s for the requests of the other parts")
 		}
 	})
 	got := make([]byte, e.Size)

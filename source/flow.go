@@ -124,7 +124,7 @@ func (f *flow) fill(ctx context.Context, o openShard, decoded func(context.Conte
 	}
 }
 
-// open returns a reader of what the shard unpacks to. raw is the shard itself; nil: it is decoded.
+// open returns a reader of the unpacked shard. raw is the packed shard; nil if the shard is decoded.
 func (f *flow) open(ctx context.Context, o openShard, decoded func(context.Context, string, openShard) (io.ReadCloser, error)) (from io.ReadCloser, raw *noted, err error) {
 	if decoded != nil {
 		from, err = decoded(ctx, f.shard.Name, o)

@@ -120,8 +120,9 @@ func isData(f *formatted, file []byte, at int) bool {
 	return false
 }
 
-// TestRecordsDamaged: a file with a flipped byte, or that is truncated anywhere, is an error that names it, or its samples are those that the format's own library
-// reads. Nothing panics, waits, or takes memory by a number of the file. A change in the data of a sample can't be noticed in formats without checksums.
+// TestRecordsDamaged damages files: it flips bytes, and truncates them anywhere. Each damaged file must be an error that names it, or have the samples that
+// the format's own library reads. Nothing panics, waits, or takes memory by a number of the file. A change in the data of a sample can't be noticed in
+// formats without checksums.
 //
 // By default it damages a random selection of bytes; with LCACHE_FAULTS=all every byte in three ways, and compares with the libraries, which need .venv.
 func TestRecordsDamaged(t *testing.T) {

@@ -73,7 +73,7 @@ type recordShelf struct {
 	kind  fileKind
 	put   func(name string, data []byte) error
 	files map[string][]byte // the samples
-	names map[string]string // of the samples, also of those that were removed
+	names map[string]string // of the samples, removed ones included
 }
 
 func newRecordShelf(t testing.TB, kind fileKind, files map[string][]byte, put func(name string, data []byte) error) *recordShelf {

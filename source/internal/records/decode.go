@@ -22,7 +22,7 @@ const (
 type decoding struct {
 	t     *Table
 	w     io.Writer
-	at    int64 // of the next part in what is written
+	at    int64 // position of the next part in the decoded shard
 	cells []Cell
 	bytes [][]byte
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// decodeBytes decodes a file, up to some MiB, and checks that all samples are in what was written.
+// decodeBytes decodes a file, up to some MiB, and checks that all samples are inside the decoded bytes.
 func decodeBytes(t *testing.T, f Decoder, file []byte) (*Table, []byte, error) {
 	t.Helper()
 	tb, out := NewTable(-1), &limitedWriter{}
@@ -71,7 +71,7 @@ func TestDecode(t *testing.T) {
 	}
 }
 
-// TestDecodeDamaged cuts files, and flips a bit of each byte: an error, or samples in what was written.
+// TestDecodeDamaged cuts files, and flips a bit of each byte: an error, or samples inside the decoded bytes.
 func TestDecodeDamaged(t *testing.T) {
 	for name, f := range map[string]func() Format{"snappy.parquet": func() Format { return newParquetWith(t, Settings{}) }, "zstd.arrow": func() Format { return newArrowWith(t, Settings{}) }} {
 		file := golden(t, name)

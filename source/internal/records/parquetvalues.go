@@ -227,7 +227,7 @@ type parquetValues struct {
 	ids         hybrid
 	words       [][]byte
 	delta       *deltas // numbers, or lengths
-	shared      *deltas // lengths of what a value has in common with the one before
+	shared      *deltas // lengths of the prefixes that values share with the value before
 	last        []byte
 	count, at   int // of values that are split by bytes
 	number      [8]byte

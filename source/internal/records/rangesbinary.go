@@ -10,7 +10,7 @@ import (
 
 // An index may also be a Parquet or an Arrow file with the columns of a text index. Its values are decoded, whatever their compression and encoding.
 
-// isParquetIndex and isArrowIndex report what a file is by its first bytes. No text index begins in this way.
+// isParquetIndex and isArrowIndex report the kind of a file by its first bytes. No text index begins with these bytes.
 func isParquetIndex(begin string) bool {
 	return strings.HasPrefix(begin, "PAR1") || strings.HasPrefix(begin, "PARE")
 }
@@ -56,7 +56,7 @@ type indexColumn struct {
 	signed bool
 }
 
-// check returns an error for a column with values of the wrong kind. what says what they are.
+// check returns an error for a column with values of the wrong kind. what describes the kind; "": bytes or integers.
 func (c indexColumn) check(what string) error {
 	texts := slices.Contains([]string{"shard", "part", "name"}, c.name)
 	switch {

@@ -62,7 +62,7 @@ func (p *rangeParser) readParquet(ctx context.Context, o Object) error {
 	return nil
 }
 
-// notIndexed returns what the values of a column are; "": bytes or integers.
+// notIndexed describes the values of a column that an index can't have; "": bytes or integers, which it can.
 func (l parquetLeaf) notIndexed() string {
 	switch {
 	case l.reps > 0:

@@ -83,7 +83,7 @@ type Decoder interface {
 	Format
 
 	// Decode writes the parts of all samples of a shard to w, one after the other. It adds the samples to t, which does not know the shard's
-	// size, with their positions in what it has written.
+	// size, with their positions in the decoded shard.
 	Decode(ctx context.Context, name string, o Object, t *Table, w io.Writer) error
 }
 
