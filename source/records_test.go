@@ -43,13 +43,7 @@ func newRanged(t testing.TB, files map[string][]byte, put func(name string, data
 	return r
 }
 
-func rangedShard(name string) string {
-	folder, _, found := strings.Cut(name, "/")
-	if !found {
-		folder = "top"
-	}
-	return folder + ".bin"
-}
+func rangedShard(name string) string { return folderOf(name) + ".bin" }
 
 // rangedName returns the name of a sample in the index, which can't have a tab or the end of a line.
 func rangedName(file string) string {

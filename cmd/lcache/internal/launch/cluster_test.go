@@ -76,6 +76,11 @@ func internetSockets(t *testing.T) (n int) {
 // TestOneMachinePaysNothing: a server that is in no cluster starts nothing of one, and opens no socket for other machines. With a cluster the same counts are
 // above 0, which shows that they count.
 func TestOneMachinePaysNothing(t *testing.T) {
+	for end := time.Now().Add(time.Minute); len(clusterGoroutines()) > 0; time.Sleep(10 * time.Millisecond) { // of the tests before: memberlist ends some late
+		if time.Now().After(end) {
+			t.Fatalf("goroutines of the tests before: %v", clusterGoroutines())
+		}
+	}
 	o, _ := options(t, "true")
 	serve := cacheOf(t, o)
 	before := internetSockets(t)
