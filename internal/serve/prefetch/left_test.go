@@ -176,6 +176,9 @@ func TestMissesAreReadOnce(t *testing.T) {
 	if isReading(2) {
 		t.Error("sample 2 is being read, but no chunk wants it")
 	}
+	for _, last := range []chunker.Position{{Batch: 3}, {Rank: 1}} { // a sample that is asked for before its next chunk is listed makes room, and is read again
+		b.waitFor("the last chunk is listed", func() bool { _, queued := b.r.Look(last, 2); return !queued })
+	}
 	close(asked)
 	for batch := range 4 {
 		b.ask(0, batch)
