@@ -41,6 +41,7 @@ func TestClusterBitsFlipped(t *testing.T) {
 	f := newFleet(t, d, samplerJob(100_000, 16, 3, true), 3, d.total*40/100+4<<20, func(_ int, o *Options) { o.IO.Inject = bad.inject })
 	f.wire = newWire(t, seed)
 	f.wire.change(weather{flipped: 400})
+	f.perWrong.Store(int64(time.Minute)) // else three flips put a machine aside
 	defer f.close(t)
 	between := func() int {
 		f.wire.mu.Lock()
@@ -54,6 +55,42 @@ func TestClusterBitsFlipped(t *testing.T) {
 	t.Logf("%d flips between machines and %d of disks", between(), bad.faulted.Load())
 	if bad.faulted.Load() == 0 || between() == 0 {
 		t.Error("one of both kinds did not happen")
+	}
+}
+
+// TestClusterPutsAside: a machine whose samples all have wrong bytes is asked for nothing after some of them, and again a minute later.
+func TestClusterPutsAside(t *testing.T) {
+	d := makeDataset(t, 600, fileSizes)
+	f := newFleet(t, d, samplerJob(9, 16, 3, true), 3, d.total*40/100+4<<20)
+	defer f.close(t)
+	bad := f.machines[2]
+	var isWell atomic.Bool
+	var sent atomic.Int64
+	f.mu.Lock()
+	f.disturb = func(_, of *machineOfFleet, _ sample.Index) wireFault {
+		if of != bad {
+			return noFault
+		}
+		sent.Add(1)
+		if isWell.Load() {
+			return noFault
+		}
+		return isFlipped
+	}
+	f.mu.Unlock()
+	f.read(t, 0)
+	f.read(t, 1)
+	wrong := sent.Load()
+	f.read(t, 2)
+	if n := sent.Load(); wrong < 3 || n != wrong {
+		t.Errorf("a machine that sends wrong bytes was asked for %d samples in two epochs, and for %d in the next one", wrong, n-wrong)
+	}
+	isWell.Store(true)
+	f.ahead.Add(int64(time.Minute))
+	f.read(t, 3) // much of it was read ahead from the source
+	f.read(t, 4)
+	if n := sent.Load(); n == wrong {
+		t.Error("a minute later the machine is not asked again")
 	}
 }
 

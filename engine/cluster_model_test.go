@@ -76,6 +76,7 @@ func testClusterModel(t *testing.T, seed uint64) {
 		}
 	}
 	m.wire.change(weather{})
+	m.ahead.Add(int64(time.Hour)) // no machine is put aside any longer
 	m.startAll()
 	m.meet()
 	m.settles(budget)

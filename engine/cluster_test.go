@@ -9,7 +9,9 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"lcache/internal/cluster"
 	"lcache/internal/cluster/homes"
@@ -30,6 +32,9 @@ type fleet struct {
 	machines []*machineOfFleet
 
 	wire *wire // nil: samples arrive at once
+
+	ahead    atomic.Int64 // nanoseconds by which the machines' clocks are ahead, where they put each other aside
+	perWrong atomic.Int64 // added to ahead with each sample that has wrong bytes
 
 	mu      sync.Mutex // guards the fields that follow
 	disturb func(from, to *machineOfFleet, index sample.Index) wireFault
@@ -123,6 +128,12 @@ func (m *machineOfFleet) Keeps(i sample.Index) bool                   { return m
 func (m *machineOfFleet) IsHome(i sample.Index) bool                  { return m.data.IsHome(i) }
 func (m *machineOfFleet) Holder(i sample.Index, n int) (string, bool) { return m.data.Holder(i, n) }
 
+// Wrong puts a machine aside that sends wrong bytes. Where a test wants more of them, the clock goes on with each.
+func (m *machineOfFleet) Wrong(peer string) {
+	m.fleet.ahead.Add(m.fleet.perWrong.Load())
+	m.data.Wrong(peer)
+}
+
 // newFleet makes caches of the dataset on n machines, each with one rank of a job, and opens them. Each cache has the given budget.
 func newFleet(t *testing.T, d *dataset, j schedule.Job, n int, budget int64, with ...func(machine int, o *Options)) *fleet {
 	t.Helper()
@@ -139,7 +150,8 @@ func newFleet(t *testing.T, d *dataset, j schedule.Job, n int, budget int64, wit
 		m.o.Join = func(s Share) Peers {
 			m.share = s
 			m.offer = cluster.Offer{Cache: s.Cache, Weight: cluster.WeightOf(s.Room, s.Bytes)}
-			m.data = peers.New(peers.Options{Manifest: s.Manifest, Padded: s.Padded, Cache: s.Cache, Room: s.Room, Left: s.Left, Held: s.Held, Logger: m.o.Logger, Announce: func(t homes.Threshold) { m.offer.Threshold = t }})
+			m.data = peers.New(peers.Options{Manifest: s.Manifest, Padded: s.Padded, Cache: s.Cache, Room: s.Room, Left: s.Left, Held: s.Held, Logger: m.o.Logger, Announce: func(t homes.Threshold) { m.offer.Threshold = t },
+				Now: func() time.Time { return time.Now().Add(time.Duration(f.ahead.Load())) }})
 			return m
 		}
 		f.machines = append(f.machines, m)

@@ -32,7 +32,7 @@ func datasetBytes(d status.Document) int64 {
 func clusterLine(c status.Cluster) string {
 	present, known := 0, 0
 	for _, p := range c.Peers {
-		if p.State == "ok" || p.State == "slow" || p.State == "late" {
+		if p.State == "ok" || p.State == "slow" || p.State == "late" || p.State == "aside" {
 			present++
 		}
 		if p.State != "refused" {
@@ -132,6 +132,8 @@ func clusterWarnings(c status.Cluster) (lines []string) {
 			lines = append(lines, fmt.Sprintf("%s has not answered for %s: after --peer-grace the roster is made without it", host, units.Duration(p.StateSeconds)))
 		case p.State == "late":
 			lines = append(lines, fmt.Sprintf("%s does not answer: its samples come from elsewhere until it does", host))
+		case p.State == "aside":
+			lines = append(lines, fmt.Sprintf("%s has sent wrong bytes for several samples: it is asked for nothing for a minute; check its memory and its network", host))
 		case p.State == "slow":
 			lines = append(lines, fmt.Sprintf("%s brings its samples at less than half of the rate of the others: a part of them, %s so far, is read from the source; look at its disk and its network", host, units.Count(p.SlowSamples)))
 		case p.State == "refused":

@@ -13,19 +13,22 @@ func TestClusterText(t *testing.T) {
 			{Host: "gpu-01", State: "ok", RoomShare: 1, Layout: "static", KeepBytes: 46e9, Copies: 1.34, Address: "10.0.0.1:7747", InRoster: true},
 			{Host: "gpu-02", State: "lost", StateSeconds: 12.3, RoomShare: 0.4, Layout: "static", KeepBytes: 46e9, Copies: 1, InBytes: 12e9, OutBytes: 3e9, LateSamples: 212, Address: "10.0.0.2:7747", InRoster: true},
 			{Host: "gpu-04", State: "slow", RoomShare: 1, Layout: "static", KeepBytes: 46e9, InBytes: 1e9, OutBytes: 3e9, SlowSamples: 1200, Address: "10.0.0.4:7747", InRoster: true},
+			{Host: "gpu-05", State: "aside", RoomShare: 1, Layout: "static", Address: "10.0.0.5:7747", InRoster: true},
 			{Host: "gpu\x1b[31m", State: "refused", RoomShare: 0.4, Layout: "static", Address: "10.0.0.3:7747"},
 		}}}
 	want := strings.TrimPrefix(`
-cluster  2 of 3 machines · train · 138 GB · keeps 46 GB (1.3 copies) · listens on 10.0.0.1:7747
+cluster  3 of 4 machines · train · 138 GB · keeps 46 GB (1.3 copies) · listens on 10.0.0.1:7747
   machine          state   room  keeps     in   out  late        address
   gpu-01 *            ok  100 %  46 GB      –     –     –  10.0.0.1:7747
   gpu-02       lost 12 s   40 %  46 GB  12 GB  3 GB   212  10.0.0.2:7747
   gpu-04            slow  100 %  46 GB   1 GB  3 GB     0  10.0.0.4:7747
+  gpu-05           aside  100 %    0 B    0 B   0 B     0  10.0.0.5:7747
   gpu\x1b[31m    refused   40 %    0 B    0 B   0 B     0  10.0.0.3:7747
 ! gpu-07 (10.0.0.7:7747) has another dataset with the name train: the fingerprint is 8899aabb00112233 there, and 00112233aabbccdd here, so each goes on alone; compare the sources, or give them different names
 ! 31 GB of samples that belong to other machines now take a part of this cache's room: if the machines stay as they are, stop the server, run lcache rm on the cache, and start again
 ! gpu-02 (10.0.0.2:7747) has not answered for 12 s: after --peer-grace the roster is made without it
 ! gpu-04 (10.0.0.4:7747) brings its samples at less than half of the rate of the others: a part of them, 1,200 so far, is read from the source; look at its disk and its network
+! gpu-05 (10.0.0.5:7747) has sent wrong bytes for several samples: it is asked for nothing for a minute; check its memory and its network
 ! gpu\x1b[31m (10.0.0.3:7747) says that it has the same cache as gpu-01 (10.0.0.1:7747): one of them is a copy; run lcache rm on the copy, and ingest again
 ! 3 messages were refused, the last one 12 s ago: 10.0.0.9 has another key, or none
 `, "\n")

@@ -13,6 +13,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"github.com/dustin/go-humanize"
 
@@ -31,6 +32,7 @@ type Options struct {
 	Held     func(sample.Index) bool  // whether this machine's disks have a sample; nil: they have none
 	Announce func(homes.Threshold)    // sends this machine's threshold to the others
 	Logger   *slog.Logger
+	Now      func() time.Time // nil: time.Now
 }
 
 // A Dataset is described in the package comment. All methods may be called concurrently, except See.
@@ -41,6 +43,7 @@ type Dataset struct {
 	bytes uint64   // sum of loads
 	table atomic.Pointer[table]
 	ready chan struct{} // closed with the first table in which all peers have announced what they keep
+	aside aside
 
 	warned bool // about samples of an earlier roster; used by See
 }
@@ -65,6 +68,9 @@ type remote struct {
 
 // New returns a Dataset that knows no roster yet. It looks at each sample.
 func New(o Options) *Dataset {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
 	d := &Dataset{o: o, bins: binsOf(o.Manifest), loads: make([]uint64, homes.Bins), ready: make(chan struct{})}
 	for i, size := range o.Manifest.Sizes() {
 		n := o.Padded(size)
@@ -228,7 +234,7 @@ func (d *Dataset) Holder(index sample.Index, n int) (address string, ok bool) {
 		return "", false
 	}
 	bin, name := d.bins(index), d.o.Manifest.NameHash(index)
-	if p := &t.peers[t.homes.Home(bin)]; p.address != "" && p.threshold.Keeps(0, name) {
+	if p := &t.peers[t.homes.Home(bin)]; d.mayAsk(p) && p.threshold.Keeps(0, name) {
 		if n == 0 {
 			return p.address, true
 		}
@@ -239,8 +245,11 @@ func (d *Dataset) Holder(index sample.Index, n int) (address string, ok bool) {
 		return "", false
 	}
 	p := &t.peers[second]
-	return p.address, p.address != "" && p.threshold.Keeps(1, name)
+	return p.address, d.mayAsk(p) && p.threshold.Keeps(1, name)
 }
+
+// mayAsk reports whether a peer can be asked for samples.
+func (d *Dataset) mayAsk(p *remote) bool { return p.address != "" && !d.IsAside(p.address) }
 
 // Kept returns about how many padded bytes a peer keeps by its threshold, and exactly for this machine; 0: it is in no roster.
 func (d *Dataset) Kept(id cluster.CacheID, of homes.Threshold) uint64 {

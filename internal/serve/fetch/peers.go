@@ -15,6 +15,8 @@ type Peers interface {
 	Holder(index sample.Index, n int) (peer string, ok bool)
 	// Fetch requests samples from a peer. It returns when the peer has answered, is late, or ctx has ended; then to is not called any longer.
 	Fetch(ctx context.Context, peer string, indices []sample.Index, to Sink) error
+	// Wrong notes that a peer has sent a sample with wrong bytes.
+	Wrong(peer string)
 }
 
 // An Arrival is a part of a sample that a peer sends. A sample's parts come in order; most samples have one.
@@ -90,7 +92,7 @@ func (f *Fetcher) Peer(ctx context.Context, index sample.Index, dst []byte) (fro
 		began := time.Now()
 		_ = f.o.Peers.Fetch(asked, peer, []sample.Index{index}, one) // whatever went wrong, the next supplier is tried
 		cancel()
-		if one.whole && f.Received(ctx, one.last, dst, began) {
+		if one.whole && f.Received(ctx, peer, one.last, dst, began) {
 			return one.last.From(), true
 		}
 	}
@@ -106,11 +108,12 @@ func (a Arrival) From() sample.Origin {
 
 // Received checks a sample that a peer sent whole. It learns a checksum that is not known yet, counts the sample, and passes it to OnRead. It returns
 // false if the bytes are wrong.
-func (f *Fetcher) Received(ctx context.Context, a Arrival, data []byte, began time.Time) bool {
+func (f *Fetcher) Received(ctx context.Context, peer string, a Arrival, data []byte, began time.Time) bool {
 	sum := sample.Sum(data)
 	want, known := f.o.Sums.Get(a.Index)
 	if sum != a.Sum || known && sum != want {
 		f.Stats.PeerCorrupt.Add(1)
+		f.o.Peers.Wrong(peer)
 		return false
 	}
 	if !known {

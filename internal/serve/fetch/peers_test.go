@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -17,12 +18,19 @@ import (
 type twoPeers struct {
 	fetch func(ctx context.Context, peer string, index sample.Index, to fetch.Sink) error
 
-	mu    sync.Mutex // guards the field that follows
+	mu    sync.Mutex // guards the fields that follow
 	asked []string
+	wrong []string // the peers that sent wrong bytes
 }
 
 func (p *twoPeers) Holder(_ sample.Index, n int) (string, bool) {
 	return []string{"home", "second", ""}[min(n, 2)], n < 2
+}
+
+func (p *twoPeers) Wrong(peer string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.wrong = append(p.wrong, peer)
 }
 
 func (p *twoPeers) Fetch(ctx context.Context, peer string, indices []sample.Index, to fetch.Sink) error {
@@ -111,7 +119,7 @@ func TestPeersBeforeTheSource(t *testing.T) {
 	} {
 		at++
 		corrupt, reads := b.Fetcher.Stats.PeerCorrupt.Load(), b.Source.Reads()[b.Name(at)]
-		peers.asked, peers.fetch = nil, c.fetch
+		peers.asked, peers.wrong, peers.fetch = nil, nil, c.fetch
 		began := time.Now()
 		extents, got, err := b.Fetcher.FetchAll(t.Context(), []sample.Index{at})
 		if err != nil {
@@ -122,6 +130,9 @@ func TestPeersBeforeTheSource(t *testing.T) {
 		}
 		if n := b.Fetcher.Stats.PeerCorrupt.Load() - corrupt; n != c.corrupt {
 			t.Errorf("%s: %d are counted as corrupt, want %d", name, n, c.corrupt)
+		}
+		if want := []string{"home", "second"}[:c.corrupt]; !slices.Equal(peers.wrong, want) {
+			t.Errorf("%s: these peers are said to have sent wrong bytes: %q, want %q", name, peers.wrong, want)
 		}
 		if n := b.Source.Reads()[b.Name(at)] - reads; n != c.fromSource {
 			t.Errorf("%s: the source was read %d times, want %d", name, n, c.fromSource)

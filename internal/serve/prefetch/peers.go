@@ -270,7 +270,7 @@ func (r *Prefetcher) takeWhole(w whole) {
 	defer w.q.verifying.Done()
 	pf := w.p.pf
 	data := w.q.x.Buf[w.p.at:][:pf.size:pf.size]
-	if !r.f.Received(r.counted(pf), w.a, data, w.q.began) {
+	if !r.f.Received(r.counted(pf), w.q.peer, w.a, data, w.q.began) {
 		r.askNext(pf)
 		return
 	}

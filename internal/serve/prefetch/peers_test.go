@@ -18,6 +18,8 @@ type home struct {
 
 func (h *home) Holder(_ sample.Index, n int) (string, bool) { return "home", n == 0 }
 
+func (h *home) Wrong(string) {}
+
 func (h *home) Fetch(_ context.Context, _ string, indices []sample.Index, to fetch.Sink) error {
 	for _, i := range indices {
 		b := h.content(i)

@@ -341,6 +341,8 @@ func (l *link) status() status.Cluster {
 		to.SlowSamples = loads[p.Data].Left
 		switch {
 		case p.State != cluster.PeerOK:
+		case l.IsAside(p.Data):
+			to.State = "aside"
 		case from.isLate.Load():
 			to.State = "late"
 		case loads[p.Data].IsSlow:

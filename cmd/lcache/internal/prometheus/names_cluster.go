@@ -31,12 +31,12 @@ func (w writer) cluster(c status.Cluster) {
 		return
 	}
 	w.object(ofCluster, reflect.ValueOf(c))
-	by := map[string]int{"ok": 0, "slow": 0, "late": 0, "lost": 0, "refused": 0}
+	by := map[string]int{"ok": 0, "slow": 0, "late": 0, "aside": 0, "lost": 0, "refused": 0}
 	for _, p := range c.Peers {
 		by[p.State]++
 	}
 	for state, n := range by {
-		w.with(labelState, state).gauge("cluster_peers", "Machines that serve the dataset, by their state: ok, slow, late, lost or refused.", float64(n))
+		w.with(labelState, state).gauge("cluster_peers", "Machines that serve the dataset, by their state: ok, slow, late, aside, lost or refused.", float64(n))
 	}
 	w.peers(c.Peers)
 }
@@ -60,7 +60,7 @@ func (w writer) peers(all []status.ClusterPeer) {
 		}
 		isDone[label] = true
 		of := w.with(labelPeer, label)
-		of.gauge("peer_up", "1 if the machine answers, else 0.", map[bool]float64{true: 1}[p.State == "ok" || p.State == "slow"])
+		of.gauge("peer_up", "1 if the machine answers, else 0.", map[bool]float64{true: 1}[p.State == "ok" || p.State == "slow" || p.State == "aside"])
 		of.counter("peer_in_bytes_total", "Bytes of samples from the machine to this one.", float64(p.InBytes))
 		of.counter("peer_out_bytes_total", "Bytes of samples from this machine to it.", float64(p.OutBytes))
 		of.counter("peer_out_parcels_total", "Messages with samples from this machine to it.", float64(p.OutParcels))
