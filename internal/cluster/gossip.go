@@ -169,6 +169,15 @@ func (g *gossip) refuse(kind, text string) {
 	}
 }
 
+// RefusedConnection counts a connection to the port of samples that was not accepted, as messages of gossip are counted that are refused.
+func (m *Member) RefusedConnection(from net.Addr, err error) {
+	host, _, splitErr := net.SplitHostPort(from.String())
+	if splitErr != nil {
+		host = from.String()
+	}
+	m.gossip.refuse("certificate", fmt.Sprintf("%s at the port of samples: %v", host, err))
+}
+
 // NotifyAlive decides whether a node belongs to the cluster.
 func (g *gossip) NotifyAlive(n *memberlist.Node) error {
 	a, err := decodeAnnouncement(n.Meta)

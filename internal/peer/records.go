@@ -3,8 +3,12 @@ package peer
 import (
 	"context"
 	"crypto/tls"
+	"errors"
+	"io"
 	"net"
+	"os"
 	"sync"
+	"syscall"
 
 	"google.golang.org/grpc/credentials"
 )
@@ -23,16 +27,17 @@ func readBuffer(c *tls.Config) int {
 // batchedTLS is TLS that sends the records of one Write by one system call: crypto/tls sends each record, of 16 KiB at most, by one of its own.
 type batchedTLS struct {
 	credentials.TransportCredentials
+	refused func(from net.Addr, err error) // is told of connections that a server does not accept; nil: nobody is
 }
 
-func newTLS(c *tls.Config) credentials.TransportCredentials {
+func newTLS(c *tls.Config) batchedTLS {
 	c = c.Clone()
 	c.DynamicRecordSizingDisabled = true // else the first records after a pause are small
-	return batchedTLS{credentials.NewTLS(c)}
+	return batchedTLS{TransportCredentials: credentials.NewTLS(c)}
 }
 
 func (t batchedTLS) Clone() credentials.TransportCredentials {
-	return batchedTLS{t.TransportCredentials.Clone()}
+	return batchedTLS{t.TransportCredentials.Clone(), t.refused}
 }
 
 func (t batchedTLS) ClientHandshake(ctx context.Context, authority string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
@@ -48,9 +53,17 @@ func (t batchedTLS) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInf
 	b := &batch{Conn: raw}
 	conn, info, err := t.TransportCredentials.ServerHandshake(b)
 	if err != nil {
+		if t.refused != nil && !isBroken(err) {
+			t.refused(raw.RemoteAddr(), err)
+		}
 		return nil, nil, err
 	}
 	return &batchedConn{Conn: conn, batch: b}, info, nil
+}
+
+// isBroken reports whether a handshake ended because the connection did, as when a monitor looks whether the port is open.
+func isBroken(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
 // batch is a connection that keeps what is written between begin and flush.

@@ -58,6 +58,8 @@ type ServerOptions struct {
 	Idle   time.Duration // without a LIST, after which a stream is ended; 0: twice DefaultIdle
 	Stuck  time.Duration // that a frame may take to be sent, before its connection is closed; 0: 10 s
 	Stream int64         // bytes of samples that a stream may hold until they are sent; 0: 4 MiB. A larger sample may be held alone
+
+	Refused func(from net.Addr, err error) // called for a connection that is no TLS, or where one side does not accept the other's certificate; nil: nothing
 }
 
 // Bounds of connections and streams.
@@ -74,7 +76,9 @@ func Serve(l net.Listener, o ServerOptions) *Server {
 	window := min(cmp.Or(o.Window, 64<<10), mostWindow)
 	creds := insecure.NewCredentials()
 	if o.TLS != nil {
-		creds = newTLS(o.TLS)
+		withTLS := newTLS(o.TLS)
+		withTLS.refused = o.Refused
+		creds = withTLS
 	}
 	s.grpc = grpc.NewServer(grpc.Creds(creds), grpc.ForceServerCodecV2(codec{}), experimental.BufferPool(buffers), grpc.WriteBufferSize(writeBuffer), grpc.ReadBufferSize(readBuffer(o.TLS)), grpc.MaxRecvMsgSize(mostRequest), grpc.MaxConcurrentStreams(mostStreams), grpc.WaitForHandlers(true),
 		grpc.StaticStreamWindowSize(window), grpc.StaticConnWindowSize(2*window), grpc.ConnectionTimeout(5*time.Second), grpc.MaxHeaderListSize(8<<10),

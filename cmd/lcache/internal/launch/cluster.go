@@ -70,7 +70,7 @@ func join(ctx context.Context, o *ClusterOptions) (*joined, error) {
 	j := &joined{Member: m, o: *o}
 	accept, _ := m.TLS()
 	send, _ := o.buffers()
-	j.server = peer.Serve(m.Data(), peer.ServerOptions{TLS: accept, Stream: send})
+	j.server = peer.Serve(m.Data(), peer.ServerOptions{TLS: accept, Refused: m.RefusedConnection, Stream: send})
 	j.lister = sharedListing{&lister.Lister{Member: m, Server: j.server, Client: j.client(), Expect: o.Expect, Logger: o.Logger}}
 	return j, nil
 }

@@ -139,7 +139,11 @@ func TestOwnCertificates(t *testing.T) {
 	}
 	bothWays("certificates of one authority", "")
 	theirs.issue(t, files[1], time.Hour)
+	refused := good.link.of.View().Refused
 	bothWays("another authority", "certificate signed by unknown authority")
+	if v := good.link.of.View(); v.Refused == refused || !strings.Contains(v.LastRefusal, "certificate") {
+		t.Errorf("%d connections were refused, before %d; the last one: %q", v.Refused, refused, v.LastRefusal)
+	}
 	for rank, l := range servers { // the source has all samples
 		if n, err := readRank(l, 0, rank, contents); err != nil || n != len(contents)/2 {
 			t.Errorf("an epoch in which the machines refuse each other: %d samples, %v", n, err)
