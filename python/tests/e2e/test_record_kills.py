@@ -14,7 +14,7 @@ import pytest
 import test_restarts
 
 BLOCK = 4096
-KINDS = ["arrow", "parquet", "tfrecord", "megatron", "jsonl", "bin", "zip"] if "LCACHE_KILLS" in os.environ else ["arrow"]
+KINDS = ["arrow", "parquet", "tfrecord", "megatron", "jsonl", "bin", "npy", "zip", "ranges"] if "LCACHE_KILLS" in os.environ else ["arrow"]
 KILLS = int(os.environ.get("LCACHE_KILLS", "6"))
 SHARDS = 4
 
@@ -24,7 +24,7 @@ class Records:
 
     def __init__(self, folder, kind):
         draw = random.Random(9)
-        sizes = [0, 1, 3 * BLOCK, *(draw.randrange(20_000) for _ in range(597))] if kind != "bin" else [5000] * 600
+        sizes = [0, 1, 3 * BLOCK, *(draw.randrange(20_000) for _ in range(597))] if kind not in ("bin", "npy") else [5000] * 600
         self.contents = [draw.randbytes(size) for size in sizes]
         if kind == "jsonl":
             self.contents = [json.dumps({"text": content.hex()}).encode() for content in self.contents]
@@ -36,6 +36,8 @@ class Records:
             WRITERS[kind](path, part)
             self.files += [(f"{path}/{row}", 0) for row in range(len(part))]
         self.root = f"{kind}:{folder}/part-{{0..3}}" + ("" if kind == "megatron" else f".{kind}")
+        if kind == "ranges":
+            self.root = f"ranges:{folder}/index.tsv"
         self.labels = [0] * len(self.contents)
         self.bytes = sum(map(len, self.contents))
         self.flags = ["--record-bytes", "5000"] if kind == "bin" else []
@@ -101,13 +103,29 @@ def windows(path, samples):
         f.write(b"".join(samples))
 
 
+def rows(path, samples):
+    numpy = pytest.importorskip("numpy")
+    numpy.save(path, numpy.frombuffer(b"".join(samples), numpy.uint8).reshape(len(samples), -1))
+
+
+def ranges(path, samples):
+    """A file of samples, and its lines of the one index of all files."""
+    with open(path, "wb") as f:
+        f.write(b"".join(samples))
+    starts = itertools.accumulate(map(len, samples), initial=0)
+    with open(os.path.join(os.path.dirname(path), "index.tsv"), "a") as f:
+        if f.tell() == 0:
+            f.write("shard\toffset\tlength\n")
+        f.writelines(f"{os.path.basename(path)}\t{start}\t{len(data)}\n" for start, data in zip(starts, samples))
+
+
 def archive(path, samples):
     with zipfile.ZipFile(path, "w") as z:
         for row, data in enumerate(samples):
             z.writestr(f"{row:05d}.jpg", data)
 
 
-WRITERS = {"arrow": arrow, "parquet": parquet, "tfrecord": tfrecord, "megatron": megatron, "jsonl": jsonl, "bin": windows, "zip": archive}
+WRITERS = {"arrow": arrow, "parquet": parquet, "tfrecord": tfrecord, "megatron": megatron, "jsonl": jsonl, "bin": windows, "npy": rows, "zip": archive, "ranges": ranges}
 
 
 @pytest.fixture(params=KINDS)
