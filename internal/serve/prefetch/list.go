@@ -221,6 +221,7 @@ func (c *rankCursor) nextTodo(p sample.Origin) *chunk {
 func (r *Prefetcher) take(p sample.Origin, samples, bytes int) (burst []*prefetch) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	waiting := slices.DeleteFunc(r.taken[p], func(pf *prefetch) bool { return pf.state != prefetchTaken || pf.path != p || len(pf.chunks) == 0 })
 	taken := 0
 	jobs, weight := map[int]int64{}, func(job int) int64 {
 		if job == r.patient {
@@ -260,7 +261,7 @@ func (r *Prefetcher) take(p sample.Origin, samples, bytes int) (burst []*prefetc
 			burst = append(burst, pf)
 		}
 	}
-	r.current[p] = burst
+	r.taken[p] = append(waiting, burst...)
 	return burst
 }
 

@@ -154,7 +154,7 @@ func (r *Prefetcher) spared(p sample.Origin, prefetches []*prefetch) (n int64) {
 
 // neededBefore returns the bytes that a path still needs for chunks of a rank before first. r.mu is held.
 func (r *Prefetcher) neededBefore(first *chunk, p sample.Origin) (n int64) {
-	for _, pf := range r.current[p] {
+	for _, pf := range r.taken[p] {
 		if pf.state == prefetchTaken && pf.of == first.of && len(pf.chunks) > 0 && pf.neededBy().at.Before(first.at) {
 			n += int64(fetch.SideBytes(pf.size))
 		}
@@ -242,12 +242,14 @@ func (r *Prefetcher) yieldToUrgent(p sample.Origin, prefetches []*prefetch) bool
 	return true
 }
 
-// hasUrgent reports whether an urgent chunk has reads left to begin on a path. r.mu is held.
+// hasUrgent reports whether an urgent chunk has reads left to begin on a path. It does not count samples whose peer can't be asked for more now. r.mu is held.
 func (r *Prefetcher) hasUrgent(p sample.Origin) bool {
-	return r.hasUrgentTodo(p) || slices.ContainsFunc(r.current[p], func(pf *prefetch) bool { return pf.state == prefetchTaken && isUrgent([]*prefetch{pf}) })
+	return r.hasUrgentTodo(p) || slices.ContainsFunc(r.taken[p], func(pf *prefetch) bool {
+		return pf.state == prefetchTaken && r.mayAsk(pf.peer) && isUrgent([]*prefetch{pf})
+	})
 }
 
-// hasUrgentTodo is hasUrgent without the current burst. r.mu is held.
+// hasUrgentTodo is hasUrgent without the samples that are taken. r.mu is held.
 func (r *Prefetcher) hasUrgentTodo(p sample.Origin) bool {
 	for _, c := range r.ranks {
 		if c.urgentTodo(p) != nil {

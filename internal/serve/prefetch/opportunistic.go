@@ -120,7 +120,7 @@ func (r *Prefetcher) takeListed(pf *prefetch) bool {
 	}
 	pf.state, pf.of, pf.work = prefetchTaken, of, of.work
 	of.inFlight[sample.FromLog] += int64(pf.size)
-	r.current[sample.FromLog] = append(r.current[sample.FromLog], pf)
+	r.taken[sample.FromLog] = append(r.taken[sample.FromLog], pf)
 	return true
 }
 

@@ -85,6 +85,10 @@ func TestMemoryIsSparedForAllPaths(t *testing.T) {
 		if got, want := b.spared(sample.Origin(paths-1), b.chunks[1].prefetches[paths-1:]), int64(paths-1)*int64(fetch.SideBytes(1000)); len(taken) != 1 || got != want {
 			t.Errorf("%d paths: %d bytes are spared for %d samples that were taken and others, want %d", paths, got, len(taken), want)
 		}
+		b.take(0, 1, 1) // and so do those of earlier bursts, which wait for their peers
+		if got, want := b.spared(sample.Origin(paths-1), b.chunks[2].prefetches[paths-1:]), int64(2*(paths-1))*int64(fetch.SideBytes(1000)); got != want {
+			t.Errorf("%d paths: %d bytes are spared for samples that were taken in two bursts and others, want %d", paths, got, want)
+		}
 	}
 }
 

@@ -17,8 +17,9 @@ const (
 	peerBurstBytes   = 8 << 20
 	peerListSamples  = 256
 	peerListBytes    = 1 << 20
-	peerBytes        = 8 << 20  // requested from one peer and not received yet; a larger request goes alone
+	peerBytes        = 8 << 20  // requested from one peer and not received yet; then it is asked for no more
 	peerWaiting      = 16 << 20 // of requests that wait for their peers; then no more samples are looked up
+	samplesWaiting   = 4096     // likewise
 )
 
 // peerRequest asks one peer for several samples. Its memory is reserved before it is sent, so the peer never waits for memory here. It is the Sink of
@@ -57,11 +58,11 @@ func (r *Prefetcher) requestFromPeers() {
 	var waiting []*peerRequest
 	for r.ctx.Err() == nil {
 		waiting = r.sendSome(waiting)
-		bytes := 0
+		bytes, samples := 0, 0
 		for _, q := range waiting {
-			bytes += q.bytes
+			bytes, samples = bytes+q.bytes, samples+len(q.prefetches)
 		}
-		if bytes < peerWaiting {
+		if bytes < peerWaiting && samples < samplesWaiting {
 			if burst := r.take(sample.FromPeer, peerBurstSamples, peerBurstBytes); len(burst) > 0 {
 				waiting = append(waiting, r.byPeer(burst)...)
 				continue
@@ -86,7 +87,7 @@ func (r *Prefetcher) sendSome(lists []*peerRequest) (waiting []*peerRequest) {
 		lists = lists[1:]
 		r.mu.Lock()
 		r.thin(q)
-		isFree := r.requested[q.peer] == 0 || r.requested[q.peer]+q.bytes <= peerBytes
+		isFree := r.mayAsk(q.peer)
 		r.mu.Unlock()
 		if len(q.prefetches) == 0 {
 			continue
@@ -105,6 +106,9 @@ func (r *Prefetcher) sendSome(lists []*peerRequest) (waiting []*peerRequest) {
 	}
 	return append(waiting, lists...)
 }
+
+// mayAsk reports whether a peer may be asked for more now. r.mu is held.
+func (r *Prefetcher) mayAsk(peer string) bool { return r.requested[peer] < peerBytes }
 
 // byPeer groups a burst into requests, each for one peer. A sample that no peer should be asked for goes to the next path.
 func (r *Prefetcher) byPeer(burst []*prefetch) (lists []*peerRequest) {

@@ -2,11 +2,14 @@ package prefetch_test
 
 import (
 	"context"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"lcache/internal/serve/fetch"
+	"lcache/internal/serve/staging"
 	"lcache/sample"
 )
 
@@ -86,5 +89,65 @@ func TestPeerCountsByJob(t *testing.T) {
 		if got := b.counts[job][sample.FromPeer].Reads.Load(); got != int64(want) {
 			t.Errorf("job %d: %d samples from peers are counted, and %d came", job, got, want)
 		}
+	}
+}
+
+// busyHome is a home of which some samples are only sent when hold is closed. Another home sends the others at once.
+type busyHome struct {
+	home
+	isBusy func(sample.Index) bool
+	hold   chan struct{}
+	looked atomic.Int64 // calls of Holder
+}
+
+func (h *busyHome) Holder(index sample.Index, n int) (string, bool) {
+	h.looked.Add(1)
+	if h.isBusy(index) {
+		return "busy", n == 0
+	}
+	return "free", n == 0
+}
+
+func (h *busyHome) Fetch(ctx context.Context, peer string, indices []sample.Index, to fetch.Sink) error {
+	if peer == "busy" {
+		select {
+		case <-h.hold:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return h.home.Fetch(ctx, peer, indices, to)
+}
+
+// TestWaitingRequestsAreNotForgotten: a chunk that a rank waits for has more samples with a busy peer than may be under way. Memory is then filled with
+// later samples of another peer. When the busy peer has sent what was under way, it is asked for the rest, although a later request waits for memory.
+func TestWaitingRequestsAreNotForgotten(t *testing.T) {
+	const urgent, later, n = 1200, 400, 2400
+	h := &busyHome{home: home{sent: make(chan int, n)}, isBusy: func(index sample.Index) bool { return index < urgent }, hold: make(chan struct{})}
+	var all []sample.Index
+	for i := range sample.Index(n) {
+		all = append(all, i)
+	}
+	order := append([][]sample.Index{all[:urgent]}, slices.Collect(slices.Chunk(all[urgent:], later))...)
+	b := newReaderBed(t, n, 0, 16<<20, fetch.Options{Peers: h}, map[int][][]sample.Index{0: order})
+	h.content = b.Content
+	b.r.Asked(b.rank(0).At(0, 0))
+	b.waitFor("memory is full, and a later request waits for some", func() bool {
+		return b.Staging.Free(staging.Miss) < 1<<20 && slices.ContainsFunc(all[urgent:], b.r.Taken)
+	})
+	was, same := int64(0), 0
+	b.waitFor("the goroutine that begins requests rests", func() bool {
+		looked := h.looked.Load()
+		if same++; looked != was {
+			was, same = looked, 0
+		}
+		return same > 20
+	})
+	close(h.hold)
+	b.waitFor("the requested chunk is there", func() bool {
+		return !slices.ContainsFunc(order[0], func(index sample.Index) bool { return !b.Staging.Present(index) })
+	})
+	for batch := range order {
+		b.originsAt(b.rank(0).At(0, batch))
 	}
 }

@@ -76,7 +76,7 @@ type Prefetcher struct {
 	patient       int                         // job whose bytes in flight count patience times; -1: none
 	landed        []*randomRead               // complete, to be verified
 	landing       *sync.Cond                  // signals landed and stopped
-	current       [sample.Origins][]*prefetch // the last burst of each path
+	taken         [sample.Origins][]*prefetch // by path: the last burst, and those of earlier bursts that wait for their peers
 	yielded       [sample.Origins]bool        // the next burst has urgent prefetches only, if there are any
 	work          map[int]*meters             // by job, and AllJobs
 	stopping      bool                        // no read begins any longer
