@@ -131,8 +131,9 @@ func (a *answers) isBusy() bool {
 	return len(a.open) > 0
 }
 
-// mostDeadline bounds the deadline of a LIST.
-const mostDeadline = time.Minute
+// mostDeadline bounds the deadline of a LIST. It is long because many machines may wait for one that reads a slow source: a consumer that does not want to
+// wait any longer sends a CANCEL.
+const mostDeadline = 10 * time.Minute
 
 // send sends a message. If that takes too long, because the consumer takes nothing, it closes the connection.
 func (a *answers) send(b mem.BufferSlice) error {

@@ -22,6 +22,9 @@ const (
 	samplesWaiting   = 4096     // likewise
 )
 
+// longestRequest bounds a request to a peer that brings samples all the time, in units of SourceTimeout.
+const longestRequest = 20
+
 // peerRequest asks one peer for several samples. Its memory is reserved before it is sent, so the peer never waits for memory here. It is the Sink of
 // what the peer sends.
 type peerRequest struct {
@@ -186,10 +189,10 @@ func (r *Prefetcher) request(q *peerRequest) {
 	work := q.places[indices[0]].pf.work
 	r.requested[q.peer] += q.bytes
 	r.enter(work, sample.FromPeer)
-	r.supplyOf(q.peer).enter()
+	brings := r.supplyOf(q.peer).begin(r.ctx)
 	r.mu.Unlock()
 	r.singles.Go(func() {
-		ctx, cancel := context.WithTimeout(r.ctx, r.f.Options().SourceTimeout)
+		ctx, cancel := context.WithTimeout(brings, longestRequest*r.f.Options().SourceTimeout)
 		err := r.cache.Peers.Fetch(ctx, q.peer, indices, q)
 		cancel()
 		q.verifying.Wait()
@@ -204,7 +207,7 @@ func (r *Prefetcher) request(q *peerRequest) {
 		r.cache.Staging.Drop(q.x)
 		r.mu.Lock()
 		r.leave(work, sample.FromPeer)
-		r.supplyOf(q.peer).leave()
+		r.supplyOf(q.peer).end()
 		if r.requested[q.peer] -= q.bytes; r.requested[q.peer] == 0 {
 			delete(r.requested, q.peer)
 		}

@@ -92,6 +92,66 @@ func TestPeerCountsByJob(t *testing.T) {
 	}
 }
 
+// slowHome is a home that has so much to do that a request takes much longer than a read of the source may be silent. Each sample takes a while.
+type slowHome struct {
+	home
+	each   time.Duration
+	most   int        // samples that it sends
+	causes chan error // of requests that end before it has sent all samples
+}
+
+func (h *slowHome) Fetch(ctx context.Context, peer string, indices []sample.Index, to fetch.Sink) error {
+	for _, i := range indices {
+		var next <-chan time.Time
+		if h.most > 0 {
+			next = time.After(h.each)
+		}
+		select {
+		case <-next:
+		case <-ctx.Done():
+			h.causes <- context.Cause(ctx)
+			return ctx.Err()
+		}
+		h.most--
+		if err := h.home.Fetch(ctx, peer, []sample.Index{i}, to); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// TestRequestEndsWithProgress: a request to a peer may take as long as it needs while the peer brings samples. If it brings none for as long as a read of
+// the source may be silent, its other samples come from the source.
+func TestRequestEndsWithProgress(t *testing.T) {
+	const n, timeout = 24, 2 * time.Second
+	for name, c := range map[string]struct{ most, fromPeer, causes int }{
+		"it brings all, slowly": {n, n, 0},
+		"it stops":              {4, 4, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := &slowHome{home: home{sent: make(chan int, n)}, each: timeout / 16, most: c.most, causes: make(chan error, n)}
+			order := shuffled(n, n, 4)
+			b := newReaderBed(t, n, 0, 8<<20, fetch.Options{Peers: h, SourceTimeout: timeout}, map[int][][]sample.Index{0: order})
+			h.content = b.Content
+			came := 0
+			for _, from := range b.originsAt(b.rank(0).At(0, 0)) {
+				if from == sample.FromPeer {
+					came++
+				}
+			}
+			if came != c.fromPeer || len(h.causes) != c.causes {
+				t.Errorf("%d of %d samples came from the peer, want %d; %d requests ended early, want %d", came, n, c.fromPeer, len(h.causes), c.causes)
+			}
+			for range len(h.causes) {
+				if cause := <-h.causes; cause != context.DeadlineExceeded {
+					t.Errorf("it ended because of %v", cause)
+				}
+			}
+		})
+	}
+}
+
 // busyHome is a home of which some samples are only sent when hold is closed. Another home sends the others at once.
 type busyHome struct {
 	home

@@ -1,6 +1,7 @@
 package prefetch
 
 import (
+	"context"
 	"maps"
 	"time"
 
@@ -13,6 +14,35 @@ type peerSupply struct {
 	due   int64 // bytes that were taken off the lists for it, and have not come
 	taken int   // samples, while it is slow: one in 2 to the power of its level is requested
 	left  int64 // samples that were read from the source because it was slow
+
+	seen   int64     // bytes at the last look
+	moved  time.Time // of the last look that found that it had brought something, or that nothing was requested
+	ctx    context.Context
+	giveUp context.CancelCauseFunc // ends ctx
+}
+
+// begin notes that a request to the peer begins. Its context ends with ctx, or if the peer brings nothing for too long. r.mu is held.
+func (s *peerSupply) begin(ctx context.Context) context.Context {
+	if s.n == 0 || s.ctx.Err() != nil {
+		s.ctx, s.giveUp = context.WithCancelCause(ctx)
+	}
+	s.enter()
+	return s.ctx
+}
+
+// end ends begin. r.mu is held.
+func (s *peerSupply) end() {
+	if s.leave(); s.n == 0 {
+		s.giveUp(nil)
+	}
+}
+
+// isStill reports whether a peer has brought nothing for a time, although something was requested. r.mu is held.
+func (s *peerSupply) isStill(now time.Time, limit time.Duration) bool {
+	if s.n == 0 || s.bytes != s.seen || s.moved.IsZero() {
+		s.seen, s.moved = s.bytes, now
+	}
+	return now.Sub(s.moved) >= limit
 }
 
 // mostSupplies bounds the peers that are remembered. A peer may have another address after a restart.
@@ -63,7 +93,8 @@ func (r *Prefetcher) leaveToSource(peer string, level int) bool {
 	return true
 }
 
-// watchPeers looks for slow peers until Stop.
+// watchPeers looks for slow peers until Stop, and ends the requests to peers that bring nothing for as long as a read of the source may be silent. A
+// request that makes progress has more time: a peer that reads a slow source for many machines needs it, and its samples are read once only if all wait.
 func (r *Prefetcher) watchPeers() {
 	every := time.NewTicker(lookEvery)
 	defer every.Stop()
@@ -74,6 +105,12 @@ func (r *Prefetcher) watchPeers() {
 		case <-every.C:
 		}
 		r.mu.Lock()
+		for _, s := range r.supplies {
+			if now := time.Now(); s.isStill(now, r.f.Options().SourceTimeout) {
+				s.moved = now
+				s.giveUp(context.DeadlineExceeded)
+			}
+		}
 		peers, own, source := r.supplied()
 		changed := map[string]bool{}
 		for _, peer := range r.slow.look(time.Now(), peers, own, source) {

@@ -231,7 +231,7 @@ func (l *link) Fetch(ctx context.Context, address string, indices []sample.Index
 	p := l.from(address)
 	missing, err := l.client.Fetch(ctx, address, indices, sink{to, p})
 	isLate := errors.Is(err, peer.ErrLate)
-	if missing > 0 && (isLate || errors.Is(err, context.DeadlineExceeded)) {
+	if missing > 0 && (isLate || errors.Is(context.Cause(ctx), context.DeadlineExceeded)) {
 		p.late.Add(int64(missing))
 	}
 	if p.isLate.Swap(isLate) != isLate && l.stop != nil {
