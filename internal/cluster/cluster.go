@@ -134,7 +134,7 @@ func (m *Member) Close() (err error) {
 	return err
 }
 
-// Offer enters the part of one cache of this process in a dataset, or changes it. There is room for 10 caches.
+// Offer enters the part of one cache of this process in a dataset, or changes it. There is room for 10 offers.
 func (m *Member) Offer(o Offer) error {
 	m.mu.Lock()
 	i := slices.IndexFunc(m.offers, func(other Offer) bool { return other.Dataset == o.Dataset && other.Cache == o.Cache })
@@ -148,7 +148,7 @@ func (m *Member) Offer(o Offer) error {
 	}
 	m.mu.Unlock()
 	if full {
-		return usage.Errorf("one process takes part in a cluster with at most %d caches: serve the others with a process of their own", mostDatasets)
+		return usage.Errorf("one process takes part in a cluster with at most %d caches and names of datasets: serve the others with a process of their own", mostDatasets)
 	}
 	m.offersChanged()
 	return nil

@@ -16,6 +16,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -69,8 +70,10 @@ type Lister struct {
 
 // listing is a manifest that this process offers to others.
 type listing struct {
-	manifest []byte
-	expires  *time.Timer
+	manifest  []byte
+	expires   *time.Timer
+	since     time.Time
+	isOffered bool // Listed has ended
 }
 
 // Await waits until another machine has listed a source, and writes that manifest to a file. It returns false if this machine should list the source; it
@@ -177,13 +180,20 @@ func (l *Lister) Listed(k Key, path string) error {
 	}
 	delete(l.made, k)
 	old := l.held[k]
-	l.held[k] = &listing{b, time.AfterFunc(Offered, func() { l.Withdraw(k) })}
+	held := &listing{manifest: b, expires: time.AfterFunc(Offered, func() { l.Withdraw(k) }), since: time.Now()}
+	l.held[k] = held
 	l.mu.Unlock()
 	l.drop(k, old)
 	if !l.Server.Add(k.print, home{b}) {
 		return fmt.Errorf("the listing is offered already")
 	}
-	return l.offer(k, flagHas, made)
+	if err := l.offer(k, flagHas, made); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	held.isOffered = true
+	l.mu.Unlock()
+	return nil
 }
 
 // drop ends the use of a manifest.
@@ -205,6 +215,25 @@ func (l *Lister) Withdraw(k Key) {
 	l.drop(k, old)
 }
 
+// Yield withdraws a listing, so that the process has room for another offer: the oldest that no machine waits for, or else the oldest. It returns false if
+// there is none.
+func (l *Lister) Yield() bool {
+	var which Key
+	var oldest *listing
+	l.mu.Lock()
+	wanted := l.wanted()
+	for k, h := range l.held {
+		if h.isOffered && (oldest == nil || wanted[which] && !wanted[k] || wanted[which] == wanted[k] && h.since.Before(oldest.since)) {
+			which, oldest = k, h
+		}
+	}
+	l.mu.Unlock()
+	if oldest != nil {
+		l.Withdraw(which)
+	}
+	return oldest != nil
+}
+
 // HandOver waits until no machine wants one of this machine's listings any longer, but not for long. A process that ends after it has listed calls it.
 func (l *Lister) HandOver(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, handOver)
@@ -224,15 +253,19 @@ func (l *Lister) HandOver(ctx context.Context) {
 func (l *Lister) isWanted() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	return len(l.wanted()) > 0
+}
+
+// wanted returns the listings of this machine that another one waits for. l.mu is held.
+func (l *Lister) wanted() map[Key]bool {
+	all := map[Key]bool{}
 	v := l.Member.View()
 	for k := range l.held {
-		for _, p := range v.Datasets[k.dataset()].Peers {
-			if p.State == cluster.PeerOK && !p.Self && p.Flags&flagWants != 0 {
-				return true
-			}
+		if slices.ContainsFunc(v.Datasets[k.dataset()].Peers, func(p cluster.PeerView) bool { return p.State == cluster.PeerOK && !p.Self && p.Flags&flagWants != 0 }) {
+			all[k] = true
 		}
 	}
-	return false
+	return all
 }
 
 // Close ends this machine's part in all listings. The Server must not be closed before.
@@ -255,7 +288,17 @@ func (l *Lister) id() (id cluster.CacheID) {
 }
 
 func (l *Lister) offer(k Key, flags uint8, t homes.Threshold) error {
-	return l.Member.Offer(cluster.Offer{Dataset: k.dataset(), Cache: l.id(), Threshold: t, Flags: flags})
+	return l.Offer(cluster.Offer{Dataset: k.dataset(), Cache: l.id(), Threshold: t, Flags: flags})
+}
+
+// Offer is Offer of the Member. If there is no room, listings give way.
+func (l *Lister) Offer(o cluster.Offer) error {
+	for {
+		err := l.Member.Offer(o)
+		if err == nil || !l.Yield() {
+			return err
+		}
+	}
 }
 
 // home gives a manifest to peers. It has no samples.

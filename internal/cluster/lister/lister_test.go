@@ -108,6 +108,35 @@ func TestOneLists(t *testing.T) {
 	}
 }
 
+// TestYield: of several listings the oldest gives way first, and last those that another machine wants.
+func TestYield(t *testing.T) {
+	all := machines(t, 2)
+	path := filepath.Join(t.TempDir(), "manifest")
+	if err := os.WriteFile(path, []byte("a manifest"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	keys := []Key{KeyOf("wanted"), KeyOf("old"), KeyOf("new")}
+	for _, k := range keys {
+		if err := all[0].Listed(k, path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := all[1].offer(keys[0], flagWants, 0); err != nil {
+		t.Fatal(err)
+	}
+	for v := (*cluster.View)(nil); !all[0].isWanted(); {
+		v = all[0].Member.Newer(t.Context(), v)
+	}
+	for _, next := range []Key{keys[1], keys[2], keys[0]} {
+		if isThere := all[0].held[next] != nil; !isThere || !all[0].Yield() || all[0].held[next] != nil {
+			t.Errorf("%x did not give way in its turn", next.dataset())
+		}
+	}
+	if all[0].Yield() {
+		t.Error("a listing gives way, and there is none")
+	}
+}
+
 // TestOtherListing: a listing with other properties is another one.
 func TestOtherListing(t *testing.T) {
 	all := machines(t, 2)

@@ -75,6 +75,9 @@ func join(ctx context.Context, o *ClusterOptions) (*joined, error) {
 	return j, nil
 }
 
+// Offer offers a cache or a name of this process. Its listings give way.
+func (j *joined) Offer(o cluster.Offer) error { return j.lister.Offer(o) }
+
 // leave ends join.
 func (j *joined) leave() error {
 	if j == nil {

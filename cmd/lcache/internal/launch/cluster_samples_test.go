@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -184,6 +185,32 @@ func testKey(t *testing.T) *cluster.Key {
 		t.Fatal(err)
 	}
 	return k
+}
+
+// TestListingsGiveWay: a process offers 10 things to the cluster at most. Listings give way to caches, the oldest first.
+func TestListingsGiveWay(t *testing.T) {
+	servers, _ := machines(t, 1, func(int, *cluster.Options) {})
+	of := servers[0].link.of
+	path := filepath.Join(t.TempDir(), "manifest")
+	if err := os.WriteFile(path, []byte("a manifest"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 20 {
+		if err := of.lister.Listed(fmt.Sprint("source ", i), path); err != nil {
+			t.Fatalf("listing %d: %v", i, err)
+		}
+	}
+	for i := range byte(9) {
+		if err := of.Offer(cluster.Offer{Dataset: cluster.DatasetKey{i}, Weight: 1}); err != nil {
+			t.Errorf("cache %d besides the first: %v", i+1, err)
+		}
+	}
+	if err := of.Offer(cluster.Offer{Dataset: cluster.DatasetKey{99}, Weight: 1}); err == nil || !strings.Contains(err.Error(), "10 caches and names") {
+		t.Errorf("an eleventh cache: %v", err)
+	}
+	if err := of.lister.Listed("one more source", path); err == nil {
+		t.Error("a listing takes the place of a cache")
+	}
 }
 
 // TestSecondCacheOfADataset: a second cache of a dataset in one process takes no part in the cluster. It keeps its samples for itself, and the others don't
