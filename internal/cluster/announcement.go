@@ -34,16 +34,20 @@ type CacheID [16]byte
 const (
 	FlagLog     uint8 = 1 << iota // the cache has the log layout
 	FlagLeaving                   // the cache gives its bins away
+	FlagKnown                     // Threshold says what the member keeps, even if it is 0
 )
 
 // An Offer is the part of a member in one dataset.
 type Offer struct {
 	Dataset   DatasetKey
 	Cache     CacheID
-	Threshold homes.Threshold // 0: the member keeps nothing yet
+	Threshold homes.Threshold // 0 without FlagKnown: the member has not decided yet
 	Weight    uint16          // room for samples, in 1/1,024 of the dataset; at most WeightAll
 	Flags     uint8
 }
+
+// IsKnown reports whether the member has announced what it keeps. Earlier versions have no FlagKnown.
+func (o *Offer) IsKnown() bool { return o.Threshold != 0 || o.Flags&FlagKnown != 0 }
 
 // WeightAll is the weight of a cache with room for the whole dataset.
 const WeightAll = 1024

@@ -64,6 +64,7 @@ type table struct {
 type remote struct {
 	address   string // for samples; "": it can't be asked now
 	threshold homes.Threshold
+	isKnown   bool // it has announced the threshold
 }
 
 // New returns a Dataset that knows no roster yet. It looks at each sample.
@@ -194,7 +195,7 @@ func remotes(v cluster.DatasetView, self int) []remote {
 	for i, r := range v.Roster.Peers {
 		at := slices.IndexFunc(v.Peers, func(p cluster.PeerView) bool { return p.Cache == r.ID && p.State == cluster.PeerOK && !p.Self })
 		if at >= 0 && i != self {
-			list[i] = remote{v.Peers[at].Data, v.Peers[at].Threshold}
+			list[i] = remote{v.Peers[at].Data, v.Peers[at].Threshold, v.Peers[at].IsKnown()}
 		}
 	}
 	return list
@@ -203,7 +204,7 @@ func remotes(v cluster.DatasetView, self int) []remote {
 // allAnnounced reports whether every peer that can be asked has announced what it keeps.
 func (t *table) allAnnounced() bool {
 	for i, p := range t.peers {
-		if i != t.self && p.address != "" && p.threshold == 0 {
+		if i != t.self && p.address != "" && !p.isKnown {
 			return false
 		}
 	}

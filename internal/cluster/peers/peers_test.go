@@ -92,6 +92,22 @@ func TestNothingBeforeARoster(t *testing.T) {
 	}
 }
 
+// TestMachineThatKeepsNothing: the others wait for a machine that has not decided what it keeps, and not for one that keeps nothing.
+func TestMachineThatKeepsNothing(t *testing.T) {
+	w := newWorld(t, 1, 1)
+	w.offers[1].Threshold = 0
+	w.data[1].o.Announce = func(homes.Threshold) {} // it is about to
+	w.look()
+	if isReady(w.data[0]) {
+		t.Fatal("a machine is ready before the other has announced what it keeps")
+	}
+	w.offers[1].Flags = cluster.FlagKnown
+	w.look()
+	if !isReady(w.data[0]) {
+		t.Error("a machine waits for another that keeps nothing")
+	}
+}
+
 // TestEverySampleHasOneHome: the machines agree, each keeps what fits into its room, and the holder of a sample keeps it.
 func TestEverySampleHasOneHome(t *testing.T) {
 	for _, room := range [][]float64{{0.4, 0.4, 0.4}, {1, 1, 1}, {0.2, 0.2, 0.2}, {1, 0.3, 0.1}} {

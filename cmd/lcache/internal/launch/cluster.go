@@ -212,7 +212,7 @@ func (l *link) announce(t homes.Threshold) {
 	if l.isAlone {
 		return
 	}
-	l.offer.Threshold = t
+	l.offer.Threshold, l.offer.Flags = t, l.offer.Flags|cluster.FlagKnown
 	_ = l.of.Offer(l.offer) // begin has offered it, so there is room for it
 }
 
@@ -273,6 +273,7 @@ func datasetKey(f sample.Fingerprint) cluster.DatasetKey { return cluster.Datase
 const (
 	meetSoon = 5 * time.Second  // for machines that are there
 	meetAll  = 20 * time.Second // for the expected number of machines
+	meetFill = 90 * time.Second // of an ingest: longer than the first roster takes at most
 )
 
 // await waits until the machines have agreed who keeps what, but not for long.
@@ -292,14 +293,33 @@ func (l *link) await(ctx context.Context) {
 	}
 }
 
-// awaitRoster waits for the first roster, as long as it takes.
-func (l *link) awaitRoster(ctx context.Context) error {
+// awaitRoster waits until the machines have agreed who keeps what, because an ingest fills nothing before. After limit it goes on without those that have
+// not announced what they keep.
+func (l *link) awaitRoster(ctx context.Context, limit time.Duration) error {
+	t := time.NewTimer(limit)
+	defer t.Stop()
 	select {
 	case <-l.Ready():
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
+	case <-t.C:
 	}
+	if l.machines() == 0 {
+		return fmt.Errorf("the machines of the cluster have not agreed who keeps what within %v: look at lcache cluster on a machine that serves, and run ingest again", limit)
+	}
+	l.log.Warn("some machines of the cluster have not said what they keep; the others fill their caches", "waited", limit, "host", l.undecided())
+	return nil
+}
+
+// undecided returns the hosts of the peers that have not announced what they keep.
+func (l *link) undecided() (hosts []string) {
+	for _, p := range l.of.View().Datasets[l.key].Peers {
+		if p.InUse && !p.Self && p.State == cluster.PeerOK && !p.IsKnown() {
+			hosts = append(hosts, fmt.Sprintf("%s (%s)", usage.Name(p.Host), p.Address))
+		}
+	}
+	return hosts
 }
 
 // machines returns the number of peers in the roster.

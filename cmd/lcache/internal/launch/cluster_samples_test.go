@@ -213,6 +213,47 @@ func TestListingsGiveWay(t *testing.T) {
 	}
 }
 
+// TestMachineThatDoesNotDecide: an ingest does not wait for ever for a machine that never says what it keeps. It says which one it is.
+func TestMachineThatDoesNotDecide(t *testing.T) {
+	servers, _ := machines(t, 1, func(int, *cluster.Options) {})
+	var log bytes.Buffer
+	of := servers[0].link.of
+	l := of.link(servers[0].engine.Share(), "", slog.New(slog.NewTextHandler(&log, nil))) // it follows no rosters
+	defer l.client.Close()
+	_, port, _ := net.SplitHostPort(of.View().Listen)
+	var gossip int
+	fmt.Sscan(port, &gossip)
+	where, err := cluster.ParseWhere(fmt.Sprintf("127.0.0.1:%d", gossip-1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := join(t.Context(), &ClusterOptions{Options: cluster.Options{Where: where, Listen: "127.0.0.1:0", Host: "gpu-mute"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := m.leave(); err != nil {
+			t.Error(err)
+		}
+	}()
+	if err := m.Offer(cluster.Offer{Dataset: l.key, Cache: cluster.CacheID{1}, Weight: 1}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	for v := of.View(); l.machines() != 2; {
+		if v = of.Newer(ctx, v); v == nil {
+			t.Fatal("the other machine does not come into the roster")
+		}
+	}
+	if got := l.undecided(); len(got) != 1 || !strings.HasPrefix(got[0], "gpu-mute (127.0.0.1:") {
+		t.Errorf("undecided: %q", got)
+	}
+	if err := l.awaitRoster(t.Context(), time.Millisecond); err != nil || !strings.Contains(log.String(), "gpu-mute") {
+		t.Errorf("%v, and the log says %q", err, log.String())
+	}
+}
+
 // TestSecondCacheOfADataset: a second cache of a dataset in one process takes no part in the cluster. It keeps its samples for itself, and the others don't
 // learn of it.
 func TestSecondCacheOfADataset(t *testing.T) {

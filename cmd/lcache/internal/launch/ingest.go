@@ -61,7 +61,7 @@ func Ingest(ctx context.Context, o IngestOptions) (r IngestReport, err error) {
 	if err = l.begin(e.Home()); err != nil {
 		return r, err
 	}
-	if err = l.awaitRoster(ctx); err != nil {
+	if err = l.awaitRoster(ctx, meetFill); err != nil {
 		return r, err
 	}
 	r.Machines = l.machines()
