@@ -122,7 +122,7 @@ type link struct {
 
 	loads   func() map[string]engine.PeerLoad // how the engine asks each peer; nil: it does not. Set before begin
 	offer   cluster.Offer                     // as the others know it; of begin, and then of Follow alone
-	isAlone bool                              // set by begin: it takes no part
+	isAlone atomic.Bool                       // set by begin: it takes no part
 
 	mu    sync.Mutex                // guards the field that follows
 	peers map[string]*requestedFrom // by address
@@ -203,13 +203,13 @@ func (l *link) welcome(ctx context.Context) {
 
 // keepAlone makes this machine keep what fits, as if it had no peers: it takes no part in the cluster. Nothing follows the rosters then.
 func (l *link) keepAlone() {
-	l.isAlone = true
+	l.isAlone.Store(true)
 	l.See(cluster.DatasetView{Roster: &cluster.Roster{Peers: []cluster.RosterPeer{{ID: l.share.Cache, Weight: cluster.WeightAll}}}})
 }
 
 // announce tells the others what this machine keeps.
 func (l *link) announce(t homes.Threshold) {
-	if l.isAlone {
+	if l.isAlone.Load() {
 		return
 	}
 	l.offer.Threshold, l.offer.Flags = t, l.offer.Flags|cluster.FlagKnown
@@ -335,8 +335,14 @@ func (l *link) status() status.Cluster {
 	if last := l.last.Load(); last != nil {
 		return *last
 	}
-	v := l.of.View()
+	v, isAlone := l.of.View(), l.isAlone.Load()
+	if isAlone {
+		v.Datasets = nil // the member has another cache of the dataset, or none
+	}
 	c := describe(v, l.key, time.Now())
+	if isAlone {
+		c.State = string(cluster.Alone)
+	}
 	c.Label = l.of.o.Key.Label()
 	if l.name != "" {
 		c.Dataset, c.Fingerprint, c.Others = l.name, l.fingerprint(), l.others(v)

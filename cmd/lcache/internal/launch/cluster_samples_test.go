@@ -266,6 +266,9 @@ func TestSecondCacheOfADataset(t *testing.T) {
 	if err == nil {
 		t.Error("the second cache takes part in the cluster")
 	}
+	if s := second.status(); s.State != string(cluster.Alone) || s.Roster != "" || len(s.Peers) != 0 {
+		t.Errorf("the second cache's cluster is %+v", s)
+	}
 	for index := range files {
 		if _, asks := second.Holder(index, 0); asks || !second.Keeps(index) {
 			t.Fatalf("sample %d: it is kept: %v, another machine is asked: %v", index, second.Keeps(index), asks)
