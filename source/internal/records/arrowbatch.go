@@ -63,6 +63,7 @@ func (r *arrowReader) parse(m *arrowMessage) (*arrowBatch, error) {
 			return nil, fmt.Errorf("its columns are compressed by %s, so no range of the file has a row: give --stream to decode it once, front to back, or write it without compression, as datasets.save_to_disk does", b.codec)
 		}
 	}
+	clear(r.unpacked) // so that two batches are not held at once
 	r.unpacked, r.unpackedBytes = r.unpacked[:0], 0
 	return b, nil
 }
