@@ -1,9 +1,6 @@
 package records
 
-import (
-	"encoding/binary"
-	"fmt"
-)
+import "fmt"
 
 // parquetInts decodes a column of labels.
 type parquetInts struct{ parquetDecoder }
@@ -17,14 +14,9 @@ func (c *parquetInts) next(row int) (int32, error) {
 	if null {
 		return 0, fmt.Errorf("row %d has no label: give a file of labels (--labels), or --flat", row)
 	}
-	v := int64(0)
-	if len(b) == 8 {
-		v = int64(binary.LittleEndian.Uint64(b))
-	} else {
-		v = int64(int32(binary.LittleEndian.Uint32(b)))
-	}
-	if v != int64(int32(v)) {
-		return 0, fmt.Errorf("row %d has the label %d, which does not fit into 32 bits", row, v)
+	v, ok := integer(b, len(b), !c.leaf.unsigned)
+	if !ok {
+		return 0, outOfRange(row, v, !c.leaf.unsigned)
 	}
 	return int32(v), nil
 }

@@ -36,6 +36,17 @@ for name, options in {"plain": {"use_dictionary": False}, "dictionary": {"data_p
     pq.write_table(table(f"{name}.parquet", 9), f"{name}.parquet", compression=compression, row_group_size=4, **options)
 pq.write_table(table("snappy.parquet", 5), "snappy.parquet")
 pq.write_table(table("train-0.parquet", 5), "../../../../cmd/lcache/testdata/train.parquet", compression="NONE", use_dictionary=False)
+lists = [[1, 2], [], None, [3]]
+maps = {
+    "m": pa.array([[("a", 1), ("b", 2)], [], None, [("c", 3)]], pa.map_(pa.string(), pa.int32())),
+    "n": pa.array([[(1, 0.5)], [], None, [(2, 1.5), (3, 2.5)]], pa.map_(pa.int32(), pa.float32())),
+    "s": pa.array([[{"x": 1, "y": 2}], [], None, [{"x": 3, "y": 4}]], pa.list_(pa.struct({"x": pa.int32(), "y": pa.int32()}))),
+    "ids": pa.array(lists, pa.list_(pa.int32())),
+}
+pq.write_table(pa.table(maps), "maps.parquet")
+for bits in (32, 64):
+    labels = pa.array([0, (1 << 31) - 1, (3_000_000_000, 1 << 63)[bits == 64]], getattr(pa, f"uint{bits}")())
+    pq.write_table(pa.table({"label": labels, "text": ["a", "b", "c"]}), f"uint{bits}.parquet", compression="NONE", use_dictionary=False)
 views = pa.table({"v": pa.array([b"short", b"longer than twelve bytes", None] * 3, pa.binary_view()), "f": pa.array([[1.0, 2.0]] * 9, pa.list_(pa.float32(), 2)), "n": pa.array([1] * 9, pa.uint16())})
 arrow("views.arrow", views, rows=4)
 
