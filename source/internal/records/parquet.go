@@ -201,7 +201,11 @@ func (m *parquetMeta) candidates(decode bool) (all []leaf, at []int) {
 		switch {
 		case l.reps > 0:
 			one.name, one.binary = strings.Join(l.path[:max(1, l.at)], "."), false
-			if one.whyNot = m.unknownCodec(i); l.reps > 1 || l.wide == 0 || len(l.path)-l.at > 2 {
+			numbers := l.reps == 1 && !l.joint && l.wide > 0 && len(l.path)-l.at <= 2
+			if n := len(all); !numbers && n > 0 && m.leaves[i-1].reps > 0 && all[n-1].name == one.name {
+				continue // another field of the same lists
+			}
+			if one.whyNot = m.unknownCodec(i); !numbers {
 				one.whyNot = "it has lists of something else than numbers"
 			} else if !decode {
 				one.whyNot = "its values are lists: give --stream to decode it, or write Arrow files (save_to_disk), which have them as ranges"

@@ -148,3 +148,25 @@ func FuzzLevels(f *testing.F) {
 		}
 	})
 }
+
+// TestParquetMaps: maps and lists of structs are left out, and lists of numbers beside them are decoded.
+func TestParquetMaps(t *testing.T) {
+	file := golden(t, "maps.parquet")
+	const lists = "it has lists of something else than numbers"
+	tb, out, err := decodeBytes(t, newParquetWith(t, Settings{}).(Decoder), file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := fmt.Sprintf("[m (%s) n (%s) s (%s)]", lists, lists, lists); fmt.Sprint(tb.Left) != want {
+		t.Errorf("left out: %s, want %s", tb.Left, want)
+	}
+	if got, want := shape(t, tb, out), `0(ids="\x01\x00\x00\x00\x02\x00\x00\x00") 0(ids="") 0() 0(ids="\x03\x00\x00\x00")`; got != want {
+		t.Errorf("%s\nwant %s", got, want)
+	}
+	for _, name := range []string{"m", "n", "s"} {
+		_, _, err := decodeBytes(t, newParquetWith(t, Settings{Columns: []string{name}}).(Decoder), file)
+		if want := fmt.Sprintf("its column %q can't be served: %s", name, lists); err == nil || err.Error() != want {
+			t.Errorf("%s: %v, want %s", name, err, want)
+		}
+	}
+}

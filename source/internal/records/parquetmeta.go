@@ -40,9 +40,10 @@ type parquetLeaf struct {
 	decimal     bool
 	unsigned    bool
 	text        bool
-	defs, reps  int // maximum levels: the number of optional or repeated fields, and of repeated fields, on the path
-	listed, at  int // of a list: the definition level of its elements, and their position on the path
-	wide        int // bytes of a number; 0: it is none
+	defs, reps  int  // maximum levels: the number of optional or repeated fields, and of repeated fields, on the path
+	listed, at  int  // of a list: the definition level of its elements, and their position on the path
+	wide        int  // bytes of a number; 0: it is none
+	joint       bool // a repeated group above it has more columns, as a map has
 }
 
 // bytes returns the number of bytes of a plain value; 0: it has its length in front.
@@ -286,6 +287,7 @@ func (m *parquetMeta) grow(rest []parquetElement, above parquetLeaf, depth int) 
 	case parquetRepeated:
 		l.defs, l.reps = l.defs+1, l.reps+1
 		l.listed, l.at = l.defs, len(above.path)
+		l.joint = l.joint || e.children > 1
 	}
 	if e.children == 0 {
 		const utf8, decimal = 0, 5
