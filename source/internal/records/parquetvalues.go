@@ -209,6 +209,9 @@ func (c *parquetDecoder) unpack(page parquetPage, b, out []byte) ([]byte, error)
 	if page.unpacked > mostDecoded {
 		return nil, fmt.Errorf("it has a page of %d bytes, at most %d: write it with smaller pages", page.unpacked, mostDecoded)
 	}
+	if page.unpacked == levels { // all values are null: writers store nothing, or a compressed nothing
+		return append(out[:0], b[:levels]...), nil
+	}
 	if levels == 0 {
 		return unpackBlock(codecName(c.pages.codec), b, page.unpacked, out)
 	}
@@ -237,6 +240,9 @@ type parquetValues struct {
 func (v *parquetValues) begin(leaf parquetLeaf, page parquetPage, b []byte, words [][]byte) error {
 	*v = parquetValues{kind: leaf.kind, width: leaf.bytes(), encoding: page.encoding, plain: b, words: words, last: v.last[:0]}
 	lengths := func() (*deltas, error) {
+		if len(v.plain) == 0 { // all values are null
+			return &deltas{}, nil
+		}
 		d := newDeltas(v.plain)
 		end := *d
 		if d.bad || end.left > uint64(page.values) {
