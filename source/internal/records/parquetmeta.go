@@ -96,6 +96,7 @@ type parquetMeta struct {
 	leaves   []parquetLeaf
 	groups   []parquetGroup
 	features features
+	names    int // bytes that the names of further columns may have together
 }
 
 var errDamagedParquet = errors.New("its metadata is damaged: copy or write it again")
@@ -157,6 +158,7 @@ func parseParquetMeta(b []byte, size int64) (*parquetMeta, error) {
 	if t.bad || len(elements) == 0 {
 		return nil, errDamagedParquet
 	}
+	m.names = len(b) + mostKey // each row group has the names of all columns
 	rest := elements[1:]
 	for range elements[0].children {
 		var err error
@@ -290,6 +292,12 @@ func (m *parquetMeta) grow(rest []parquetElement, above parquetLeaf, depth int) 
 		l.joint = l.joint || e.children > 1
 	}
 	if e.children == 0 {
+		for _, name := range l.path {
+			m.names -= len(name) + 1
+		}
+		if m.names < 0 {
+			return nil, fmt.Errorf("%w (the names of its columns are longer than they can be)", errDamagedParquet)
+		}
 		const utf8, decimal = 0, 5
 		l.kind, l.width, l.decimal, l.text = e.kind, e.width, e.convertedType == decimal, e.convertedType == utf8
 		l.unsigned = e.convertedType >= 11 && e.convertedType <= 14 // uint8 to uint64
