@@ -38,6 +38,7 @@ const (
 const (
 	mostFields = 10_000 // of a schema, in all depths
 	mostDepth  = 64
+	mostNames  = 16 << 20 // bytes of the names of all columns, each with the names of those that it is in
 )
 
 // arrowField is a column of an Arrow schema, with the numbers of its node and buffers in a record batch. Nodes and buffers are numbered in the
@@ -61,7 +62,7 @@ type arrowSchema struct {
 	fields   []*arrowField
 	features features
 
-	count, nodes, buffers, views int
+	count, names, nodes, buffers, views int
 }
 
 // parseArrowSchema parses the header of a message of a schema.
@@ -70,13 +71,20 @@ func parseArrowSchema(f *flat, schema flatTable) (*arrowSchema, error) {
 	if f.fieldI16(schema, 0) != 0 {
 		return nil, errors.New("its numbers are big-endian: write it on a machine that is not")
 	}
-	for _, kv := range f.tables(schema, 2) {
+	pairs, found := f.tables(schema, 2), -1
+	if len(pairs) > mostFields {
+		return nil, fmt.Errorf("it has more than %d pairs of metadata about its columns: write it with less", mostFields)
+	}
+	for i, kv := range pairs {
 		if f.text(kv, 0) == featuresKey {
-			s.features = parseFeatures(f.text(kv, 1))
+			found = i
 		}
 	}
+	if found >= 0 {
+		s.features = parseFeatures(f.text(pairs[found], 1))
+	}
 	for _, t := range f.tables(schema, 1) {
-		field, err := s.field(f, t, 0)
+		field, err := s.field(f, t, 0, 0)
 		if err != nil {
 			return nil, err
 		}
@@ -90,12 +98,16 @@ func parseArrowSchema(f *flat, schema flatTable) (*arrowSchema, error) {
 
 var errDamagedArrow = errors.New("its metadata is damaged: copy or write it again")
 
-// field parses a field and its children.
-func (s *arrowSchema) field(f *flat, t flatTable, depth int) (*arrowField, error) {
+// field parses a field and its children. above is the length of the names of the fields that it is in.
+func (s *arrowSchema) field(f *flat, t flatTable, depth, above int) (*arrowField, error) {
 	if s.count++; s.count > mostFields || depth > mostDepth || f.bad {
 		return nil, fmt.Errorf("it has more than %d columns, or %d inside each other, or its metadata is damaged", mostFields, mostDepth)
 	}
 	a := &arrowField{name: f.text(t, 0), kind: f.fieldU8(t, 2), node: s.nodes, buffer: s.buffers, views: s.views}
+	above += len(a.name) + 1
+	if s.names += above; s.names > mostNames {
+		return nil, fmt.Errorf("the names of its columns have more than %d MiB: write it with shorter ones", mostNames>>20)
+	}
 	kind, _ := f.sub(t, 3)
 	if d, ok := f.sub(t, 4); ok {
 		a.dictionary, a.values = f.fieldI64(d, 0), &arrowField{name: a.name, kind: a.kind}
@@ -128,7 +140,7 @@ func (s *arrowSchema) field(f *flat, t flatTable, depth int) (*arrowField, error
 		return a, nil // the children are in the dictionary
 	}
 	for _, child := range f.tables(t, 5) {
-		c, err := s.field(f, child, depth+1)
+		c, err := s.field(f, child, depth+1, above)
 		if err != nil {
 			return nil, err
 		}

@@ -3,11 +3,12 @@ package records
 import "encoding/binary"
 
 // flat reads a flatbuffer, in which the metadata of Arrow files is written. A wrong position sets bad, and gives zero: the caller checks bad
-// before it uses what it has read. Nothing is copied, so a cycle of positions costs nothing by itself; whoever follows tables bounds their depth.
+// before it uses what it has read. Only texts are copied, so a cycle of positions costs nothing by itself; whoever follows tables bounds their depth.
 // It reads what this package needs. Generated code would not check positions, and would be ten times as long.
 type flat struct {
-	b   []byte
-	bad bool
+	b     []byte
+	bad   bool
+	texts int // bytes of all texts that were read: several positions may refer to one
 }
 
 // flatTable is a table: the position of its first byte, and its vtable with the offset of each field.
@@ -121,16 +122,20 @@ func (f *flat) vector(t flatTable, i, size int) (at, n int) {
 	return at + 4, n
 }
 
-// tables returns the tables of a vector, at most a number that fits into the buffer.
+// tables returns the tables of a vector, at most mostFields+1 of them. The caller refuses more than mostFields.
 func (f *flat) tables(t flatTable, i int) (list []flatTable) {
 	at, n := f.vector(t, i, 4)
-	for k := range n {
+	for k := range min(n, mostFields+1) {
 		list = append(list, f.table(at+4*k+f.i32(at+4*k)))
 	}
 	return list
 }
 
+// text returns a text. All texts together are not much longer than the buffer.
 func (f *flat) text(t flatTable, i int) string {
 	at, n := f.vector(t, i, 1)
+	if f.texts += n; f.texts > len(f.b)+mostKey {
+		f.bad = true
+	}
 	return string(f.bytes(at, n))
 }
