@@ -32,6 +32,7 @@ var FlagTable = []Flag{
 		return nil
 	}},
 	{"dtype", "numpy `TYPE` of a record, like uint16; with --shape", func(s *Settings, v string) (err error) {
+		s.dtype = v
 		s.item, err = dtypeBytes(v)
 		return err
 	}},
@@ -82,23 +83,6 @@ func positive(text string, most int64) (int64, error) {
 		return 0, fmt.Errorf("%s is not an integer from 1 to %d", clip(text), most)
 	}
 	return n, nil
-}
-
-// dtypes are the bytes of a value of a type of numpy.
-var dtypes = map[string]int64{
-	"bool": 1, "int8": 1, "uint8": 1, "int16": 2, "uint16": 2, "float16": 2, "bfloat16": 2, "int32": 4, "uint32": 4, "float32": 4,
-	"int64": 8, "uint64": 8, "float64": 8, "complex64": 8, "complex128": 16,
-}
-
-// dtypeBytes returns the bytes of a value of a type, as int32 or <i4.
-func dtypeBytes(name string) (int64, error) {
-	if n, ok := dtypes[name]; ok {
-		return n, nil
-	}
-	if n, err := itemSize(name, 0); err == nil {
-		return n, nil
-	}
-	return 0, fmt.Errorf("%s is unknown: give one of %s", clip(name), strings.Join(slices.Sorted(maps.Keys(dtypes)), ", "))
 }
 
 // recordBytes returns the size of a record that the flags give; 0: none.

@@ -31,12 +31,13 @@ const (
 type rows struct {
 	PatternShards
 	npy   bool
-	bytes int64 // of a record; 0: a row of the array
+	bytes int64  // of a record; 0: a row of the array
+	dtype string // of the values, which a .npy file must have; "": any
 }
 
 func newNPY(set Settings) (Format, error) {
 	bytes, err := set.recordBytes()
-	return &rows{npy: true, bytes: bytes}, err
+	return &rows{npy: true, bytes: bytes, dtype: set.dtype}, err
 }
 
 func newBin(set Settings) (Format, error) {
@@ -79,6 +80,7 @@ type array struct {
 	start int64
 	rows  int64 // -1: as many as the file has
 	row   int64 // bytes of one
+	descr any   // type of a value, as in the header
 	item  int64 // bytes of a value
 	flat  bool  // it has one dimension, of numbers
 }
@@ -91,6 +93,9 @@ func (f *rows) array(c cursor) (array, error) {
 	a, err := readNPY(c)
 	if err != nil {
 		return a, err
+	}
+	if f.dtype != "" && !isDtype(f.dtype, a.descr) {
+		return a, fmt.Errorf("its values have the type %s, and --dtype says %s: correct --dtype and --shape, or give --record-bytes", clip(fmt.Sprint(a.descr)), clip(f.dtype))
 	}
 	return a, c.skip(a.start - c.pos())
 }
@@ -196,7 +201,8 @@ func parseHeader(text string) (a array, err error) {
 	if !ok1 || !ok2 || header["descr"] == nil {
 		return a, errors.New("it lacks descr, fortran_order or shape")
 	}
-	if a.item, err = itemSize(header["descr"], 0); err != nil {
+	a.descr = header["descr"]
+	if a.item, err = itemSize(a.descr, 0); err != nil {
 		return a, err
 	}
 	if len(shape) == 0 {

@@ -98,7 +98,8 @@ type Settings struct {
 	LabelField   string   // a field with an integer; "": all labels are 0
 	Key          string   // a field with the sample's name; "": its name is the shard's and the number of its row
 
-	item, values int64 // of a record: bytes of a value, and their number; 0: not given
+	dtype        string // of the values of a record; "": not given
+	item, values int64  // of a record: bytes of a value, and their number; 0: not given
 
 	NoLabels bool // labels are not needed: do not read them
 }
