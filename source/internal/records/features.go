@@ -80,6 +80,9 @@ func chooseLeaves(all []leaf, s Settings, f features) (chosen []leaf, err error)
 	if len(chosen) == 0 {
 		return nil, fmt.Errorf("no column of it can be served as it is%s", why)
 	}
+	if len(chosen) > MostParts && len(s.Columns) > 0 {
+		chosen = slices.DeleteFunc(chosen, func(l leaf) bool { return !l.isNamed(s.Columns, all) })
+	}
 	if len(chosen) > MostParts {
 		return nil, fmt.Errorf("%d of its columns can be parts, at most %d: choose some: --columns %s,…", len(chosen), MostParts, plain(chosen[0].name))
 	}
@@ -97,6 +100,16 @@ func chooseLeaves(all []leaf, s Settings, f features) (chosen []leaf, err error)
 // matches reports whether a name of --columns means a leaf: itself, or all of its column.
 func (l leaf) matches(name string) bool {
 	return l.name == name || l.column == name || strings.HasPrefix(l.name, name+".")
+}
+
+// isNamed reports whether a leaf is chosen if a name that is that of a leaf means no other one: the part image, and not all of the column image.
+func (l leaf) isNamed(names []string, all []leaf) bool {
+	return slices.ContainsFunc(names, func(name string) bool {
+		if slices.ContainsFunc(all, func(other leaf) bool { return other.name == name }) {
+			return l.name == name
+		}
+		return l.matches(name)
+	})
 }
 
 func namesOf(all []leaf) string {
