@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 )
 
 // arrow:PATTERN serves the rows of Arrow IPC files and streams, as the datasets package of Hugging Face writes them. A row has one part for each
@@ -24,32 +23,6 @@ type arrow struct {
 }
 
 func newArrow(s Settings) (Format, error) { return &arrow{set: s}, nil }
-
-// sameColumns checks that all shards of a listing have the same columns.
-type sameColumns struct {
-	mu             sync.Mutex // guards the fields that follow
-	columns, shard string
-}
-
-func (s *sameColumns) check(shard string, parts []leaf, label string) error {
-	var names []string
-	for _, l := range parts {
-		names = append(names, plain(l.name))
-	}
-	columns := strings.Join(names, ", ")
-	if label != "" {
-		columns += " with the labels " + plain(label)
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.shard == "" {
-		s.shard, s.columns = shard, columns
-	}
-	if s.columns != columns {
-		return fmt.Errorf("its columns are %s, but those of %s are %s: choose columns that all have (--columns), or name shards of one dataset", columns, clip(s.shard), s.columns)
-	}
-	return nil
-}
 
 // Index implements [Format].
 func (a *arrow) Index(ctx context.Context, _ Files, name string, o Object, t *Table) error {

@@ -48,6 +48,7 @@ type arrowField struct {
 	kind     int
 	width    int // bytes of a value, or of a list of fixed size; 0: not fixed
 	signed   bool
+	unit     int  // of times: 0 seconds to 3 nanoseconds
 	encoded  bool // by a dictionary: the values are the numbers of its words
 	children []*arrowField
 
@@ -169,6 +170,9 @@ func (a *arrowField) measure(f *flat, kind flatTable) {
 		if a.kind == arrowDate && f.field(kind, 0) != 0 && f.fieldI16(kind, 0) == 0 {
 			a.width = 4
 		}
+		if a.unit = f.fieldI16(kind, 0); a.kind == arrowDuration && f.field(kind, 0) == 0 {
+			a.unit = 1
+		}
 	}
 	if a.width < 0 || a.kind == arrowInt && a.width != 1 && a.width != 2 && a.width != 4 && a.width != 8 {
 		f.bad = true
@@ -201,7 +205,7 @@ func (s *arrowSchema) leaves() (all []leaf, fields []arrowLeaf) {
 			return
 		}
 		isBinary := a.kind == arrowBinary || a.kind == arrowLargeBinary || a.kind == arrowFixedBinary || a.kind == arrowBinaryView
-		all = append(all, leaf{name: name, column: column, binary: isBinary, whyNot: why, at: len(fields)})
+		all = append(all, leaf{name: name, column: column, kind: a.typeName(), binary: isBinary, whyNot: why, at: len(fields)})
 		fields = append(fields, arrowLeaf{a, above})
 	}
 	for _, a := range s.fields {

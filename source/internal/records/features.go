@@ -49,6 +49,7 @@ func (f features) isMedia(column string) bool {
 type leaf struct {
 	name   string // of the part: image, image.path
 	column string // at the top: image
+	kind   string // its type, which all shards must have
 	binary bool
 	whyNot string // why it can't be a part; "": it can
 	at     int    // its number among all leaves

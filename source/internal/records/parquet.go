@@ -197,7 +197,7 @@ func (m *parquetMeta) candidates(decode bool) (all []leaf, at []int) {
 		if n := len(name); n > 1 && name[n-1] == "bytes" { // of an Image, Audio or Video feature
 			name = name[:n-1]
 		}
-		one := leaf{name: strings.Join(name, "."), column: l.path[0], binary: !l.text, at: len(at)}
+		one := leaf{name: strings.Join(name, "."), column: l.path[0], kind: l.typeName(), binary: !l.text, at: len(at)}
 		switch {
 		case l.reps > 0:
 			one.name, one.binary = strings.Join(l.path[:max(1, l.at)], "."), false

@@ -47,6 +47,18 @@ pq.write_table(pa.table(maps), "maps.parquet")
 for bits in (32, 64):
     labels = pa.array([0, (1 << 31) - 1, (3_000_000_000, 1 << 63)[bits == 64]], getattr(pa, f"uint{bits}")())
     pq.write_table(pa.table({"label": labels, "text": ["a", "b", "c"]}), f"uint{bits}.parquet", compression="NONE", use_dictionary=False)
+numbers = [pa.int8(), pa.uint8(), pa.int16(), pa.uint16(), pa.int32(), pa.uint32(), pa.int64(), pa.uint64(), pa.float32(), pa.float64()]
+times = [pa.float16(), pa.date32(), pa.date64(), pa.timestamp("s"), pa.timestamp("us"), pa.duration("ms"), pa.duration("ns")]
+lists = {f"list<{kind}>": pa.list_(kind) for kind in numbers}
+others = {"binary": pa.binary(), "string": pa.string(), "large_binary": pa.large_binary(), "large_string": pa.large_string(), "fixed_size_binary[3]": pa.binary(3)}
+widths = {"large_list<int16>": pa.large_list(pa.int16()), "fixed_size_list<uint16>[2]": pa.list_(pa.uint16(), 2), "binary_view": pa.binary_view()}
+schema = pa.schema({**lists, **{f"list<{kind}>": pa.list_(kind) for kind in times}, **others, **widths})
+arrow("types.arrow", schema.empty_table())
+pq.write_table(pa.schema({**lists, **others}).empty_table(), "types.parquet")
+for kind in (pa.int32(), pa.int64()):
+    ids = pa.table({"ids": pa.array([[1, 2], [3]], pa.list_(kind))})
+    arrow(f"list-{kind}.arrow", ids)
+    pq.write_table(ids, f"list-{kind}.parquet")
 views = pa.table({"v": pa.array([b"short", b"longer than twelve bytes", None] * 3, pa.binary_view()), "f": pa.array([[1.0, 2.0]] * 9, pa.list_(pa.float32(), 2)), "n": pa.array([1] * 9, pa.uint16())})
 arrow("views.arrow", views, rows=4)
 
