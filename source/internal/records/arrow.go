@@ -1,7 +1,9 @@
 package records
 
 import (
+	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -111,6 +113,7 @@ type arrowReader struct {
 	o   Object
 	t   *Table
 	pos int64 // of the next message
+	end int64 // of the last message: that of a stream, or the footer of a file
 
 	schema  *arrowSchema
 	columns []arrowColumn
@@ -148,9 +151,13 @@ func (r *arrowReader) next() (*arrowMessage, error) {
 		if err != nil {
 			return nil, err
 		}
+		r.end = size
 		switch {
 		case strings.HasPrefix(string(b), arrowMagic):
 			r.pos = 8
+			if r.end, err = r.footer(); err != nil {
+				return nil, err
+			}
 		case strings.HasPrefix(string(b), "FEA1"):
 			return nil, errors.New("it is a Feather file of version 1: write it again as Arrow (pyarrow.feather.write_feather, compression=\"uncompressed\")")
 		case strings.HasPrefix(string(b), "PAR1"):
@@ -159,10 +166,10 @@ func (r *arrowReader) next() (*arrowMessage, error) {
 			return nil, fmt.Errorf("it has %d bytes: it is not an Arrow file", size)
 		}
 	}
-	if r.pos == size && r.schema != nil { // a stream may end without a mark
+	if r.pos == r.end && r.schema != nil { // it may end without a mark
 		return nil, nil
 	}
-	b, err := r.read(r.pos, min(8, size-r.pos))
+	b, err := r.read(r.pos, min(8, r.end-r.pos))
 	if err != nil {
 		return nil, err
 	}
@@ -172,10 +179,13 @@ func (r *arrowReader) next() (*arrowMessage, error) {
 		length, head = f.i32(4), 8
 	}
 	if f.bad {
-		return nil, fmt.Errorf("it is truncated: it ends at byte %d within a message: copy or write it again", size)
+		return nil, fmt.Errorf("it is truncated: it ends at byte %d within a message: copy or write it again", r.end)
+	}
+	if length == 0 && r.schema == nil {
+		return nil, nil
 	}
 	if length == 0 {
-		return nil, nil
+		return nil, r.ended(r.pos + head)
 	}
 	if length < 0 || length > mostMetadata {
 		if r.schema == nil {
@@ -193,6 +203,47 @@ func (r *arrowReader) next() (*arrowMessage, error) {
 	return r.message(slices.Clone(b), at+int64(length))
 }
 
+// footer returns the position of the footer of a file that is no stream:
+//
+//	"ARROW1", padding, the messages of a stream, the footer, its length in 4 bytes, "ARROW1"
+//
+// A program that is stopped while it writes leaves a file without one.
+func (r *arrowReader) footer() (int64, error) {
+	size := r.o.Size()
+	least := int64(len(arrowMagic)) + 4
+	if size >= 8+least {
+		b, err := r.read(size-least, least)
+		if err != nil {
+			return 0, err
+		}
+		if n := int64(int32(binary.LittleEndian.Uint32(b))); string(b[4:]) == arrowMagic {
+			if n <= 0 || n > size-8-least {
+				return 0, fmt.Errorf("it is damaged at byte %d: its footer can't have %d bytes: copy or write it again", size-least, n)
+			}
+			return size - least - n, nil
+		}
+	}
+	return 0, fmt.Errorf("it is damaged at byte %d: it ends without its footer, because it is truncated, or was not closed: copy or write it again", size)
+}
+
+// mostPadding is the maximum number of zeros in front of the footer, or at the end of a stream. A message with rows is longer.
+const mostPadding = 64
+
+// ended checks that the mark of the end, which ends at a position, is the last thing. The tail of a file is zeros after a loss of power, which look like
+// that mark.
+func (r *arrowReader) ended(at int64) error {
+	if rest := r.end - at; rest <= mostPadding {
+		b, err := r.read(at, rest)
+		if err != nil {
+			return err
+		}
+		if len(bytes.Trim(b, "\x00")) == 0 {
+			return nil
+		}
+	}
+	return fmt.Errorf("it is damaged at byte %d: its rows end there, and %d bytes follow: copy or write it again", r.pos, r.end-at)
+}
+
 // message parses the metadata of a message whose body begins at a position.
 func (r *arrowReader) message(b []byte, body int64) (*arrowMessage, error) {
 	m := &arrowMessage{flat: flat{b: b}, body: body}
@@ -202,6 +253,9 @@ func (r *arrowReader) message(b []byte, body int64) (*arrowMessage, error) {
 	header, ok := f.sub(root, 2)
 	m.header = header
 	if f.bad || !ok {
+		return nil, fmt.Errorf("%w (before byte %d)", errDamagedArrow, body)
+	}
+	if m.size >= 0 && m.size <= r.o.Size()-body && m.size > r.end-body {
 		return nil, fmt.Errorf("%w (before byte %d)", errDamagedArrow, body)
 	}
 	if m.size < 0 || m.size > r.o.Size()-body {

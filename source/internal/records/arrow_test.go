@@ -3,6 +3,7 @@ package records
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -136,9 +137,50 @@ func TestArrowCut(t *testing.T) {
 			if err == nil && tb.Len() < whole.Len() {
 				shorter++
 			}
+			if err == nil && name == "file.arrow" {
+				t.Errorf("%s: %d of %d bytes are taken for a file", name, n, len(file))
+			}
 		}
 		if shorter > 4 {
 			t.Errorf("%s: %d cut files were taken for whole ones", name, shorter)
+		}
+	}
+}
+
+// TestArrowEnd: what follows the last row is what the format says. A tail of zeros, as after a loss of power, is not taken for the end.
+func TestArrowEnd(t *testing.T) {
+	stream, file := golden(t, "stream.arrow"), golden(t, "file.arrow")
+	rows := stream[:len(stream)-8] // without the mark of the end
+	footer := len(file) - 10 - int(binary.LittleEndian.Uint32(file[len(file)-10:]))
+	second := bytes.LastIndex(rows, []byte("\xff\xff\xff\xff")) // the last batch
+	join := func(all ...[]byte) []byte { return bytes.Join(all, nil) }
+	for what, c := range map[string]struct {
+		file []byte
+		rows int
+		want string
+	}{
+		"a stream":                            {stream, 5, ""},
+		"without a mark":                      {rows, 5, ""},
+		"with the mark of old writers":        {join(rows, make([]byte, 4)), 5, ""},
+		"with padding":                        {join(stream, make([]byte, 56)), 5, ""},
+		"zeros for a mark":                    {join(rows, make([]byte, 68)), 5, ""},
+		"something after the mark":            {join(stream, []byte("x")), 0, fmt.Sprintf("it is damaged at byte %d: its rows end there, and 1 bytes follow", len(rows))},
+		"two streams":                         {join(stream, stream), 0, fmt.Sprintf("it is damaged at byte %d: its rows end there, and %d bytes follow", len(rows), len(stream))},
+		"zeros for the last batch":            {join(rows[:second], make([]byte, len(stream)-second)), 0, fmt.Sprintf("it is damaged at byte %d: its rows end there, and %d bytes follow", second, len(stream)-second-4)},
+		"zeros only":                          {make([]byte, 1000), 0, "it has no schema: it is not an Arrow file"},
+		"a file":                              {file, 5, ""},
+		"a file without a mark":               {join(file[:footer-8], file[footer:]), 5, ""},
+		"a file with padding":                 {join(file[:footer], make([]byte, 8), file[footer:]), 5, ""},
+		"a file without a footer":             {file[:footer], 0, fmt.Sprintf("it is damaged at byte %d: it ends without its footer", footer)},
+		"a file without a footer and mark":    {file[:footer-8], 0, fmt.Sprintf("it is damaged at byte %d: it ends without its footer", footer-8)},
+		"a file and a byte":                   {join(file, []byte{0}), 0, fmt.Sprintf("it is damaged at byte %d: it ends without its footer", len(file)+1)},
+		"a file with zeros in front":          {join(file[:footer-8], make([]byte, 100), file[footer:]), 0, fmt.Sprintf("it is damaged at byte %d: its rows end there, and 96 bytes follow", footer-8)},
+		"a file whose footer is too long":     {join(file[:len(file)-10], []byte("\xff\xff\xff\x7fARROW1")), 0, fmt.Sprintf("it is damaged at byte %d: its footer can't have 2147483647 bytes", len(file)-10)},
+		"a file whose footer begins too soon": {join(file[:footer-300], file[footer:]), 0, "its metadata is damaged: copy or write it again (before byte "},
+	} {
+		tb, err := indexBytes(t, newArrowWith(t, Settings{}), c.file)
+		if c.want == "" && (err != nil || tb.Len() != c.rows) || c.want != "" && (err == nil || !strings.HasPrefix(err.Error(), c.want)) {
+			t.Errorf("%s: %d rows, %v\nwant %d, %s", what, tb.Len(), err, c.rows, c.want)
 		}
 	}
 }
@@ -166,6 +208,7 @@ func TestArrowNotOne(t *testing.T) {
 		"FEA1xxxxxxxx":                     "it is a Feather file of version 1",
 		"PAR1xxxxxxxx":                     "it is a Parquet file: give parquet: and its path",
 		"a text that is long enough":       "it is not an Arrow file: check the pattern",
+		"ARROW1\x00\x00":                   "it is damaged at byte 8: it ends without its footer",
 		"\xff\xff\xff\xff\x00\x00\x00\x00": "it has no schema: it is not an Arrow file",
 		"\xff\xff\xff\xff\xf0\x00\x00\x00": "it is not an Arrow file, or it is truncated: check the pattern",
 	} {
