@@ -15,7 +15,8 @@ import (
 type recordRows struct {
 	shards []recordShard
 	starts []int  // first sample of each shard, and the end of the last one
-	part   string // comes first, if a sample has it
+	part   string // comes first: all samples must have it; "": none was chosen
+	own    bool   // if no part was chosen, the first part of a sample is its own
 }
 
 type recordShard struct {
@@ -24,11 +25,11 @@ type recordShard struct {
 	outside bool
 }
 
-func newRecordRows(shards int, part string) *recordRows {
-	return &recordRows{shards: make([]recordShard, shards), part: part}
+func newRecordRows(shards int, part string, own bool) *recordRows {
+	return &recordRows{shards: make([]recordShard, shards), part: part, own: own}
 }
 
-// seal computes the positions of the shards, and checks that the chosen part exists.
+// seal computes the positions of the shards, and checks that all samples have the chosen part.
 func (r *recordRows) seal() error {
 	r.starts = make([]int, len(r.shards)+1)
 	var parts []string
@@ -43,7 +44,33 @@ func (r *recordRows) seal() error {
 	if r.part != "" && !slices.Contains(parts, r.part) {
 		return fmt.Errorf("no record has a part %s: choose --part of %s", clip(r.part), strings.Join(parts, ", "))
 	}
+	for i, s := range r.shards {
+		if r.part == "" {
+			break
+		}
+		if n, row := s.table.Lacking(r.part); n > 0 {
+			return &SampleError{r.At(r.starts[i] + row).Name, "list", fmt.Errorf("it has no part %s: choose another --part, or give all samples one", clip(r.part))}
+		}
+	}
 	return nil
+}
+
+// empty returns how many samples have an empty first part in place of one that they lack, the first of them, and the name of that part.
+func (r *recordRows) empty() (samples, first int, part string) {
+	if r.part != "" || r.own {
+		return 0, 0, ""
+	}
+	for i, s := range r.shards {
+		if len(s.table.Parts()) < 2 {
+			continue
+		}
+		n, row := s.table.Lacking(s.table.Parts()[0])
+		if samples == 0 {
+			first, part = r.starts[i]+row, s.table.Parts()[0]
+		}
+		samples += n
+	}
+	return samples, first, part
 }
 
 // classes returns the names of the labels, on which all shards must agree.
@@ -85,9 +112,16 @@ func (r *recordRows) At(i int) sample.Entry {
 			cells[0] = chosen
 		}
 	}
-	e.Parts, e.Offsets = make([]sample.Part, len(cells)), make([]uint64, len(cells))
-	for n, c := range cells {
-		e.Parts[n], e.Offsets[n] = sample.Part{Ext: exts[c.Part], Size: uint32(c.Size), Sum: c.Sum}, uint64(c.Off)
+	lacking := 0
+	if r.part == "" && !r.own && cells[0].Part != 0 {
+		lacking = 1
+	}
+	e.Parts, e.Offsets = make([]sample.Part, 0, lacking+len(cells)), make([]uint64, 0, lacking+len(cells))
+	if lacking > 0 { // no other part takes the place of the first one
+		e.Parts, e.Offsets = append(e.Parts, sample.Part{}), append(e.Offsets, uint64(cells[0].Off))
+	}
+	for _, c := range cells {
+		e.Parts, e.Offsets = append(e.Parts, sample.Part{Ext: exts[c.Part], Size: uint32(c.Size), Sum: c.Sum}), append(e.Offsets, uint64(c.Off))
 		e.Size += uint32(c.Size)
 	}
 	return e

@@ -141,7 +141,7 @@ func (r *recordSource) list(ctx context.Context, progress func(int)) (l *Listing
 		err = r.store.survey(ctx, names)
 	}
 	if err == nil {
-		rows := newRecordRows(len(names), r.opts.Part)
+		rows := newRecordRows(len(names), r.opts.Part, r.kind.OwnFirst)
 		err = r.eachShard(names, progress, func(i int) (int, error) {
 			t, shard, outside, err := r.index(ctx, f, names[i])
 			rows.shards[i] = recordShard{t, shard, outside}
@@ -244,6 +244,9 @@ func (r *recordSource) join(rows *recordRows) (l *Listing, err error) {
 		if s.table.Rest > 0 {
 			ends, bytes = ends+1, bytes+s.table.Rest
 		}
+	}
+	if n, first, part := rows.empty(); n > 0 {
+		r.opts.Logger.Warn("samples lack the first part of the others, so their first part is empty: choose another one with --part", "samples", n, "first", rows.At(first).Name, "columns", part)
 	}
 	if ends > 0 {
 		r.opts.Logger.Warn("files end with bytes that are less than a record: these bytes belong to no sample", "files", ends, "bytes", bytes)

@@ -202,7 +202,8 @@ func TestRangesOptions(t *testing.T) {
 		"index.tsv": []byte("shard\toffset\tlength\tpart\tname\tlabel\na\t0\t10\tA\tx\t3\na\t20\t30\tb\tx\t3\na\t7\t1\tA\ty\t4\n")})
 	for want, opts := range map[string]source.Options{
 		"x=3(A b) y=4(A)": {},
-		"x=3(b A) y=4(A)": {Part: "b"},
+
+		`list source "ranges:` + tr.dir + `/index.tsv": list sample "y": it has no part "b": choose another --part, or give all samples one`: {Part: "b"},
 		"x=0(A b) y=0(A)": {Flat: true},
 		"x=9(A b) y=8(A)": {Labels: tr.path("labels.csv")},
 		`list source "ranges:` + tr.dir + `/index.tsv": no record has a part "c": choose --part of A, b`: {Part: "c"},

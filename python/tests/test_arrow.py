@@ -36,6 +36,11 @@ def samples(source, cache, **more):
         return found, list(job.classes)
 
 
+def with_first(parts, first):
+    """The parts of a row that may lack the first one: an empty part without a name is in its place."""
+    return parts if not parts or first in parts else {"": b"", **parts}
+
+
 def write(path, table, rows=None, stream=True, **options):
     kind = pa.ipc.new_stream if stream else pa.ipc.new_file
     with pa.OSFile(str(path), "wb") as f, kind(f, table.schema, options=pa.ipc.IpcWriteOptions(**options)) as w:
@@ -91,7 +96,7 @@ def every_type(n, seed=1):
                         parts[part] = value[key] if key == "bytes" else value[key].encode()
             elif value is not None:
                 parts[name] = value.encode() if isinstance(value, str) else value if isinstance(value, bytes) else struct.pack(f"<{len(value)}{pack[name]}", *value)
-        want.append((row["label"], parts))
+        want.append((row["label"], with_first(parts, "image")))
     return table, want
 
 
@@ -112,7 +117,7 @@ def test_every_type(tmp_path, stream, rows):
 
 def found_order(found):
     """The order of all parts, from the sample that has most."""
-    return max((p for _, _, p in found), key=len)
+    return {"": b"", **max((p for _, _, p in found if "" not in p), key=len)}
 
 
 def test_empty_rows(tmp_path):
@@ -124,6 +129,21 @@ def test_empty_rows(tmp_path):
     source = f"arrow:{tmp_path}/a.arrow"
     lcache_command("ingest", "--source", source, "--cache", tmp_path / "own")
     assert lcache_command("verify", "--cache", tmp_path / "own", "--against", source).returncode == 0
+
+
+def test_a_first_part_that_is_missing(tmp_path):
+    """No other column takes the place of null tokens. A chosen part must be in every row."""
+    rows = {"input_ids": [None if i == 7 else [i, i] for i in range(10)], "attention_mask": [[1, 1]] * 10}
+    write(tmp_path / "a.arrow", pa.table({name: pa.array(value, pa.list_(pa.int32())) for name, value in rows.items()}), 4)
+    source = f"arrow:{tmp_path}/a.arrow"
+    found, _ = samples(source, tmp_path / "cache")
+    assert found[7][2] == {"": b"", "attention_mask": struct.pack("<2i", 1, 1)} and found[6][2]["input_ids"] == struct.pack("<2i", 6, 6)
+    with lcache.open(source, cache=tmp_path / "cache") as job, pytest.raises(lcache.Error, match="sample 7.*0 bytes"):
+        job.get(range(10)).array("<i4", 2)
+    with pytest.raises(lcache.Error, match="a.arrow/7.*it has no part .*input_ids.*choose another part=, or give all samples one"):
+        samples(source, tmp_path / "chosen", part="input_ids")
+    found, _ = samples(source, tmp_path / "chosen", part="attention_mask")
+    assert [list(parts) for _, _, parts in found[6:8]] == [["attention_mask", "input_ids"], ["attention_mask"]]
 
 
 def test_saved_dataset(tmp_path):
@@ -145,7 +165,7 @@ def test_saved_dataset(tmp_path):
         want = {} if row["image"] is None else {"image": row["image"]["bytes"]}
         if row["image"] is not None and row["image"]["path"] is not None:
             want["image.path"] = row["image"]["path"].encode()
-        assert (label, parts) == (row["label"], {**want, "caption": row["caption"].encode()})
+        assert (label, parts) == (row["label"], with_first({**want, "caption": row["caption"].encode()}, "image"))
     splits = datasets.DatasetDict({"train": ds.select(range(10)), "test": ds.select(range(5))})
     splits.save_to_disk(tmp_path / "dict")
     with pytest.raises(lcache.Error, match=r"has the splits train, test: choose one, such as .*dict/train"):

@@ -6,7 +6,7 @@ import zipfile
 
 import pytest
 from realserver import lcache_command, needs_binary
-from test_arrow import clean, every_type, samples  # noqa: F401
+from test_arrow import clean, every_type, samples, with_first  # noqa: F401
 from test_arrow import write as write_arrow
 from test_parquet import expected, table
 
@@ -47,7 +47,7 @@ def list_parts(rows):
         for i, value in enumerate(rows[name].to_pylist()):
             if value is not None:
                 found[i][name] = np.array(value, kind.to_pandas_dtype()).tobytes()
-    return found
+    return [with_first(parts, rows.column_names[0]) for parts in found]
 
 
 @pytest.mark.parametrize("version", ["1.0", "2.0"])

@@ -4,7 +4,7 @@ import random
 
 import pytest
 from realserver import lcache_command, needs_binary
-from test_arrow import clean, samples  # noqa: F401
+from test_arrow import clean, samples, with_first  # noqa: F401
 
 import lcache
 
@@ -48,7 +48,7 @@ def expected(rows):
         for name in ("text", "blob", "fixed"):
             if row[name] is not None:
                 parts[name] = row[name].encode() if isinstance(row[name], str) else row[name]
-        found.append((row["label"], parts))
+        found.append((row["label"], with_first(parts, "image")))
     return found
 
 

@@ -10,6 +10,9 @@ type Kind struct {
 	// Members means that a sample is a group of members, as in tar shards. Such a kind has no New: package source lists it as tar shards.
 	Members bool
 
+	// OwnFirst means that each sample says which of its parts is the first. Otherwise it is the first part of the table, for all samples.
+	OwnFirst bool
+
 	// Described means that another file than the shards has positions or labels. It may change while the shards stay the same, so the source
 	// is listed again each time.
 	Described bool
@@ -28,7 +31,7 @@ type Kind struct {
 
 // Kinds are all kinds of record sources.
 var Kinds = []Kind{
-	{Name: "ranges", New: newRanges, Described: true},
+	{Name: "ranges", New: newRanges, OwnFirst: true, Described: true},
 	{Name: "parquet", New: newParquet, Decodes: true, Flags: []string{"columns", "label-column"}},
 	{Name: "arrow", New: newArrow, Decodes: true, Flags: []string{"columns", "label-column"}},
 	{Name: "tfrecord", New: newTFRecord, Check: checkTFRecord, Tail: tfrecordTail, Flags: []string{"feature", "label-feature"}},

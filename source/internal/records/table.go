@@ -208,6 +208,33 @@ func (t *Table) Row(i int, cells []Cell) (key string, label int32, _ []Cell) {
 	return key, label, cells
 }
 
+// Lacking returns how many samples have parts, but not one of this name, and the first of them.
+func (t *Table) Lacking(name string) (samples, first int) {
+	part := slices.Index(t.exts, name)
+	if t.kinds == nil && part == 0 {
+		return 0, 0 // all parts have this name
+	}
+	from := uint32(0)
+	for i := range t.rows {
+		to := uint32(i + 1)
+		if t.ends != nil {
+			to = t.ends[i]
+		}
+		has := from == to
+		for p := from; p < to && !has; p++ {
+			has = part == 0 && t.kinds == nil || t.kinds != nil && int(t.kinds[p]) == part
+		}
+		if from = to; has {
+			continue
+		}
+		if samples == 0 {
+			first = i
+		}
+		samples++
+	}
+	return samples, first
+}
+
 // use gives t the samples of other, which must not be used any longer.
 func (t *Table) use(other *Table) {
 	other.size = t.size

@@ -59,6 +59,9 @@ for kind in (pa.int32(), pa.int64()):
     ids = pa.table({"ids": pa.array([[1, 2], [3]], pa.list_(kind))})
     arrow(f"list-{kind}.arrow", ids)
     pq.write_table(ids, f"list-{kind}.parquet")
+tokens = {name: pa.array([None if i in missing else [i, k] for i in range(10)], pa.list_(pa.int32())) for k, (name, missing) in enumerate({"input_ids": (4, 7), "attention_mask": (2, 4)}.items())}
+arrow("nulls.arrow", pa.table(tokens), rows=5)
+pq.write_table(pa.table(tokens), "nulls.parquet")
 views = pa.table({"v": pa.array([b"short", b"longer than twelve bytes", None] * 3, pa.binary_view()), "f": pa.array([[1.0, 2.0]] * 9, pa.list_(pa.float32(), 2)), "n": pa.array([1] * 9, pa.uint16())})
 arrow("views.arrow", views, rows=4)
 
