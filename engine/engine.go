@@ -107,6 +107,8 @@ type Engine struct {
 	observed   *memquota.Share   // queued observations of all jobs
 	disk       *disk.Files       // files of importance
 
+	recordFiles func() string // filesDigest of the manifest, computed once
+
 	wake      chan struct{} // wakes the mover
 	ctx       context.Context
 	cancel    context.CancelFunc
@@ -210,6 +212,7 @@ func newEngine(c *cache.Cache, o Options) (*Engine, error) {
 		return nil, err
 	}
 	e.server = hex.EncodeToString(random[:])
+	e.recordFiles = sync.OnceValue(func() string { return filesDigest(c.Manifest.Shards()) })
 	if err := e.checkPeerMemory(); err != nil {
 		return nil, err
 	}

@@ -2,6 +2,8 @@ package engine
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"os"
 	"slices"
@@ -10,6 +12,7 @@ import (
 	"lcache/internal/serve/deliver"
 	"lcache/internal/serve/schedule"
 	"lcache/internal/serve/status"
+	"lcache/sample"
 )
 
 // Several jobs may read one cache: training and validation, a notebook next to a run, hyperparameter searches over one dataset. The processes of a job
@@ -41,12 +44,25 @@ func (e *Engine) Attach(pid int, token string) (*deliver.Client, status.Hello, e
 // listing describes to clients how the dataset was listed.
 func (e *Engine) listing() status.Listing {
 	j := e.cache.Record
-	l := status.Listing{Identity: e.cache.Source.Identity(), Exts: j.Exts, Flat: j.Flat, Group: cmp.Or(j.Group, "none"), Labels: j.Labels, FirstPart: j.FirstPart, RecordFlags: j.RecordFlags, S3Endpoint: j.Remote.S3.Endpoint,
+	l := status.Listing{Identity: e.cache.Source.Identity(), Exts: j.Exts, Flat: j.Flat, Group: cmp.Or(j.Group, "none"), Labels: j.Labels, FirstPart: j.FirstPart, RecordFlags: j.RecordFlags, RecordFiles: e.recordFiles(), S3Endpoint: j.Remote.S3.Endpoint,
 		FollowLinks: j.FollowLinks, OutsideLinks: j.OutsideLinks}
 	if j.Counted != nil {
 		l.Extensions = j.Counted.Files
 	}
 	return l
+}
+
+// filesDigest returns the SHA-256 of a line "SIZE VERSION" for each file of a source of records, in the order of their records. "": it is another source.
+// A client that has mapped the files compares it with its own.
+func filesDigest(shards []sample.Shard) string {
+	if len(shards) == 0 || !shards[0].Records {
+		return ""
+	}
+	digest := sha256.New()
+	for _, s := range shards {
+		fmt.Fprintf(digest, "%d %d\n", s.Size, s.Version)
+	}
+	return hex.EncodeToString(digest.Sum(nil))
 }
 
 // Join adds a connection to the job with a token, and returns the job's number. Leave removes it.

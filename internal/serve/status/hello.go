@@ -39,6 +39,7 @@ type Listing struct {
 	Labels      string            `json:"labels"`                 // a file; "": the folders' labels
 	FirstPart   string            `json:"first_part,omitempty"`   // as --part
 	RecordFlags map[string]string `json:"record_flags,omitempty"` // of a source of records, by the flags' names
+	RecordFiles string            `json:"record_files,omitempty"` // of a source of records: a digest of its files' sizes and versions
 	Extensions  map[string]int64  `json:"extensions"`             // files listed, by extension; null: not counted
 
 	S3Endpoint string `json:"s3_endpoint"` // of a bucket outside AWS; "": AWS, or no bucket

@@ -69,6 +69,21 @@ def address(array: pa.Array) -> int | None:
     return buffer.address if buffer is not None and buffer.size > 0 else None
 
 
+def data_address(array: pa.Array) -> int | None:
+    """The address of the bytes of a leaf's cells. None: there are none."""
+    buffer = array.buffers()[-1]
+    return buffer.address if buffer is not None and buffer.size > 0 else None
+
+
+def layout(kind: pa.DataType) -> str:
+    """How a leaf's cells are read: equal for types whose cells are the same bytes."""
+    if pa.types.is_fixed_size_list(kind):
+        return f"lists of {kind.list_size} {kind.value_type}"
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return f"lists of {kind.value_type}"
+    return f"{kind.byte_width} bytes" if pa.types.is_fixed_size_binary(kind) else "bytes"
+
+
 def mean_size(leaf: Leaf, chunks: Sequence[pa.Array]) -> float:
     """The mean number of bytes of a leaf's cells, from at most _SAMPLED chunks. Reads two offsets of each, and no cell."""
     kind = leaf.type

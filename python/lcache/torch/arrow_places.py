@@ -7,6 +7,7 @@ found by comparing positions, and a table that was sliced, concatenated, or got 
 from __future__ import annotations
 
 import bisect
+import hashlib
 import os
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -15,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from ..errors import ArgumentError, of_errno
-from .arrow_cells import Leaf, address, leaves, mean_size
+from .arrow_cells import Leaf, address, data_address, has_missing_elements, layout, leaves, mean_size
 
 Inode = tuple[str, str]  # device and inode, as the list of mappings has them
 
@@ -59,6 +60,15 @@ class Place(NamedTuple):
     size: float  # the mean bytes of its cells in all rows of the files, so that all parts of a dataset have the same
 
 
+class _Served(NamedTuple):
+    """A chunk of a leaf in a file."""
+
+    part: str
+    first: int  # the number of its first row among all rows of all files
+    layout: str
+    data: tuple[Inode, int] | None  # the place of its bytes
+
+
 class Files:
     """The files of a table, in the order of its rows."""
 
@@ -67,15 +77,22 @@ class Files:
         self.paths: list[str] = []
         self.rows = 0  # of all files
         tables = []
+        self._stats: list[os.stat_result] = []  # of the files that have rows
         for path in dict.fromkeys(os.path.realpath(path) for path in paths):
             tables.append(_table_of(path))
             self.paths.append(path)
+            if len(tables[-1]):
+                self._stats.append(os.stat(path))
         self._mappings = _Mappings()
-        self._leaves: dict[tuple[Inode, int], tuple[str, int]] = {}  # by the place of a leaf's positions: its part, and the first row
+        self._leaves: dict[tuple[Inode, int], _Served] = {}  # by the place of a leaf's positions
         for table in tables:
             self._add(table)
         self._sizes = self._mean_sizes(tables)
         self._tables = tables  # keeps the mappings
+
+    def digest(self) -> str:
+        """The same as `record_files` of a server that has listed these files; docs/protocol.md describes it."""
+        return hashlib.sha256(b"".join(b"%d %d\n" % (s.st_size, s.st_mtime_ns) for s in self._stats)).hexdigest()
 
     def with_parts(self, parts: Sequence[str]) -> list[str]:
         """The paths of the files that have all of these parts."""
@@ -85,12 +102,15 @@ class Files:
         for leaf in leaves(table.schema):
             first = self.rows
             for chunk in table.column(leaf.column).chunks:
-                at = address(leaf.of(chunk)) if len(chunk) else None
-                found = None if at is None else self._mappings.position(at)
+                array = leaf.of(chunk)
+                found = self._position(address(array)) if len(chunk) else None
                 if found is not None:
-                    self._leaves[found] = leaf.part, first
+                    self._leaves[found] = _Served(leaf.part, first, layout(leaf.type), self._position(data_address(array)))
                 first += len(chunk)
         self.rows += table.num_rows
+
+    def _position(self, at: int | None) -> tuple[Inode, int] | None:
+        return None if at is None else self._mappings.position(at)
 
     def _mean_sizes(self, tables: Sequence[pa.Table]) -> dict[str, float]:
         """The mean bytes of the cells of each part."""
@@ -109,13 +129,14 @@ class Files:
             array = leaf.of(chunk)
             if len(array) == 0:
                 continue
-            at = address(array)
-            position = None if at is None else self._mappings.position(at)
+            position = self._position(address(array))
             found = None if position is None else self._leaves.get(position)
-            if found is None:
+            if found is not None and found.layout != layout(leaf.type):
+                return f"has values of another type in its files: {found.layout}, and {layout(leaf.type)} in the dataset"
+            if found is None or found.data != self._position(data_address(array)):
                 return "is not in the files as it is in the dataset" if not rows else f"is in the files only in a part of the rows, not from row {first} on"
-            parts.add(found[0])
-            place = Rows(first, len(array), found[1] + array.offset)
+            parts.add(found.part)
+            place = Rows(first, len(array), found.first + array.offset)
             if rows and rows[-1].at + rows[-1].length == place.at:
                 rows[-1] = rows[-1]._replace(length=rows[-1].length + place.length)
             else:
@@ -124,7 +145,15 @@ class Files:
         if len(parts) != 1:
             return f"has different names in its files: {', '.join(sorted(parts))}"
         part = parts.pop()
+        if self._has_missing_elements(part):
+            return "has lists with missing numbers in its files"
         return Place(part, rows, self._sizes[part])
+
+
+    def _has_missing_elements(self, part: str) -> bool:
+        """Whether a list has a null among its numbers in any row of the files: a server serves all rows."""
+        parts = ((table, leaf) for table in self._tables for leaf in leaves(table.schema) if leaf.part == part)
+        return any(has_missing_elements(leaf, table.column(leaf.column).chunks) for table, leaf in parts)
 
 
 def _table_of(path: str) -> pa.Table:

@@ -22,7 +22,7 @@ from ..errors import ArgumentError, Error, printable
 from ..job import Job
 from ..written_sources import written_list
 from . import asked_indices
-from .arrow_cells import Cell, Leaf, Splitter, cut, has_missing_elements, is_bytes, leaves, one_batch
+from .arrow_cells import Cell, Leaf, Splitter, cut, is_bytes, leaves, one_batch
 from .arrow_places import Files, Numbers, Place, Rows
 from .dataset import Dataset
 from .dataset_job import job_of
@@ -70,6 +70,8 @@ def of_dataset(dataset: Any, columns: tuple[str, ...] | None, options: Options, 
     try:
         if job.samples != files.rows:
             raise ArgumentError(f"cached(…): the files have {job.samples} rows now, but had {files.rows} when the dataset was loaded: load it again")
+        if job.info.listing.get("record_files", files.digest()) != files.digest():  # the server ran already, so the files were not listed again
+            raise ArgumentError(f"cached(…): the files of the dataset changed after its server had listed them: `lcache stop {job.info.pid}`, and run this again")
         return CachedDataset(dataset, job, tuple(files.paths), served, parts, rows, files.rows, columns, options)
     except BaseException:
         job.close()
@@ -93,7 +95,7 @@ def _served(dataset: Any, files: Files, columns: tuple[str, ...] | None) -> tupl
     places: dict[Leaf, Place] = {}
     reasons = []
     for leaf in found:
-        place = "has lists with missing numbers" if has_missing_elements(leaf, chunks[leaf.column]) else files.place(leaf, chunks[leaf.column])
+        place = files.place(leaf, chunks[leaf.column])
         if isinstance(place, str):
             reasons.append(f"column {leaf.part!r} {place}")
         else:

@@ -122,6 +122,48 @@ def test_columns_of_other_files(tmp_path):
         assert plains(dataset.select([4, 2])) == plains(original.select([4, 2])) and dataset.select([4]).job is dataset.job
 
 
+def test_files_written_again(tmp_path, monkeypatch):
+    """While a server still runs, its files are written again with as many rows. Its bytes and the new table are not mixed."""
+    monkeypatch.setenv("LCACHE_LINGER", "60")
+
+    def load(number):
+        return hub_datasets.saved(tmp_path, {"text": [f"{number} " * 50 for _ in range(40)], "label": [number] * 40}, None, shards=2)
+
+    first = lt.cached(load(1), cache=tmp_path / "cache")
+    assert plain(first[3]) == {"text": "1 " * 50, "label": 1}
+    first.job.close()
+    again = load(2)
+    with pytest.raises(lcache.ArgumentError, match=r"the files of the dataset changed after its server had listed them: `lcache stop \d+`, and run this again"):
+        lt.cached(again, cache=tmp_path / "cache")
+    (pid,) = servers(str(tmp_path))
+    lcache_command("stop", str(pid))
+    wait_for_end(pid)
+    dataset = lt.cached(again, cache=tmp_path / "cache")
+    assert plain(dataset[3]) == {"text": "2 " * 50, "label": 2} and plains(dataset) == plains(again)
+    dataset.job.close()
+    (pid,) = servers(str(tmp_path))
+    lcache_command("stop", str(pid))
+    wait_for_end(pid)
+
+
+def test_values_of_another_type(tmp_path, caplog):
+    """A column whose numbers the dataset has in another type than its files, at the same offsets, is read without lcache."""
+    saved = hub_datasets.saved(tmp_path, {"ids": [[i] * (20 + 2 * (i % 5)) for i in range(40)], "text": ["x" * 80] * 40}, None, shards=1)
+    features = datasets.Features({"ids": datasets.List(datasets.Value("int32")), "text": datasets.Value("string")})
+    original = datasets.Dataset(saved.data.cast(features.arrow_schema))
+    dataset = lt.cached(original, cache=tmp_path / "cache")
+    assert dataset.parts == ("text",) and plains(dataset) == plains(original)
+    assert "column 'ids' has values of another type in its files: lists of int64, and lists of int32 in the dataset: read without lcache" in caplog.text
+
+
+def test_missing_numbers_in_other_rows(tmp_path, caplog):
+    """A list with a missing number, in a row of the files that the dataset does not have: the column is read without lcache."""
+    original = hub_datasets.saved(tmp_path, {"ids": [[1, 2, 3] * 30] * 30 + [[1, None]], "text": ["x" * 80] * 31}, None, shards=1).select(range(30))
+    dataset = lt.cached(original, cache=tmp_path / "cache")
+    assert dataset.parts == ("text",) and plains(dataset) == plains(original)
+    assert "column 'ids' has lists with missing numbers in its files" in caplog.text
+
+
 def test_indices(tmp_path):
     original = hub_datasets.images(tmp_path)
     dataset = lt.cached(original, cache=tmp_path / "cache")
