@@ -284,7 +284,11 @@ func (r *Prefetcher) takeWhole(w whole) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.settle(pf)
-	r.supplyOf(w.q.peer).bytes += int64(pf.size)
+	s := r.supplyOf(w.q.peer)
+	s.bytes += int64(pf.size)
+	if w.a.FromSource {
+		s.via += int64(pf.size)
+	}
 	if keep := len(pf.chunks); keep > 0 && !r.stopped {
 		var out [1]*staging.Extent
 		r.publish([]staging.Piece{{Of: w.q.x, Index: w.a.Index, Data: data, Takes: keep, From: w.a.From()}}, []*prefetch{pf}, out[:])

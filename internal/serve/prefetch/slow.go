@@ -11,14 +11,17 @@ import (
 const (
 	lookEvery = 500 * time.Millisecond // between two looks
 	lookBack  = 2 * time.Second        // what was due in this time is compared
+	behindFor = 6 * time.Second        // a peer is slow when it has been behind this long: machines whose disks are the limit wait for one another by turns
 	forgive   = 10 * time.Second       // a slow peer must keep up this long before it is asked for more
 	mostBusy  = 0.9                    // part of the time with something due of a slow peer, above which others wait for it
 	mostSlow  = 5                      // the largest level: one sample in 32 is requested
+	mostVia   = 0.1                    // part of what a peer brought, above which the source is its limit
 )
 
 // A supply is what one supplier brought so far, in what time with something due of it, and what is due of it now.
 type supply struct {
 	brought, due int64 // bytes
+	viaSource    int64 // of brought: what a peer had to read from the source
 	busy         time.Duration
 }
 
@@ -27,7 +30,8 @@ type supply struct {
 // A supplier's share is what it brought of what was due in the last lookBack. A peer whose share, and whose rate while something was due, stay below half of
 // the medians is slow: half of what is due of it is read from the source, and half of the rest as long as others wait for it, which is if something is due
 // of it nearly all the time. Its share alone says little: every peer that is a bit slower than the others has all of the lookahead due at last. Where all
-// are slow none is. A peer that brings a larger share than the source is not slow either, because the source would not help.
+// are slow none is. A peer that brings a larger share than the source is not slow either, because the source would not help, and neither is one that reads
+// the source itself for what it brings.
 type slowPeers struct {
 	of     map[string]*standing
 	own    history // this machine's log
@@ -37,6 +41,7 @@ type slowPeers struct {
 // standing is how a peer stands.
 type standing struct {
 	history
+	via   bool      // the source was its limit when it last brought something
 	level int       // 0: it is not slow. Of 2 to the power of level samples that are due of it, one is requested
 	under time.Time // since when its share is too small; zero: it is not
 	over  time.Time // since when its share is large enough, while it is slow; zero: it is not
@@ -55,6 +60,7 @@ type progress struct {
 	share float64 // brought of what was due
 	rate  float64 // bytes a second while something was due
 	busy  float64 // part of the time with something due
+	via   float64 // part of what was brought, that a peer read from the source
 }
 
 // progress takes what the supplier brought until now. ok is false if nothing was due.
@@ -71,7 +77,7 @@ func (h *history) progress(now time.Time, s supply) (p progress, ok bool) {
 	if brought+float64(s.due) <= 0 || busy <= 0 {
 		return p, false
 	}
-	return progress{brought / (brought + float64(s.due)), brought / busy, busy / now.Sub((*h)[0].at).Seconds()}, true
+	return progress{brought / (brought + float64(s.due)), brought / busy, busy / now.Sub((*h)[0].at).Seconds(), float64(s.viaSource-before.viaSource) / max(brought, 1)}, true
 }
 
 // look takes what the suppliers brought until now. It returns the peers that are slow from now on, or no longer.
@@ -99,6 +105,9 @@ func (s *slowPeers) look(now time.Time, peers map[string]supply, own, source sup
 		if p, ok := s.of[name].progress(now, one); ok {
 			seen[name] = p
 			note(p)
+			if p.rate > 0 {
+				s.of[name].via = p.via > mostVia
+			}
 		}
 	}
 	fromSource, isUsed := s.source.progress(now, source)
@@ -107,7 +116,7 @@ func (s *slowPeers) look(now time.Time, peers map[string]supply, own, source sup
 		its, isDue := seen[name]
 		was := p.level
 		isHeldUp := its.share < share || p.level > 0 && its.busy > mostBusy
-		p.judge(now, isDue && len(shares) > 1 && isHeldUp && its.rate < rate && (!isUsed || its.share < fromSource.share))
+		p.judge(now, isDue && len(shares) > 1 && isHeldUp && !p.via && its.rate < rate && (!isUsed || its.share < fromSource.share))
 		if (was > 0) != (p.level > 0) {
 			changed = append(changed, name)
 		}
@@ -123,7 +132,7 @@ func (p *standing) judge(now time.Time, isUnder bool) {
 		p.over = time.Time{}
 		if p.under.IsZero() {
 			p.under = now
-		} else if now.Sub(p.under) >= lookBack {
+		} else if behind := now.Sub(p.under); behind >= behindFor || p.level > 0 && behind >= lookBack {
 			p.level, p.under = min(p.level+1, mostSlow), now
 		}
 	case p.level == 0:

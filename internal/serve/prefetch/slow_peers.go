@@ -11,6 +11,7 @@ import (
 // peerSupply is what a peer brought, and what is due of it. Prefetcher.mu guards it.
 type peerSupply struct {
 	meter       // requests that were sent, and samples that came
+	via   int64 // bytes that it read from the source
 	due   int64 // bytes that were taken off the lists for it, and have not come
 	taken int   // samples, while it is slow: one in 2 to the power of its level is requested
 	left  int64 // samples that were read from the source because it was slow
@@ -155,7 +156,7 @@ func (r *Prefetcher) supplied() (peers map[string]supply, own, source supply) {
 	peers = map[string]supply{}
 	for peer, s := range r.supplies {
 		w := s.work()
-		peers[peer] = supply{w.Bytes, s.due + listed[peer], w.Busy}
+		peers[peer] = supply{brought: w.Bytes, viaSource: s.via, due: s.due + listed[peer], busy: w.Busy}
 	}
 	meters := r.work[AllJobs]
 	for from, to := range map[sample.Origin]*supply{sample.FromLog: &own, sample.FromSource: &source} {

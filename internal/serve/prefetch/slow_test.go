@@ -2,6 +2,7 @@ package prefetch
 
 import (
 	"maps"
+	"strings"
 	"testing"
 	"time"
 )
@@ -18,22 +19,29 @@ func TestSlowPeers(t *testing.T) {
 		"all keep up": {{20, fine, nil}},
 		"one at a tenth": {
 			{2, map[string]float64{"a": 100, "b": 10, "own": 100}, nil},
-			{3.5, map[string]float64{"a": 100, "b": 10, "own": 100}, map[string]int{"b": 1}},
-			{5.5, map[string]float64{"a": 100, "b": 10, "own": 100}, map[string]int{"b": 2}},
+			{5.5, map[string]float64{"a": 100, "b": 10, "own": 100}, nil},
+			{7.5, map[string]float64{"a": 100, "b": 10, "own": 100}, map[string]int{"b": 1}},
+			{9.5, map[string]float64{"a": 100, "b": 10, "own": 100}, map[string]int{"b": 2}},
 			{30, map[string]float64{"a": 100, "b": 10, "own": 100}, map[string]int{"b": 5}},
 		},
 		"it recovers": {
-			{6, map[string]float64{"a": 100, "b": 10, "own": 100}, map[string]int{"b": 2}},
-			{15, map[string]float64{"a": 100, "b": 200, "own": 100}, map[string]int{"b": 2}},
-			{20, map[string]float64{"a": 100, "b": 100, "own": 100}, map[string]int{"b": 1}},
-			{32, fine, nil},
+			{10, map[string]float64{"a": 100, "b": 10, "own": 100}, map[string]int{"b": 2}},
+			{19, map[string]float64{"a": 100, "b": 200, "own": 100}, map[string]int{"b": 2}},
+			{24, map[string]float64{"a": 100, "b": 100, "own": 100}, map[string]int{"b": 1}},
+			{36, fine, nil},
 		},
 		"all at a tenth":            {{30, map[string]float64{"a": 10, "b": 10, "own": 10}, nil}},
 		"all but this machine":      {{30, map[string]float64{"a": 10, "b": 10, "own": 100}, nil}},
 		"a bit slower":              {{30, map[string]float64{"a": 100, "b": 60, "own": 100}, nil}},
-		"the only peer":             {{4, map[string]float64{"a": 3, "own": 100}, map[string]int{"a": 1}}},
+		"the only peer":             {{8, map[string]float64{"a": 3, "own": 100}, map[string]int{"a": 1}}},
 		"the only peer, no own log": {{30, map[string]float64{"a": 3}, nil}},
 		"the source is slower":      {{30, map[string]float64{"a": 100, "b": 10, "own": 100, "source": 1}, nil}},
+		"the source is its limit":   {{30, map[string]float64{"a": 100, "b": 10, "own": 100, "b via": 1}, nil}},
+		"by turns": {
+			{5, map[string]float64{"a": 100, "b": 10, "own": 100}, nil},
+			{10, map[string]float64{"a": 10, "b": 100, "own": 100}, nil},
+			{15, map[string]float64{"a": 100, "b": 10, "own": 100}, nil},
+		},
 		"short pauses": {
 			{1, map[string]float64{"a": 100, "b": 0, "own": 100}, nil},
 			{1.5, map[string]float64{"a": 100, "b": 250, "own": 100}, nil},
@@ -50,12 +58,18 @@ func TestSlowPeers(t *testing.T) {
 			for ; now.Before(began.Add(time.Duration(step.until * float64(time.Second)))); now = now.Add(lookEvery) {
 				peers, others := map[string]supply{}, map[string]supply{}
 				for who, rate := range step.rates {
+					if strings.HasSuffix(who, " via") {
+						continue
+					}
 					if had[who] == nil {
 						had[who] = &supply{}
 					}
 					one := had[who]
 					brings := min(rate*lookEvery.Seconds(), float64(one.due)+100*lookEvery.Seconds())
 					one.brought += int64(brings)
+					if step.rates[who+" via"] > 0 {
+						one.viaSource = one.brought
+					}
 					one.busy += time.Duration(brings / max(rate, 1) * float64(time.Second))
 					if rate == 0 {
 						one.busy += lookEvery
@@ -92,8 +106,8 @@ func TestSlowPeerLeaves(t *testing.T) {
 	var s slowPeers
 	now := time.Unix(1e9, 0)
 	both := map[string]supply{"a": {}, "b": {}}
-	for i := range 10 {
-		both["a"], both["b"] = supply{1, 100, time.Duration(i) * lookEvery}, supply{int64(100 * i), 0, time.Duration(i) * lookEvery}
+	for i := range 20 {
+		both["a"], both["b"] = supply{brought: 1, due: 100, busy: time.Duration(i) * lookEvery}, supply{brought: int64(100 * i), busy: time.Duration(i) * lookEvery}
 		s.look(now, both, supply{}, supply{})
 		now = now.Add(lookEvery)
 	}
