@@ -54,7 +54,7 @@ type home struct{ e *Engine }
 
 func (h home) Samples() int            { return h.e.cache.Manifest.Len() }
 func (h home) Size(i sample.Index) int { return int(h.e.cache.Manifest.Size(i)) }
-func (h home) Waits() bool             { return h.e.fetcher.ReadsForPeers() }
+func (h home) Work() (uint64, bool)    { return h.e.fetcher.WorkForPeers() }
 func (h home) Manifest() []byte        { return nil }
 
 // homeReads is the number of samples of one request that are read at once, apart from neighbours in the log.

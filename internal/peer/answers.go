@@ -39,7 +39,9 @@ type answers struct {
 
 	sending sync.Mutex // the stream
 
-	waited uint64 // MARKs sent while the home waited for its source; of mark alone
+	// Of mark alone.
+	waited uint64 // MARKs that were sent while the home waited for a long read
+	before uint64 // what the home had done for peers when the stream began
 }
 
 // end ends all LISTs, and joins their goroutines.
@@ -159,10 +161,11 @@ func (a *answers) mark(ctx context.Context) {
 		}
 		switch {
 		case a.isBusy():
-			if a.home.Waits() {
+			done, waits := a.home.Work()
+			if waits {
 				a.waited++
 			}
-			if a.send(plain(encodeMark(a.brought.Load()+a.waited))) != nil {
+			if a.send(plain(encodeMark(a.brought.Load()+a.waited+done-a.before))) != nil {
 				return
 			}
 		case time.Since(time.Unix(0, a.asked.Load())) > a.server.idle:

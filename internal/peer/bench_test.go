@@ -30,7 +30,7 @@ type memory struct {
 func (m *memory) Samples() int          { return m.n }
 func (m *memory) Size(sample.Index) int { return len(m.b) }
 func (m *memory) Manifest() []byte      { return nil }
-func (m *memory) Waits() bool           { return false }
+func (m *memory) Work() (uint64, bool)  { return 0, false }
 func (m *memory) Bring(_ context.Context, indices []sample.Index, to func(Brought)) {
 	for _, i := range indices {
 		to(Brought{Index: i, Bytes: m.b})

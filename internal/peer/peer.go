@@ -48,9 +48,9 @@ type Home interface {
 	// and may leave out samples then.
 	Bring(ctx context.Context, indices []sample.Index, to func(Brought))
 
-	// Waits reports whether a sample for a peer is being read from the source, whose answer can take long. Then the home is not late although it brings
-	// nothing.
-	Waits() bool
+	// Work says what the home does for all peers: a home that brings one of them nothing for a while, because it works for another, is not late. done
+	// grows with each read of its disks. waits reports whether a read is under way that may take long, of the source or of many bytes.
+	Work() (done uint64, waits bool)
 
 	// Manifest returns the dataset's manifest, which does not change.
 	Manifest() []byte

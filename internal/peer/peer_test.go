@@ -25,7 +25,8 @@ var dataset = sample.Fingerprint{1, 2, 3}
 
 // shelf is a Home in memory. Its samples are made from their index.
 type shelf struct {
-	waits   bool // for the source, always
+	waits   bool          // for the source, always
+	done    atomic.Uint64 // reads for others
 	n       int
 	size    func(sample.Index) int
 	why     func(sample.Index) Why // nil: it keeps all
@@ -39,7 +40,7 @@ type shelf struct {
 func (s *shelf) Samples() int            { return s.n }
 func (s *shelf) Size(i sample.Index) int { return s.size(i) }
 func (s *shelf) Manifest() []byte        { return s.content }
-func (s *shelf) Waits() bool             { return s.waits }
+func (s *shelf) Work() (uint64, bool)    { return s.done.Load(), s.waits }
 
 func (s *shelf) Bring(ctx context.Context, indices []sample.Index, to func(Brought)) {
 	for _, i := range indices {
@@ -347,6 +348,25 @@ func TestLatePeers(t *testing.T) {
 	}
 	close(hangs.hang)
 	released(t, hangs)
+
+	// A home that brings nothing, because it reads for others, is not late before it reads nothing any longer.
+	busy := &shelf{n: 100, size: func(sample.Index) int { return 100 }, hang: make(chan struct{})}
+	busy.done.Store(1000) // of earlier streams
+	_, address = serve(t, busy, ServerOptions{})
+	began := time.Now()
+	var reading sync.WaitGroup
+	reading.Go(func() {
+		for time.Since(began) < 3*late {
+			busy.done.Add(1)
+			time.Sleep(10 * time.Millisecond)
+		}
+	})
+	if _, err := client(t, 100, ClientOptions{Late: late}).Fetch(t.Context(), address, indices(0, 10), newHeap()); !errors.Is(err, ErrLate) || time.Since(began) < 3*late {
+		t.Errorf("a busy home: %v after %v", err, time.Since(began))
+	}
+	reading.Wait()
+	close(busy.hang)
+	released(t, busy)
 
 	slow := &shelf{n: 100, size: func(sample.Index) int { return 300_000 }, pause: 300 * time.Millisecond}
 	_, address = serve(t, slow, ServerOptions{})

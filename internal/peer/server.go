@@ -220,6 +220,7 @@ func (s *Server) fetch(_ any, stream grpc.ServerStream) error {
 	a.consumer.open.Add(1)
 	defer a.consumer.open.Add(-1)
 	a.asked.Store(time.Now().UnixNano())
+	a.before, _ = h.Work()
 	defer a.end()
 	a.running.Go(func() { a.mark(ctx) })
 	received := make(chan error, 1)

@@ -307,5 +307,5 @@ type home struct{ manifest []byte }
 func (home) Samples() int                                                { return 0 }
 func (home) Size(sample.Index) int                                       { return 0 }
 func (home) Bring(context.Context, []sample.Index, func(b peer.Brought)) {}
-func (home) Waits() bool                                                 { return false }
+func (home) Work() (uint64, bool)                                        { return 0, false }
 func (h home) Manifest() []byte                                          { return h.manifest }

@@ -102,8 +102,8 @@ type Fetcher struct {
 	turns   map[staging.Pool]*semaphore.Weighted // to take room from a pool, first come, first served
 	late    sync.WaitGroup
 
-	underWay  underWay     // used only with peers
-	peerReads atomic.Int64 // reads of the source for peers, under way
+	underWay  underWay // used only with peers
+	peerReads peerReads
 
 	yielder  atomic.Pointer[Yielder] // nil: only requests use side memory
 	together sync.Mutex              // held while Together takes room
@@ -138,9 +138,6 @@ func (f *Fetcher) LogReads() int { return cap(f.logs) }
 
 // Jobs returns the number of reads from the source that run at once.
 func (f *Fetcher) Jobs() int { return f.o.Jobs }
-
-// ReadsForPeers reports whether the source is being read with a context of ForPeers.
-func (f *Fetcher) ReadsForPeers() bool { return f.peerReads.Load() > 0 }
 
 // LogTimeout returns the time limit of a read from the log.
 func (f *Fetcher) LogTimeout() time.Duration { return f.o.LogTimeout }

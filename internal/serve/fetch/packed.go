@@ -102,7 +102,7 @@ func (f *Fetcher) readPacked(ctx context.Context, lf *logfile.Logfile, seg int, 
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errNoBuffer, err)
 	}
-	data, err := lf.Read(mine, seg, off, n, buf)
+	data, err := f.readLog(mine, lf.Read, seg, off, n, buf)
 	var pending *logfile.PendingError
 	if errors.As(err, &pending) {
 		f.Stats.Timeouts.Add(1)

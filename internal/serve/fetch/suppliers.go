@@ -84,7 +84,7 @@ func (f *Fetcher) IsPacked(index sample.Index) bool { return f.o.Form != nil && 
 func (f *Fetcher) readPlace(ctx context.Context, lf *logfile.Logfile, seg int, off uint64, n int, buf []byte, q *lateReads) ([]byte, error) {
 	mine, cancel := context.WithTimeout(ctx, f.o.LogTimeout)
 	defer cancel()
-	data, err := lf.Read(mine, seg, off, n, buf)
+	data, err := f.readLog(mine, lf.Read, seg, off, n, buf)
 	var pending *logfile.PendingError
 	if errors.As(err, &pending) {
 		f.Stats.Timeouts.Add(1)
@@ -120,8 +120,8 @@ func (f *Fetcher) onlySource(ctx context.Context, index sample.Index, dst []byte
 // source is Source for a sample that nothing else reads.
 func (f *Fetcher) source(ctx context.Context, index sample.Index, dst []byte) (late <-chan struct{}, err error) {
 	if isForPeers(ctx) {
-		f.peerReads.Add(1)
-		defer f.peerReads.Add(-1)
+		f.peerReads.source.Add(1)
+		defer f.peerReads.source.Add(-1)
 	}
 	entry, err := f.o.Manifest.Entry(index)
 	if err != nil {

@@ -172,7 +172,7 @@ func (t *together) readRun(ctx context.Context, r run, x *staging.Extent) (wrong
 	}
 	mine, cancel := context.WithTimeout(ctx, f.o.LogTimeout)
 	defer cancel()
-	data, err := lf.ReadAhead(mine, r.seg, first, r.bytes(), x.Buf)
+	data, err := f.readLog(mine, lf.ReadAhead, r.seg, first, r.bytes(), x.Buf)
 	if pending := new(logfile.PendingError); errors.As(err, &pending) {
 		f.Stats.Timeouts.Add(1)
 		return r.all(), pending.Done
