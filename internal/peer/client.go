@@ -198,7 +198,9 @@ func (c *Client) connect(address string) (*link, error) {
 		if err != nil {
 			return nil, err
 		}
-		return &watchedConn{conn, l}, nil
+		w := &watchedConn{conn, l}
+		l.newest.Store(w)
+		return w, nil
 	}
 	var err error
 	l.conn, err = grpc.NewClient("passthrough:///"+address, experimental.WithBufferPool(buffers), grpc.WithWriteBufferSize(writeBuffer), grpc.WithReadBufferSize(readBuffer(c.o.TLS)), grpc.WithTransportCredentials(creds), grpc.WithStaticStreamWindowSize(c.o.Window), grpc.WithStaticConnWindowSize(2*c.o.Window),
@@ -256,7 +258,8 @@ func (c *Client) Retry(address string) {
 type link struct {
 	address string
 	conn    *grpc.ClientConn
-	arrived atomic.Int64 // when bytes arrived last, in ns since 1970
+	arrived atomic.Int64                // when bytes arrived last, in ns since 1970
+	newest  atomic.Pointer[watchedConn] // nil: none was dialed
 
 	uses   int         // requests; guarded by the client's mu, as unused
 	unused *time.Timer // runs while there is none
@@ -276,6 +279,13 @@ func (l *link) close() {
 		s.fail(context.Canceled)
 	}
 	l.conn.Close()
+}
+
+// hangUp closes the connection, so that gRPC dials again for the next stream. One that was cut by the network may look open for minutes.
+func (l *link) hangUp() {
+	if c := l.newest.Load(); c != nil {
+		_ = c.Close()
+	}
 }
 
 // errIdle is why CloseIdle ends a stream.

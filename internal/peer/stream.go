@@ -149,7 +149,7 @@ func (s *stream) done(id uint32) {
 	s.finish(r, nil)
 }
 
-// silent ends a stream on which nothing came for too long.
+// silent ends a stream on which nothing came for too long, with its connection.
 func (s *stream) silent() {
 	quiet := time.Since(time.Unix(0, s.link.arrived.Load()))
 	s.mu.Lock()
@@ -160,7 +160,8 @@ func (s *stream) silent() {
 	}
 	s.mu.Unlock()
 	if !isIdle {
-		s.fail(lateError("%s was silent for %v", s.link.address, s.late))
+		s.fail(lateError("%s was silent for %v", s.link.address, s.late)) // first, because the stream's error is not that of the connection
+		s.link.hangUp()
 	}
 }
 
