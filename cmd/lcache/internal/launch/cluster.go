@@ -132,12 +132,6 @@ type link struct {
 	last    atomic.Pointer[status.Cluster] // the status at the end; nil: it has not ended
 }
 
-// requestedFrom counts what came from a peer, and what did not.
-type requestedFrom struct {
-	bytes, late, absent atomic.Int64
-	isLate              atomic.Bool // the last request ended because the peer did not answer
-}
-
 // mostAddresses bounds the peers that are counted. A peer may have another address after a restart.
 const mostAddresses = 4 * homes.MaxPeers
 
@@ -195,6 +189,7 @@ func (l *link) welcome(ctx context.Context) {
 			}
 			if now[p.Data] = p.Member; there[p.Data] != p.Member {
 				l.client.Retry(p.Data)
+				l.from(p.Data).cameBack(p.Data, l.log)
 			}
 		}
 		there = now
@@ -233,17 +228,10 @@ func (l *link) end() {
 func (l *link) Fetch(ctx context.Context, address string, indices []sample.Index, to fetch.Sink) error {
 	p := l.from(address)
 	missing, err := l.client.Fetch(ctx, address, indices, sink{to, p})
-	isLate := errors.Is(err, peer.ErrLate)
-	if missing > 0 && (isLate || errors.Is(context.Cause(ctx), context.DeadlineExceeded)) {
+	if missing > 0 && (errors.Is(err, peer.ErrLate) || errors.Is(context.Cause(ctx), context.DeadlineExceeded)) {
 		p.late.Add(int64(missing))
 	}
-	if p.isLate.Swap(isLate) != isLate && l.stop != nil {
-		if isLate {
-			l.log.Warn("a machine of the cluster does not answer; its samples come from elsewhere until it does", "peer", address, "reason", err)
-		} else {
-			l.log.Info("a machine of the cluster answers again", "peer", address)
-		}
-	}
+	p.answered(address, len(indices), missing, err, l.log)
 	return err
 }
 
