@@ -43,6 +43,8 @@ type Options struct {
 	Host      string        // name of this machine, for people
 	Program   string        // version of lcache
 	Logger    *slog.Logger
+
+	doubt time.Duration // how long two addresses may have one cache; 0: doubtTime
 }
 
 // DefaultGrace is how long a lost peer keeps its bins.
@@ -80,7 +82,7 @@ type Member struct {
 
 // Start opens the ports of a member and begins to look for the others. It returns before it has found any. Close must be called.
 func Start(ctx context.Context, o Options) (*Member, error) {
-	o.Grace = cmp.Or(o.Grace, DefaultGrace)
+	o.Grace, o.doubt = cmp.Or(o.Grace, DefaultGrace), cmp.Or(o.doubt, doubtTime)
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -205,7 +207,7 @@ func (m *Member) track(ctx context.Context) {
 		for _, o := range offers {
 			t := trackers[o.Dataset]
 			if t == nil {
-				t = &tracker{self: m.id, expect: m.o.Expect, grace: m.o.Grace, began: now, peers: map[CacheID]*standing{}}
+				t = &tracker{self: m.id, expect: m.o.Expect, grace: m.o.Grace, doubt: m.o.doubt, began: now, peers: map[CacheID]*standing{}}
 				trackers[o.Dataset] = t
 			}
 			if t.hurries = m.waitsNot.Load(); t.hurries && t.roster == nil {

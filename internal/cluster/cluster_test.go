@@ -196,9 +196,10 @@ func (l *lines) String() string {
 // A copied disk says that it is the cache it was copied from.
 func TestCopiedCacheIsRefused(t *testing.T) {
 	t.Parallel()
-	a := start(t, 'a', Options{}, Listen)
+	o := Options{doubt: time.Second}
+	a := start(t, 'a', o, Listen)
 	await(t, a, "roster", hasRoster("a", Alone))
-	b := start(t, 'a', Options{}, seed(a))
+	b := start(t, 'a', o, seed(a))
 	for _, m := range []*Member{a, b} {
 		await(t, m, "refused copy", func(_ *View, d DatasetView) bool {
 			return len(d.Peers) == 2 && d.Peers[0].State != d.Peers[1].State && (d.Peers[1].State == PeerRefused) == (m == a) && (d.State == Refused) == (m == b)

@@ -42,6 +42,9 @@ const (
 	patience = 10
 	// firstWait is how long the first roster waits for the peers that are expected.
 	firstWait = 60 * time.Second
+	// doubtTime is how long two addresses may have one cache before one of them counts as a copy. A process that was killed and came back at another
+	// address is no copy, and gossip has both until it knows of the death: 9 s with 64 members.
+	doubtTime = 15 * time.Second
 )
 
 // PeerState is how one member sees a peer.
@@ -84,13 +87,15 @@ type tracker struct {
 	expect int           // peers that the first roster waits for; 0: unknown
 	grace  time.Duration // how long a lost peer keeps its bins
 	began  time.Time
+	doubt  time.Duration // how long two addresses may have one cache
 
 	hurries bool // the first roster does not wait for expected peers
 
 	peers   map[CacheID]*standing
-	copies  []standing // refused
-	roster  *Roster    // nil: not yet
-	changes int64      // rosters made
+	twins   map[CacheID]time.Time // since when gossip has several addresses of a cache
+	copies  []standing            // refused
+	roster  *Roster               // nil: not yet
+	changes int64                 // rosters made
 	target  []RosterPeer
 	changed time.Time // when target changed
 	pending time.Time // since when target differs from the roster; zero: it does not
@@ -102,6 +107,11 @@ func (t *tracker) update(now time.Time, seen []sighting) (roster *Roster, wake t
 	earliest := func(at time.Time) {
 		if wake.IsZero() || at.Before(wake) {
 			wake = at
+		}
+	}
+	for _, since := range t.twins {
+		if ends := since.Add(t.doubt); now.Before(ends) {
+			earliest(ends)
 		}
 	}
 	var target []RosterPeer
@@ -172,17 +182,24 @@ func earlier(a, b time.Time) time.Time {
 // see enters what gossip has.
 func (t *tracker) see(now time.Time, seen []sighting) {
 	here := map[CacheID]sighting{}
-	copies := t.copies
-	t.copies = nil
+	copies, twins := t.copies, t.twins
+	t.copies, t.twins = nil, map[CacheID]time.Time{}
 	for _, s := range seen {
 		other, twice := here[s.Cache]
 		if !twice {
 			here[s.Cache] = s
 			continue
 		}
-		kept, out := t.choose(other, s)
+		isTwin := other.address != s.address // else one of them is the process before a restart, which gossip still has
+		if began, known := twins[s.Cache]; isTwin && known {
+			t.twins[s.Cache] = began
+		} else if isTwin {
+			t.twins[s.Cache] = now
+		}
+		isInDoubt := isTwin && now.Before(t.twins[s.Cache].Add(t.doubt))
+		kept, out := t.choose(other, s, isInDoubt)
 		here[s.Cache] = kept
-		if out.address == kept.address { // the process before a restart, which gossip still has
+		if !isTwin || isInDoubt {
 			continue
 		}
 		since := now
@@ -210,9 +227,16 @@ func (t *tracker) see(now time.Time, seen []sighting) {
 }
 
 // choose returns which of two members with the same cache is believed: at one address the one that started later, which took the place of the other. At
-// two addresses one has a copy of the other's disk: the one at the address of the peer that is known is believed, else the one that started earlier.
-func (t *tracker) choose(a, b sighting) (kept, out sighting) {
+// two addresses one has a copy of the other's disk: the one at the address of the peer that is known is believed, else the one that started earlier. While
+// that is in doubt, because one of them may be dead, a member believes itself.
+func (t *tracker) choose(a, b sighting, isInDoubt bool) (kept, out sighting) {
 	isOwn := a.member == t.self || b.member == t.self // a member would always know itself first
+	if isOwn && isInDoubt {
+		if a.member == t.self {
+			return a, b
+		}
+		return b, a
+	}
 	if known := t.peers[a.Cache]; known != nil && a.address != b.address && !isOwn {
 		switch known.address {
 		case a.address:

@@ -10,20 +10,21 @@ import (
 	"github.com/cockroachdb/datadriven"
 )
 
-// TestRosters plays testdata/rosters.txt. A story begins with "cluster", which takes expect=N and grace=SECONDS. Then "see" gives what gossip has at a
-// time in seconds: one line a member, with its cache, weight, host:port, the second in which it started, and "leaving" if so. The answer is the
-// roster as cache:weight, the state, the peers that are not ok, and the time of the next look.
+// TestRosters plays testdata/rosters.txt. A story begins with "cluster", which takes expect=N, grace=SECONDS, and self=HOST:PORT/START of the member that
+// looks. Then "see" gives what gossip has at a time in seconds: one line a member, with its cache, weight, host:port, the second in which it started, and
+// "leaving" if so. The answer is the roster as cache:weight, the state, the peers that are not ok, and the time of the next look.
 func TestRosters(t *testing.T) {
 	var tr *tracker
 	var begin time.Time
 	datadriven.RunTest(t, "testdata/rosters.txt", func(t *testing.T, d *datadriven.TestData) string {
 		seconds := func(at time.Time) string { return strconv.FormatFloat(at.Sub(begin).Seconds(), 'g', 4, 64) + " s" }
 		if d.Cmd == "cluster" {
-			grace, expect := 60, 0
+			grace, expect, self := 60, 0, ""
+			d.MaybeScanArgs(t, "self", &self)
 			d.MaybeScanArgs(t, "expect", &expect)
 			d.MaybeScanArgs(t, "grace", &grace)
 			begin = time.Unix(1_000_000, 0)
-			tr = &tracker{expect: expect, grace: time.Duration(grace) * time.Second, began: begin, peers: map[CacheID]*standing{}}
+			tr = &tracker{self: self, expect: expect, grace: time.Duration(grace) * time.Second, doubt: doubtTime, began: begin, peers: map[CacheID]*standing{}}
 			return ""
 		}
 		var at float64
@@ -36,7 +37,7 @@ func TestRosters(t *testing.T) {
 			if len(f) == 0 {
 				continue
 			}
-			s := sighting{member: line, address: f[2], announcement: &announcement{host: f[2]}}
+			s := sighting{member: f[2] + "/" + f[3], address: f[2], announcement: &announcement{host: f[2]}}
 			copy(s.Cache[:], f[0])
 			weight, _ := strconv.Atoi(f[1])
 			started, _ := strconv.Atoi(f[3])
@@ -57,8 +58,9 @@ func TestRosters(t *testing.T) {
 				fmt.Fprintf(&b, " %s:%d", name(p.ID), p.Weight)
 			}
 		}
-		fmt.Fprintf(&b, "\nstate: %s\n", tr.state())
-		for _, p := range tr.view(tr.expect, "").Peers {
+		v := tr.view(tr.expect, tr.self)
+		fmt.Fprintf(&b, "\nstate: %s\n", v.State)
+		for _, p := range v.Peers {
 			if p.State != PeerOK {
 				fmt.Fprintf(&b, "%s at %s: %s since %s\n", name(p.Cache), p.Address, p.State, seconds(p.Since))
 			}
