@@ -149,8 +149,8 @@ func (g *gossip) config(ip string, port int) *memberlist.Config {
 	c.Delegate, c.Events, c.Alive = g, g, g
 	c.Logger = log.New(memberlistLog{g}, "", 0)
 	c.TCPTimeout = 2 * time.Second
-	// A death is seen in 3 s: two probes and the time of suspicion.
-	c.ProbeInterval, c.ProbeTimeout, c.SuspicionMult, c.SuspicionMaxTimeoutMult = 500*time.Millisecond, 300*time.Millisecond, 3, 3
+	// A death is seen in 4 s: two probes and the time of suspicion. An idle member wakes up for each probe and each round of gossip.
+	c.ProbeInterval, c.ProbeTimeout, c.SuspicionMult, c.SuspicionMaxTimeoutMult = time.Second, 300*time.Millisecond, 2, 3
 	c.PushPullInterval = 15 * time.Second
 	c.EnableCompression = false
 	if k := g.member.o.Key; k != nil {
