@@ -30,6 +30,7 @@ type answers struct {
 	running sync.WaitGroup
 	lists   sync.WaitGroup
 	brought atomic.Uint64 // bytes
+	waiting atomic.Int64  // requests that wait for memory for a large sample
 	asked   atomic.Int64  // when the last LIST came, in ns since 1970
 
 	mu   sync.Mutex
@@ -42,6 +43,7 @@ type answers struct {
 	// Of mark alone.
 	waited uint64 // MARKs that were sent while the home waited for a long read
 	before uint64 // what the home had done for peers when the stream began
+	others uint64 // Server.largeSent at the last MARK
 }
 
 // end ends all LISTs, and joins their goroutines.
@@ -162,9 +164,11 @@ func (a *answers) mark(ctx context.Context) {
 		switch {
 		case a.isBusy():
 			done, waits := a.home.Work()
-			if waits {
+			others := a.server.largeSent.Load()
+			if waits || a.waiting.Load() > 0 && others != a.others {
 				a.waited++
 			}
+			a.others = others
 			if a.send(plain(encodeMark(a.brought.Load()+a.waited+done-a.before))) != nil {
 				return
 			}
@@ -188,7 +192,7 @@ func (a *answers) answer(ctx, limited context.Context, l list) {
 			rest = a.bring(limited, rest, brought)
 		}
 	})
-	p := parcel{answers: a, id: l.id}
+	p := parcel{answers: a, id: l.id, limited: limited}
 	flush := time.NewTimer(parcelWait)
 	defer flush.Stop()
 	var err error
@@ -232,11 +236,25 @@ type copied struct {
 	entry  // of the whole sample
 	bytes  mem.Buffer
 	weight int64 // held until it is sent
+	large  int64 // held of Server.large until it is sent; 0: it is not larger than a stream may hold
 }
 
 func (c *copied) drop(a *answers) {
 	c.bytes.Free()
 	a.held.Release(c.weight)
+	a.server.large.Release(c.large)
+}
+
+// reserveLarge waits for memory for samples of some bytes, if that is more than a stream may hold. The request has its part of the stream, which nothing but the
+// stream's other requests waits for, and nothing else.
+func (a *answers) reserveLarge(limited context.Context, bytes int) (large int64, err error) {
+	if int64(bytes) <= a.server.stream {
+		return 0, nil
+	}
+	large = min(int64(bytes), a.server.mostLarge)
+	a.waiting.Add(1)
+	defer a.waiting.Add(-1)
+	return large, a.server.large.Acquire(limited, large)
 }
 
 // bring asks the home for the first samples of a LIST, and returns the others. It reserves room for their bytes first: so the home's memory never
@@ -253,12 +271,17 @@ func (a *answers) bring(limited context.Context, indices []sample.Index, to chan
 	if a.held.Acquire(limited, room) != nil {
 		return nil
 	}
+	large, err := a.reserveLarge(limited, size) // of one sample
+	if err != nil {
+		a.held.Release(room)
+		return nil
+	}
 	handle := buffers.Get(size)
 	run, used := mem.NewBuffer(handle, buffers), 0
 	a.home.Bring(limited, indices[:n], func(b Brought) {
 		c := copied{entry: entry{index: b.Index, why: b.Why, sum: b.Sum}, bytes: mem.SliceBuffer(nil), weight: min(a.weight(len(b.Bytes)), room)}
 		if !b.Why.IsAbsent() {
-			c.length = uint32(len(b.Bytes))
+			c.length, c.large, large = uint32(len(b.Bytes)), large, 0
 			if end := used + len(b.Bytes); end <= len(*handle) {
 				copy((*handle)[used:end], b.Bytes)
 				c.bytes, used = run.Slice(used, end), end
@@ -274,6 +297,7 @@ func (a *answers) bring(limited context.Context, indices []sample.Index, to chan
 	})
 	run.Free()           // the samples have references
 	a.held.Release(room) // of samples that are absent
+	a.server.large.Release(large)
 	return indices[n:]
 }
 
@@ -284,9 +308,11 @@ func (a *answers) weight(bytes int) int64 { return min(int64(bytes), a.server.st
 type parcel struct {
 	*answers
 	id      uint32
+	limited context.Context // of the LIST
 	entries []entry
 	bytes   int
 	weight  int64 // held for samples that are complete in this message
+	large   int64 // the same of Server.large
 	parts   mem.BufferSlice
 }
 
@@ -298,6 +324,10 @@ const mostPart = MostFrame - 64<<10
 // add adds a sample, and sends each message that is full.
 func (p *parcel) add(c copied) error {
 	for offset := uint32(0); ; {
+		if c.large > 0 && p.limited.Err() != nil { // nobody waits for it any longer, and others wait for its memory
+			c.drop(p.answers)
+			return nil
+		}
 		n := min(c.length-offset, mostPart)
 		if int(n) > mostPart-p.bytes {
 			if err := p.flush(); err != nil {
@@ -313,8 +343,11 @@ func (p *parcel) add(c copied) error {
 		}
 		isLast := offset+n == c.length
 		if isLast {
-			p.weight += c.weight
+			p.weight, p.large = p.weight+c.weight, p.large+c.large
 			c.bytes.Free()
+		}
+		if c.large > 0 {
+			p.server.largeSent.Add(uint64(n))
 		}
 		if err := p.flushIfFull(); err != nil || isLast {
 			if !isLast {
@@ -353,6 +386,7 @@ func (p *parcel) flush() error {
 // drop forgets the collected samples.
 func (p *parcel) drop() {
 	p.held.Release(p.weight)
+	p.server.large.Release(p.large)
 	p.parts.Free()
-	p.entries, p.parts, p.bytes, p.weight = p.entries[:0], p.parts[:0], 0, 0
+	p.entries, p.parts, p.bytes, p.weight, p.large = p.entries[:0], p.parts[:0], 0, 0, 0
 }

@@ -11,6 +11,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -37,6 +38,10 @@ type Server struct {
 	idle   time.Duration
 	stream int64 // bytes of samples that one stream may hold until they are sent
 
+	large     *semaphore.Weighted // bytes of samples that are larger than that, of all streams
+	mostLarge int64               // of large
+	largeSent atomic.Uint64       // bytes of such samples
+
 	mu    sync.Mutex
 	homes map[sample.Fingerprint]*served
 }
@@ -58,6 +63,7 @@ type ServerOptions struct {
 	Idle   time.Duration // without a LIST, after which a stream is ended; 0: twice DefaultIdle
 	Stuck  time.Duration // that a frame may take to be sent, before its connection is closed; 0: 10 s
 	Stream int64         // bytes of samples that a stream may hold until they are sent; 0: 4 MiB. A larger sample may be held alone
+	Large  int64         // bytes of samples larger than Stream that all streams together may hold; 0: 16 MiB. A larger sample is held while no stream holds another one of these
 
 	Refused func(from net.Addr, err error) // called for a connection that is no TLS, or where one side does not accept the other's certificate; nil: nothing
 }
@@ -72,7 +78,8 @@ const (
 
 // Serve starts a server on a listener, which it closes when Close is called.
 func Serve(l net.Listener, o ServerOptions) *Server {
-	s := &Server{homes: map[sample.Fingerprint]*served{}, conns: &connections{Listener: l, open: map[string]net.Conn{}}, stuck: cmp.Or(o.Stuck, stuckTime), idle: cmp.Or(o.Idle, unusedTime), stream: cmp.Or(o.Stream, 4<<20)}
+	s := &Server{homes: map[sample.Fingerprint]*served{}, conns: &connections{Listener: l, open: map[string]net.Conn{}}, stuck: cmp.Or(o.Stuck, stuckTime), idle: cmp.Or(o.Idle, unusedTime), stream: cmp.Or(o.Stream, 4<<20), mostLarge: cmp.Or(o.Large, 16<<20)}
+	s.large = semaphore.NewWeighted(s.mostLarge)
 	window := min(cmp.Or(o.Window, 64<<10), mostWindow)
 	creds := insecure.NewCredentials()
 	if o.TLS != nil {

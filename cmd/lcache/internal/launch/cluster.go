@@ -50,6 +50,11 @@ func (o *ClusterOptions) buffers() (send int64, receive int32) {
 	return min(max(each/4, 256<<10), 4<<20), int32(min(max(each*3/8, 256<<10), 4<<20))
 }
 
+// largeSamples returns the bytes for samples that are larger than what a stream may send: as much as all streams have together.
+func (o *ClusterOptions) largeSamples() int64 {
+	return max((o.memory()-o.memory()/engine.HomeShare)/4, LeastPeerMemory)
+}
+
 // joined is this process as a member of a cluster. One is used by all servers of the process.
 type joined struct {
 	*cluster.Member
@@ -70,7 +75,7 @@ func join(ctx context.Context, o *ClusterOptions) (*joined, error) {
 	j := &joined{Member: m, o: *o}
 	accept, _ := m.TLS()
 	send, _ := o.buffers()
-	j.server = peer.Serve(m.Data(), peer.ServerOptions{TLS: accept, Refused: m.RefusedConnection, Stream: send})
+	j.server = peer.Serve(m.Data(), peer.ServerOptions{TLS: accept, Refused: m.RefusedConnection, Stream: send, Large: j.o.largeSamples()})
 	j.lister = sharedListing{&lister.Lister{Member: m, Server: j.server, Client: j.client(), Expect: o.Expect, Logger: o.Logger}}
 	return j, nil
 }
