@@ -64,7 +64,7 @@ func TestClusterBusyHome(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		server := peer.Serve(l, peer.ServerOptions{Stream: 128 << 20}) // the home is asked for 256 samples at once, as if they were small
+		server := peer.Serve(l, peer.ServerOptions{Stream: func() int64 { return 128 << 20 }}) // the home is asked for 256 samples at once, as if they were small
 		t.Cleanup(server.Close)
 		server.Add(sample.Fingerprint{1}, f.machines[0].Home())
 		return f.machines[0], l.Addr().String()

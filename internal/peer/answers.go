@@ -25,6 +25,7 @@ type answers struct {
 	samples  int
 	stream   grpc.ServerStream
 	cancel   context.CancelCauseFunc
+	bound    int64               // bytes of samples that the stream may hold
 	held     *semaphore.Weighted // bytes of samples that are not sent yet
 
 	running sync.WaitGroup
@@ -248,7 +249,7 @@ func (c *copied) drop(a *answers) {
 // reserveLarge waits for memory for samples of some bytes, if that is more than a stream may hold. The request has its part of the stream, which nothing but the
 // stream's other requests waits for, and nothing else.
 func (a *answers) reserveLarge(limited context.Context, bytes int) (large int64, err error) {
-	if int64(bytes) <= a.server.stream {
+	if int64(bytes) <= a.bound {
 		return 0, nil
 	}
 	large = min(int64(bytes), a.server.mostLarge)
@@ -263,7 +264,7 @@ func (a *answers) bring(limited context.Context, indices []sample.Index, to chan
 	n, room, size := 0, int64(0), 0
 	for n < min(len(indices), mostRun) {
 		s := a.home.Size(indices[n])
-		if n > 0 && room+a.weight(s) > a.server.stream/4 {
+		if n > 0 && room+a.weight(s) > a.bound/4 {
 			break
 		}
 		n, room, size = n+1, room+a.weight(s), size+s
@@ -302,7 +303,7 @@ func (a *answers) bring(limited context.Context, indices []sample.Index, to chan
 }
 
 // weight is a sample's part of the bytes that a stream may hold. A sample that is larger takes all of it.
-func (a *answers) weight(bytes int) int64 { return min(int64(bytes), a.server.stream) }
+func (a *answers) weight(bytes int) int64 { return min(int64(bytes), a.bound) }
 
 // parcel collects samples for one message.
 type parcel struct {

@@ -29,7 +29,7 @@ type ClientOptions struct {
 	TLS    *tls.Config   // nil: no encryption
 	ID     string        // of this member, for the logs of others
 	Late   time.Duration // of silence after which a peer is late; 0: DefaultLate
-	Window int32         // bytes that a stream may have under way; 0: 4 MiB
+	Window func() int32  // returns the bytes that a stream of a new connection may have under way; nil: 4 MiB
 	Idle   time.Duration // after which a connection without a request is closed; 0: DefaultIdle
 }
 
@@ -48,7 +48,10 @@ type Client struct {
 
 // NewClient returns a client. It connects when Fetch first needs a peer.
 func NewClient(dataset sample.Fingerprint, samples int, o ClientOptions) *Client {
-	o.Late, o.Window, o.Idle = cmp.Or(o.Late, DefaultLate), cmp.Or(o.Window, 4<<20), cmp.Or(o.Idle, DefaultIdle)
+	o.Late, o.Idle = cmp.Or(o.Late, DefaultLate), cmp.Or(o.Idle, DefaultIdle)
+	if o.Window == nil {
+		o.Window = func() int32 { return 4 << 20 }
+	}
 	c := &Client{o: o, dataset: dataset, samples: samples, peers: map[string]*link{}}
 	c.ctx, c.stop = context.WithCancel(context.Background())
 	return c
@@ -202,8 +205,9 @@ func (c *Client) connect(address string) (*link, error) {
 		l.newest.Store(w)
 		return w, nil
 	}
+	window := c.o.Window()
 	var err error
-	l.conn, err = grpc.NewClient("passthrough:///"+address, experimental.WithBufferPool(buffers), grpc.WithWriteBufferSize(writeBuffer), grpc.WithReadBufferSize(readBuffer(c.o.TLS)), grpc.WithTransportCredentials(creds), grpc.WithStaticStreamWindowSize(c.o.Window), grpc.WithStaticConnWindowSize(2*c.o.Window),
+	l.conn, err = grpc.NewClient("passthrough:///"+address, experimental.WithBufferPool(buffers), grpc.WithWriteBufferSize(writeBuffer), grpc.WithReadBufferSize(readBuffer(c.o.TLS)), grpc.WithTransportCredentials(creds), grpc.WithStaticStreamWindowSize(window), grpc.WithStaticConnWindowSize(2*window),
 		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(codec{}), grpc.MaxCallRecvMsgSize(MostFrame+headBytes)), grpc.WithDisableServiceConfig(), grpc.WithDisableRetry(), grpc.WithNoProxy(), grpc.WithContextDialer(dial),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 5 * time.Second}, MinConnectTimeout: time.Second}))
 	if err != nil {

@@ -46,7 +46,7 @@ func TestLargeSamplesShareMemory(t *testing.T) {
 		pause      time.Duration
 	}{{1, 1, 400 * time.Millisecond}, {largeSize, 1, 50 * time.Millisecond}, {2*largeSize + 1, 2, 100 * time.Millisecond}} {
 		s := largeShelf(10, c.pause)
-		_, address := serve(t, s, ServerOptions{Stream: 64 << 10, Large: c.room})
+		_, address := serve(t, s, ServerOptions{Stream: func() int64 { return 64 << 10 }, Large: c.room})
 		var all sync.WaitGroup
 		for i := sample.Index(1); i <= 8; i++ {
 			all.Go(func() {
@@ -69,13 +69,13 @@ func TestLargeSamplesShareMemory(t *testing.T) {
 func TestLargeSampleThatIsNotTaken(t *testing.T) {
 	t.Parallel()
 	s := largeShelf(10, 0)
-	_, address := serve(t, s, ServerOptions{Stream: 64 << 10, Large: 1})
+	_, address := serve(t, s, ServerOptions{Stream: func() int64 { return 64 << 10 }, Large: 1})
 	stuck := newHeap()
 	stuck.block = make(chan struct{})
 	defer close(stuck.block)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	go client(t, s.n, ClientOptions{Window: 64 << 10}).Fetch(ctx, address, indices(1, 1), stuck)
+	go client(t, s.n, ClientOptions{Window: func() int32 { return 64 << 10 }}).Fetch(ctx, address, indices(1, 1), stuck)
 	eventually(t, "the large sample is not brought", func() bool { return s.asked.Load() == 1 })
 	other := client(t, s.n, ClientOptions{})
 	if missing, err := other.Fetch(t.Context(), address, indices(0, 1), newHeap()); missing != 0 || err != nil {

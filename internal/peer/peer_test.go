@@ -440,7 +440,7 @@ func TestSinkIsLeftAlone(t *testing.T) {
 func TestConsumerThatTakesNothing(t *testing.T) {
 	s := &shelf{n: 10_000, size: func(sample.Index) int { return 100_000 }}
 	server, address := serve(t, s, ServerOptions{Window: 64 << 10})
-	c := client(t, s.n, ClientOptions{Window: 64 << 10, Late: time.Minute})
+	c := client(t, s.n, ClientOptions{Window: func() int32 { return 64 << 10 }, Late: time.Minute})
 	h := newHeap()
 	h.block = make(chan struct{})
 	ctx, cancel := context.WithCancel(t.Context())

@@ -36,7 +36,7 @@ type Server struct {
 	served sync.WaitGroup
 	stuck  time.Duration
 	idle   time.Duration
-	stream int64 // bytes of samples that one stream may hold until they are sent
+	stream func() int64 // bytes of samples that a new stream may hold until they are sent
 
 	large     *semaphore.Weighted // bytes of samples that are larger than that, of all streams
 	mostLarge int64               // of large
@@ -62,7 +62,7 @@ type ServerOptions struct {
 	Window int32         // bytes of requests that a stream may have in flight; 0: 64 KiB
 	Idle   time.Duration // without a LIST, after which a stream is ended; 0: twice DefaultIdle
 	Stuck  time.Duration // that a frame may take to be sent, before its connection is closed; 0: 10 s
-	Stream int64         // bytes of samples that a stream may hold until they are sent; 0: 4 MiB. A larger sample may be held alone
+	Stream func() int64  // returns the bytes of samples that a new stream may hold until they are sent; nil: 4 MiB. A larger sample may be held alone
 	Large  int64         // bytes of samples larger than Stream that all streams together may hold; 0: 16 MiB. A larger sample is held while no stream holds another one of these
 
 	Refused func(from net.Addr, err error) // called for a connection that is no TLS, or where one side does not accept the other's certificate; nil: nothing
@@ -78,7 +78,10 @@ const (
 
 // Serve starts a server on a listener, which it closes when Close is called.
 func Serve(l net.Listener, o ServerOptions) *Server {
-	s := &Server{homes: map[sample.Fingerprint]*served{}, conns: &connections{Listener: l, open: map[string]net.Conn{}}, stuck: cmp.Or(o.Stuck, stuckTime), idle: cmp.Or(o.Idle, unusedTime), stream: cmp.Or(o.Stream, 4<<20), mostLarge: cmp.Or(o.Large, 16<<20)}
+	s := &Server{homes: map[sample.Fingerprint]*served{}, conns: &connections{Listener: l, open: map[string]net.Conn{}}, stuck: cmp.Or(o.Stuck, stuckTime), idle: cmp.Or(o.Idle, unusedTime), stream: o.Stream, mostLarge: cmp.Or(o.Large, 16<<20)}
+	if s.stream == nil {
+		s.stream = func() int64 { return 4 << 20 }
+	}
 	s.large = semaphore.NewWeighted(s.mostLarge)
 	window := min(cmp.Or(o.Window, 64<<10), mostWindow)
 	creds := insecure.NewCredentials()
@@ -223,7 +226,8 @@ func (s *Server) fetch(_ any, stream grpc.ServerStream) error {
 	defer h.streams.Done()
 	ctx, cancel := context.WithCancelCause(stream.Context())
 	defer context.AfterFunc(h.ctx, func() { cancel(context.Cause(h.ctx)) })()
-	a := &answers{server: s, home: h, consumer: h.consumers.of(stream.Context()), samples: h.Samples(), stream: stream, cancel: cancel, open: map[uint32]context.CancelFunc{}, held: semaphore.NewWeighted(s.stream)}
+	a := &answers{server: s, home: h, consumer: h.consumers.of(stream.Context()), samples: h.Samples(), stream: stream, cancel: cancel, open: map[uint32]context.CancelFunc{}, bound: s.stream()}
+	a.held = semaphore.NewWeighted(a.bound)
 	a.consumer.open.Add(1)
 	defer a.consumer.open.Add(-1)
 	a.asked.Store(time.Now().UnixNano())

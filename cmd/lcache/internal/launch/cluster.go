@@ -1,7 +1,6 @@
 package launch
 
 import (
-	"cmp"
 	"context"
 	"encoding/hex"
 	"errors"
@@ -31,30 +30,6 @@ type ClusterOptions struct {
 	Memory  int64         // bytes for samples on their way between machines; 0: DefaultPeerMemory
 }
 
-// DefaultPeerMemory is the memory for samples on their way between machines, in bytes. LeastPeerMemory is for each expected machine.
-const (
-	DefaultPeerMemory = 64 << 20
-	LeastPeerMemory   = 1 << 20
-)
-
-// manyMachines is assumed if the number of machines is not known.
-const manyMachines = 8
-
-// memory returns the bytes for samples on their way between machines.
-func (o *ClusterOptions) memory() int64 { return cmp.Or(o.Memory, DefaultPeerMemory) }
-
-// buffers divides the memory that the engine leaves (engine.HomeShare): a quarter for what this machine sends, the rest for what it receives, for each stream
-// of a machine. gRPC lets a connection receive twice what a stream may.
-func (o *ClusterOptions) buffers() (send int64, receive int32) {
-	each := (o.memory() - o.memory()/engine.HomeShare) / int64(cmp.Or(o.Expect, manyMachines))
-	return min(max(each/4, 256<<10), 4<<20), int32(min(max(each*3/8, 256<<10), 4<<20))
-}
-
-// largeSamples returns the bytes for samples that are larger than what a stream may send: as much as all streams have together.
-func (o *ClusterOptions) largeSamples() int64 {
-	return max((o.memory()-o.memory()/engine.HomeShare)/4, LeastPeerMemory)
-}
-
 // joined is this process as a member of a cluster. One is used by all servers of the process.
 type joined struct {
 	*cluster.Member
@@ -74,8 +49,7 @@ func join(ctx context.Context, o *ClusterOptions) (*joined, error) {
 	}
 	j := &joined{Member: m, o: *o}
 	accept, _ := m.TLS()
-	send, _ := o.buffers()
-	j.server = peer.Serve(m.Data(), peer.ServerOptions{TLS: accept, Refused: m.RefusedConnection, Stream: send, Large: j.o.largeSamples()})
+	j.server = peer.Serve(m.Data(), peer.ServerOptions{TLS: accept, Refused: m.RefusedConnection, Stream: j.send, Large: j.o.largeSamples()})
 	j.lister = sharedListing{&lister.Lister{Member: m, Server: j.server, Client: j.client(), Expect: o.Expect, Logger: o.Logger}}
 	return j, nil
 }
@@ -97,8 +71,7 @@ func (j *joined) leave() error {
 // client returns the options of requests to other machines.
 func (j *joined) client() peer.ClientOptions {
 	_, connect := j.TLS()
-	_, receive := j.o.buffers()
-	return peer.ClientOptions{TLS: connect, ID: j.Name(), Late: j.o.Late, Window: receive}
+	return peer.ClientOptions{TLS: connect, ID: j.Name(), Late: j.o.Late, Window: j.receive}
 }
 
 // sharedListing is the Lister of an ingest.
