@@ -9,6 +9,8 @@ import (
 	"os"
 	"runtime"
 	"strconv"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -194,6 +196,27 @@ func TestStrangers(t *testing.T) {
 	if after > before+8<<20 || during > before+64<<20 {
 		t.Errorf("heap of %d bytes before, %d at the height, %d afterwards", before, during, after)
 	}
+}
+
+// TestTooManyConnections: connections beyond the bound are closed and reported.
+func TestTooManyConnections(t *testing.T) {
+	t.Parallel()
+	const more = 5
+	var refused atomic.Int64
+	_, address := serve(t, &shelf{n: 1}, ServerOptions{Refused: func(from net.Addr, err error) {
+		if from == nil || !strings.Contains(err.Error(), strconv.Itoa(mostConnections)) {
+			t.Errorf("refused from %v: %v", from, err)
+		}
+		refused.Add(1)
+	}})
+	for range mostConnections + more {
+		conn, err := net.Dial("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+	}
+	eventually(t, "not all connections beyond the bound are reported", func() bool { return refused.Load() == more })
 }
 
 // heapBytes returns what is in use after a collection. Pools give up what they have by the second one.

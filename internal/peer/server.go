@@ -65,7 +65,7 @@ type ServerOptions struct {
 	Stream func() int64  // returns the bytes of samples that a new stream may hold until they are sent; nil: 4 MiB. A larger sample may be held alone
 	Large  int64         // bytes of samples larger than Stream that all streams together may hold; 0: 16 MiB. A larger sample is held while no stream holds another one of these
 
-	Refused func(from net.Addr, err error) // called for a connection that is no TLS, or where one side does not accept the other's certificate; nil: nothing
+	Refused func(from net.Addr, err error) // called for a connection beyond the bound, or that is no TLS, or where one side does not accept the other's certificate; nil: nothing
 }
 
 // Bounds of connections and streams.
@@ -78,7 +78,7 @@ const (
 
 // Serve starts a server on a listener, which it closes when Close is called.
 func Serve(l net.Listener, o ServerOptions) *Server {
-	s := &Server{homes: map[sample.Fingerprint]*served{}, conns: &connections{Listener: l, open: map[string]net.Conn{}}, stuck: cmp.Or(o.Stuck, stuckTime), idle: cmp.Or(o.Idle, unusedTime), stream: o.Stream, mostLarge: cmp.Or(o.Large, 16<<20)}
+	s := &Server{homes: map[sample.Fingerprint]*served{}, conns: &connections{Listener: l, open: map[string]net.Conn{}, refused: o.Refused}, stuck: cmp.Or(o.Stuck, stuckTime), idle: cmp.Or(o.Idle, unusedTime), stream: o.Stream, mostLarge: cmp.Or(o.Large, 16<<20)}
 	if s.stream == nil {
 		s.stream = func() int64 { return 4 << 20 }
 	}
@@ -136,6 +136,7 @@ func (s *Server) Remove(f sample.Fingerprint) {
 // connections are a listener that knows its connections, so that one can be closed under a stream that takes nothing: gRPC has no deadline for that.
 type connections struct {
 	net.Listener
+	refused func(from net.Addr, err error) // nil: nothing
 
 	mu   sync.Mutex
 	open map[string]net.Conn // by the other side's address
@@ -159,8 +160,14 @@ func (c *connections) Accept() (net.Conn, error) {
 			return &connection{conn, c, address}, nil
 		}
 		conn.Close()
+		if c.refused != nil {
+			c.refused(conn.RemoteAddr(), errFull)
+		}
 	}
 }
+
+// errFull is why Accept closes a connection.
+var errFull = fmt.Errorf("%d connections are open, and a machine accepts no more", mostConnections)
 
 // kill closes the connection of a stream.
 func (c *connections) kill(ctx context.Context) {
