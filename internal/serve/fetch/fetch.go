@@ -102,7 +102,8 @@ type Fetcher struct {
 	turns   map[staging.Pool]*semaphore.Weighted // to take room from a pool, first come, first served
 	late    sync.WaitGroup
 
-	underWay  underWay // used only with peers
+	underWay  underWay      // used only with peers
+	copying   chan struct{} // a token for each read of a large sample by copyFromLog
 	peerReads peerReads
 
 	yielder  atomic.Pointer[Yielder] // nil: only requests use side memory
@@ -120,7 +121,7 @@ func New(o Options) *Fetcher {
 	if o.SourceTimeout == 0 {
 		o.SourceTimeout = 30 * time.Second
 	}
-	f := &Fetcher{o: o, began: time.Now(), reads: make(chan *read), left: make(chan struct{}), logs: make(chan struct{}, 64),
+	f := &Fetcher{o: o, began: time.Now(), reads: make(chan *read), left: make(chan struct{}), logs: make(chan struct{}, 64), copying: make(chan struct{}, 1),
 		turns: map[staging.Pool]*semaphore.Weighted{staging.Side: semaphore.NewWeighted(1), staging.Spare: semaphore.NewWeighted(1), staging.Peers: semaphore.NewWeighted(1)}}
 	f.suppliers = []supplier{f.fromMemory, f.byPlace, f.fromPeers, f.fromSource}
 	f.leave = sync.OnceFunc(func() { close(f.left) })

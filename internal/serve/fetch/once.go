@@ -64,10 +64,21 @@ func (f *Fetcher) Source(ctx context.Context, index sample.Index, dst []byte) (f
 	}
 }
 
+// smallCopy bounds the samples that copyFromLog reads at any time, in bytes. Larger ones take turns, because the memory is counted nowhere.
+const smallCopy = 1 << 20
+
 // copyFromLog copies a sample from the log to dst, if the log has it.
 func (f *Fetcher) copyFromLog(ctx context.Context, index sample.Index, dst []byte) bool {
 	if f.o.Locations.Get(index) == 0 {
 		return false
+	}
+	if len(dst) > smallCopy { // the one before ends by LogTimeout, and waits for nothing that this one holds
+		select {
+		case f.copying <- struct{}{}:
+		case <-ctx.Done():
+			return false
+		}
+		defer func() { <-f.copying }()
 	}
 	var q lateReads
 	data, ok := f.fromLog(ctx, index, make([]byte, logfile.Span(4095, len(dst))), &q) // a late read writes to memory that nothing else uses
