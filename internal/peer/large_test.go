@@ -25,15 +25,13 @@ func (c *counted) Bring(ctx context.Context, indices []sample.Index, to func(Bro
 	c.shelf.Bring(ctx, indices, to)
 }
 
-const largeSize = 10 << 20 // gRPC queues two messages for a consumer that takes nothing, at most 4 MiB
-
 // largeShelf has a small sample 0. All others are larger than what a stream may hold.
-func largeShelf(n int, pause time.Duration) *counted {
+func largeShelf(n, large int, pause time.Duration) *counted {
 	return &counted{shelf: shelf{n: n, pause: pause, size: func(i sample.Index) int {
 		if i == 0 {
 			return 100
 		}
-		return largeSize
+		return large
 	}}}
 }
 
@@ -41,17 +39,18 @@ func largeShelf(n int, pause time.Duration) *counted {
 // long to come does not take the home for a late one.
 func TestLargeSamplesShareMemory(t *testing.T) {
 	t.Parallel()
+	const largeSize = 2 << 20
 	for _, c := range []struct {
 		room, most int64
 		pause      time.Duration
-	}{{1, 1, 400 * time.Millisecond}, {largeSize, 1, 50 * time.Millisecond}, {2*largeSize + 1, 2, 100 * time.Millisecond}} {
-		s := largeShelf(10, c.pause)
+	}{{1, 1, 500 * time.Millisecond}, {largeSize, 1, 50 * time.Millisecond}, {2*largeSize + 1, 2, 100 * time.Millisecond}} {
+		s := largeShelf(10, largeSize, c.pause)
 		_, address := serve(t, s, ServerOptions{Stream: func() int64 { return 64 << 10 }, Large: c.room})
 		var all sync.WaitGroup
 		for i := sample.Index(1); i <= 8; i++ {
 			all.Go(func() {
 				h := newHeap()
-				missing, err := client(t, s.n, ClientOptions{Late: 2 * time.Second}).Fetch(t.Context(), address, []sample.Index{i}, h)
+				missing, err := client(t, s.n, ClientOptions{Late: 3 * time.Second}).Fetch(t.Context(), address, []sample.Index{i}, h)
 				if missing != 0 || err != nil || !bytes.Equal(h.got[i], content(i, largeSize)) {
 					t.Errorf("sample %d of %d: %d missing, %v", i, s.n, missing, err)
 				}
@@ -68,7 +67,7 @@ func TestLargeSamplesShareMemory(t *testing.T) {
 // TestLargeSampleThatIsNotTaken: a consumer that takes nothing of a large sample holds up no small ones, and large ones only until its request has ended.
 func TestLargeSampleThatIsNotTaken(t *testing.T) {
 	t.Parallel()
-	s := largeShelf(10, 0)
+	s := largeShelf(10, 10<<20, 0) // gRPC queues two messages for a consumer that takes nothing, at most 4 MiB
 	_, address := serve(t, s, ServerOptions{Stream: func() int64 { return 64 << 10 }, Large: 1})
 	stuck := newHeap()
 	stuck.block = make(chan struct{})
