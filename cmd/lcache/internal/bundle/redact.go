@@ -67,7 +67,7 @@ var (
 	}}
 	helloTable = table{fields: map[string]class{
 		"version": keep, "server": drop, "token": drop, "name": aDataset, "source": aSource, "fingerprint": keep, "recipe": keep, "seed": keep, "classes": aClass, "on_error": keep,
-		"features": keep, "params": sentence, "identity": sentence, "ext": anEnding, "group": keep, "labels": aPath, "first_part": anEnding, "record_flags": sentence,
+		"features": keep, "params": sentence, "identity": sentence, "ext": anEnding, "group": keep, "labels": aPath, "first_part": anEnding, "record_flags": sentence, "record_files": keep,
 		"extensions": keysAreEndings, "s3_endpoint": aSource,
 	}}
 	machineTable = table{fields: map[string]class{
