@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -72,6 +73,39 @@ func TestRangesSums(t *testing.T) {
 		}
 		check(t, openRemote(t, "ranges:"+url+"index.tsv", source.Options{}))
 	})
+}
+
+// TestFirstPartOfRanges: the first row of a sample has its first part, whatever came first in earlier samples, unless --part names one.
+func TestFirstPartOfRanges(t *testing.T) {
+	const index = "shard\toffset\tlength\tpart\tname\n" +
+		"a\t0\t2\tjpg\tx\na\t2\t3\ttxt\tx\n" +
+		"a\t5\t4\tpng\ty\na\t9\t1\tjpg\ty\na\t10\t2\ttxt\ty\n" +
+		"a\t12\t3\ttxt\tz\na\t15\t5\tjpg\tz\n"
+	content := []byte("0011122223445556666678901")
+	tr := newTree(t, map[string][]byte{"a": content, "index.tsv": []byte(index)})
+	for part, want := range map[string][]string{"": {"jpg 00,txt 111", "png 2222,jpg 3,txt 44", "txt 555,jpg 66666"}, "txt": {"txt 111,jpg 00", "txt 44,png 2222,jpg 3", "txt 555,jpg 66666"}} {
+		src := openRemote(t, "ranges:"+tr.dir+"/index.tsv", source.Options{Part: part})
+		_, entries, err := src.List(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, e := range entries {
+			b := make([]byte, e.Size)
+			if err := src.Read(t.Context(), e, b); err != nil {
+				t.Fatal(err)
+			}
+			var parts []string
+			for _, p := range e.Parts {
+				parts = append(parts, p.Ext+" "+string(b[:p.Size]))
+				b = b[p.Size:]
+			}
+			got = append(got, strings.Join(parts, ","))
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("--part %q: %q, want %q", part, got, want)
+		}
+	}
 }
 
 // TestBinaryRanges: an index that is a Parquet or Arrow file, on this machine, in a bucket and on a web server.

@@ -106,11 +106,7 @@ func (r *recordRows) At(i int) sample.Entry {
 	}
 	exts := s.table.Parts()
 	if r.part != "" {
-		if at := slices.IndexFunc(cells, func(c records.Cell) bool { return exts[c.Part] == r.part }); at > 0 {
-			chosen := cells[at]
-			copy(cells[1:], cells[:at])
-			cells[0] = chosen
-		}
+		records.MoveFirst(cells, slices.Index(exts, r.part))
 	}
 	lacking := 0
 	if r.part == "" && !r.own && cells[0].Part != 0 {

@@ -307,6 +307,7 @@ func (p *rangeParser) begin(shard string) error {
 		return fmt.Errorf("shard %s comes again after another one: sort the lines by shard", clip(shard))
 	}
 	p.shard, p.table = strings.Clone(shard), NewTable(-1)
+	p.table.OwnFirst = true
 	p.tables[name] = p.table
 	p.shards = append(p.shards, name)
 	return nil

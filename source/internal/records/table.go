@@ -26,6 +26,9 @@ type Table struct {
 	// Rest is the number of bytes at the end of the shard that are less than a record, and belong to no sample.
 	Rest int64
 
+	// OwnFirst keeps the first cell of each sample first. Otherwise parts come in the order in which their names were first requested.
+	OwnFirst bool
+
 	// Left are the columns that are not served though nobody asked for others, and why.
 	Left []string
 
@@ -54,7 +57,7 @@ type Cell struct {
 // NewTable returns an empty table for a shard. size is its length; -1: not known.
 func NewTable(size int64) *Table { return &Table{size: size} }
 
-// Part returns the number of a part's name, for cells. Parts of a sample come in the order in which their names were first requested.
+// Part returns the number of a part's name, for cells.
 func (t *Table) Part(name string) (int, error) {
 	if i := slices.Index(t.exts, name); i >= 0 {
 		return i, nil
@@ -67,6 +70,15 @@ func (t *Table) Part(name string) (int, error) {
 	}
 	t.exts = append(t.exts, strings.Clone(name))
 	return len(t.exts) - 1, nil
+}
+
+// MoveFirst moves the cell of a part before the others, whose order stays.
+func MoveFirst(cells []Cell, part int) {
+	if at := slices.IndexFunc(cells, func(c Cell) bool { return c.Part == part }); at > 0 {
+		first := cells[at]
+		copy(cells[1:], cells[:at])
+		cells[0] = first
+	}
 }
 
 // Parts returns the names of parts.
@@ -94,11 +106,18 @@ func (t *Table) Add(key string, label int32, cells ...Cell) error {
 	if err := t.check(key, cells); err != nil {
 		return err
 	}
+	own := 0 // the part that was given first
+	if len(cells) > 0 {
+		own = cells[0].Part
+	}
 	slices.SortFunc(cells, func(a, b Cell) int { return cmp.Compare(a.Part, b.Part) })
 	for i, c := range cells {
 		if i > 0 && c.Part == cells[i-1].Part {
 			return fmt.Errorf("row %d: it has the part %s twice", t.rows, clip(t.exts[c.Part]))
 		}
+	}
+	if t.OwnFirst {
+		MoveFirst(cells, own)
 	}
 	if len(cells) != 1 && t.ends == nil {
 		t.ends = make([]uint32, t.rows, max(cap(t.bytes), t.rows+1))
