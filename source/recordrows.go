@@ -41,13 +41,13 @@ func (r *recordRows) seal() error {
 			}
 		}
 	}
-	if r.part != "" && !slices.Contains(parts, r.part) {
+	if r.part == "" {
+		return nil
+	}
+	if !slices.Contains(parts, r.part) {
 		return fmt.Errorf("no record has a part %s: choose --part of %s", clip(r.part), strings.Join(parts, ", "))
 	}
 	for i, s := range r.shards {
-		if r.part == "" {
-			break
-		}
 		if n, row := s.table.Lacking(r.part); n > 0 {
 			return &SampleError{r.At(r.starts[i] + row).Name, "list", fmt.Errorf("it has no part %s: choose another --part, or give all samples one", clip(r.part))}
 		}

@@ -171,11 +171,16 @@ func (g *gossip) refuse(kind, text string) {
 
 // RefusedConnection counts a connection to the port of samples that was not accepted, as messages of gossip are counted that are refused.
 func (m *Member) RefusedConnection(from net.Addr, err error) {
-	host, _, splitErr := net.SplitHostPort(from.String())
-	if splitErr != nil {
-		host = from.String()
+	m.gossip.refuse("certificate", fmt.Sprintf("%s at the port of samples: %v", hostOf(from.String()), err))
+}
+
+// hostOf returns an address without its port.
+func hostOf(address string) string {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return address
 	}
-	m.gossip.refuse("certificate", fmt.Sprintf("%s at the port of samples: %v", host, err))
+	return host
 }
 
 // NotifyAlive decides whether a node belongs to the cluster.
@@ -255,9 +260,7 @@ func (l memberlistLog) Write(line []byte) (int, error) {
 		from := "a machine"
 		if _, after, ok := strings.Cut(text, "from="); ok {
 			from, _, _ = strings.Cut(after, " ")
-			if host, _, err := net.SplitHostPort(from); err == nil {
-				from = host
-			}
+			from = hostOf(from)
 		}
 		l.refuse("key", from+" has another key, or none")
 	}

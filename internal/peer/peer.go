@@ -8,7 +8,7 @@
 // or makes no progress, is late: all requests to it end with [ErrLate], and the stream is opened again after a while.
 //
 // The package does not know which peer keeps a sample, or where its bytes go: a [Home] brings samples, and a [Sink] takes them. A server holds a
-// bounded number of bytes for each stream, and closes the connection of a consumer that takes nothing.
+// bounded number of bytes for each stream, and for all samples that are larger than that together. It closes the connection of a consumer that takes nothing.
 package peer
 
 import (

@@ -2,7 +2,7 @@
 //
 // A [Dataset] follows the rosters of its member. From each roster it makes the homes of all bins (package homes), and from the room of this machine's
 // cache and the samples in it the [homes.Threshold] that says what it keeps, which the member announces to the others. Between two rosters it follows the peers' thresholds,
-// addresses and states. Lookups take no lock and make no request.
+// addresses and states. A peer that sends wrong bytes again and again is put aside for a while. Lookups take no lock and make no request.
 //
 // The package moves no samples: see package peer for the transport, and package fetch for the order in which suppliers are tried.
 package peers

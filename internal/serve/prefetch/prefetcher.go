@@ -1,4 +1,4 @@
-// Package prefetch reads samples before ranks request them: from the log with random reads, many at once, or else from the source.
+// Package prefetch reads samples before ranks request them: from the log with random reads, many at once, from other machines, or else from the source.
 //
 // It needs the ranks' order. In the static layout it loads every sample, and in the log layout the samples that the scan does not load.
 // The caller provides the chunk at each position (Options.Chunk), and reports requests and deliveries (Prefetcher.Asked,

@@ -30,8 +30,8 @@ type supply struct {
 // A supplier's share is what it brought of what was due in the last lookBack. A peer whose share, and whose rate while something was due, stay below half of
 // the medians is slow: half of what is due of it is read from the source, and half of the rest as long as others wait for it, which is if something is due
 // of it nearly all the time. Its share alone says little: every peer that is a bit slower than the others has all of the lookahead due at last. Where all
-// are slow none is. A peer that brings a larger share than the source is not slow either, because the source would not help, and neither is one that reads
-// the source itself for what it brings.
+// are slow none is. Two more peers are not slow, because the source would not help: one that brings a larger share than the source, and one that has read
+// its samples from the source.
 type slowPeers struct {
 	of     map[string]*standing
 	own    history // this machine's log
@@ -60,7 +60,7 @@ type progress struct {
 	share float64 // brought of what was due
 	rate  float64 // bytes a second while something was due
 	busy  float64 // part of the time with something due
-	via   float64 // part of what was brought, that a peer read from the source
+	via   float64 // part of the brought bytes that the peer had read from the source
 }
 
 // progress takes what the supplier brought until now. ok is false if nothing was due.

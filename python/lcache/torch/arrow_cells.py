@@ -64,14 +64,15 @@ def is_bytes(kind: pa.DataType) -> bool:
 
 def address(array: pa.Array) -> int | None:
     """The address of the buffer that tells the positions of a leaf's cells: offsets, or values of a fixed size. None: there is no buffer."""
-    buffers = array.buffers()
-    buffer = buffers[-1] if pa.types.is_fixed_size_list(array.type) else buffers[1]
-    return buffer.address if buffer is not None and buffer.size > 0 else None
+    return _address_of(array.buffers()[-1 if pa.types.is_fixed_size_list(array.type) else 1])
 
 
 def data_address(array: pa.Array) -> int | None:
     """The address of the bytes of a leaf's cells. None: there are none."""
-    buffer = array.buffers()[-1]
+    return _address_of(array.buffers()[-1])
+
+
+def _address_of(buffer: pa.Buffer | None) -> int | None:
     return buffer.address if buffer is not None and buffer.size > 0 else None
 
 

@@ -149,7 +149,6 @@ class Files:
             return "has lists with missing numbers in its files"
         return Place(part, rows, self._sizes[part])
 
-
     def _has_missing_elements(self, part: str) -> bool:
         """Whether a list has a null among its numbers in any row of the files: a server serves all rows."""
         parts = ((table, leaf) for table in self._tables for leaf in leaves(table.schema) if leaf.part == part)

@@ -203,7 +203,7 @@ func (r *arrowReader) next() (*arrowMessage, error) {
 	return r.message(slices.Clone(b), at+int64(length))
 }
 
-// footer returns the position of the footer of a file that is no stream:
+// footer returns where the footer of a file in the file format begins:
 //
 //	"ARROW1", padding, the messages of a stream, the footer, its length in 4 bytes, "ARROW1"
 //
@@ -255,11 +255,11 @@ func (r *arrowReader) message(b []byte, body int64) (*arrowMessage, error) {
 	if f.bad || !ok {
 		return nil, fmt.Errorf("%w (before byte %d)", errDamagedArrow, body)
 	}
-	if m.size >= 0 && m.size <= r.o.Size()-body && m.size > r.end-body {
-		return nil, fmt.Errorf("%w (before byte %d)", errDamagedArrow, body)
-	}
 	if m.size < 0 || m.size > r.o.Size()-body {
 		return nil, fmt.Errorf("it is truncated: its rows from number %d on end at byte %d, and it has %d: copy or write it again", r.t.Len(), uint64(body)+uint64(m.size), r.o.Size())
+	}
+	if m.size > r.end-body {
+		return nil, fmt.Errorf("%w (before byte %d)", errDamagedArrow, body)
 	}
 	r.pos = body + m.size
 	return m, nil
