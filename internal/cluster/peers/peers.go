@@ -64,7 +64,7 @@ type table struct {
 type remote struct {
 	address   string // for samples; "": it can't be asked now
 	threshold homes.Threshold
-	isKnown   bool // it has announced the threshold
+	isKnown   bool // it has announced the threshold for the table's roster
 }
 
 // New returns a Dataset that knows no roster yet. It looks at each sample.
@@ -120,7 +120,7 @@ func (d *Dataset) See(v cluster.DatasetView) {
 	} else {
 		d.assign(t, v.Roster)
 	}
-	t.peers = remotes(v, t.self)
+	t.peers = remotes(v, t.self, t.peers)
 	d.table.Store(t)
 	if isNew && t.self >= 0 {
 		d.o.Logger.Info("this machine keeps its part of the dataset", "peers", len(t.peers), "keeps", humanize.Bytes(t.part.Kept), "copies", fmt.Sprintf("%.2f", t.threshold.Float()))
@@ -188,14 +188,23 @@ func (d *Dataset) assign(t *table, r *cluster.Roster) {
 	}, disks)
 }
 
-// remotes returns the peers of a view's roster, by number. A peer that is lost can't be asked; its samples come from the source until it is back, or
-// until a roster without it.
-func remotes(v cluster.DatasetView, self int) []remote {
+// remotes returns the peers of a view's roster, by number. before are those of the view before, with an equal roster; nil: there was none. A peer that is
+// lost can't be asked; its samples come from the source until it is back, or until a roster without it. A peer that is back keeps what it kept, also
+// before it has announced that again.
+func remotes(v cluster.DatasetView, self int, before []remote) []remote {
 	list := make([]remote, len(v.Roster.Peers))
 	for i, r := range v.Roster.Peers {
+		if before != nil {
+			list[i] = remote{threshold: before[i].threshold, isKnown: before[i].isKnown}
+		}
 		at := slices.IndexFunc(v.Peers, func(p cluster.PeerView) bool { return p.Cache == r.ID && p.State == cluster.PeerOK && !p.Self })
-		if at >= 0 && i != self {
-			list[i] = remote{v.Peers[at].Data, v.Peers[at].Threshold, v.Peers[at].IsKnown()}
+		if at < 0 || i == self {
+			continue
+		}
+		p := &v.Peers[at]
+		list[i].address = p.Data
+		if p.IsKnown() || !list[i].isKnown {
+			list[i].threshold, list[i].isKnown = p.Threshold, p.IsKnown()
 		}
 	}
 	return list

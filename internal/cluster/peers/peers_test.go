@@ -183,7 +183,8 @@ func TestLostPeerIsNotAsked(t *testing.T) {
 		}
 		return n
 	}
-	if asked() == 0 {
+	all := asked()
+	if all == 0 {
 		t.Fatal("machine 1 is never asked: the test shows nothing")
 	}
 	w.states[1] = cluster.PeerLost
@@ -197,8 +198,16 @@ func TestLostPeerIsNotAsked(t *testing.T) {
 		}
 	}
 	w.states[1] = cluster.PeerOK
+	kept := w.offers[1].Threshold
+	w.offers[1].Threshold = 0
+	w.data[1].o.Announce = func(homes.Threshold) {} // it is about to
 	w.look()
-	if asked() == 0 {
-		t.Error("the machine that is back is not asked")
+	if n := asked(); n != all {
+		t.Errorf("the machine that is back is asked for %d samples before it has announced again what it keeps, want %d as before", n, all)
+	}
+	w.offers[1].Threshold = kept / 2
+	w.look()
+	if n := asked(); n == 0 || n >= all {
+		t.Errorf("a machine that announced half of what it kept is asked for %d of %d samples", n, all)
 	}
 }

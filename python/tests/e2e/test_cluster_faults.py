@@ -72,11 +72,11 @@ def share(machines, machine):
 
 def test_kills(machines, pictures, draw):
     """kill -9 of a machine at a random point of an epoch: the others go on, and read from the source what it kept, once. It comes back within the grace, and
-    of what it kept only the last blocks, which were in memory, may be read again."""
+    of what it kept only the last blocks, a few MB that were in memory, may be read again."""
     cluster = machines(Loopback(), room=0.42)
     cluster.read(0)
     assert pictures.bytes * 0.99 <= cluster.source_bytes() <= pictures.bytes * 1.02
-    epoch, waits, again = 1, [], []
+    epoch, waits, again, back = 1, [], [], []
     for _ in range(RUNS):
         victim = draw.choice(cluster)
         others = [machine for machine in cluster if machine is not victim]
@@ -85,15 +85,16 @@ def test_kills(machines, pictures, draw):
         read = sum(machine.source_bytes() for machine in others) - sum(before)
         assert read <= 1.1 * kept, f"{read} bytes were read from the source, and {kept} were kept by the machine that died"
         victim.start()
-        cluster.agree()
+        back.append(cluster.agree().agreed_after)
         before, late = cluster.source_bytes(), late_samples(cluster)
         cluster.read(epoch + 1)
         read, late = cluster.source_bytes() - before, late_samples(cluster) - late  # on a busy machine some are late
         again.append(read)
-        assert read <= kept // 4 + late * pictures.bytes // len(pictures), f"{read} bytes were read, of {kept} that the machine kept; {late} samples were late"
+        assert read <= kept // 10 + late * pictures.bytes // len(pictures), f"{read} bytes were read, of {kept} that the machine kept; {late} samples were late"
         epoch += 2
     print(f"read from the source after a machine came back, because its last blocks were in memory: at most {max(again)} of {pictures.bytes} bytes")
     report("longest wait after a kill -9", waits, 0.5)
+    report("one roster after a machine came back", back, 30)  # the first one is --cluster of the others: they must notice that it died
 
 
 def late_samples(machines):
