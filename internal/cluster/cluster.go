@@ -52,7 +52,7 @@ const DefaultGrace = 60 * time.Second
 
 // Times of a Member.
 const (
-	joinSoon  = 2 * time.Second  // between attempts to reach a first member, or all that are expected
+	joinSoon  = 2 * time.Second  // between attempts to reach a first member, all that are expected, or one that was lost just now
 	joinLater = 10 * time.Second // between attempts afterwards: gossip alone does not heal a long partition
 	leaveTime = 2 * time.Second  // for the others to learn that this member leaves
 
@@ -269,7 +269,7 @@ func (m *Member) reach(ctx context.Context) {
 			return
 		case <-wait.C:
 		}
-		if now := time.Now(); isJoinDue(len(m.gossip.members()), m.o.Expect, now.Sub(began), now.Sub(joined)) {
+		if now := time.Now(); isJoinDue(len(m.gossip.members()), m.o.Expect, now.Sub(began), m.gossip.sinceLoss(now), now.Sub(joined)) {
 			m.gossip.join(ctx, m.o.Where.addresses(ctx, net.DefaultResolver))
 			joined = time.Now()
 		}
@@ -278,7 +278,9 @@ func (m *Member) reach(ctx context.Context) {
 }
 
 // isJoinDue decides whether a member that knows n members, itself included, tries to reach others now. In its first minute it does so often until it knows
-// all that are expected: those that it knows may be commands that end soon, such as ingest.
-func isJoinDue(n, expect int, sinceStart, sinceJoin time.Duration) bool {
-	return n <= 1 || sinceJoin >= joinLater || n < expect && sinceStart < time.Minute
+// all that are expected: those that it knows may be commands that end soon, such as ingest. It also does so for a minute after it lost one, because a
+// machine that the others have as --cluster address may start again, and then knows none of them.
+func isJoinDue(n, expect int, sinceStart, sinceLoss, sinceJoin time.Duration) bool {
+	isSoon := n < expect && sinceStart < time.Minute || sinceLoss < time.Minute
+	return n <= 1 || isSoon || sinceJoin >= joinLater
 }

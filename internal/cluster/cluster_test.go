@@ -347,19 +347,20 @@ func TestSilentSeeds(t *testing.T) {
 func TestIsJoinDue(t *testing.T) {
 	const soon, late = 2 * time.Second, 2 * time.Minute
 	for _, test := range []struct {
-		n, expect             int
-		sinceStart, sinceJoin time.Duration
-		want                  bool
+		n, expect                        int
+		sinceStart, sinceLoss, sinceJoin time.Duration
+		want                             bool
 	}{
-		{1, 0, late, soon, true}, // alone
-		{2, 0, soon, soon, false},
-		{2, 0, soon, joinLater, true},
-		{2, 3, soon, soon, true}, // one is missing
-		{3, 3, soon, soon, false},
-		{2, 3, late, soon, false}, // it has been missing for long
-		{2, 3, late, joinLater, true},
+		{1, 0, late, late, soon, true}, // alone
+		{2, 0, soon, late, soon, false},
+		{2, 0, soon, late, joinLater, true},
+		{2, 3, soon, late, soon, true}, // one is missing
+		{3, 3, soon, late, soon, false},
+		{2, 3, late, late, soon, false}, // it has been missing for long
+		{2, 3, late, late, joinLater, true},
+		{2, 0, late, soon, soon, true}, // one was there just now
 	} {
-		if got := isJoinDue(test.n, test.expect, test.sinceStart, test.sinceJoin); got != test.want {
+		if got := isJoinDue(test.n, test.expect, test.sinceStart, test.sinceLoss, test.sinceJoin); got != test.want {
 			t.Errorf("%+v: got %v", test, got)
 		}
 	}

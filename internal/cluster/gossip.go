@@ -112,6 +112,17 @@ func (g *gossip) join(ctx context.Context, addresses []string) {
 	_ = group.Wait() // no error is returned
 }
 
+// sinceLoss returns how long ago the last member was lost that has not come back.
+func (g *gossip) sinceLoss(now time.Time) time.Duration {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	shortest := rememberTime
+	for _, l := range g.lost {
+		shortest = min(shortest, now.Sub(l.since))
+	}
+	return shortest
+}
+
 // nextLost returns the addresses of lost members to try in this round: those that were tried longest ago. g.mu is held.
 func (g *gossip) nextLost(live map[string]bool, now time.Time) []string {
 	maps.DeleteFunc(g.lost, func(a string, l lostMember) bool { return live[a] || now.Sub(l.since) > rememberTime })
@@ -212,6 +223,7 @@ func (g *gossip) NotifyJoin(n *memberlist.Node) {
 	}
 	g.mu.Lock()
 	g.seen[n.Name] = seenMember{n.Name, n.Address(), a}
+	delete(g.lost, n.Address())
 	isFirst := len(g.seen) == 2 && n.Name != g.member.id
 	g.mu.Unlock()
 	signal(g.member.changed)
