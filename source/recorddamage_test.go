@@ -195,7 +195,7 @@ func TestRecordsDamaged(t *testing.T) {
 			damage(file+" twice", append(bytes.Clone(whole), whole...))
 		}
 		t.Logf("%s: %d damages were errors of the listing, %d left all samples as they were, %d changed samples, or only some of them could be read", f.kind, noticed, same, data)
-		if noticed == 0 && f.kind != "bin" {
+		if isRare := f.kind == "jsonl" && !all; noticed == 0 && f.kind != "bin" && !isRare { // a line is any bytes without a newline
 			t.Errorf("%s: no damage was noticed", f.kind)
 		}
 	}
