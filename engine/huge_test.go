@@ -60,8 +60,9 @@ func testHugeSample(t *testing.T, compress string, d *dataset, limit uint64) {
 		if e.cache.StoredSize(huge) != size {
 			t.Errorf("the huge sample takes %d bytes of the log, want its %d", e.cache.StoredSize(huge), size)
 		}
-		if job := s.Jobs[0]; job.RandomReads > int64(lent) || job.SourceBytes > d.total+int64(lent)*size {
-			t.Errorf("%d random reads, %d bytes of the source; want none, and the dataset once at most", job.RandomReads, job.SourceBytes)
+		// On a busy machine the arena may be full for a moment, and then some small samples are read again.
+		if job := s.Jobs[0]; job.RandomReads > int64(lent) || job.SourceBytes > d.total+size/40+int64(lent)*size {
+			t.Errorf("%d random reads, %d bytes of the source; want none, and the dataset of %d bytes about once at most", job.RandomReads, job.SourceBytes, d.total)
 		}
 		c := attachTo(t, e, os.Getpid())
 		defer c.Disconnected()
