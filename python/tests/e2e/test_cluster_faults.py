@@ -362,4 +362,6 @@ def test_relay(machines, fault):
     network.heal()
     if fault.startswith("flip"):
         cluster.line_is_bad = True
-        assert sum(machine.cluster()["corrupt_samples"] for machine in cluster) > 100
+        for machine in (cluster[0], cluster[2]):  # three wrong samples in a minute put a machine aside; samples that were under way may be wrong, too
+            state = machine.cluster()
+            assert state["corrupt_samples"] >= 3 and [p["state"] for p in state["peers"] if p["host"] and p["addr"].startswith(cluster[1].address + ":")] == ["aside"], state
