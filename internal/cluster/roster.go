@@ -53,7 +53,7 @@ type PeerState string
 // The states of peers.
 const (
 	PeerOK      PeerState = "ok"
-	PeerLost    PeerState = "lost"    // not seen any longer; its bins stay its own during the grace
+	PeerLost    PeerState = "lost"    // not seen any longer; its bins stay its own during the grace, unless its machine has another cache now
 	PeerRefused PeerState = "refused" // its cache is a copy of another peer's cache
 )
 
@@ -120,7 +120,7 @@ func (t *tracker) update(now time.Time, seen []sighting) (roster *Roster, wake t
 		p := t.peers[id]
 		if p.state == PeerLost {
 			gone := p.since.Add(t.grace)
-			if !now.Before(gone) {
+			if !now.Before(gone) || t.isReplaced(p) {
 				delete(t.peers, id)
 				continue
 			}
@@ -151,6 +151,16 @@ func (t *tracker) update(now time.Time, seen []sighting) (roster *Roster, wake t
 		t.changes++
 	}
 	return t.roster, wake
+}
+
+// isReplaced reports whether the machine of a lost peer has started again, at the same address, with another cache: the old one was removed, or made anew.
+func (t *tracker) isReplaced(lost *standing) bool {
+	for _, p := range t.peers {
+		if p.state == PeerOK && p.Weight > 0 && p.member != lost.member && p.address == lost.address && p.host == lost.host {
+			return true
+		}
+	}
+	return false
 }
 
 // due returns when the roster becomes the target.

@@ -12,7 +12,7 @@ import (
 
 // TestRosters plays testdata/rosters.txt. A story begins with "cluster", which takes expect=N, grace=SECONDS, and self=HOST:PORT/START of the member that
 // looks. Then "see" gives what gossip has at a time in seconds: one line a member, with its cache, weight, host:port, the second in which it started, and
-// "leaving" if so. The answer is the roster as cache:weight, the state, the peers that are not ok, and the time of the next look.
+// "leaving" if so, or its host's name if that is not HOST:PORT. The answer is the roster as cache:weight, the state, the peers that are not ok, and the time of the next look.
 func TestRosters(t *testing.T) {
 	var tr *tracker
 	var begin time.Time
@@ -42,8 +42,12 @@ func TestRosters(t *testing.T) {
 			weight, _ := strconv.Atoi(f[1])
 			started, _ := strconv.Atoi(f[3])
 			s.Weight, s.started = uint16(weight), begin.Add(time.Duration(started)*time.Second)
-			if len(f) > 4 && f[4] == "leaving" {
+			switch {
+			case len(f) <= 4:
+			case f[4] == "leaving":
 				s.Flags = FlagLeaving
+			default:
+				s.host = f[4]
 			}
 			seen = append(seen, s)
 		}
