@@ -59,6 +59,7 @@ type chunk struct {
 	at         chunker.Position
 	prefetches []*prefetch
 	todo       [sample.Origins][]*prefetch // prefetches to begin, in order
+	todoBytes  [sample.Origins]int64       // of their samples
 	left       int                         // prefetches that are not ready
 	bytes      int64
 	asked      bool
@@ -76,6 +77,7 @@ func (pf *prefetch) enlist() {
 	k := pf.neededBy()
 	pf.on = k
 	k.todo[pf.path] = append(k.todo[pf.path], pf)
+	k.todoBytes[pf.path] += int64(pf.size)
 	k.of.begun[pf.path] = 0
 }
 
@@ -103,6 +105,7 @@ func (k *chunk) bringForward() {
 func (pf *prefetch) leaveList() {
 	k := pf.on
 	k.todo[pf.path] = slices.DeleteFunc(k.todo[pf.path], func(other *prefetch) bool { return other == pf })
+	k.todoBytes[pf.path] -= int64(pf.size)
 	pf.on = nil
 }
 

@@ -3,6 +3,7 @@ package prefetch
 import (
 	"slices"
 
+	"lcache/chunker"
 	"lcache/internal/serve/fetch"
 	"lcache/internal/serve/staging"
 	"lcache/sample"
@@ -40,4 +41,24 @@ func NewOf(paths int, f *fetch.Fetcher, o Options, has func(sample.Index) bool, 
 		}
 		return list
 	})
+}
+
+// Miscounted returns the first chunk whose bytes on a list are not those of the samples there; ok is false if there is none.
+func (r *Prefetcher) Miscounted() (at chunker.Position, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, c := range r.ranks {
+		for _, k := range c.chunks {
+			var bytes [sample.Origins]int64
+			for from, todo := range k.todo {
+				for _, pf := range todo {
+					bytes[from] += int64(pf.size)
+				}
+			}
+			if bytes != k.todoBytes {
+				return k.at, true
+			}
+		}
+	}
+	return at, false
 }

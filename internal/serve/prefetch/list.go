@@ -251,6 +251,7 @@ func (r *Prefetcher) take(p sample.Origin, samples, bytes int) (burst []*prefetc
 		for quota := max(1, samples/max(1, len(r.ranks))/2); quota > 0 && len(from.todo[p]) > 0 && len(burst) < samples && taken < bytes; quota-- {
 			pf := from.todo[p][0]
 			from.todo[p], pf.on = from.todo[p][1:], nil
+			from.todoBytes[p] -= int64(pf.size)
 			if r.isInSlot(pf) {
 				continue
 			}

@@ -130,6 +130,9 @@ func (b *readerBed) originsAt(at chunker.Position) (from []sample.Origin) {
 	b.r.Asked(at)
 	h, out := &staging.Hold{}, make([]staging.Address, len(want))
 	b.until(func() bool {
+		if k, ok := b.r.Miscounted(); ok {
+			b.t.Fatalf("%+v: the bytes of its lists are not those of their samples", k)
+		}
 		if b.Staging.Take(h, want, make([]bool, len(want)), make([]bool, len(want)), out) == 0 {
 			return true
 		}

@@ -137,12 +137,8 @@ func (r *Prefetcher) supplied() (peers map[string]supply, own, source supply) {
 		own.due += c.inFlight[sample.FromLog]
 		source.due += c.inFlight[sample.FromSource]
 		for _, k := range c.chunks {
-			for _, pf := range k.todo[sample.FromLog] {
-				own.due += int64(pf.size)
-			}
-			for _, pf := range k.todo[sample.FromSource] {
-				source.due += int64(pf.size)
-			}
+			own.due += k.todoBytes[sample.FromLog]
+			source.due += k.todoBytes[sample.FromSource]
 			for _, pf := range k.todo[sample.FromPeer] {
 				if counted++; counted > mostCounted {
 					break
