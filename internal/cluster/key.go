@@ -7,8 +7,10 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"strings"
 
@@ -50,6 +52,9 @@ var errKey = errcode.New(errcode.ClusterKey, "it is not a key of a cluster")
 // it must belong to this user or to root, and a group may read it only if it is root's.
 func ReadKey(path string) (*Key, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("cluster key: %w: make one with lcache cluster key > FILE, and copy it to all machines", err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("cluster key: %w", err)
 	}

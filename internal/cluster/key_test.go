@@ -93,7 +93,7 @@ func TestBadKeyFiles(t *testing.T) {
 			t.Errorf("%s: the error tells the key", c.name)
 		}
 	}
-	if _, err := ReadKey(dir + "/none"); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := ReadKey(dir + "/none"); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "make one with lcache cluster key") {
 		t.Errorf("no file: %v", err)
 	}
 }

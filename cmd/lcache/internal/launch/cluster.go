@@ -254,7 +254,7 @@ func (l *link) await(ctx context.Context) {
 	case <-l.Ready():
 	case <-ctx.Done():
 	case <-t.C:
-		l.log.Warn("the machines of the cluster have not agreed yet; those that are there begin", "waited", limit, "expected", l.of.o.Expect)
+		l.log.Warn("the machines of the cluster have not agreed yet; those that are there begin", "waited", limit, "expected", l.of.o.Expect, "members", l.of.View().Members, "looked_at", l.of.o.Where.String())
 		l.of.WaitNoLonger()
 	}
 }
