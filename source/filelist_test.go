@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -124,6 +125,34 @@ func TestBadLists(t *testing.T) {
 	for src, want := range map[string]string{"bin:@": "it has no name", "bin:@" + top: "not a regular file", "bin:@" + top + "/gone": "no such file", "bin:@/dev/zero": "not a regular file"} {
 		if _, err := source.Open(src, source.Options{}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", src, err)
+		}
+	}
+}
+
+// TestListOfMissing: a list of very many missing files is an error at once, and after a missing file the others are not indexed.
+func TestListOfMissing(t *testing.T) {
+	folder := t.TempDir()
+	var text strings.Builder
+	for i := range 200_000 {
+		fmt.Fprintf(&text, "no-%06d.bin\n", i)
+	}
+	for list, want := range map[string]string{
+		text.String():                 `shard "no-000000.bin" is missing, and so [0-9]+ more of the first [0-9]{4} of 200000: put it there, or correct the pattern`,
+		"no-0.bin\na.bin\nno-1.bin\n": `shard "no-0.bin" is missing, and so 1 more: put it there, or correct the pattern`,
+	} {
+		if err := os.WriteFile(filepath.Join(folder, "a.bin"), make([]byte, 8), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		s, err := source.Open("bin:@"+writeList(t, folder, list), source.Options{Records: source.RecordFlags{"record-bytes": "8"}, Jobs: 8})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _, err = s.List(t.Context(), nil)
+		if err == nil || !regexp.MustCompile(": "+want+"$").MatchString(err.Error()) {
+			t.Errorf("%v\nwant %s", err, want)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
 		}
 	}
 }

@@ -142,7 +142,7 @@ func (r *recordSource) list(ctx context.Context, progress func(int)) (l *Listing
 	}
 	if err == nil {
 		rows := newRecordRows(len(names), r.opts.Part, r.kind.OwnFirst)
-		err = r.eachShard(names, progress, func(i int) (int, error) {
+		err = r.eachShard(ctx, names, progress, func(i int) (int, error) {
 			t, shard, outside, err := r.index(ctx, f, names[i])
 			rows.shards[i] = recordShard{t, shard, outside}
 			return t.Len(), err

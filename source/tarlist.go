@@ -106,7 +106,7 @@ func (s *shards) indexAll(ctx context.Context, names []string, progress func(int
 	}
 	all = make([]*members, len(names))
 	turns := make(chan struct{}, runtime.GOMAXPROCS(0))
-	err = s.eachShard(names, progress, func(i int) (n int, err error) {
+	err = s.eachShard(ctx, names, progress, func(i int) (n int, err error) {
 		all[i], err = s.index(ctx, names[i], kept, turns)
 		return all[i].len(), err
 	})
@@ -116,29 +116,42 @@ func (s *shards) indexAll(ctx context.Context, names []string, progress func(int
 	return all, err
 }
 
+// mostMissing is the number of missing shards after which a listing gives up.
+const mostMissing = 1000
+
 // eachShard calls index for all shards, some at a time. index returns the number of samples. The error is that of the
-// first shard with one.
-func (s *shards) eachShard(names []string, progress func(int), index func(i int) (samples int, err error)) error {
+// first shard with one. After a missing shard, the others are only opened, to count how many are missing.
+func (s *shards) eachShard(ctx context.Context, names []string, progress func(int), index func(i int) (samples int, err error)) error {
 	errs := make([]error, len(names))
-	var mu sync.Mutex // guards next, found and failed, and the calls of progress
-	next, found, failed := 0, 0, false
+	var mu sync.Mutex // guards next, found, missing and failed, and the calls of progress
+	next, found, missing, failed := 0, 0, 0, false
 	var wg sync.WaitGroup
 	for range min(s.opts.Jobs, len(names)) {
 		wg.Go(func() {
 			for {
 				mu.Lock()
-				i := next
-				next++
-				stop := failed || i >= len(names)
+				i, counting := next, missing > 0
+				stop := failed || missing >= mostMissing || i == len(names)
+				if !stop {
+					next++
+				}
 				mu.Unlock()
 				if stop {
 					return
 				}
 				var n int
-				n, errs[i] = index(i)
+				if counting {
+					errs[i] = s.look(ctx, names[i])
+				} else {
+					n, errs[i] = index(i)
+				}
 				mu.Lock()
 				found += n
-				failed = failed || errs[i] != nil && !errors.Is(errs[i], ErrGone) // missing shards are counted, so listing continues
+				if errors.Is(errs[i], ErrGone) {
+					missing++
+				} else if errs[i] != nil {
+					failed = true
+				}
 				if progress != nil {
 					progress(found)
 				}
@@ -147,10 +160,22 @@ func (s *shards) eachShard(names []string, progress func(int), index func(i int)
 		})
 	}
 	wg.Wait()
-	return firstOf(names, errs)
+	return firstOf(names, errs[:next])
 }
 
-// firstOf returns the error of a listing, given the errors of its shards.
+// look returns an error if a shard can't be opened.
+func (s *shards) look(ctx context.Context, name string) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	o, err := s.store.open(ctx, name)
+	if err == nil {
+		o.close()
+	}
+	return err
+}
+
+// firstOf returns the error of a listing, given the errors of its first shards.
 func firstOf(names []string, errs []error) error {
 	missing := 0
 	for _, err := range errs {
@@ -160,7 +185,11 @@ func firstOf(names []string, errs []error) error {
 	}
 	for i, err := range errs {
 		if errors.Is(err, ErrGone) {
-			return fmt.Errorf("shard %s is missing%s: put it there, or correct the pattern", clip(names[i]), andMore(missing-1))
+			more := andMore(missing - 1)
+			if more != "" && len(errs) < len(names) {
+				more += fmt.Sprintf(" of the first %d of %d", len(errs), len(names))
+			}
+			return fmt.Errorf("shard %s is missing%s: put it there, or correct the pattern", clip(names[i]), more)
 		}
 		if err != nil {
 			return err

@@ -111,10 +111,17 @@ func (o *shardObjects) survey(ctx context.Context, names []string) error {
 	group.SetLimit(statJobs)
 	errs := make([]error, len(names))
 	infos := make([]object.Info, len(names))
+	var missing atomic.Int64
+	known := 0
 	for i, name := range names {
+		if missing.Load() >= mostMissing {
+			break
+		}
+		known++
 		group.Go(func() error {
 			infos[i], errs[i] = o.stat(inner, name)
 			if errors.Is(errs[i], ErrGone) {
+				missing.Add(1)
 				return nil // missing shards are counted
 			}
 			return errs[i]
@@ -125,7 +132,7 @@ func (o *shardObjects) survey(ctx context.Context, names []string) error {
 	} else if err != nil {
 		return err
 	}
-	if err := firstOf(names, errs); err != nil {
+	if err := firstOf(names, errs[:known]); err != nil {
 		return err
 	}
 	if first := infos[0]; first.Size > 1 { // a server without ranges is noticed here

@@ -211,3 +211,17 @@ func TestTarWebErrors(t *testing.T) {
 		}
 	}
 }
+
+// TestManyMissingObjects: a listing requests no more shards after very many that are missing.
+func TestManyMissingObjects(t *testing.T) {
+	var asked atomic.Int64
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked.Add(1)
+		http.NotFound(w, r)
+	}))
+	defer srv.Close()
+	_, _, err := openRemote(t, "tar:"+srv.URL+"/{1000..5999}.tar", source.Options{}).List(t.Context(), nil)
+	if err == nil || !strings.Contains(err.Error(), `shard "1000.tar" is missing, and so `) || !strings.Contains(err.Error(), " of 5000: ") || asked.Load() > 2000 {
+		t.Errorf("%v, after %d requests", err, asked.Load())
+	}
+}
