@@ -137,6 +137,20 @@ func encode(f target, classes []string, entries Listing) (Fingerprint, error) {
 	return h.fingerprint(), e.err
 }
 
+// LeastBytes returns a lower bound of the length of a listing's plain manifest, with one pass over the samples.
+func LeastBytes(entries Listing) uint64 {
+	bytes, parts := uint64(0), uint64(0)
+	for i := range entries.Len() {
+		e := entries.At(i)
+		bytes += 4 + 4 + 8 + 8 + 8 + uint64(len(e.Name)) // size, label, version, hash and offset of the name
+		parts += uint64(len(e.Parts))
+	}
+	if parts > 0 {
+		bytes += 4*uint64(entries.Len()) + 8*parts
+	}
+	return bytes
+}
+
 func (e *encoder) parts(entries Listing, exts []string) {
 	e.section(secPartStarts, func() {
 		n := uint32(0)

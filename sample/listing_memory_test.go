@@ -1,6 +1,7 @@
 package sample
 
 import (
+	"fmt"
 	"path/filepath"
 	"runtime"
 	"strconv"
@@ -37,5 +38,25 @@ func TestWriteListingMakesNoGarbage(t *testing.T) {
 	each := float64(allocated(many)-allocated(few)) / (many - few)
 	if t.Logf("%.1f bytes are allocated for each sample", each); each > most {
 		t.Errorf("%.1f bytes are allocated for each sample, want at most %d", each, most)
+	}
+}
+
+// TestLeastBytes: the bound holds, and is near, for samples with and without parts and in shards.
+func TestLeastBytes(t *testing.T) {
+	shard := &Shard{Name: "s", Size: 1 << 40, Records: true}
+	for what, make := range map[string]func(i int) Entry{
+		"files": func(i int) Entry { return Entry{Name: fmt.Sprintf("class/%d.jpg", i), Size: 9} },
+		"records": func(i int) Entry {
+			return Entry{Name: fmt.Sprintf("s/%d", i), Size: 9, Shard: shard, Parts: []Part{{Ext: "data", Size: 9}}, Offsets: []uint64{uint64(9 * i)}}
+		},
+	} {
+		var entries []Entry
+		for i := range 10_000 {
+			entries = append(entries, make(i))
+		}
+		m := openTemp(t, nil, entries)
+		if least := LeastBytes(Entries(entries)); least > m.PlainBytes() || least < m.PlainBytes()*4/5 {
+			t.Errorf("%s: at least %d bytes, it has %d", what, least, m.PlainBytes())
+		}
 	}
 }

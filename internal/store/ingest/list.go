@@ -73,6 +73,9 @@ func (in *run) listHere(ctx context.Context) error {
 	}
 	tmp := path + ".listed"
 	var fp sample.Fingerprint
+	if err == nil && in.old == nil && in.o.Budget > 0 { // before a manifest is written that no cache can have
+		err = in.hasBudget(sample.LeastBytes(listing.Samples()))
+	}
 	if err == nil {
 		fp, err = in.write(tmp, listing)
 	}

@@ -67,10 +67,18 @@ func (in *run) list(ctx context.Context) error {
 	return nil
 }
 
+// hasBudget returns an error if a manifest of this length or a larger one takes the whole budget.
+func (in *run) hasBudget(bytes uint64) error {
+	if budget := in.o.Budget; budget > 0 && bytes >= uint64(budget) {
+		return errcode.Errorf(errcode.BudgetTooSmall, "the manifest takes at least %s, and the budget is %s: give a larger --budget, or leave it out", humanize.IBytes(bytes), humanize.IBytes(uint64(budget)))
+	}
+	return nil
+}
+
 // manifestFits returns an error if a manifest of another machine leaves the disk less than its reserve, or takes the whole budget.
 func (in *run) manifestFits(bytes uint64) error {
-	if budget := in.o.Budget; budget > 0 && bytes >= uint64(budget) {
-		return errcode.Errorf(errcode.BudgetTooSmall, "the manifest has %s, and the budget is %s: give a larger --budget", humanize.IBytes(bytes), humanize.IBytes(uint64(budget)))
+	if err := in.hasBudget(bytes); err != nil {
+		return err
 	}
 	volumes, err := in.volumes(in.cache.Made)
 	if err != nil {
