@@ -179,6 +179,8 @@ func (r *recordSource) index(ctx context.Context, f records.Format, name string)
 	switch {
 	case ctx.Err() != nil:
 		return nil, nil, false, ctx.Err()
+	case errors.Is(err, ErrChanged):
+		return nil, nil, false, fmt.Errorf("shard %s was written to while it was listed: %w", clip(name), err)
 	case err != nil:
 		return nil, nil, false, fmt.Errorf("shard %s: %w", clip(name), err)
 	}

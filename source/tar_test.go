@@ -247,7 +247,7 @@ func TestTarErrors(t *testing.T) {
 	}
 	for pattern, want := range map[string]string{
 		"s-0.tar": `shard "s-0.tar" is truncated: its member "b.jpg" ends at byte 3053, and the shard has 3000: copy or write it again`,
-		"d.tar":   `shard "d.tar": it is not a regular file: check the pattern`,
+		"d.tar":   `shard "d.tar": it is a folder: name the files in it, such as "` + tr.dir + `/d.tar/*"`,
 	} {
 		_, _, err := openTar(t, tr.dir+"/"+pattern, source.Options{}).List(t.Context(), nil)
 		if err == nil || !strings.HasSuffix(err.Error(), ": "+want) {

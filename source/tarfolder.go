@@ -109,7 +109,9 @@ func (f *shardFolder) open(_ context.Context, name string) (openShard, error) {
 	}
 	s := &shardFile{dir: f.dir, file: file, name: name}
 	st, err := file.stat()
-	if err == nil && st.Mode&unix.S_IFMT != unix.S_IFREG {
+	if err == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR {
+		err = fmt.Errorf("it is a folder: name the files in it, such as %s", clip(path.Join(f.path, name)+"/*"))
+	} else if err == nil && st.Mode&unix.S_IFMT != unix.S_IFREG {
 		err = errors.New("it is not a regular file: check the pattern")
 	}
 	if err == nil {

@@ -163,7 +163,7 @@ func (r *arrowReader) next() (*arrowMessage, error) {
 		case strings.HasPrefix(string(b), "PAR1"):
 			return nil, errors.New("it is a Parquet file: give parquet: and its path")
 		case size < 8:
-			return nil, fmt.Errorf("it has %d bytes: it is not an Arrow file", size)
+			return nil, fmt.Errorf("it has %d bytes: it is not an Arrow file, or its writer has not ended: write it again, or leave it out", size)
 		}
 	}
 	if r.pos == r.end && r.schema != nil { // it may end without a mark

@@ -204,7 +204,7 @@ func TestArrowDamaged(t *testing.T) {
 // TestArrowNotOne: other files are refused by what they are.
 func TestArrowNotOne(t *testing.T) {
 	for file, want := range map[string]string{
-		"":                                 "it has 0 bytes: it is not an Arrow file",
+		"":                                 "it has 0 bytes: it is not an Arrow file, or its writer has not ended: write it again, or leave it out",
 		"FEA1xxxxxxxx":                     "it is a Feather file of version 1",
 		"PAR1xxxxxxxx":                     "it is a Parquet file: give parquet: and its path",
 		"a text that is long enough":       "it is not an Arrow file: check the pattern",

@@ -250,7 +250,7 @@ func TestNPY(t *testing.T) {
 		{npyFile(two, 25), Settings{}, "it has 1 bytes after its array of 2 rows, and lcache reads one array of a file"},
 		{npyFile(two, 24)[:30], Settings{}, "it is truncated in its header: copy or write it again"},
 		{[]byte("PK\x03\x04xxxxxxxx"), Settings{}, "it is a zip file, such as a .npz: write its array with numpy.save"},
-		{[]byte("nothing"), Settings{}, "it is not a .npy file"},
+		{[]byte("nothing"), Settings{}, "it is not a .npy file: check the pattern"},
 		{npyFile("{'descr': '|O', 'fortran_order': False, 'shape': (2, 3), }", 24), Settings{}, "its header: its values are objects of Python, which are pickled: save numbers"},
 		{npyFile("{'descr': '<f4', 'fortran_order': True, 'shape': (2, 3), }", 24), Settings{}, "its header: its array is in Fortran order, so its rows are not contiguous: save numpy.ascontiguousarray(array)"},
 		{npyFile("{'descr': '<f4', 'fortran_order': False, 'shape': (), }", 4), Settings{}, "its header: its array has no dimension: save an array of samples"},
@@ -270,7 +270,7 @@ func TestBin(t *testing.T) {
 	if got := listed(t, "bin", Settings{RecordBytes: 4}, memory{"a": make([]byte, 11)}, "a"); got != " =0/data:0+4 =0/data:4+4" {
 		t.Error(got)
 	}
-	if got := listed(t, "bin", Settings{RecordBytes: 40}, memory{"a": make([]byte, 11)}, "a"); got != "it has 11 bytes, and a record 40" {
+	if got := listed(t, "bin", Settings{RecordBytes: 40}, memory{"a": make([]byte, 11)}, "a"); got != "it has 11 bytes, and a record 40: give another size of a record, or leave the file out" {
 		t.Error(got)
 	}
 	if got := listed(t, "bin", Settings{}, memory{"a": nil}, "a"); got != "the size of a record is not known: give --record-bytes, or --dtype and --shape" {

@@ -133,7 +133,7 @@ func (f *rows) add(a array, size int64, t *Table) error {
 		return fmt.Errorf("it has %d records of %d bytes, and lcache reads less than 2³² of a file: give a larger --record-bytes, or split it", records, bytes)
 	}
 	if records == 0 {
-		return fmt.Errorf("it has %d bytes, and a record %d", n, bytes)
+		return fmt.Errorf("it has %d bytes, and a record %d: give another size of a record, or leave the file out", n, bytes)
 	}
 	t.Rest = n - records*bytes
 	t.Grow(int(records))
@@ -158,7 +158,7 @@ func readNPY(c cursor) (a array, err error) {
 		return a, errors.New("it is a zip file, such as a .npz: write its array with numpy.save")
 	}
 	if !strings.HasPrefix(string(head), npyMagic) || len(head) < 12 {
-		return a, errors.New("it is not a .npy file")
+		return a, errors.New("it is not a .npy file: check the pattern")
 	}
 	begin, length := int64(10), int64(binary.LittleEndian.Uint16(head[8:]))
 	switch head[6] {

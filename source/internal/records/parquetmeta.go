@@ -105,7 +105,7 @@ var errDamagedParquet = errors.New("its metadata is damaged: copy or write it ag
 func readParquetMeta(ctx context.Context, o Object) (*parquetMeta, error) {
 	size := o.Size()
 	if size < 12 {
-		return nil, fmt.Errorf("it has %d bytes: it is not a Parquet file", size)
+		return nil, fmt.Errorf("it has %d bytes: it is not a Parquet file, or its writer has not ended: write it again, or leave it out", size)
 	}
 	var end [8]byte
 	if err := o.ReadAt(ctx, end[:], size-8); err != nil {
