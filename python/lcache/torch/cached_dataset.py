@@ -68,11 +68,11 @@ def of_dataset(dataset: Any, columns: tuple[str, ...] | None, options: Options, 
     chosen = sorted(parts)
     job = job_of(written_list("arrow", files.paths, options.cache, chosen), replace(options, columns=chosen, flat=True))
     try:
-        if job.samples != files.rows:
-            raise ArgumentError(f"cached(…): the files have {job.samples} rows now, but had {files.rows} when the dataset was loaded: load it again")
         if job.info.listing.get("record_files") not in (None, files.digest()):  # the server ran already, so the files were not listed again
             stop = f"`lcache stop {job.info.pid}`"
             raise ArgumentError(f"cached(…): the files of the dataset changed after its server had listed them: {stop}, and run this again")
+        if job.samples != files.rows:
+            raise ArgumentError(f"cached(…): the files have {job.samples} rows now, but had {files.rows} when the dataset was loaded: load it again")
         return CachedDataset(dataset, job, tuple(files.paths), served, parts, rows, files.rows, columns, options)
     except BaseException:
         job.close()

@@ -122,17 +122,18 @@ def test_columns_of_other_files(tmp_path):
         assert plains(dataset.select([4, 2])) == plains(original.select([4, 2])) and dataset.select([4]).job is dataset.job
 
 
-def test_files_written_again(tmp_path, monkeypatch):
-    """While a server still runs, its files are written again with as many rows. Its bytes and the new table are not mixed."""
+@pytest.mark.parametrize("rows", [40, 30])
+def test_files_written_again(tmp_path, monkeypatch, rows):
+    """While a server still runs, its files are written again, also with fewer rows. Its bytes and the new table are not mixed."""
     monkeypatch.setenv("LCACHE_LINGER", "60")
 
-    def load(number):
-        return hub_datasets.saved(tmp_path, {"text": [f"{number} " * 50 for _ in range(40)], "label": [number] * 40}, None, shards=2)
+    def load(number, rows=40):
+        return hub_datasets.saved(tmp_path, {"text": [f"{number} " * 50 for _ in range(rows)], "label": [number] * rows}, None, shards=2)
 
     first = lt.cached(load(1), cache=tmp_path / "cache")
     assert plain(first[3]) == {"text": "1 " * 50, "label": 1}
     first.job.close()
-    again = load(2)
+    again = load(2, rows)
     with pytest.raises(lcache.ArgumentError, match=r"the files of the dataset changed after its server had listed them: `lcache stop \d+`, and run this again"):
         lt.cached(again, cache=tmp_path / "cache")
     (pid,) = servers(str(tmp_path))
