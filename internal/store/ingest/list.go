@@ -23,6 +23,21 @@ import (
 	"lcache/source"
 )
 
+// largeManifest is the length from which a manifest is compared with the budget before it is written. After a smaller one was written, the error says how
+// large the budget must be.
+const largeManifest = 16 << 20
+
+// mayFit returns an error if the large manifest of a new cache takes the whole budget.
+func (in *run) mayFit(l *source.Listing) error {
+	if in.old != nil || in.o.Budget <= 0 {
+		return nil
+	}
+	if least := sample.LeastBytes(l.Samples()); least >= largeManifest {
+		return in.hasBudget(least)
+	}
+	return nil
+}
+
 // listHere lists the source and makes the manifest. If the source has not changed, the old manifest stays. If it has changed, the cache is
 // adapted. A damaged manifest is written again, and the cache stays if its checksums belong to the same listing. Folders that have not
 // changed since the last listing are not read, unless a sample was found to have changed.
@@ -73,8 +88,8 @@ func (in *run) listHere(ctx context.Context) error {
 	}
 	tmp := path + ".listed"
 	var fp sample.Fingerprint
-	if err == nil && in.old == nil && in.o.Budget > 0 { // before a manifest is written that no cache can have
-		err = in.hasBudget(sample.LeastBytes(listing.Samples()))
+	if err == nil {
+		err = in.mayFit(listing)
 	}
 	if err == nil {
 		fp, err = in.write(tmp, listing)
