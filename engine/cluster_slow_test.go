@@ -38,8 +38,8 @@ func (l *throttle) set(rates map[*machineOfFleet]float64) {
 	l.rates, l.next = rates, map[*machineOfFleet]time.Time{}
 }
 
-// TestClusterSlowPeer: if one of two peers sends at a tenth of the other's rate, the machine that reads is nearly as fast as before after a while (0.81 to 0.95
-// of its rate in five runs), and says which peer is slow. If both do, nothing is read from the source.
+// TestClusterSlowPeer: if one of two peers sends at a tenth of the other's rate, the machine that reads is as fast as before after a while, and says which
+// peer is slow. If both do, nothing is read from the source.
 func TestClusterSlowPeer(t *testing.T) {
 	if !testenv.Timed() {
 		t.Skip("it measures rates")
@@ -87,7 +87,7 @@ func TestClusterSlowPeer(t *testing.T) {
 	}
 	took := min(three(), three())
 	t.Logf("three epochs take %v, and %v with one peer at a tenth", usual, took)
-	if took > usual*4/3 {
+	if took > usual*10/9 {
 		t.Errorf("three epochs take %v, and %v with one peer at a tenth", usual, took)
 	}
 	if loads := me.PeerLoads(); !loads[slow.name].IsSlow || loads[fast.name].IsSlow || loads[slow.name].Left == 0 || loads[fast.name].Left != 0 {
