@@ -3,6 +3,7 @@ package engine
 import (
 	"bytes"
 	"errors"
+	"log/slog"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -47,6 +48,8 @@ func testHugeSample(t *testing.T, compress string, d *dataset, limit uint64) {
 		j := samplerJob(3, 16, 1, false)
 		o, _ := ingested(t, d, ingest.Options{Job: j, Layout: layout, NoPrefill: layout == "log", Compress: compress})
 		o.Patience = 20 * time.Second // a slow machine must not cause reads by index here
+		var logged lines
+		o.Logger = slog.New(slog.NewTextHandler(&logged, nil))
 		e := open(t, o)
 		defer closeEngine(t, e)
 		lent := 0
@@ -60,9 +63,12 @@ func testHugeSample(t *testing.T, compress string, d *dataset, limit uint64) {
 		if e.cache.StoredSize(huge) != size {
 			t.Errorf("the huge sample takes %d bytes of the log, want its %d", e.cache.StoredSize(huge), size)
 		}
-		// On a busy machine the arena may be full for a moment, and then some small samples are read again.
-		if job := s.Jobs[0]; job.RandomReads > int64(lent) || job.SourceBytes > d.total+size/40+int64(lent)*size {
-			t.Errorf("%d random reads, %d bytes of the source; want none, and the dataset of %d bytes about once at most", job.RandomReads, job.SourceBytes, d.total)
+		again := int64(0)
+		if logged.count("no room in the next epoch's log") > 0 { // on a busy machine the arena may be full for a moment: small samples are read again
+			again = size / 40
+		}
+		if job := s.Jobs[0]; job.RandomReads > int64(lent) || job.SourceBytes > d.total+again+int64(lent)*size {
+			t.Errorf("%d random reads, %d bytes of the source; want none, and the dataset once at most", job.RandomReads, job.SourceBytes)
 		}
 		c := attachTo(t, e, os.Getpid())
 		defer c.Disconnected()
