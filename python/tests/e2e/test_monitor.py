@@ -120,7 +120,7 @@ def test_page(run, browser, tmp_path, width, scheme):
     assert page.inner_text(".link") == "live"
     headline = page.inner_text(".headline")
     assert re.match(r"(The training loop|The disk|The source|Decoding) is the limit", headline)
-    assert re.search(r"epoch \d+ (· batch [\d,]+ / 50|done)", page.inner_text(".progress"))
+    page.wait_for_function(r"/epoch \d+ · batch [\d,]+ \/ 50/.test(document.querySelector('.progress').innerText)", timeout=WAIT * 1000)  # not between two epochs
     assert {"loop waited", "delivered", "samples a second"} <= set(page.locator(".tiles dt").all_inner_texts())
     titles = page.locator(".card h3").all_inner_texts()
     assert {"Ranks", "Epochs", "Devices", "Cache", "Events"} <= set(titles), titles
