@@ -277,9 +277,9 @@ func (m *Member) reach(ctx context.Context) {
 	}
 }
 
-// isJoinDue decides whether a member that knows n members, itself included, tries to reach others now. In its first minute it does so often until it knows
-// all that are expected: those that it knows may be commands that end soon, such as ingest. It also does so for a minute after it lost one, because a
-// machine that the others have as --cluster address may start again, and then knows none of them.
+// isJoinDue decides whether a member that knows n members, itself included, tries to reach others now. It tries often
+//   - in its first minute, until it knows all that are expected: those that it knows may be commands that end soon, such as ingest;
+//   - in the minute after it lost a member: that one may start again and know nobody.
 func isJoinDue(n, expect int, sinceStart, sinceLoss, sinceJoin time.Duration) bool {
 	isSoon := n < expect && sinceStart < time.Minute || sinceLoss < time.Minute
 	return n <= 1 || isSoon || sinceJoin >= joinLater

@@ -153,7 +153,7 @@ func (t *tracker) update(now time.Time, seen []sighting) (roster *Roster, wake t
 	return t.roster, wake
 }
 
-// isReplaced reports whether the machine of a lost peer has started again, at the same address, with another cache: the old one was removed, or made anew.
+// isReplaced reports whether a new process has the address of a lost peer, and another cache.
 func (t *tracker) isReplaced(lost *standing) bool {
 	for _, p := range t.peers {
 		if p.state == PeerOK && p.Weight > 0 && p.member != lost.member && p.address == lost.address && p.host == lost.host {

@@ -188,9 +188,8 @@ func (d *Dataset) assign(t *table, r *cluster.Roster) {
 	}, disks)
 }
 
-// remotes returns the peers of a view's roster, by number. before are those of the view before, with an equal roster; nil: there was none. A peer that is
-// lost can't be asked; its samples come from the source until it is back, or until a roster without it. A peer that is back keeps what it kept, also
-// before it has announced that again.
+// remotes returns the peers of a view's roster, by number. before are the peers of the last view, if its roster was equal; else nil. A lost peer has no
+// address: its samples come from the source. A peer that is back has its old threshold until it announces a new one.
 func remotes(v cluster.DatasetView, self int, before []remote) []remote {
 	list := make([]remote, len(v.Roster.Peers))
 	for i, r := range v.Roster.Peers {

@@ -203,11 +203,11 @@ func TestLostPeerIsNotAsked(t *testing.T) {
 	w.data[1].o.Announce = func(homes.Threshold) {} // it is about to
 	w.look()
 	if n := asked(); n != all {
-		t.Errorf("the machine that is back is asked for %d samples before it has announced again what it keeps, want %d as before", n, all)
+		t.Errorf("a machine that is back, without a threshold yet, is asked for %d samples, want %d", n, all)
 	}
 	w.offers[1].Threshold = kept / 2
 	w.look()
 	if n := asked(); n == 0 || n >= all {
-		t.Errorf("a machine that announced half of what it kept is asked for %d of %d samples", n, all)
+		t.Errorf("with half of its threshold the machine is asked for %d samples of %d", n, all)
 	}
 }

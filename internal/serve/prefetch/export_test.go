@@ -43,7 +43,7 @@ func NewOf(paths int, f *fetch.Fetcher, o Options, has func(sample.Index) bool, 
 	})
 }
 
-// Miscounted returns the first chunk whose bytes on a list are not those of the samples there; ok is false if there is none.
+// Miscounted returns the first chunk whose todoBytes are wrong.
 func (r *Prefetcher) Miscounted() (at chunker.Position, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -131,7 +131,7 @@ func (b *readerBed) originsAt(at chunker.Position) (from []sample.Origin) {
 	h, out := &staging.Hold{}, make([]staging.Address, len(want))
 	b.until(func() bool {
 		if k, ok := b.r.Miscounted(); ok {
-			b.t.Fatalf("%+v: the bytes of its lists are not those of their samples", k)
+			b.t.Fatalf("%+v: todoBytes are wrong", k)
 		}
 		if b.Staging.Take(h, want, make([]bool, len(want)), make([]bool, len(want)), out) == 0 {
 			return true
