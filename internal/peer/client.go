@@ -201,7 +201,7 @@ func (c *Client) connect(address string) (*link, error) {
 		if err != nil {
 			return nil, err
 		}
-		w := &watchedConn{conn, l}
+		w := &watchedConn{conn, l, time.Now()}
 		l.newest.Store(w)
 		return w, nil
 	}
@@ -219,7 +219,8 @@ func (c *Client) connect(address string) (*link, error) {
 // watchedConn notes when bytes arrive, because a large frame on a slow link takes longer than a peer may be silent.
 type watchedConn struct {
 	net.Conn
-	of *link
+	of     *link
+	dialed time.Time
 }
 
 func (w *watchedConn) Read(b []byte) (int, error) {
@@ -241,7 +242,8 @@ func (c *Client) Forget(address string) {
 	}
 }
 
-// Retry lets the next request to an address connect at once, because its machine has come back. After errors a request may wait for seconds.
+// Retry lets the next request to an address connect at once, because its machine has come back. After errors a request may wait for seconds. Requests on
+// a connection of the time before fail.
 func (c *Client) Retry(address string) {
 	c.mu.Lock()
 	l := c.peers[address]
@@ -250,10 +252,11 @@ func (c *Client) Retry(address string) {
 		return
 	}
 	l.mu.Lock()
-	isOpen := l.current != nil
-	l.retry, l.errors = time.Time{}, 0
+	newest := l.newest.Load()
+	isOld := !l.lostAt.IsZero() && (l.current == nil || newest == nil || newest.dialed.Before(l.lostAt))
+	l.errors = 0
 	l.mu.Unlock()
-	if !isOpen { // requests on a connection that has just failed would fail before it connects again
+	if isOld { // gRPC has a pause of its own, and a dial to a machine that was switched off hangs
 		c.Forget(address)
 	}
 }
@@ -273,6 +276,7 @@ type link struct {
 	retry   time.Time // not before this, after an error
 	errors  int       // in a row
 	last    error
+	lostAt  time.Time // when that was; zero: there was none
 }
 
 func (l *link) close() {
@@ -344,7 +348,7 @@ func (l *link) lost(s *stream, err error) {
 	if l.current != s {
 		return
 	}
-	l.current, l.last = nil, err
+	l.current, l.last, l.lostAt = nil, err, time.Now()
 	wait := min(retryFirst<<min(l.errors, 6), retryMost)
 	l.errors++
 	l.retry = time.Now().Add(wait/2 + rand.N(wait))

@@ -1,12 +1,16 @@
 package peer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net"
+	"os"
 	"sync"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"lcache/sample"
 )
@@ -100,5 +104,58 @@ func TestRetry(t *testing.T) {
 	c.Retry("127.0.0.1:1") // nothing was requested there
 	if err := fetch(c, t.Context(), address, indices(0, 10), newHeap()); err != nil {
 		t.Errorf("after Retry: %v", err)
+	}
+}
+
+// TestRetryWhileConnecting: a request that connects to a machine that was switched off does not delay those after its return.
+func TestRetryWhileConnecting(t *testing.T) {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := os.NewFile(uintptr(fd), "listener")
+	defer file.Close()
+	if err := cmp.Or(unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}), unix.Listen(fd, 0)); err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.FileListener(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	address := l.Addr().String()
+	full, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := client(t, 100, ClientOptions{Late: time.Hour})
+	if err := fetch(c, t.Context(), "127.0.0.1:1", indices(0, 10), newHeap()); err == nil {
+		t.Error("nobody listens there")
+	}
+	lost := c.peers["127.0.0.1:1"].lostAt
+	first := make(chan error, 1)
+	go func() { first <- fetch(c, t.Context(), address, indices(0, 10), newHeap()) }()
+	eventually(t, "connecting", func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		l := c.peers[address]
+		if l == nil {
+			return false
+		}
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.lostAt = lost // as if an earlier connection had ended
+		return l.current != nil
+	})
+	full.Close()
+	server := Serve(l, ServerOptions{})
+	defer server.Close()
+	server.Add(dataset, &shelf{n: 100, size: func(sample.Index) int { return 1000 }})
+	c.Retry(address)
+	if err := fetch(c, t.Context(), address, indices(0, 10), newHeap()); err != nil {
+		t.Errorf("after Retry: %v", err)
+	}
+	if err := <-first; !errors.Is(err, context.Canceled) {
+		t.Errorf("the request on the old connection: %v", err)
 	}
 }
