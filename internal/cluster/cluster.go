@@ -52,9 +52,11 @@ const DefaultGrace = 60 * time.Second
 
 // Times of a Member.
 const (
-	joinSoon  = 2 * time.Second  // between attempts to reach a first member, all that are expected, or one that was lost just now
-	joinLater = 10 * time.Second // between attempts afterwards: gossip alone does not heal a long partition
-	leaveTime = 2 * time.Second  // for the others to learn that this member leaves
+	joinSoon   = 2 * time.Second        // between attempts to reach a first member, all that are expected, or one that was lost just now
+	joinLater  = 10 * time.Second       // between attempts afterwards: gossip alone does not heal a long partition
+	joinMissed = 500 * time.Millisecond // between attempts to reach a member that does not answer at its address for samples
+	missTime   = time.Minute            // for which that is tried
+	leaveTime  = 2 * time.Second        // for the others to learn that this member leaves
 
 	updateTime = 2 * time.Second // for an offer to be sent, before it is sent again
 )
@@ -71,6 +73,8 @@ type Member struct {
 	closing sync.Once
 	changed chan struct{} // holds a token if gossip or the offers changed
 	offered chan struct{} // holds a token if the others don't know the offers yet
+	updated chan struct{} // holds a token if memberlist has newer offers
+	missed  chan struct{} // holds a token if a member does not answer
 
 	mu     sync.Mutex // guards the fields that follow
 	offers []Offer
@@ -98,7 +102,8 @@ func Start(ctx context.Context, o Options) (*Member, error) {
 	}
 	random := make([]byte, 8)
 	rand.Read(random)
-	m := &Member{o: o, id: hex.EncodeToString(random), started: time.Now(), changed: make(chan struct{}, 1), offered: make(chan struct{}, 1)}
+	m := &Member{o: o, id: hex.EncodeToString(random), started: time.Now(), changed: make(chan struct{}, 1), offered: make(chan struct{}, 1),
+		updated: make(chan struct{}, 1), missed: make(chan struct{}, 1)}
 	m.setView(&View{Datasets: map[DatasetKey]DatasetView{}})
 	if m.trust, err = newTrust(&m.o, m.id, bind); err != nil {
 		return nil, err
@@ -111,6 +116,8 @@ func Start(ctx context.Context, o Options) (*Member, error) {
 	m.running.Go(func() { m.track(ctx) })
 	m.running.Go(func() { m.reach(ctx) })
 	m.running.Go(func() { m.sendOffers(ctx) })
+	m.running.Go(func() { m.tellOffers(ctx) })
+	m.running.Go(func() { m.reachMissed(ctx) })
 	return m, nil
 }
 
@@ -237,7 +244,7 @@ func sightings(members []seenMember, d DatasetKey) (seen []sighting) {
 	for _, member := range members {
 		for _, o := range member.offers {
 			if o.Dataset == d {
-				seen = append(seen, sighting{o, member.name, member.address, member.announcement})
+				seen = append(seen, sighting{o, member})
 			}
 		}
 	}
@@ -253,6 +260,43 @@ func (m *Member) sendOffers(ctx context.Context) {
 		case <-m.offered:
 			if !m.gossip.update() {
 				signal(m.offered)
+			}
+		}
+	}
+}
+
+// tellOffers brings each change of the offers to a few other members at once, until ctx ends. By gossip alone it takes up to a second.
+func (m *Member) tellOffers(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-m.updated:
+			m.gossip.tell(ctx)
+		}
+	}
+}
+
+// Miss notes that a member does not answer at its address for samples. If its process died and starts again, the new one may know nobody, and gossip needs
+// seconds to notice the death: so this member tries to reach it twice a second, for a minute.
+func (m *Member) Miss(data string) {
+	m.gossip.miss(data, time.Now())
+	signal(m.missed)
+}
+
+// reachMissed connects to members that were missed, until ctx ends.
+func (m *Member) reachMissed(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-m.missed:
+		}
+		for m.gossip.reachMissed(ctx) {
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(joinMissed):
 			}
 		}
 	}

@@ -314,7 +314,7 @@ func TestTwoCachesOfOneDataset(t *testing.T) {
 // A dataset that is offered long after the start of its process waits for its peers as one at the start does.
 func TestLateOfferWaitsForPeers(t *testing.T) {
 	tr := &tracker{expect: 3, grace: time.Minute, began: time.Unix(90, 0), peers: map[CacheID]*standing{}}
-	roster, wake := tr.update(time.Unix(90, 0), []sighting{{Offer: Offer{Cache: CacheID{1}, Weight: 1}, announcement: &announcement{}}})
+	roster, wake := tr.update(time.Unix(90, 0), []sighting{{Offer{Cache: CacheID{1}, Weight: 1}, seenMember{announcement: &announcement{}}}})
 	if roster != nil || !wake.Equal(time.Unix(150, 0)) {
 		t.Errorf("roster %v, again at %v", roster, wake)
 	}

@@ -8,8 +8,10 @@ import (
 	"io"
 	"log/slog"
 	"maps"
+	"math/rand/v2"
 	"net"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -30,6 +32,7 @@ type gossip struct {
 	mu      sync.Mutex
 	seen    map[string]seenMember // by gossip name; live ones
 	lost    map[string]lostMember // by address; members that were seen once
+	missed  map[string]time.Time  // by address: since when the member does not answer
 	refused int                   // messages
 	reason  string                // of the last one
 	last    time.Time             // when that was
@@ -43,6 +46,15 @@ type seenMember struct {
 	*announcement
 }
 
+// data returns the member's address for samples; "": it has none.
+func (s *seenMember) data() string {
+	host, _, err := net.SplitHostPort(s.address)
+	if err != nil || s.dataPort == 0 {
+		return ""
+	}
+	return net.JoinHostPort(host, strconv.Itoa(int(s.dataPort)))
+}
+
 // lostMember is when a member was lost, and when it was last tried again.
 type lostMember struct{ since, tried time.Time }
 
@@ -50,6 +62,7 @@ type lostMember struct{ since, tried time.Time }
 const (
 	rememberTime = 24 * time.Hour // for which the address of a lost member is tried
 	mostLost     = 256            // addresses of lost members; the oldest are forgotten first
+	mostTold     = 8              // members that learn this one's newest offers at once
 	mostTried    = 64             // addresses that are tried at once, and lost ones in one round: each may take TCPTimeout if it swallows packets
 )
 
@@ -92,24 +105,80 @@ func (g *gossip) join(ctx context.Context, addresses []string) {
 	}
 	addresses = append(addresses, g.nextLost(live, time.Now())...)
 	g.mu.Unlock()
+	addresses = slices.DeleteFunc(addresses, func(a string) bool {
+		isKnown := live[a]
+		live[a] = true
+		return isKnown
+	})
+	for a, err := range g.exchange(ctx, addresses) {
+		g.judge(a, err)
+	}
+}
+
+// exchange exchanges what is known with members, with all at once. It returns the errors by address.
+func (g *gossip) exchange(ctx context.Context, addresses []string) map[string]error {
 	var group errgroup.Group
+	var mu sync.Mutex
+	errs := map[string]error{}
 	group.SetLimit(mostTried)
 	for _, a := range addresses {
-		if live[a] || ctx.Err() != nil {
-			continue
-		}
-		live[a] = true
 		group.Go(func() error {
-			if ctx.Err() != nil {
-				return nil
+			err := ctx.Err()
+			if err == nil {
+				_, err = g.list.Join([]string{a})
 			}
-			if _, err := g.list.Join([]string{a}); err != nil {
-				g.judge(a, err)
+			if err != nil {
+				mu.Lock()
+				errs[a] = err
+				mu.Unlock()
 			}
 			return nil
 		})
 	}
 	_ = group.Wait() // no error is returned
+	return errs
+}
+
+// tell brings this member's offers to some others.
+func (g *gossip) tell(ctx context.Context) {
+	var others []string
+	g.mu.Lock()
+	for _, s := range g.seen {
+		if s.name != g.member.id {
+			others = append(others, s.address)
+		}
+	}
+	g.mu.Unlock()
+	rand.Shuffle(len(others), func(i, j int) { others[i], others[j] = others[j], others[i] })
+	g.exchange(ctx, others[:min(len(others), mostTold)]) // gossip tells those that did not answer
+}
+
+// miss notes that the member with an address for samples does not answer.
+func (g *gossip) miss(data string, now time.Time) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, s := range g.seen {
+		if s.data() == data && s.name != g.member.id {
+			g.missed[s.address] = now
+		}
+	}
+}
+
+// reachMissed tries all members that do not answer once, and reports whether some still don't.
+func (g *gossip) reachMissed(ctx context.Context) bool {
+	g.mu.Lock()
+	maps.DeleteFunc(g.missed, func(_ string, since time.Time) bool { return time.Since(since) > missTime })
+	missed := slices.Collect(maps.Keys(g.missed))
+	g.mu.Unlock()
+	errs := g.exchange(ctx, missed)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, a := range missed {
+		if errs[a] == nil {
+			delete(g.missed, a)
+		}
+	}
+	return len(g.missed) > 0
 }
 
 // sinceLoss returns how long ago the last member was lost that has not come back.
@@ -224,6 +293,7 @@ func (g *gossip) NotifyJoin(n *memberlist.Node) {
 	g.mu.Lock()
 	g.seen[n.Name] = seenMember{n.Name, n.Address(), a}
 	delete(g.lost, n.Address())
+	delete(g.missed, n.Address())
 	isFirst := len(g.seen) == 2 && n.Name != g.member.id
 	g.mu.Unlock()
 	signal(g.member.changed)
@@ -233,7 +303,12 @@ func (g *gossip) NotifyJoin(n *memberlist.Node) {
 }
 
 // NotifyUpdate enters a member's new announcement.
-func (g *gossip) NotifyUpdate(n *memberlist.Node) { g.NotifyJoin(n) }
+func (g *gossip) NotifyUpdate(n *memberlist.Node) {
+	g.NotifyJoin(n)
+	if n.Name == g.member.id {
+		signal(g.member.updated)
+	}
+}
 
 // NotifyLeave removes a member.
 func (g *gossip) NotifyLeave(n *memberlist.Node) {

@@ -1,8 +1,10 @@
 package cluster
 
 import (
+	"fmt"
 	"io"
 	"net"
+	"os"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -77,4 +79,27 @@ func TestOffersWhileJoining(t *testing.T) {
 		})
 	}
 	all.Wait()
+}
+
+// TestMissedMember: a process that was killed and starts again knows nobody. A member that missed it finds it while gossip still has the old process.
+func TestMissedMember(t *testing.T) {
+	t.Parallel()
+	own := fmt.Sprintf("127.%d.%d.%d:0", 128+os.Getpid()>>16&63, os.Getpid()>>8&255, os.Getpid()&255)
+	a := start(t, 'a', Options{Listen: own, Expect: 2}, Listen)
+	b := start(t, 'b', Options{Expect: 2}, seed(a))
+	await(t, a, "roster", hasRoster("ab", OK))
+	await(t, b, "roster", hasRoster("ab", OK))
+	data, address := a.Data().Addr().String(), seed(a)
+	kill(t, a)
+	a.Data().Close()
+	b.Miss("127.0.0.1:1") // nobody's
+	b.Miss(data)
+	a = start(t, 'a', Options{Listen: address, Expect: 2}, Listen)
+	await(t, b, "new process", func(v *View, d DatasetView) bool { return d.Peers[1].Member == a.Name() && v.Members == 3 })
+	await(t, a, "roster", hasRoster("ab", OK))
+	b.gossip.mu.Lock()
+	defer b.gossip.mu.Unlock()
+	if len(b.gossip.missed) != 0 {
+		t.Errorf("it is still missed: %v", b.gossip.missed)
+	}
 }

@@ -107,7 +107,7 @@ func addressIn(cidr string) (string, error) {
 
 // listen opens the ports of a member.
 func listen(m *Member, b bind) error {
-	g := &gossip{member: m, log: m.o.Logger, seen: map[string]seenMember{}, lost: map[string]lostMember{}, warned: map[string]time.Time{}}
+	g := &gossip{member: m, log: m.o.Logger, seen: map[string]seenMember{}, lost: map[string]lostMember{}, missed: map[string]time.Time{}, warned: map[string]time.Time{}}
 	m.gossip = g // memberlist asks for the announcement while it is created
 	ports := Ports
 	switch {

@@ -4,9 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"maps"
-	"net"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/zeebo/xxh3"
@@ -60,18 +58,7 @@ const (
 // A sighting is an offer of a member that gossip has now.
 type sighting struct {
 	Offer
-	member  string // its gossip name
-	address string // of its gossip
-	*announcement
-}
-
-// data returns the address for samples of a member; "": it has none.
-func (s *sighting) data() string {
-	host, _, err := net.SplitHostPort(s.address)
-	if err != nil || s.dataPort == 0 {
-		return ""
-	}
-	return net.JoinHostPort(host, strconv.Itoa(int(s.dataPort)))
+	seenMember
 }
 
 // A standing is a peer's last sighting and its state.
@@ -156,7 +143,7 @@ func (t *tracker) update(now time.Time, seen []sighting) (roster *Roster, wake t
 // isReplaced reports whether a new process has the address of a lost peer, and another cache.
 func (t *tracker) isReplaced(lost *standing) bool {
 	for _, p := range t.peers {
-		if p.state == PeerOK && p.Weight > 0 && p.member != lost.member && p.address == lost.address && p.host == lost.host {
+		if p.state == PeerOK && p.Weight > 0 && p.name != lost.name && p.address == lost.address && p.host == lost.host {
 			return true
 		}
 	}
@@ -213,7 +200,7 @@ func (t *tracker) see(now time.Time, seen []sighting) {
 			continue
 		}
 		since := now
-		if i := slices.IndexFunc(copies, func(c standing) bool { return c.member == out.member }); i >= 0 {
+		if i := slices.IndexFunc(copies, func(c standing) bool { return c.name == out.name }); i >= 0 {
 			since = copies[i].since
 		}
 		t.copies = append(t.copies, standing{out, PeerRefused, since})
@@ -240,9 +227,9 @@ func (t *tracker) see(now time.Time, seen []sighting) {
 // two addresses one has a copy of the other's disk: the one at the address of the peer that is known is believed, else the one that started earlier. While
 // that is in doubt, because one of them may be dead, a member believes itself.
 func (t *tracker) choose(a, b sighting, isInDoubt bool) (kept, out sighting) {
-	isOwn := a.member == t.self || b.member == t.self // a member would always know itself first
+	isOwn := a.name == t.self || b.name == t.self // a member would always know itself first
 	if isOwn && isInDoubt {
-		if a.member == t.self {
+		if a.name == t.self {
 			return a, b
 		}
 		return b, a
@@ -255,7 +242,7 @@ func (t *tracker) choose(a, b sighting, isInDoubt bool) (kept, out sighting) {
 			return b, a
 		}
 	}
-	isEarlier := a.started.Before(b.started) || a.started.Equal(b.started) && a.member < b.member
+	isEarlier := a.started.Before(b.started) || a.started.Equal(b.started) && a.name < b.name
 	if isEarlier == (a.address == b.address) {
 		return b, a
 	}

@@ -37,7 +37,7 @@ func TestRosters(t *testing.T) {
 			if len(f) == 0 {
 				continue
 			}
-			s := sighting{member: f[2] + "/" + f[3], address: f[2], announcement: &announcement{host: f[2]}}
+			s := sighting{seenMember: seenMember{f[2] + "/" + f[3], f[2], &announcement{host: f[2]}}}
 			copy(s.Cache[:], f[0])
 			weight, _ := strconv.Atoi(f[1])
 			started, _ := strconv.Atoi(f[3])

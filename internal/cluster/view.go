@@ -87,7 +87,7 @@ func (m *Member) Newer(ctx context.Context, than *View) *View {
 func (t *tracker) view(expected int, self string) DatasetView {
 	v := DatasetView{State: t.state(), Expected: expected, Changes: t.changes, Roster: t.roster}
 	add := func(p *standing) {
-		v.Peers = append(v.Peers, PeerView{Offer: p.Offer, Self: p.member == self, Member: p.member, Host: p.host, Address: p.address, Data: p.data(), Program: p.program, State: p.state, Since: p.since,
+		v.Peers = append(v.Peers, PeerView{Offer: p.Offer, Self: p.name == self, Member: p.name, Host: p.host, Address: p.address, Data: p.data(), Program: p.program, State: p.state, Since: p.since,
 			InUse: t.roster != nil && p.state != PeerRefused && slices.ContainsFunc(t.roster.Peers, func(r RosterPeer) bool { return r.ID == p.Cache })})
 	}
 	for _, p := range t.peers {
@@ -95,7 +95,7 @@ func (t *tracker) view(expected int, self string) DatasetView {
 	}
 	for i := range t.copies {
 		add(&t.copies[i])
-		if t.copies[i].member == self {
+		if t.copies[i].name == self {
 			v.State = Refused
 		}
 	}

@@ -36,7 +36,8 @@ type ClusterOther struct {
 
 // ClusterPeer is one machine that serves the dataset.
 type ClusterPeer struct {
-	ID            string  `json:"id"` // of its cache
+	ID            string  `json:"id"`     // of its cache
+	Member        string  `json:"member"` // of its process, a new one with each start
 	Host          string  `json:"host"`
 	Address       string  `json:"addr"`
 	Version       string  `json:"version"`

@@ -166,15 +166,13 @@ class Machines(list):
         return self.agree()
 
     def agree(self, among=None, state="ok", seconds=DEADLINE):
-        """Waits until machines have one roster, of just these machines."""
+        """Waits until machines have one roster, of just these machines, and each knows the processes that the others are now."""
         among = among or self
-        ids = set()
 
         def agreed():
             seen = [machine.cluster() for machine in among]
-            ids.clear()
-            ids.update(one["roster"] for one in seen)
-            return len(ids) == 1 and all(one["state"] == state and sum(p["in_roster"] for p in one["peers"]) == len(among) for one in seen)
+            now = {one["peers"][0]["member"] for one in seen if one["peers"]}
+            return len({one["roster"] for one in seen}) == 1 and all(one["state"] == state and now == {p["member"] for p in one["peers"] if p["in_roster"]} for one in seen)
 
         began = time.monotonic()
         until(agreed, f"one roster of {len(among)}", seconds, pause=0.1)

@@ -72,7 +72,7 @@ def share(machines, machine):
 
 def test_kills(machines, pictures, draw):
     """kill -9 of a machine at a random point of an epoch: the others go on, and read from the source what it kept, once. It comes back within the grace, and
-    at most a tenth of what it kept is read again."""
+    nothing of what it kept is read again, unless a machine is so busy that it answers late."""
     cluster = machines(Loopback(), room=0.42)
     cluster.read(0)
     assert pictures.bytes * 0.99 <= cluster.source_bytes() <= pictures.bytes * 1.02
@@ -88,11 +88,12 @@ def test_kills(machines, pictures, draw):
         back.append(cluster.agree().agreed_after)
         before, late = cluster.source_bytes(), late_samples(cluster)
         cluster.read(epoch + 1)
-        read, late = cluster.source_bytes() - before, late_samples(cluster) - late  # on a busy machine some are late
+        read, late = cluster.source_bytes() - before, late_samples(cluster) - late
         again.append(read)
-        assert read <= kept // 10 + late * pictures.bytes // len(pictures), f"{read} bytes were read, of {kept} that the machine kept; {late} samples were late"
+        assert read <= late * max(map(len, pictures.contents)), f"{read} bytes were read, of {kept} that the machine kept; {late} samples were late"
         epoch += 2
-    print(f"read from the source after a machine came back: at most {max(again)} of {pictures.bytes} bytes")
+    print(f"read from the source after a machine came back: at most {max(again)} of {pictures.bytes} bytes, something in {RUNS - again.count(0)} of {RUNS} epochs")
+    assert not TIMED or not any(again), again
     report("longest wait after a kill -9", waits, 0.5)
     report("one roster after a machine came back", back, 30)  # the first one is --cluster of the others: they must notice that it died
 

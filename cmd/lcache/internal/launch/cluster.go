@@ -209,7 +209,9 @@ func (l *link) Fetch(ctx context.Context, address string, indices []sample.Index
 	if missing > 0 && (errors.Is(err, peer.ErrLate) || errors.Is(context.Cause(ctx), context.DeadlineExceeded)) {
 		p.late.Add(int64(missing))
 	}
-	p.answered(address, len(indices), missing, err, l.log)
+	if p.answered(address, len(indices), missing, err, l.log) {
+		l.of.Miss(address)
+	}
 	return err
 }
 
@@ -365,7 +367,7 @@ func describe(v *cluster.View, key cluster.DatasetKey, now time.Time) status.Clu
 		if p.Flags&cluster.FlagLog != 0 {
 			layout = "log"
 		}
-		c.Peers = append(c.Peers, status.ClusterPeer{ID: hex.EncodeToString(p.Cache[:]), Host: p.Host, Address: p.Address, Version: p.Program, State: string(p.State),
+		c.Peers = append(c.Peers, status.ClusterPeer{ID: hex.EncodeToString(p.Cache[:]), Member: p.Member, Host: p.Host, Address: p.Address, Version: p.Program, State: string(p.State),
 			StateSeconds: max(0, now.Sub(p.Since).Seconds()), Layout: layout, InRoster: p.InUse, RoomShare: float64(p.Weight) / cluster.WeightAll})
 	}
 	return c
