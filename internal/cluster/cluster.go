@@ -58,7 +58,7 @@ const (
 	missTime   = time.Minute            // for which that is tried
 	leaveTime  = 2 * time.Second        // for the others to learn that this member leaves
 
-	updateTime = 2 * time.Second // for an offer to be sent, before it is sent again
+	updateTime = 2 * time.Second // for an offer to be sent; then it may be lost
 )
 
 // A Member is this process in a cluster. All methods may be called concurrently.
@@ -251,16 +251,23 @@ func sightings(members []seenMember, d DatasetKey) (seen []sighting) {
 	return seen
 }
 
-// sendOffers sends each change of the offers to the others, until ctx ends.
+// sendOffers sends each change of the offers to the others, until ctx ends. It sends again what may be lost, more and more rarely: where many members have
+// much to send, it takes gossip longer than updateTime, and each repetition would be one more message for all.
 func (m *Member) sendOffers(ctx context.Context) {
+	pause := updateTime
+	again := time.NewTimer(pause)
+	again.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-m.offered:
-			if !m.gossip.update() {
-				signal(m.offered)
-			}
+			pause = updateTime
+		case <-again.C:
+			pause = min(2*pause, time.Minute)
+		}
+		if again.Stop(); !m.gossip.update() {
+			again.Reset(pause)
 		}
 	}
 }
