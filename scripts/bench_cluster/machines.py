@@ -260,7 +260,7 @@ class Bench:
             raise Failed(f"epoch {epoch} had {len(set(numbers)):,} samples of {self.o.samples:,}, and {len(numbers):,} deliveries")
         seconds = max(g["ended"] for g in got) - min(g["began"] for g in got)
         figures: dict[str, Any] = {k: after[k] - before[k] for k in after}
-        return figures | {"seconds": seconds, "device_read": read, "bytes": len(numbers) * self.o.size, "waits": [g["waits"] for g in got]}
+        return figures | {"seconds": seconds, "device_read": read, "bytes": len(numbers) * self.o.size, "waits": [g["waits"] for g in got], "numbers": [g["numbers"] for g in got]}
 
     def counters(self, machines: list[Machine]) -> dict[str, float]:
         """What the machines have counted so far, and what others have: the source its bytes, the kernel those of the network."""

@@ -6,7 +6,7 @@ import statistics
 from typing import Any
 
 # The scenes that take turns, and their functions in scenes.
-IN_ROUNDS = {"cluster": "clustered", "alone": "alone", "one machine": "one", "half": "half", "forming": "forming", "idle": "idle"}
+IN_ROUNDS = {"cluster": "clustered", "alone": "alone", "one machine": "one", "half": "half", "copies": "copies", "forming": "forming", "idle": "idle"}
 
 # Which names of --only need which scene.
 SCENES: dict[str, tuple[str, ...]] = {
@@ -14,13 +14,14 @@ SCENES: dict[str, tuple[str, ...]] = {
     "alone": ("source", "four-epochs"),
     "one machine": ("static",),
     "half": ("hits",),
+    "copies": ("copies",),
     "forming": ("formed",),
     "idle": ("idle",),
     "transport": ("transport",),
     "64 members": ("members",),
     "without a cluster": ("alone-pays-nothing",),
 }
-NAMES = ("source", "hits", "static", "four-epochs", "kill", "stop", "network", "formed", "idle", "members", "transport", "alone-pays-nothing")
+NAMES = ("source", "hits", "static", "four-epochs", "kill", "stop", "network", "copies", "formed", "idle", "members", "transport", "alone-pays-nothing")
 
 # What is printed, its value or the two values whose ratio within a round it is, its target, and its digits.
 ROWS: tuple[tuple[str, str | tuple[str, str], str, int], ...] = (
@@ -47,6 +48,10 @@ ROWS: tuple[tuple[str, str | tuple[str, str], str, int], ...] = (
     ("network bytes of samples in an epoch ÷ V·(h − T/n)", "network, samples", "≤ 1.03", 3),
     ("the same, all bytes of the interface", "network, kernel", "", 3),
     ("copies that each machine keeps (T)", "copies", "", 3),
+    ("room for everything: network bytes of samples in epoch 1 ÷ simulated", "copies, epoch 1", "≤ 1.05", 3),
+    ("room for everything: the same in epoch 3", "copies, epoch 3", "≤ 1.05", 3),
+    ("room for everything: the same in epoch 6", "copies, epoch 6", "≤ 1.05", 3),
+    ("room for everything: copies that each machine keeps (T)", "copies, T", "", 3),
     ("bytes of a parcel, mean, KiB", "parcel, KiB", "≥ 256", 0),
     ("samples that came too late, in four epochs", "late samples", "", 0),
     ("formed after the start of the last of three servers, s", "formed, s", "≤ 1.5", 2),

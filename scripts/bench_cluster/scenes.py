@@ -68,6 +68,26 @@ def planned(bench: Bench, budget: int) -> Values:
     return {"plan, epoch 0, s": row["first_s"], "plan, epoch, s": row["epoch_s"]}
 
 
+def copies(bench: Bench) -> Values:
+    """Three empty machines as a cluster, each with room for everything: what they still send each other. A machine has the samples whose home it is, and a
+    copy of each other sample that it has delivered, as in the simulator (docs/planning.md): of the samples that are new to it, two thirds come from others."""
+    o, machines, out = bench.o, bench.machines("copies"), {}
+    bench.make(machines, 3, None, prefill=False, together=True)
+    bench.start(machines, together=True)
+    bench.source.limit(o.source_rate)
+    delivered: list[set[int]] = [set() for _ in machines]
+    for e in range(7):
+        got = bench.epoch(machines, e)
+        new = [set(numbers) - before for numbers, before in zip(got["numbers"], delivered)]
+        delivered = [before | more for before, more in zip(delivered, new)]
+        simulated = sum(map(len, new)) * o.size * 2 / 3
+        bench.note(f"copies: epoch {e}: {got['peers_in_bytes'] / o.bytes:.4f} of the set between machines, simulated {simulated / o.bytes:.4f}")
+        out[f"copies, epoch {e}"] = got["peers_in_bytes"] / simulated
+    out["copies, T"] = kept_copies(machines)
+    bench.clear(machines)
+    return out
+
+
 def kept_copies(machines: list[Machine]) -> float:
     """T, the mean over machines: how many copies of its share each keeps."""
     return statistics.mean(m.stats()["cluster"]["peers"][0]["copies"] for m in machines)
