@@ -52,6 +52,7 @@ ROWS: tuple[tuple[str, str | tuple[str, str], str, int], ...] = (
     ("room for everything: the same in epoch 3", "copies, epoch 3", "≤ 1.05", 3),
     ("room for everything: the same in epoch 6", "copies, epoch 6", "≤ 1.05", 3),
     ("room for everything: copies that each machine keeps (T)", "copies, T", "", 3),
+    ("room for everything: copies not stored at first, because the disk was busy", "copies, not stored", "", 3),
     ("bytes of a parcel, mean, KiB", "parcel, KiB", "≥ 256", 0),
     ("samples that came too late, in four epochs", "late samples", "", 0),
     ("formed after the start of the last of three servers, s", "formed, s", "≤ 1.5", 2),

@@ -84,6 +84,8 @@ def copies(bench: Bench) -> Values:
         bench.note(f"copies: epoch {e}: {got['peers_in_bytes'] / o.bytes:.4f} of the set between machines, simulated {simulated / o.bytes:.4f}")
         out[f"copies, epoch {e}"] = got["peers_in_bytes"] / simulated
     out["copies, T"] = kept_copies(machines)
+    copied = sum(map(len, delivered)) - o.samples
+    out["copies, not stored"] = sum(m.stats()["cluster"]["skipped_samples"] for m in machines) / copied
     bench.clear(machines)
     return out
 
