@@ -74,8 +74,43 @@ type arrivals struct {
 	claiming sync.Mutex // guards the field that follows
 	claimed  int64      // bytes of samples that are being stored
 
+	patience patience // of samples of peers
+
 	fills   atomic.Bool  // nothing else happens but filling the cache: the source waits for the disk
 	skipped atomic.Int64 // samples of peers that were not stored, because the disk was not ready for them
+}
+
+// Times that samples of peers may wait for the disk. A burst of samples needs more write buffers than there are, for some milliseconds.
+const (
+	mostPatience = 200 * time.Millisecond // all together, after a while without a wait
+	onePatience  = 20 * time.Millisecond  // each
+	growing      = 10                     // one part in growing of the time: delivery is slower by that at most, however slow the disk is
+)
+
+// patience is the time for which samples of peers may still wait. It grows with the time that passes.
+type patience struct {
+	mu   sync.Mutex // guards the fields that follow
+	left time.Duration
+	at   time.Time // when left was right
+}
+
+// take returns how long one sample may wait; 0: not at all. That time counts as used.
+func (p *patience) take(now time.Time) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.left, p.at = min(mostPatience, p.left+now.Sub(p.at)/growing), now
+	if p.left < onePatience {
+		return 0
+	}
+	p.left -= onePatience
+	return onePatience
+}
+
+// giveBack ends a wait that took less than take has allowed.
+func (p *patience) giveBack(unused time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.left += max(0, unused)
 }
 
 // fillTimeout is how long a sample may wait for the disk while the cache is filled.
@@ -123,8 +158,8 @@ func (e *Engine) keepArrivals() error {
 	return nil
 }
 
-// store keeps a sample, unless it has it or there is no room. A sample from the source waits for the disk, at most for timeout. One from a peer does not
-// wait, because the peer sends the next ones meanwhile: it is stored only if a write buffer is free.
+// store keeps a sample, unless it has it or there is no room. A sample from the source waits for the disk, at most for timeout. One from a peer
+// hardly waits, because the peer sends the next ones meanwhile: see patience.
 func (a *arrivals) store(ctx context.Context, from sample.Origin, index sample.Index, data []byte, now func() time.Time, timeout time.Duration) {
 	locations := a.cache.Locations
 	if a.packages == nil || len(data) == 0 || !a.keeps(index) || locations.Get(index) != 0 || !a.enter(index, now(), from != sample.FromPeer) {
@@ -136,7 +171,7 @@ func (a *arrivals) store(ctx context.Context, from sample.Origin, index sample.I
 		return
 	}
 	defer a.release(int64(len(data)))
-	number, off, err := a.pack(ctx, from, index, data, timeout)
+	number, off, err := a.pack(ctx, from, index, data, now, timeout)
 	switch {
 	case err == nil:
 		locations.Move(index, 0, locations.At(logfile.PackagesNum, number, off))
@@ -149,12 +184,25 @@ func (a *arrivals) store(ctx context.Context, from sample.Origin, index sample.I
 }
 
 // pack appends a sample to a package.
-func (a *arrivals) pack(ctx context.Context, from sample.Origin, index sample.Index, data []byte, timeout time.Duration) (number int, off uint64, err error) {
+func (a *arrivals) pack(ctx context.Context, from sample.Origin, index sample.Index, data []byte, now func() time.Time, timeout time.Duration) (number int, off uint64, err error) {
 	lane := int(index) % a.packages.Open()
-	if from == sample.FromPeer {
-		return a.cache.TryPack(a.packages, lane, index, data)
-	}
-	if a.fills.Load() {
+	switch {
+	case from == sample.FromPeer:
+		number, off, err = a.cache.TryPack(a.packages, lane, index, data)
+		if !errors.Is(err, logfile.ErrWaits) {
+			return number, off, err
+		}
+		began := now()
+		if timeout = a.patience.take(began); timeout == 0 {
+			return 0, 0, err
+		}
+		defer func() {
+			a.patience.giveBack(timeout - now().Sub(began))
+			if errors.Is(err, context.DeadlineExceeded) {
+				err = logfile.ErrWaits
+			}
+		}()
+	case a.fills.Load():
 		timeout = fillTimeout
 	}
 	limited, cancel := context.WithTimeout(ctx, timeout)

@@ -50,3 +50,28 @@ func TestClusterDiskStandsStill(t *testing.T) {
 		t.Errorf("%d samples are stored after the disk works again, and %d were before", after, before)
 	}
 }
+
+// TestPatience: samples of peers wait for a busy disk, one part in ten of the time, and a burst of them once.
+func TestPatience(t *testing.T) {
+	var p patience
+	now := time.Unix(1e9, 0)
+	waits := func(n int) (sum time.Duration) {
+		for range n {
+			sum += p.take(now)
+		}
+		return sum
+	}
+	if got := waits(100); got != mostPatience {
+		t.Errorf("at first: %v, want %v", got, mostPatience)
+	}
+	now = now.Add(time.Second)
+	if got := waits(100); got != 100*time.Millisecond {
+		t.Errorf("after a second: %v, want a tenth of it", got)
+	}
+	now = now.Add(time.Hour)
+	p.take(now)
+	p.giveBack(onePatience - time.Millisecond) // it took 1 ms
+	if got := waits(100); got != mostPatience-onePatience {
+		t.Errorf("after a wait of 1 ms: %v", got)
+	}
+}
