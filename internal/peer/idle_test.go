@@ -137,8 +137,8 @@ func TestRetryWhileConnecting(t *testing.T) {
 	go func() { first <- fetch(c, t.Context(), address, indices(0, 10), newHeap()) }()
 	eventually(t, "connecting", func() bool {
 		c.mu.Lock()
-		defer c.mu.Unlock()
 		l := c.peers[address]
+		c.mu.Unlock() // before l.mu: a link locks the client
 		if l == nil {
 			return false
 		}
