@@ -235,15 +235,27 @@ func (w *watchedConn) Read(b []byte) (int, error) {
 func (c *Client) Forget(address string) {
 	c.mu.Lock()
 	l := c.peers[address]
-	delete(c.peers, address)
 	c.mu.Unlock()
 	if l != nil {
+		c.forget(l)
+	}
+}
+
+// forget closes a connection. The next request to its address connects again.
+func (c *Client) forget(l *link) {
+	c.mu.Lock()
+	isKnown := c.peers[l.address] == l
+	if isKnown {
+		delete(c.peers, l.address)
+	}
+	c.mu.Unlock()
+	if isKnown {
 		l.close()
 	}
 }
 
 // Retry lets the next request to an address connect at once, because its machine has come back. After errors a request may wait for seconds. Requests on
-// a connection of the time before fail.
+// a connection of the time before fail. A connection on which the peer has answered since the last error is kept.
 func (c *Client) Retry(address string) {
 	c.mu.Lock()
 	l := c.peers[address]
@@ -253,11 +265,14 @@ func (c *Client) Retry(address string) {
 	}
 	l.mu.Lock()
 	newest := l.newest.Load()
-	isOld := !l.lostAt.IsZero() && (l.current == nil || newest == nil || newest.dialed.Before(l.lostAt))
+	isOld := !l.lostAt.IsZero() && (newest == nil || newest.dialed.Before(l.lostAt))
+	if l.current == nil {
+		isOld = l.last != nil
+	}
 	l.errors = 0
 	l.mu.Unlock()
 	if isOld { // gRPC has a pause of its own, and a dial to a machine that was switched off hangs
-		c.Forget(address)
+		c.forget(l)
 	}
 }
 
@@ -276,7 +291,7 @@ type link struct {
 	retry   time.Time // not before this, after an error
 	errors  int       // in a row
 	last    error
-	lostAt  time.Time // when that was; zero: there was none
+	lostAt  time.Time // when a stream last failed, except by a refusal; zero: never, or the peer has answered since
 }
 
 func (l *link) close() {
@@ -348,15 +363,20 @@ func (l *link) lost(s *stream, err error) {
 	if l.current != s {
 		return
 	}
-	l.current, l.last, l.lostAt = nil, err, time.Now()
+	l.current, l.last = nil, err
+	if !errors.Is(err, ErrRefused) {
+		l.lostAt = time.Now()
+	}
 	wait := min(retryFirst<<min(l.errors, 6), retryMost)
 	l.errors++
 	l.retry = time.Now().Add(wait/2 + rand.N(wait))
 }
 
-// answered notes that a stream works.
-func (l *link) answered() {
+// answered notes that a stream works, and its connection with it.
+func (l *link) answered(s *stream) {
 	l.mu.Lock()
-	l.errors = 0
-	l.mu.Unlock()
+	defer l.mu.Unlock()
+	if l.current == s {
+		l.errors, l.lostAt = 0, time.Time{}
+	}
 }

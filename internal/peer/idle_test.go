@@ -159,3 +159,40 @@ func TestRetryWhileConnecting(t *testing.T) {
 		t.Errorf("the request on the old connection: %v", err)
 	}
 }
+
+// TestRetryKeepsConnection: a request on a connection that works does not fail because its machine has a new name, whatever ended earlier streams of the
+// connection.
+func TestRetryKeepsConnection(t *testing.T) {
+	h := &shelf{n: 100, size: func(sample.Index) int { return 1000 }, hang: make(chan struct{})} // each sample takes a token
+	s, address := serve(t, h, ServerOptions{})
+	c := client(t, h.n, ClientOptions{})
+	during := func(do func()) {
+		t.Helper()
+		if l := c.peers[address]; l != nil {
+			l.mu.Lock()
+			l.retry = time.Time{}
+			l.mu.Unlock()
+		}
+		before, done := h.asked.Load(), make(chan error, 1)
+		go func() { done <- fetch(c, t.Context(), address, indices(0, 1), newHeap()) }()
+		eventually(t, "the peer has the request", func() bool { return h.asked.Load() > before })
+		do()
+		select {
+		case h.hang <- struct{}{}:
+		case err := <-done:
+			t.Fatalf("the request: %v", err)
+		}
+		if err := <-done; err != nil {
+			t.Errorf("the request: %v", err)
+		}
+	}
+	s.Remove(dataset)
+	if err := fetch(c, t.Context(), address, indices(0, 1), newHeap()); !errors.Is(err, ErrRefused) {
+		t.Errorf("the machine does not serve the dataset yet: %v", err)
+	}
+	s.Add(dataset, h)
+	during(func() { c.Retry(address) })
+	c.peers[address].current.fail(ErrLate) // its disks did not answer for a while
+	during(func() {})
+	during(func() { c.Retry(address) })
+}

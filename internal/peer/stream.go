@@ -246,7 +246,7 @@ func (s *stream) run(ctx context.Context) {
 			return
 		}
 		if isFirst {
-			s.link.answered()
+			s.link.answered(s)
 		}
 	}
 }
