@@ -286,17 +286,19 @@ type link struct {
 	uses   int         // requests; guarded by the client's mu, as unused
 	unused *time.Timer // runs while there is none
 
-	mu      sync.Mutex
-	current *stream   // nil: none is open
-	retry   time.Time // not before this, after an error
-	errors  int       // in a row
-	last    error
-	lostAt  time.Time // when a stream last failed, except by a refusal; zero: never, or the peer has answered since
+	mu       sync.Mutex
+	isClosed bool      // a request that got the link before opens no stream
+	current  *stream   // nil: none is open
+	retry    time.Time // not before this, after an error
+	errors   int       // in a row
+	last     error
+	lostAt   time.Time // when a stream last failed, except by a refusal; zero: never, or the peer has answered since
 }
 
 func (l *link) close() {
 	l.mu.Lock()
 	s := l.current
+	l.isClosed = true
 	l.mu.Unlock()
 	if s != nil {
 		s.fail(context.Canceled)
@@ -339,6 +341,9 @@ func (l *link) stream(c *Client) (*stream, error) {
 	defer l.mu.Unlock()
 	if l.current != nil {
 		return l.current, nil
+	}
+	if l.isClosed {
+		return nil, context.Canceled
 	}
 	if time.Now().Before(l.retry) {
 		return nil, l.last

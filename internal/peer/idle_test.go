@@ -196,3 +196,24 @@ func TestRetryKeepsConnection(t *testing.T) {
 	during(func() {})
 	during(func() { c.Retry(address) })
 }
+
+// TestForgetBeforeStream: a request that has a connection which is closed before it opens a stream does not make the peer late.
+func TestForgetBeforeStream(t *testing.T) {
+	h := &shelf{n: 10, size: func(sample.Index) int { return 100 }}
+	_, address := serve(t, h, ServerOptions{})
+	c := client(t, h.n, ClientOptions{})
+	l, err := c.use(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Forget(address)
+	s, err := l.stream(c)
+	if err == nil {
+		<-s.over
+		err = s.err()
+	}
+	if err != context.Canceled {
+		t.Error(err)
+	}
+	c.unuse(l)
+}
