@@ -168,13 +168,13 @@ func (g *gossip) miss(data string, now time.Time) {
 func (g *gossip) reachMissed(ctx context.Context) bool {
 	g.mu.Lock()
 	maps.DeleteFunc(g.missed, func(_ string, since time.Time) bool { return time.Since(since) > missTime })
-	missed := slices.Collect(maps.Keys(g.missed))
+	missed := maps.Clone(g.missed)
 	g.mu.Unlock()
-	errs := g.exchange(ctx, missed)
+	errs := g.exchange(ctx, slices.Collect(maps.Keys(missed)))
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for _, a := range missed {
-		if errs[a] == nil {
+	for a, since := range missed {
+		if errs[a] == nil && g.missed[a].Equal(since) { // else it was missed again meanwhile
 			delete(g.missed, a)
 		}
 	}
@@ -291,9 +291,11 @@ func (g *gossip) NotifyJoin(n *memberlist.Node) {
 		return
 	}
 	g.mu.Lock()
+	if _, isKnown := g.seen[n.Name]; !isKnown { // else others may have passed on what it sent before its death
+		delete(g.missed, n.Address())
+	}
 	g.seen[n.Name] = seenMember{n.Name, n.Address(), a}
 	delete(g.lost, n.Address())
-	delete(g.missed, n.Address())
 	isFirst := len(g.seen) == 2 && n.Name != g.member.id
 	g.mu.Unlock()
 	signal(g.member.changed)

@@ -4,11 +4,14 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/hashicorp/memberlist"
 )
 
 // TestLostMembersThatSwallowPackets: a round of joining takes a few seconds, however many lost members never answer, and the next round tries the others.
@@ -101,5 +104,22 @@ func TestMissedMember(t *testing.T) {
 	defer b.gossip.mu.Unlock()
 	if len(b.gossip.missed) != 0 {
 		t.Errorf("it is still missed: %v", b.gossip.missed)
+	}
+}
+
+// TestUpdateOfMissedMember: the others pass on what a member sent before its death, so that a member is still missed when an announcement of it comes.
+func TestUpdateOfMissedMember(t *testing.T) {
+	t.Parallel()
+	a := start(t, 'a', Options{}, Listen)
+	b := start(t, 'b', Options{}, seed(a))
+	await(t, b, "members", func(v *View, _ DatasetView) bool { return v.Members == 2 })
+	g := b.gossip
+	g.miss(a.Data().Addr().String(), time.Now()) // without the token, so that b does not reach it
+	at := netip.MustParseAddrPort(a.View().Listen)
+	g.NotifyUpdate(&memberlist.Node{Name: a.Name(), Addr: at.Addr().AsSlice(), Port: at.Port(), Meta: a.announce().encode()})
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if len(g.missed) != 1 {
+		t.Errorf("%v are missed", g.missed)
 	}
 }
