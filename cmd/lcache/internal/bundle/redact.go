@@ -63,7 +63,7 @@ var (
 		"version": keep, "io_engine": keep, "state": keep, "compress": keep, "recipe": keep, "seed": keep, "layout": keep, "bound_by": keep, "order_digest": keep,
 		"requested_digest": keep, "method": keep, "lag": keep, "policy": keep, "substitute": keep, "time": keep, "kind": keep, "roster": keep, "fingerprint": keep, "dataset": aDataset,
 		"dirs": aPath, "dir": aPath, "source": aSource, "name": aDataset, "layout_reason": sentence, "last_error": sentence, "text": sentence, "refused_reason": sentence,
-		"id": aJob, "host": aHost, "addr": aHost, "listen": aHost, "label": aKey,
+		"id": aJob, "member": keep, "host": aHost, "addr": aHost, "listen": aHost, "label": aKey,
 	}}
 	helloTable = table{fields: map[string]class{
 		"version": keep, "server": drop, "token": drop, "name": aDataset, "source": aSource, "fingerprint": keep, "recipe": keep, "seed": keep, "classes": aClass, "on_error": keep,
