@@ -14,8 +14,8 @@ type requestedFrom struct {
 	isLate              atomic.Bool // the peer did not answer, and neither brought a sample since nor came back
 }
 
-// answered notes how a request to the peer ended, and logs a change. It reports whether the peer is late from now on. A request that its caller gave up, or that the peer refused, shows neither that the peer
-// is late nor that it answers again.
+// answered notes how a request to the peer ended, and logs a change. It reports whether the peer is late from now on. A request that its caller gave up, or
+// that the peer refused, shows neither that the peer is late nor that it answers again.
 func (p *requestedFrom) answered(address string, requested, missing int, err error, log *slog.Logger) (isLate bool) {
 	switch {
 	case errors.Is(err, peer.ErrLate):
