@@ -284,8 +284,8 @@ func (m *Member) tellOffers(ctx context.Context) {
 	}
 }
 
-// Miss notes that a member does not answer at its address for samples. If its process died and starts again, the new one may know nobody, and gossip needs
-// seconds to notice the death: so this member tries to reach it twice a second, for a minute.
+// Miss notes that a member does not answer at its address for samples. Its process may have died, which gossip notices after seconds. When it starts again it
+// may know nobody. So this member tries to reach it twice a second, for a minute; less often while an address swallows packets.
 func (m *Member) Miss(data string) {
 	m.gossip.miss(data, time.Now())
 	signal(m.missed)

@@ -115,7 +115,7 @@ func (g *gossip) join(ctx context.Context, addresses []string) {
 	}
 }
 
-// exchange exchanges what is known with members, with all at once. It returns the errors by address.
+// exchange sends what this member knows to others, and gets what they know. It asks all at once, and returns the errors by address.
 func (g *gossip) exchange(ctx context.Context, addresses []string) map[string]error {
 	var group errgroup.Group
 	var mu sync.Mutex
@@ -150,7 +150,7 @@ func (g *gossip) tell(ctx context.Context) {
 	}
 	g.mu.Unlock()
 	rand.Shuffle(len(others), func(i, j int) { others[i], others[j] = others[j], others[i] })
-	g.exchange(ctx, others[:min(len(others), mostTold)]) // gossip tells those that did not answer
+	g.exchange(ctx, others[:min(len(others), mostTold)]) // by gossip the others learn them, too
 }
 
 // miss notes that the member with an address for samples does not answer.
@@ -291,7 +291,7 @@ func (g *gossip) NotifyJoin(n *memberlist.Node) {
 		return
 	}
 	g.mu.Lock()
-	if _, isKnown := g.seen[n.Name]; !isKnown { // else others may have passed on what it sent before its death
+	if _, isKnown := g.seen[n.Name]; !isKnown { // an update may be older than the death
 		delete(g.missed, n.Address())
 	}
 	g.seen[n.Name] = seenMember{n.Name, n.Address(), a}

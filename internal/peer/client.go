@@ -264,10 +264,11 @@ func (c *Client) Retry(address string) {
 		return
 	}
 	l.mu.Lock()
-	newest := l.newest.Load()
-	isOld := !l.lostAt.IsZero() && (newest == nil || newest.dialed.Before(l.lostAt))
-	if l.current == nil {
+	var isOld bool
+	if newest := l.newest.Load(); l.current == nil {
 		isOld = l.last != nil
+	} else {
+		isOld = !l.lostAt.IsZero() && (newest == nil || newest.dialed.Before(l.lostAt))
 	}
 	l.errors = 0
 	l.mu.Unlock()
