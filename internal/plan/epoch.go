@@ -83,7 +83,7 @@ func (m *Model) traffic(p Policy, hit, block float64, writes bool) (read, write 
 	case p == TwoLogfile:
 		read, write = Transfer{bytes, m.f.Batch * m.stored}, Transfer{bytes, m.stored}
 	case p.inPlace():
-		read = Transfer{bytes * (1 + pageBytes/m.stored), (m.stored + pageBytes) / (1 + m.borders(block))}
+		read = Transfer{bytes * (1 + pageBytes/m.stored), (m.stored + pageBytes) / (1 + m.borders(p, block))}
 	case p.reorders():
 		if p == Log { // the whole log is scanned, even if this node delivers a part of it
 			bytes *= m.f.Nodes
@@ -96,9 +96,10 @@ func (m *Model) traffic(p Policy, hit, block float64, writes bool) (read, write 
 	return read, write, disk
 }
 
-// borders returns x, the number of additional reads per sample that crosses a border of blocks that are not adjacent.
-func (m *Model) borders(block float64) float64 {
-	if (m.f.FromLog || m.f.Devices > 1) && block > 0 {
+// borders returns x, the number of additional reads per sample, because some samples cross a border of blocks that are not adjacent. They are adjacent
+// after an ingest to one device. A machine of a cluster fills several blocks at a time, with samples as they come.
+func (m *Model) borders(p Policy, block float64) float64 {
+	if (m.f.FromLog || m.f.Devices > 1 || p == PeerStatic) && block > 0 {
 		return m.stored / block
 	}
 	return 0

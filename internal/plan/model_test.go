@@ -388,3 +388,15 @@ func TestFirstEpochOfPeers(t *testing.T) {
 		t.Errorf("bound by the network, the first epoch takes %g s, want %g", got, want)
 	}
 }
+
+// TestBordersOfPeers: a machine of a cluster reads some samples in two parts, because it fills several blocks at a time.
+func TestBordersOfPeers(t *testing.T) {
+	f := imageNet()
+	f.Nodes, f.CacheBytes, f.BlockBytes = 4, f.DatasetBytes/4*1.1, 256<<10
+	f.Source, f.NetworkBPS, f.ConsumerBPS = Source{}, 0, 0
+	f.Device = DiskLine{ReadIOPS: 500, WriteIOPS: 500}
+	perSample := 1 + f.DatasetBytes/f.Samples/f.BlockBytes
+	if got, want := mustModel(t, f).Epoch(PeerStatic).EpochS, f.Samples/4*perSample/500; math.Abs(got-want) > 1e-6*want {
+		t.Errorf("an epoch takes %g s, want %g: %g reads a sample", got, want, perSample)
+	}
+}
