@@ -209,26 +209,28 @@ func TestCopiedCacheIsRefused(t *testing.T) {
 
 func TestPortsThatAreTaken(t *testing.T) {
 	t.Parallel()
+	pid := os.Getpid()
+	host := fmt.Sprintf("127.%d.%d.%d", 64+pid>>16&63, pid>>8&255, pid&255) // another run on this machine has another address
 	// A machine's first two servers get the first two pairs of ports, and both are found.
-	a := start(t, 'a', Options{Listen: "127.0.0.77", Expect: 2}, Listen)
-	b := start(t, 'b', Options{Listen: "127.0.0.77", Expect: 2}, "127.0.0.77")
-	if a.View().Listen != "127.0.0.77:7747" || b.View().Listen != "127.0.0.77:7749" {
+	a := start(t, 'a', Options{Listen: host, Expect: 2}, Listen)
+	b := start(t, 'b', Options{Listen: host, Expect: 2}, host)
+	if a.View().Listen != host+":7747" || b.View().Listen != host+":7749" {
 		t.Errorf("they listen on %s and %s", a.View().Listen, b.View().Listen)
 	}
 	await(t, a, "roster", hasRoster("ab", OK))
 	// A port that was asked for, and is taken, is an error that says what to do.
-	_, err := Start(context.Background(), Options{Listen: "127.0.0.77:7746"})
+	_, err := Start(context.Background(), Options{Listen: host + ":7746"})
 	if err == nil || !strings.Contains(err.Error(), "--listen HOST:PORT") {
 		t.Errorf("a taken port: %v", err)
 	}
 	for _, p := range Ports[2:] {
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.77:%d", p+1))
+		l, err := net.Listen("tcp", fmt.Sprintf("%s:%d", host, p+1))
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer l.Close()
 	}
-	if _, err := Start(context.Background(), Options{Listen: "127.0.0.77"}); err == nil || !strings.Contains(err.Error(), "7746 to 7761") {
+	if _, err := Start(context.Background(), Options{Listen: host}); err == nil || !strings.Contains(err.Error(), "7746 to 7761") {
 		t.Errorf("all ports are taken: %v", err)
 	}
 }
