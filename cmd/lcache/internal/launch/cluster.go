@@ -158,14 +158,14 @@ func (l *link) begin(h peer.Home) error {
 
 // welcome lets requests to a machine that has come back begin at once.
 func (l *link) welcome(ctx context.Context) {
-	var there map[string]string // members, by address for samples
+	var there map[cluster.CacheID]string // members, by cache: an address may have two for a minute after one was made anew
 	for v := l.of.Newer(ctx, nil); ctx.Err() == nil; v = l.of.Newer(ctx, v) {
-		now := map[string]string{}
+		now := map[cluster.CacheID]string{}
 		for _, p := range v.Datasets[l.key].Peers {
 			if p.Self || p.Data == "" || p.State != cluster.PeerOK {
 				continue
 			}
-			if now[p.Data] = p.Member; there[p.Data] != p.Member {
+			if now[p.Cache] = p.Member; there[p.Cache] != p.Member {
 				l.client.Retry(p.Data)
 				l.from(p.Data).cameBack(p.Data, l.log)
 			}
