@@ -93,7 +93,7 @@ func Open(opts Options) (*IO, error) {
 		log = slog.New(slog.DiscardHandler)
 	}
 	io := &IO{direct: direct, log: log, ops: newBacklog(depth, perFile)}
-	if err := io.choose(opts.Engine); err != nil {
+	if err := io.choose(opts.Engine, selfTestTime); err != nil {
 		return nil, fmt.Errorf("open block I/O: %w", err)
 	}
 	log.Info("block I/O", "engine", io.Name(), "depth", depth, "direct", direct, "reason", io.Reason())
