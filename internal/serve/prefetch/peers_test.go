@@ -71,6 +71,43 @@ func TestStreamIsNotHeldUp(t *testing.T) {
 	}
 }
 
+// silentHome is a home that sends nothing until it is released.
+type silentHome struct {
+	home
+	asked    chan struct{} // has room for one
+	released chan struct{}
+}
+
+func (h *silentHome) Fetch(context.Context, string, []sample.Index, fetch.Sink) error {
+	h.asked <- struct{}{}
+	<-h.released
+	return nil
+}
+
+// TestRequestLooksAgain: a request waits for a sample that is read for another rank. If that rank needs it no longer, nothing publishes the sample, and the
+// request looks again at once. Regression: it waited for a third of its time.
+func TestRequestLooksAgain(t *testing.T) {
+	h := &silentHome{asked: make(chan struct{}, 1), released: make(chan struct{})}
+	b := newReaderBed(t, 8, 0, 8<<20, fetch.Options{Peers: h, SourceTimeout: time.Hour}, map[int][][]sample.Index{0: {{1, 2, 3}}})
+	defer close(h.released)
+	b.r.Asked(b.rank(0).At(0, 0))
+	<-h.asked
+	other := b.rank(1).At(0, 0)
+	changed := b.Staging.Changed()
+	if reading, _ := b.r.Look(other, 1); !reading {
+		t.Fatal("the sample is not being read")
+	}
+	b.r.Delivered(b.rank(0).At(0, 0)) // it was read by index
+	select {
+	case <-changed:
+	case <-time.After(5 * time.Second):
+		t.Error("nothing wakes the request")
+	}
+	if reading, queued := b.r.Look(other, 1); reading || queued {
+		t.Errorf("the sample counts as being read (%t) or queued (%t), and nothing publishes it", reading, queued)
+	}
+}
+
 // TestPeerCountsByJob: samples of several jobs that come in one request count for their own jobs.
 func TestPeerCountsByJob(t *testing.T) {
 	const n = 200

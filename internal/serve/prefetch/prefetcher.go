@@ -255,7 +255,8 @@ func (r *Prefetcher) passAll(c *rankCursor) {
 	}
 }
 
-// pass removes a chunk from a rank's list, and frees its undelivered samples. r.mu is held.
+// pass removes a chunk from a rank's list, and frees its undelivered samples. A sample that is being read is not published then, so requests that wait for
+// it look again. r.mu is held.
 func (r *Prefetcher) pass(c *rankCursor, i int) {
 	k := c.chunks[i]
 	c.chunks = slices.Delete(c.chunks, i, i+1)
@@ -265,8 +266,13 @@ func (r *Prefetcher) pass(c *rankCursor, i int) {
 		}
 	}
 	c.bytes -= k.bytes
+	isAwaited := false
 	for _, pf := range k.prefetches {
 		r.unwant(pf, k)
+		isAwaited = isAwaited || pf.state == prefetchReading && len(pf.chunks) == 0
+	}
+	if isAwaited {
+		r.cache.Staging.Notify()
 	}
 }
 
