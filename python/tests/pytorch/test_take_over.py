@@ -144,6 +144,7 @@ class Serve:
 
 
 METHODS = [(0, None), (2, "fork"), (1, "spawn")]
+STARTED = ": started "  # in the warning that the client has started a server
 
 
 @pytest.mark.parametrize("workers, method", METHODS)
@@ -157,7 +158,7 @@ def test_take_over(train, root, workers, method):
     wait_for_end(training.server)
     assert servers(root) == [serve.pid]
     said = training.end()
-    assert "started" not in said, said
+    assert STARTED not in said, said
     assert servers(root) == [serve.pid], "it does not end with the training"
     assert serve.end()[0] == 0
 
@@ -176,7 +177,7 @@ def test_take_over_with_waiting_clients(train, root, patience):
         time.sleep(0.02)  # so that requests come in each state of the change, which takes a few tenths of a second
     assert serve.listens(), serve.end()
     for training in trainings:
-        assert "started" not in training.end()
+        assert STARTED not in training.end()
     assert servers(root) == [serve.pid]
     assert serve.end()[0] == 0
 
@@ -198,7 +199,7 @@ def test_stop_and_serve(train, root, batches, workers, method):
     assert servers(root) == []
     serve = Serve("--cache", cache_of(root))
     assert serve.listens(), serve.end()
-    assert "started" not in training.end()
+    assert STARTED not in training.end()
     assert servers(root) == [serve.pid]
     assert serve.end()[0] == 0
 
@@ -214,7 +215,7 @@ def test_stop_names_training_processes(train, folder, root):
     training.step(FEW)
     report = json.loads(command("stop", cache_of(root), "--json").stdout)
     assert (report["pid"], report["embedded"], report["training"]) == (training.server, True, [training.process.pid])
-    assert "started" in training.end()
+    assert STARTED in training.end()
 
 
 def test_no_other_server(train, root):
@@ -256,7 +257,7 @@ def test_a_server_late_in_the_wait(train, root):
     time.sleep(max(0, 8 - (time.monotonic() - began)))  # clients wait for 10 s: the new server starts late in that time, with 2 s to listen
     serve = Serve("--cache", cache_of(root))
     assert serve.listens(), serve.end()
-    assert "started" not in training.end()
+    assert STARTED not in training.end()
     assert serve.end()[0] == 0
 
 
@@ -306,7 +307,7 @@ def test_two_at_once(train, root):
         1,
         f"lcache serve: {cache_of(root)} is in use by process {winner.pid}, a server that no training started: stop it first, with lcache stop {winner.pid} [LC021]\n",
     )
-    assert "started" not in training.end()
+    assert STARTED not in training.end()
     assert winner.end()[0] == 0
 
 
@@ -326,7 +327,7 @@ def test_other_flags_than_the_training_relies_on(train, root):
         assert code == (2 if "--socket" in words else 1) and error in said
         assert servers(root) == [training.server]
     held.close()
-    assert "started" not in training.end()
+    assert STARTED not in training.end()
 
 
 def test_a_server_that_cannot_start(train, root):
