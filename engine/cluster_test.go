@@ -262,13 +262,18 @@ func (f *fleet) sourceReads() (n int) {
 // fileSizes are those of photos, in small.
 func fileSizes(r *rand.Rand, _ int) int { return 5_000 + r.IntN(20_000) }
 
+// isPatient makes a machine of a fleet wait for others and for disks, however busy the test's machine is: after a deadline it would read the source.
+func isPatient(_ int, o *Options) {
+	o.Patience, o.Timeout, o.PeerTime, o.LogTimeout, o.SourceTimeout = 2*time.Minute, 10*time.Minute, 2*time.Minute, 2*time.Minute, 10*time.Minute
+}
+
 // TestClusterReadsTheSourceOnce: three machines with room for a bit more than a third of the dataset each read the source once, together, and never
 // again. Each sample is on exactly one of them.
 func TestClusterReadsTheSourceOnce(t *testing.T) {
 	d := makeDataset(t, 1500, fileSizes)
 	for name, budget := range map[string]int64{"a third each": d.total*36/100 + 3<<20, "everything each": 0} {
 		t.Run(name, func(t *testing.T) {
-			f := newFleet(t, d, samplerJob(9, 16, 3, true), 3, budget)
+			f := newFleet(t, d, samplerJob(9, 16, 3, true), 3, budget, isPatient)
 			defer f.close(t)
 			f.read(t, 0)
 			read := 1500 - 1500%3

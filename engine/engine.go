@@ -74,15 +74,15 @@ type Options struct {
 
 // knobs are for tests. The zero value of each selects the package's default.
 type knobs struct {
-	Patience, Timeout, LeaseTime, BlockTimeout, LogTimeout, SourceTimeout time.Duration                     // deadlines after which an operation counts as late
-	LateEpoch                                                             time.Duration                     // rule 1's 10 s
-	Now                                                                   func() time.Time                  // instead of time.Now
-	PushBytes                                                             int64                             // memory for pushed orders; 0: computed from the dataset and the machine
-	Source                                                                func(source.Source) source.Source // wraps the source
-	Side                                                                  int                               // bytes of side memory; 0: computed
-	Begin                                                                 func(plan.Beginning) plan.Choice  // replaces the rule of package plan
-	Relayout                                                              func(plan.Served) string          // replaces the rule of package plan, for epochs of any length
-	LookForEvents                                                         time.Duration                     // time between two looks
+	Patience, Timeout, LeaseTime, BlockTimeout, LogTimeout, SourceTimeout, PeerTime time.Duration                     // deadlines after which an operation counts as late
+	LateEpoch                                                                       time.Duration                     // rule 1's 10 s
+	Now                                                                             func() time.Time                  // instead of time.Now
+	PushBytes                                                                       int64                             // memory for pushed orders; 0: computed from the dataset and the machine
+	Source                                                                          func(source.Source) source.Source // wraps the source
+	Side                                                                            int                               // bytes of side memory; 0: computed
+	Begin                                                                           func(plan.Beginning) plan.Choice  // replaces the rule of package plan
+	Relayout                                                                        func(plan.Served) string          // replaces the rule of package plan, for epochs of any length
+	LookForEvents                                                                   time.Duration                     // time between two looks
 }
 
 // An Engine serves one cache.
@@ -232,7 +232,7 @@ func newEngine(c *cache.Cache, o Options) (*Engine, error) {
 // assemble creates the parts, from the memory up, and starts the loops. If one fails, it frees the parts that were created before.
 func (e *Engine) assemble() (err error) {
 	e.mover, err = mover.New(e.cache, mover.Options{SideBytes: e.opts.Side, BlockTimeout: e.opts.BlockTimeout,
-		LogTimeout: e.opts.LogTimeout, SourceTimeout: e.opts.SourceTimeout, OnRead: e.storeMiss, Awaited: e.isAwaited, Peers: e.fetchPeers(), PeerBytes: e.opts.homeBytes()})
+		LogTimeout: e.opts.LogTimeout, SourceTimeout: e.opts.SourceTimeout, PeerTime: e.opts.PeerTime, OnRead: e.storeMiss, Awaited: e.isAwaited, Peers: e.fetchPeers(), PeerBytes: e.opts.homeBytes()})
 	if err != nil {
 		return err
 	}

@@ -38,6 +38,7 @@ type Options struct {
 	Logfile       func(num int) *logfile.Logfile // nil: no such Logfile
 	Recovered     func(num int) bool             // an earlier process began the Logfile: its checksum mismatches are stale, not corrupt
 	Peers         Peers                          // other machines that have samples; nil: none
+	PeerTime      time.Duration                  // of a request to a peer for a sample that a client waits for: the source must have time after it; 0: PeerTime
 	Jobs          int                            // reads from the source at once
 	LogTimeout    time.Duration
 	SourceTimeout time.Duration // without a byte from the source; 0: 30 s
@@ -117,6 +118,9 @@ func New(o Options) *Fetcher {
 	}
 	if o.LogTimeout == 0 {
 		o.LogTimeout = 5 * time.Second
+	}
+	if o.PeerTime == 0 {
+		o.PeerTime = PeerTime
 	}
 	if o.SourceTimeout == 0 {
 		o.SourceTimeout = 30 * time.Second

@@ -37,7 +37,7 @@ type Sink interface {
 	Came(a Arrival)
 }
 
-// PeerTime limits a request to a peer for a sample that a client waits for: the source must have time after it.
+// PeerTime is the default of Options.PeerTime.
 const PeerTime = time.Second
 
 type (
@@ -83,7 +83,7 @@ func (f *Fetcher) Peer(ctx context.Context, index sample.Index, dst []byte) (fro
 		if !more || ctx.Err() != nil {
 			return from, false
 		}
-		limit := PeerTime
+		limit := f.o.PeerTime
 		if at, limited := ctx.Deadline(); limited {
 			limit = min(limit, time.Until(at)/2)
 		}

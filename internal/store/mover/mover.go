@@ -26,12 +26,12 @@ import (
 
 // Options of New. The zero value of each is the default.
 type Options struct {
-	SideBytes                               int                                                       // of side memory; 0: by the memory formula
-	BlockTimeout, LogTimeout, SourceTimeout time.Duration                                             // for tests: when a read counts as late
-	PeerBytes                               int                                                       // of memory for samples that are read for other machines
-	Peers                                   fetch.Peers                                               // as in fetch.Options
-	OnRead                                  func(from sample.Origin, index sample.Index, data []byte) // as in fetch.Options
-	Awaited                                 func(staging.Segment) bool                                // as in staging.Options
+	SideBytes                                         int                                                       // of side memory; 0: by the memory formula
+	BlockTimeout, LogTimeout, SourceTimeout, PeerTime time.Duration                                             // for tests: when a read counts as late
+	PeerBytes                                         int                                                       // of memory for samples that are read for other machines
+	Peers                                             fetch.Peers                                               // as in fetch.Options
+	OnRead                                            func(from sample.Origin, index sample.Index, data []byte) // as in fetch.Options
+	Awaited                                           func(staging.Segment) bool                                // as in staging.Options
 }
 
 // A Mover moves the samples of a cache. The write buffers of both Logfiles and of packages are registered with the I/O engine, and so is the
@@ -65,7 +65,7 @@ func New(c *cache.Cache, o Options) (m *Mover, err error) {
 	}
 	m.Fetcher = fetch.New(fetch.Options{Staging: m.Staging, Locations: c.Locations, Manifest: c.Manifest, Sums: c.Sums, Source: c.Source, Jobs: c.SourceJobs(),
 		Form: c.Form, PackedBytes: int64(c.Facts().PackedReads()), Logfile: c.Logfile, Recovered: c.WasRecovered, OnRead: o.OnRead, Peers: o.Peers, Learn: c.LearnInode,
-		LogTimeout: o.LogTimeout, SourceTimeout: o.SourceTimeout, Logger: c.Logger})
+		LogTimeout: o.LogTimeout, SourceTimeout: o.SourceTimeout, PeerTime: o.PeerTime, Logger: c.Logger})
 	m.Scan = reorder.New(reorder.Options{Store: c.Store, Staging: m.Staging, Fetcher: m.Fetcher, Locations: c.Locations, Sums: c.Sums, Sizes: c.Manifest.Sizes(),
 		Form: c.Form, Scratch: m.scratch, Align: c.Format.Align, Block: c.Format.Block, InFlight: max(2, len(c.Dirs)*chunker.InFlight/c.Format.Block),
 		Workers: max(2, min(4, host.Cores)), BlockTimeout: o.BlockTimeout, Logger: c.Logger})
