@@ -152,7 +152,8 @@ def test_worker_that_dies(folder, root):
 
 
 PROGRAM = """
-import sys, time
+import signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # programs that a shell starts in the background ignore SIGINT
 import lcache.torch as lt
 def decode(data, sample):
     print("decoded", flush=True)
