@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import pickle
@@ -20,6 +21,7 @@ from ..errors import ArgumentError, Error, SampleError, printable
 from ._order.loader_job import Leaf
 from ._order.loop_names import short_name
 from .bad_samples import named
+from .held_interrupts import HeldInterrupts
 
 _log = logging.getLogger("lcache")
 
@@ -52,18 +54,21 @@ def check(dataset: Any, *, num_workers: int | None = None) -> list[Bad]:
     total = len(dataset)  # type: ignore[arg-type]
     pieces = [range(first, min(first + _PIECE, total)) for first in range(0, total, _PIECE)]
     workers = min(workers, len(pieces))
+    interrupts = HeldInterrupts()
     loader: Any = torch.utils.data.DataLoader(
-        _Pieces(dataset), None, sampler=pieces, num_workers=workers, collate_fn=_unchanged, prefetch_factor=_AHEAD if workers else None,
+        _Pieces(dataset, interrupts), None, sampler=_requests(pieces, interrupts), num_workers=workers, collate_fn=_unchanged,
+        prefetch_factor=_AHEAD if workers else None, worker_init_fn=_begin_worker,
         generator=torch.Generator(),  # the program's own draws nothing
     )
     bad: list[Bad] = []
     progress = _Progress(dataset.job.source, total)
     done = 0
     try:
-        for found in loader:
-            bad += found
-            done = min(done + _PIECE, total)
-            progress.show(done, len(bad))
+        with interrupts if workers else contextlib.nullcontext():
+            for found in _received(loader, len(pieces), interrupts):
+                bad += found
+                done = min(done + _PIECE, total)
+                progress.show(done, len(bad))
     except KeyboardInterrupt as e:
         traceback.clear_frames(e.__traceback__)  # a notebook keeps the traceback, and its frames would keep the workers
         raise
@@ -86,10 +91,17 @@ def check(dataset: Any, *, num_workers: int | None = None) -> list[Bad]:
 class _Pieces(torch.utils.data.Dataset[Any]):
     """Items are the failures in a range of a dataset's samples."""
 
-    def __init__(self, dataset: Any) -> None:
-        self.dataset = dataset
+    def __init__(self, dataset: Any, interrupts: HeldInterrupts) -> None:
+        self.dataset, self.interrupts = dataset, interrupts
 
     def __getitem__(self, indices: range) -> list[Bad]:
+        self.interrupts.release()
+        try:
+            return self._found(indices)
+        finally:
+            self.interrupts.hold()
+
+    def _found(self, indices: range) -> list[Bad]:
         try:
             made = self.dataset.__getitems__(list(indices))
             if len(made) == len(indices):
@@ -105,6 +117,30 @@ class _Pieces(torch.utils.data.Dataset[Any]):
             except Exception as e:  # noqa: BLE001
                 _require_of_sample(e)
                 yield Bad(index, _name_of(self.dataset, index, e), _plain(e))
+
+
+def _requests(pieces: Iterable[range], interrupts: HeldInterrupts) -> Iterator[range]:
+    """The sampler. When torch has an answer, it asks for the next piece, puts it in a worker's queue, and returns the answer."""
+    for piece in pieces:
+        interrupts.hold()
+        yield piece
+
+
+def _received(loader: Any, pieces: int, interrupts: HeldInterrupts) -> Iterator[list[Bad]]:
+    """What the workers find. Ctrl-C waits while they start, while a request is put in a queue, and while they end."""
+    answers = iter(loader)
+    for _ in range(pieces):
+        interrupts.release()
+        yield next(answers)
+    interrupts.hold()
+    next(answers, None)  # ends the workers
+
+
+def _begin_worker(_: int) -> None:
+    """A worker handles Ctrl-C only while it reads and decodes."""
+    info = torch.utils.data.get_worker_info()
+    assert info is not None
+    info.dataset.interrupts.__enter__()  # for the rest of the process
 
 
 def _require_of_sample(error: Exception) -> None:
