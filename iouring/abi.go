@@ -35,11 +35,16 @@ const (
 	Fsync      Opcode = 3
 	ReadFixed  Opcode = 4
 	WriteFixed Opcode = 5
+	Never      Opcode = 11 // a timeout of 34,000 years: it ends only if it is cancelled. For tests
+	Cancel     Opcode = 14 // of the request whose token is Target
 	Read       Opcode = 22
 	Write      Opcode = 23
 )
 
 const fsyncDatasync = 1 << 0
+
+// never is a struct __kernel_timespec: seconds and nanoseconds.
+var never = [2]int64{1 << 40, 0}
 
 // sqe is a submission entry: struct io_uring_sqe, 64 bytes.
 type sqe struct {

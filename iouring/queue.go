@@ -4,7 +4,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"os"
 	"sync/atomic"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -13,7 +15,7 @@ import (
 // ErrBusy means that the kernel takes no request now: it has no memory for one, or completions must be reaped first.
 var ErrBusy = errors.New("io_uring: the kernel takes no more requests now")
 
-// Request is one transfer, fsync or no-op.
+// Request is one transfer, fsync, cancellation or no-op.
 type Request struct {
 	Op     Opcode
 	FD     int
@@ -21,10 +23,15 @@ type Request struct {
 	Buf    []byte // must not move until the completion; if it has more than 1 GiB, the first GiB is transferred
 	Index  int    // of the registered buffer that contains Buf, for ReadFixed and WriteFixed
 	Token  uint64 // returned with the completion
+	Target uint64 // of a Cancel
 }
 
 // Push queues a request; Enter passes it to the kernel. It returns false if the queue is full: enter and reap first. Until the completion Buf
 // belongs to the kernel, and the caller must keep it reachable.
+//
+// A Cancel completes at once. The result is 0 if the request waited in the kernel without a worker thread; it then ends with ECANCELED. The result
+// is EALREADY if a worker thread has the request; the thread is interrupted as by a signal. The result is ENOENT if there is no such request, or if
+// a device has it. In each case the request's buffer belongs to the kernel until the completion of the request itself.
 func (r *Ring) Push(q Request) bool {
 	// The second limit guarantees a place for every completion.
 	if r.Queued() >= len(r.sqes) || r.inFlight >= len(r.cqes) {
@@ -35,6 +42,10 @@ func (r *Ring) Push(q Request) bool {
 	case Nop:
 	case Fsync:
 		e.opFlags = fsyncDatasync
+	case Cancel:
+		e.addr = q.Target
+	case Never:
+		e.addr, e.len = uint64(uintptr(unsafe.Pointer(&never))), 1
 	default:
 		e.addr = uint64(uintptr(unsafe.Pointer(unsafe.SliceData(q.Buf))))
 		e.len = uint32(min(len(q.Buf), maxTransfer))
@@ -47,10 +58,16 @@ func (r *Ring) Push(q Request) bool {
 }
 
 // Wait parks the calling goroutine, without a thread, until there may be something to reap: a completion has arrived since the last Wait, or
-// Wake was called. It also returns when the ring is closed.
-func (r *Ring) Wait() {
+// Wake was called. It also returns when the ring is closed, and it returns true if the time of WakeAt has passed.
+func (r *Ring) Wait() (late bool) {
 	var count [8]byte
-	_, _ = r.event.Read(count[:]) // an error means that the ring is closed
+	_, err := r.event.Read(count[:]) // another error means that the ring is closed
+	return errors.Is(err, os.ErrDeadlineExceeded)
+}
+
+// WakeAt makes all Waits return true from t on, until the next WakeAt. The zero time means never.
+func (r *Ring) WakeAt(t time.Time) {
+	_ = r.event.SetReadDeadline(t) // an error means that the ring is closed
 }
 
 // Wake makes a Wait return, this one or the next.

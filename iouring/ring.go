@@ -2,7 +2,7 @@
 //
 // It hides the setup, the shared memory of both queues with its ordering, and the kernel's possible answers while it takes requests. A Ring
 // takes a Request with Push, passes it to the kernel with Enter and returns completions with Reap. It supports reads and writes (also with
-// registered buffers), fsync and no-op. It uses no polling kernel thread and never drops a completion.
+// registered buffers), fsync, cancellation and no-op. It uses no polling kernel thread and never drops a completion.
 //
 // The caller must hold a lock while it uses a Ring, except for Wait and Wake. Submitters enter the kernel themselves, without waiting there.
 // One goroutine, in Wait, is parked in Go's network poller on an eventfd that the kernel signals with each completion. The comment of type
@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -151,6 +152,7 @@ func (r *Ring) InFlight() int { return r.inFlight }
 // Wait and no Wake may run during or after Close.
 func (r *Ring) Close() error {
 	r.Retract(func(uint64) {})
+	r.WakeAt(time.Time{})
 	for r.Reap(func(uint64, int32) {}); r.inFlight > 0; r.Reap(func(uint64, int32) {}) {
 		r.Wait()
 	}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 	"unsafe"
 
 	"lcache/internal/testenv"
@@ -389,4 +390,63 @@ func BenchmarkNop(b *testing.B) {
 			}
 		})
 	}
+}
+
+// TestCancel cancels requests that wait, one that there is none of, and one that is no target.
+func TestCancel(t *testing.T) {
+	r := newRing(t, 4)
+	p := newPipe(t)
+	mem := newMem(t, 4096)
+	got := map[uint64]int32{}
+	take := func(token uint64, res int32) {
+		if _, twice := got[token]; twice {
+			t.Errorf("token %d came twice", token)
+		}
+		got[token] = res
+	}
+	r.Push(Request{Op: Never, Token: 1})
+	r.Push(Request{Op: Read, FD: p.r, Buf: mem[:1], Offset: -1, Token: 2})
+	r.Push(Request{Op: Read, FD: p.r, Buf: mem[1:2], Offset: -1, Token: 3})
+	if err := r.Enter(); err != nil {
+		t.Fatal(err)
+	}
+	for i, target := range []uint64{1, 2, 77} {
+		r.Push(Request{Op: Cancel, Token: 10 + uint64(i), Target: target})
+	}
+	finish(t, r, 1, take)
+	for len(got) < 5 {
+		finish(t, r, 1, take)
+	}
+	for token, want := range map[uint64]int32{1: -int32(unix.ECANCELED), 2: -int32(unix.ECANCELED), 10: 0, 11: 0, 12: -int32(unix.ENOENT)} {
+		if got[token] != want {
+			t.Errorf("token %d: %d, want %d", token, got[token], want)
+		}
+	}
+	p.write(t, 1)
+	finish(t, r, 1, take)
+	if got[3] != 1 || r.InFlight() != 0 {
+		t.Errorf("the read that was not cancelled: %d, %d in flight", got[3], r.InFlight())
+	}
+}
+
+func TestWakeAt(t *testing.T) {
+	r := newRing(t, 2)
+	r.WakeAt(time.Now().Add(time.Hour))
+	r.Wake()
+	if r.Wait() {
+		t.Error("an hour has passed")
+	}
+	r.WakeAt(time.Now().Add(time.Millisecond))
+	for range 2 { // it stays so
+		if !r.Wait() {
+			t.Error("the time has not passed")
+		}
+	}
+	r.Wake() // is not lost
+	r.WakeAt(time.Time{})
+	if r.Wait() {
+		t.Error("there is no time")
+	}
+	r.WakeAt(time.Now().Add(-time.Second))
+	r.Push(Request{Op: Never}) // Close drops it: the kernel never had it
 }
