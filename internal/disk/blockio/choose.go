@@ -13,7 +13,8 @@ import (
 )
 
 // selfTestTime limits the self-test of a ring. Usually it takes about a millisecond. The kernel gives its transfers to worker threads (io-wq), because a
-// file in memory has no other way, and may fail to wake one: Linux 6.18 left a transfer in the queue for ever, in one of 460,000 new rings.
+// file in memory has no other way, and may fail to wake one: Linux 6.18 left a transfer in the queue for ever, in one of 460,000 new rings. The ring
+// submits such a transfer again after 2 to 3 s (lost.go).
 const selfTestTime = 5 * time.Second
 
 // choose starts the requested engine, or with "auto" the best one that passes its self-test within limit.

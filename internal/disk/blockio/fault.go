@@ -2,6 +2,7 @@ package blockio
 
 import (
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -11,6 +12,7 @@ import (
 type Fault struct {
 	Err       error           // the operation ends with it, before the kernel is asked (after Hold)
 	Hold      <-chan struct{} // nothing happens before it is closed: a hung or late device. The operation is in flight meanwhile
+	Lost      int             // how often the kernel loses the transfer: it never completes, unless the ring cancels it. Without a ring it has no effect
 	Again     int             // how many answers of the kernel become EAGAIN
 	Short     int             // the first transfer is cut to this many bytes, at least one unit of alignment, and the rest is continued
 	Torn      int             // only this many bytes (rounded down to alignment, at least one unit) are moved, yet all are reported as done
@@ -27,7 +29,7 @@ type injector struct {
 
 // Inject calls f for every operation submitted from now on, with n from 0, and applies the Fault that f returns. It is for tests, also of
 // other packages. f is called inside Submit, concurrently if Submit is, and must not keep op. It is also called for the Sync of a file, with
-// an op whose Buf is nil and whose Write is set; only Err, Hold and Again of its Fault have an effect. A nil f ends the injection.
+// an op whose Buf is nil and whose Write is set; only Err, Hold, Lost and Again of its Fault have an effect. A nil f ends the injection.
 func Inject(io *IO, f func(n int64, op *Op) Fault) {
 	if f == nil {
 		io.inject.Store(nil)
@@ -70,6 +72,24 @@ func (i *injector) apply(op *Op) {
 		return
 	}
 	op.fault = &f
+}
+
+// isLost reports whether the kernel loses the next transfer.
+func (f *Fault) isLost() bool {
+	f.Lost--
+	return f.Lost >= 0
+}
+
+// InjectTick sets how often a ring looks for transfers that the kernel has lost. It is for tests, also of other packages.
+func InjectTick(io *IO, every time.Duration) {
+	if e, ok := io.engine.(*uring); ok {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.lost.every = every
+		if e.lost.ticking {
+			e.ring.WakeAt(time.Now().Add(every))
+		}
+	}
 }
 
 // changeRequest changes the request to the kernel.

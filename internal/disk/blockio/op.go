@@ -28,6 +28,7 @@ type Op struct {
 	next     *Op
 	n        int   // bytes transferred so far
 	idle     int   // consecutive answers without progress
+	cancels  int   // how often the ring has cancelled it; guarded by uring.mu
 	err      error // decided before the engine saw it
 	fault    *Fault
 	pending  bool // between Submit and Done; guarded by backlog.mu
@@ -156,7 +157,7 @@ func (op *Op) account(n int, errno unix.Errno) (again bool, err error) {
 func (io *IO) Submit(ops ...*Op) {
 	inj := io.inject.Load()
 	for _, op := range ops {
-		op.n, op.idle, op.err, op.fault, op.next = 0, 0, nil, nil, nil
+		op.n, op.idle, op.cancels, op.err, op.fault, op.next = 0, 0, 0, nil, nil, nil
 		if op.attached = op.File.attach(); !op.attached {
 			op.err = fmt.Errorf("%s: the file is closed: %w", op.where(), ErrClosed)
 		} else {

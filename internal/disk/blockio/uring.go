@@ -31,6 +31,7 @@ type uring struct {
 	tries   int  // consecutive attempts with a busy kernel and nothing in flight
 	broken  error
 	pause   func() // between these attempts
+	lost    lost
 
 	memory // guarded by mu, except for the names
 }
@@ -47,7 +48,7 @@ func startRing(ops *backlog, log *slog.Logger, refused func(error)) (*uring, err
 		return nil, err
 	}
 	e := &uring{ops: ops, log: log, refused: refused, joined: make(chan struct{}), ring: ring, slots: make([]*Op, int(directions)*ops.depth),
-		pause: func() { time.Sleep(busyPause) }}
+		pause: func() { time.Sleep(busyPause) }, lost: lost{every: lostTick, begun: make([]uint64, int(directions)*ops.depth)}}
 	for i := range e.slots {
 		e.free = append(e.free, uint64(i))
 	}
@@ -102,6 +103,21 @@ func (e *uring) push(op *Op) {
 		e.decided.push(op)
 		return
 	}
+	q := iouring.Request{Op: iouring.Never}
+	if op.fault == nil || !op.fault.isLost() {
+		q = e.request(op)
+	}
+	q.Token = e.free[len(e.free)-1]
+	e.free = e.free[:len(e.free)-1]
+	e.slots[q.Token] = op
+	if !e.ring.Push(q) {
+		panic(fmt.Sprintf("blockio: no room in the ring with %d requests of %d", e.ring.InFlight(), len(e.slots)))
+	}
+	e.note(q.Token)
+}
+
+// request returns the request of an operation's next transfer.
+func (e *uring) request(op *Op) iouring.Request {
 	buf, off := op.rest()
 	q := iouring.Request{Op: iouring.Read, FD: op.File.fd, Offset: off, Buf: buf}
 	if op.Write {
@@ -116,12 +132,7 @@ func (e *uring) push(op *Op) {
 			q.Op = iouring.WriteFixed
 		}
 	}
-	q.Token = e.free[len(e.free)-1]
-	e.free = e.free[:len(e.free)-1]
-	e.slots[q.Token] = op
-	if !e.ring.Push(q) {
-		panic(fmt.Sprintf("blockio: no room in the ring with %d requests of %d", e.ring.InFlight(), len(e.slots)))
-	}
+	return q
 }
 
 func (e *uring) release(token uint64) *Op {
@@ -165,7 +176,7 @@ func (e *uring) enter(reaper bool) {
 func (e *uring) reap() {
 	defer close(e.joined)
 	for !e.ops.end() {
-		e.ring.Wait()
+		late := e.ring.Wait()
 		e.mu.Lock()
 		for ended := 1; ended > 0 || e.decided.n > 0; { // fill may have found more to decide
 			ended = e.ring.Reap(e.complete)
@@ -175,6 +186,9 @@ func (e *uring) reap() {
 			}
 			e.fill()
 			e.enter(true)
+		}
+		if late {
+			e.cancelOverdue()
 		}
 		e.mu.Unlock()
 		e.drive() // for submitters that found the ring locked
@@ -189,13 +203,17 @@ func (e *uring) reap() {
 
 // complete takes one completion and calls the Done, or submits the rest of a short transfer.
 func (e *uring) complete(token uint64, res int32) {
+	if token&cancelToken != 0 {
+		e.cancelled(res)
+		return
+	}
 	op := e.release(token)
 	var errno unix.Errno
 	if res < 0 {
 		errno, res = unix.Errno(-res), 0
 	}
-	if errno == unix.ECANCELED {
-		errno = unix.EINTR // the thread that submitted has ended meanwhile: another one retries
+	if isInterruption(errno) {
+		errno = unix.EINTR
 	}
 	if again, err := op.account(int(res), errno); again {
 		e.push(op)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -104,6 +105,25 @@ func (c *faultCase) run(t *testing.T, eng *blockio.IO, f *blockio.File, mem []by
 			t.Errorf("block %d wrong: %v, want %t", i, wrong, should)
 		}
 	}
+}
+
+// lost makes a ring lose transfers and a sync, once and again: it must submit them again. Other engines have no effect to show.
+func lost(t *testing.T, eng *blockio.IO) {
+	blockio.InjectTick(eng, time.Millisecond)
+	f := newFile(t, eng, faultBytes)
+	mem := Mem(t, faultBytes)
+	want(t, "register", eng.Register(mem), nil)
+	for times := range 3 {
+		seed := byte(times)
+		fill(mem, 0, seed)
+		blockio.Inject(eng, func(int64, *blockio.Op) blockio.Fault { return blockio.Fault{Lost: times, Short: unit} })
+		want(t, "write", eng.Write(t.Context(), f, 0, mem), nil)
+		want(t, "sync", f.Sync(), nil)
+		clear(mem)
+		want(t, "read", eng.Read(t.Context(), f, 0, mem), nil)
+		want(t, "bytes", checkFill(mem, 0, seed), nil)
+	}
+	want(t, "unregister", eng.Unregister(mem), nil)
 }
 
 // nthFails makes the n-th of some operations fail, for every n, and expects that the others are not affected.

@@ -41,6 +41,7 @@ func Run(t *testing.T, open func(t *testing.T) *blockio.IO) {
 		{"file closed in flight", fileClosedInFlight},
 		{"context ends", contextEnds},
 		{"faults", faults},
+		{"lost transfers", lost},
 		{"nth operation fails", nthFails},
 		{"concurrent failures", allFail},
 		{"registered memory", registered},
