@@ -36,11 +36,18 @@ class HeldInterrupts:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Handles an interrupt that waits. If it raises, it takes the place of an error, whose frames are cleared, because they would keep the workers."""
+        """Ends the workers of an error, and calls the program's handler if SIGINT waits. What the handler raises takes the place of the error.
+
+        An error's frames keep the workers, so they are cleared. An interrupt that comes after KeyboardInterrupt is dropped.
+        """
         if self._handler is not None:
-            signal.signal(signal.SIGINT, self._handler)
-            if self._came and trace is not None:
+            self.hold()
+            if trace is not None:
                 traceback.clear_frames(trace)
+            if isinstance(error, KeyboardInterrupt):
+                self._came = False
+            if signal.getsignal(signal.SIGINT) == self._receive:  # not if the program's handler has set another one
+                signal.signal(signal.SIGINT, self._handler)
             self.release()
             self._handler = None
 
@@ -66,4 +73,6 @@ class HeldInterrupts:
 
     def _call(self, number: int, frame: FrameType | None) -> None:
         if self._handler is not None:
+            self.hold()  # if the handler raises, a further interrupt waits until the workers have ended
             self._handler(number, frame)
+            self.release()

@@ -22,20 +22,24 @@ import multiprocessing, os, signal, sys, threading, time
 from multiprocessing import process, queues, synchronize
 signal.signal(signal.SIGINT, signal.default_int_handler)  # programs that a shell starts in the background ignore SIGINT
 import lcache.torch as lt
+from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter as Iterator
 
-def here(name):
+def here(name, further=""):
     if name != moment:
         return
     try:
-        os.close(os.open(os.path.join(sys.argv[3], name), os.O_CREAT | os.O_EXCL))
+        os.close(os.open(os.path.join(sys.argv[3], name + further), os.O_CREAT | os.O_EXCL))
     except FileExistsError:
         return
     os.killpg(0, signal.SIGINT)
 
 def entered(self):
     taken = self._lock.__enter__()
-    if sys._getframe(1).f_code is queues.Queue.put.__code__:
+    caller = sys._getframe(1)
+    if caller.f_code is queues.Queue.put.__code__:
         here("put locks")
+        if caller.f_back.f_code is Iterator._mark_worker_as_unavailable.__code__:
+            here("worker decodes, and again while workers end", " again")
     return taken
 
 def left(self, *why):
@@ -55,6 +59,7 @@ def begun(self, *args, **named):
 
 def decode(data, sample):
     here("worker decodes")
+    here("worker decodes, and again while workers end")
     time.sleep(600)
 
 threading.Condition.__enter__, threading.Condition.__exit__, synchronize.Condition.__enter__ = entered, left, asked
@@ -68,7 +73,17 @@ for moment in sys.argv[4:]:
         handler = signal.getsignal(signal.SIGINT)
         print(moment, len(multiprocessing.active_children()), handler is signal.default_int_handler, flush=True)
 """
-MOMENTS = ("put locks", "put unlocks", "worker asks whether it shall end", "worker begins", "worker decodes", "before a fork", "after a fork", "in a new child")
+MOMENTS = (
+    "put locks",
+    "put unlocks",
+    "worker asks whether it shall end",
+    "worker begins",
+    "worker decodes",
+    "worker decodes, and again while workers end",
+    "before a fork",
+    "after a fork",
+    "in a new child",
+)
 
 
 def test_moments(folder, root, tmp_path):
@@ -136,6 +151,40 @@ def test_error_and_interrupt():
         with pytest.raises(KeyboardInterrupt), HeldInterrupts():
             signal.raise_signal(signal.SIGINT)
             raise RuntimeError("a worker ended")
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_two_interrupts():
+    """After KeyboardInterrupt, a further interrupt waits, and is dropped at the end of the block."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    waited = []
+    try:
+        with pytest.raises(KeyboardInterrupt) as raised, HeldInterrupts() as interrupts:
+            interrupts.release()
+            try:
+                signal.raise_signal(signal.SIGINT)
+            finally:
+                signal.raise_signal(signal.SIGINT)
+                waited.append(True)
+        assert waited and raised.value.__context__ is None
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_handler_that_sets_another():
+    """The first Ctrl-C asks a program to end, and a second one ends it: the handler of the second stays."""
+    before = signal.signal(signal.SIGINT, lambda *_: signal.signal(signal.SIGINT, signal.default_int_handler))
+    try:
+        with HeldInterrupts():
+            signal.raise_signal(signal.SIGINT)
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        signal.signal(signal.SIGINT, lambda *_: signal.signal(signal.SIGINT, signal.default_int_handler))
+        with HeldInterrupts() as interrupts:
+            interrupts.release()
+            signal.raise_signal(signal.SIGINT)
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     finally:
         signal.signal(signal.SIGINT, before)
 
