@@ -16,7 +16,7 @@ import (
 
 const (
 	lostTick     = time.Second // between two looks at the transfers in flight
-	lostTicks    = 2           // that a transfer sees before it is cancelled: it takes 2 to 3 s, less than the deadline of a device
+	lostTicks    = 2           // whole ticks until a transfer is cancelled: it takes 2 to 3 s, less than the deadline of a device
 	maxDoublings = 16
 
 	cancelToken = 1 << 63 // the bit of a cancellation's token; the other bits are its target
@@ -33,8 +33,9 @@ type lost struct {
 	found   int      // of this round, in the kernel's queue
 }
 
-// isOverdue reports whether a transfer that has been in flight for some ticks is cancelled. cancels is how often its operation was cancelled before.
-func isOverdue(ticks uint64, cancels int) bool { return ticks >= lostTicks<<min(cancels, maxDoublings) }
+// isOverdue reports whether a transfer is cancelled when it sees a tick, the ticks-th. The first one may come right after its beginning, so it does not
+// count. cancels is how often its operation was cancelled before.
+func isOverdue(ticks uint64, cancels int) bool { return ticks > lostTicks<<min(cancels, maxDoublings) }
 
 // note records that a transfer is pushed. uring.mu is held.
 func (e *uring) note(token uint64) {

@@ -12,7 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestIsOverdue: the ticks at which a transfer is cancelled that the kernel never ends.
+// TestIsOverdue: the ticks at which a transfer is cancelled that the kernel never ends. At the n-th tick it has been in flight for n-1 to n of them.
+// Regression: transfers that began just before a tick were cancelled after half of the time.
 func TestIsOverdue(t *testing.T) {
 	var at []uint64
 	cancels := 0
@@ -22,10 +23,10 @@ func TestIsOverdue(t *testing.T) {
 			cancels++
 		}
 	}
-	if want := []uint64{2, 4, 8, 16, 32, 64, 128, 256}; !slices.Equal(at, want) {
+	if want := []uint64{3, 5, 9, 17, 33, 65, 129, 257}; !slices.Equal(at, want) {
 		t.Errorf("cancelled at %v, want %v", at, want)
 	}
-	if !isOverdue(lostTicks<<maxDoublings, 1000) || isOverdue(lostTicks<<maxDoublings-1, 1000) {
+	if !isOverdue(lostTicks<<maxDoublings+1, 1000) || isOverdue(lostTicks<<maxDoublings, 1000) {
 		t.Error("the wait doubles without an end")
 	}
 }
@@ -217,12 +218,14 @@ func TestHungIsLeft(t *testing.T) {
 	}
 	swap()
 	e.mu.Unlock()
+	most := 0
 	e.until(t, "it is not cancelled", func() bool {
-		if e.lost.cancels > 1 {
-			t.Fatalf("%d cancellations in flight", e.lost.cancels)
-		}
+		most = max(most, e.lost.cancels)
 		return e.lost.tick >= 40
 	})
+	if most > 1 {
+		t.Errorf("%d cancellations in flight", most)
+	}
 	e.mu.Lock()
 	if age := e.lost.tick - e.lost.begun[other]; hung.cancels < 4 || isOverdue(age/2-1, hung.cancels) || e.lost.found > 0 {
 		t.Errorf("cancelled %d times in %d ticks, found %d times", hung.cancels, age, e.lost.found)
