@@ -262,8 +262,8 @@ func (f *fleet) sourceReads() (n int) {
 // fileSizes are those of photos, in small.
 func fileSizes(r *rand.Rand, _ int) int { return 5_000 + r.IntN(20_000) }
 
-// isPatient makes a machine of a fleet wait for others and for disks, however busy the test's machine is: after a deadline it would read the source.
-func isPatient(_ int, o *Options) {
+// waitLong makes a machine of a fleet wait for others and for disks, however busy the test's machine is: after a deadline it would read the source.
+func waitLong(_ int, o *Options) {
 	o.Patience, o.Timeout, o.PeerTime, o.LogTimeout, o.SourceTimeout = 2*time.Minute, 10*time.Minute, 2*time.Minute, 2*time.Minute, 10*time.Minute
 }
 
@@ -273,7 +273,7 @@ func TestClusterReadsTheSourceOnce(t *testing.T) {
 	d := makeDataset(t, 1500, fileSizes)
 	for name, budget := range map[string]int64{"a third each": d.total*36/100 + 3<<20, "everything each": 0} {
 		t.Run(name, func(t *testing.T) {
-			f := newFleet(t, d, samplerJob(9, 16, 3, true), 3, budget, isPatient)
+			f := newFleet(t, d, samplerJob(9, 16, 3, true), 3, budget, waitLong)
 			defer f.close(t)
 			f.read(t, 0)
 			read := 1500 - 1500%3

@@ -158,7 +158,7 @@ func (l *link) begin(h peer.Home) error {
 
 // welcome lets requests to a machine that has come back begin at once.
 func (l *link) welcome(ctx context.Context) {
-	var there map[cluster.CacheID]string // members, by cache: an address may have two for a minute after one was made anew
+	var there map[cluster.CacheID]string // members, by cache. After lcache rm, an address may have two for a minute
 	for v := l.of.Newer(ctx, nil); ctx.Err() == nil; v = l.of.Newer(ctx, v) {
 		now := map[cluster.CacheID]string{}
 		for _, p := range v.Datasets[l.key].Peers {
