@@ -84,10 +84,14 @@ func (e *uring) cancelled(res int32) {
 	if res == 0 {
 		l.found++
 	}
-	if l.cancels == 0 && l.found > 0 {
-		e.log.Warn("io_uring: requests that the kernel did not begin are submitted again", "requests", l.found)
-		l.found = 0
+}
+
+// takeFound returns how many transfers of a finished round were in the kernel's queue. uring.mu is held.
+func (l *lost) takeFound() (n int) {
+	if l.cancels == 0 {
+		n, l.found = l.found, 0
 	}
+	return n
 }
 
 // isInterruption reports whether a transfer was cancelled or interrupted, so that it must be submitted again. The kernel also cancels if the thread

@@ -190,7 +190,11 @@ func (e *uring) reap() {
 		if late {
 			e.cancelOverdue()
 		}
+		found := e.lost.takeFound()
 		e.mu.Unlock()
+		if found > 0 {
+			e.log.Warn("io_uring: requests that the kernel did not begin are submitted again", "requests", found)
+		}
 		e.drive() // for submitters that found the ring locked
 	}
 	e.mu.Lock()
