@@ -20,6 +20,7 @@ import urllib.request
 
 import pytest
 import realserver
+from waits import until
 
 pytestmark = [realserver.needs_binary, pytest.mark.any_io]
 
@@ -27,6 +28,13 @@ CHROMIUM = os.environ.get("LCACHE_CHROMIUM") or next(filter(None, map(shutil.whi
 PROMETHEUS = shutil.which("prometheus")
 TOKEN = "marked-token-0123456789"
 WAIT = 60  # seconds for anything to happen
+
+
+def wait_until(page, expression, arg=None):
+    """Waits for a JavaScript expression, or function of arg, to be true. Playwright's own wait evaluates it in the page if it is not true at once, which the
+    page's Content-Security-Policy forbids."""
+    until(lambda: page.evaluate(expression, arg), expression, WAIT)
+
 
 # One rank that trains until its stdin ends, and reports its waits as lcache.torch does.
 TRAINER = """
@@ -116,11 +124,11 @@ def test_page(run, browser, tmp_path, width, scheme):
     page.on("request", lambda request: asked.append(request.url))
     page.goto(run.page)
     page.wait_for_selector(".chart canvas", timeout=WAIT * 1000)
-    page.wait_for_function("document.querySelector('.headline').textContent.includes('is the limit')", timeout=WAIT * 1000)
+    wait_until(page, "document.querySelector('.headline').textContent.includes('is the limit')")
     assert page.inner_text(".link") == "live"
     headline = page.inner_text(".headline")
     assert re.match(r"(The training loop|The disk|The source|Decoding) is the limit", headline)
-    page.wait_for_function(r"/epoch \d+ · batch [\d,]+ \/ 50/.test(document.querySelector('.progress').innerText)", timeout=WAIT * 1000)  # not between two epochs
+    wait_until(page, r"/epoch \d+ · batch [\d,]+ \/ 50/.test(document.querySelector('.progress').innerText)")  # not between two epochs
     assert {"loop waited", "delivered", "samples a second"} <= set(page.locator(".tiles dt").all_inner_texts())
     titles = page.locator(".card h3").all_inner_texts()
     assert {"Ranks", "Epochs", "Devices", "Cache", "Events"} <= set(titles), titles
@@ -141,7 +149,7 @@ def test_page(run, browser, tmp_path, width, scheme):
     assert "delivered" in page.get_attribute(".chart >> nth=0", "aria-label")
     # The page updates without a reload.
     before = page.inner_text(".progress")
-    page.wait_for_function("old => document.querySelector('.progress').textContent !== old", arg=before, timeout=WAIT * 1000)
+    wait_until(page, "old => document.querySelector('.progress').textContent !== old", before)
     page.screenshot(path=os.environ.get("LCACHE_SCREENSHOTS", str(tmp_path)) + f"/page-{width}-{scheme}.png", full_page=True)
     assert faults == []
     assert all(url.startswith(run.page) for url in asked), asked
@@ -191,7 +199,7 @@ def test_server_ends(browser, tmp_path):
     page.goto(run.page)
     page.wait_for_selector(".headline", timeout=WAIT * 1000)
     run.end()
-    page.wait_for_function("document.getElementById('link').textContent.includes('does not answer')", timeout=WAIT * 1000)
+    wait_until(page, "document.getElementById('link').textContent.includes('does not answer')")
     context.close()
 
 
